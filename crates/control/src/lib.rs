@@ -1,0 +1,1 @@
+//! Configuration, plan, REST API, client, metrics and health.

@@ -1,0 +1,1 @@
+//! The switch: one turn from ingress to egress, lookup, coalescing, segmentation.

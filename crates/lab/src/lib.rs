@@ -1,0 +1,1 @@
+//! Experiments: topology, plan, run, statistics, figures, report.

@@ -1,0 +1,122 @@
+//! What is taken in one go from one ingress queue.
+
+use crate::Slice;
+use std::ops::Range;
+use wire::vnet::VnetHeader;
+
+/// A VLAN tag that the port took out of the frame (AF_PACKET does) and the switch has to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VlanTag {
+    /// 0x8100 or 0x88a8.
+    pub tpid: u16,
+    /// Priority, DEI and id.
+    pub tci: u16,
+}
+
+/// A frame as the port has it: not parsed, not trusted.
+#[derive(Clone, Debug)]
+pub struct RawFrame {
+    /// What the source says about checksum and segmentation.
+    pub vnet: VnetHeader,
+    /// A tag that travels beside the frame.
+    pub vlan: Option<VlanTag>,
+    /// Bytes of the frame, the tag beside it not counted.
+    pub len: u32,
+    slices: Range<u32>,
+}
+
+/// Up to 256 frames or about 512 KiB, whichever comes first: more would only push the first frames out of the cache
+/// again before they are delivered.
+#[derive(Default)]
+pub struct Burst<'q> {
+    frames: Vec<RawFrame>,
+    slices: Vec<Slice<'q>>,
+    bytes: usize,
+}
+
+impl<'q> Burst<'q> {
+    /// Frames in a full burst.
+    pub const FRAMES: usize = 256;
+    /// Bytes after which a burst is full.
+    pub const BYTES: usize = 512 * 1024;
+
+    /// An empty burst with room for a full one.
+    pub fn new() -> Burst<'q> {
+        Burst {
+            frames: Vec::with_capacity(Self::FRAMES),
+            slices: Vec::with_capacity(4 * Self::FRAMES),
+            bytes: 0,
+        }
+    }
+
+    /// No more frames should be pushed.
+    pub fn is_full(&self) -> bool {
+        self.frames.len() >= Self::FRAMES || self.bytes >= Self::BYTES
+    }
+
+    /// Frames that still fit.
+    pub fn room(&self) -> usize {
+        if self.bytes >= Self::BYTES {
+            0
+        } else {
+            Self::FRAMES - self.frames.len().min(Self::FRAMES)
+        }
+    }
+
+    /// Adds a frame whose bytes are the slices in order.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a burst holds far less than 4 GiB and 4 G slices"
+    )]
+    pub fn push(&mut self, vnet: VnetHeader, vlan: Option<VlanTag>, slices: &[Slice<'q>]) {
+        let start = self.slices.len() as u32;
+        let len: usize = slices.iter().map(Slice::len).sum();
+        self.slices.extend_from_slice(slices);
+        self.frames.push(RawFrame {
+            vnet,
+            vlan,
+            len: len as u32,
+            slices: start..self.slices.len() as u32,
+        });
+        self.bytes += len;
+    }
+
+    /// The frames, in order of arrival.
+    pub fn frames(&self) -> &[RawFrame] {
+        &self.frames
+    }
+
+    /// The bytes of one of its frames.
+    pub fn slices(&self, frame: &RawFrame) -> &[Slice<'q>] {
+        self.slices.get(frame.slices.start as usize..frame.slices.end as usize).unwrap_or_default()
+    }
+
+    /// Ends the loan and keeps the capacity for the next burst.
+    pub fn recycle<'next>(mut self) -> Burst<'next> {
+        self.frames.clear();
+        self.slices.clear();
+        // Collecting an emptied vector into one of the same layout keeps its allocation (tested below).
+        let slices = self
+            .slices
+            .into_iter()
+            .map(|slice| unreachable!("emptied above: {}", slice.len()))
+            .collect();
+        Burst { frames: self.frames, slices, bytes: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recycle_keeps_the_allocation() {
+        let bytes = [1u8, 2, 3];
+        let mut burst = Burst::new();
+        burst.push(VnetHeader::default(), None, &[Slice::from(&bytes[..])]);
+        let (capacity, address) = (burst.slices.capacity(), burst.slices.as_ptr() as usize);
+        let next: Burst<'static> = burst.recycle();
+        assert_eq!((next.slices.capacity(), next.slices.as_ptr() as usize), (capacity, address));
+        assert!(next.frames().is_empty());
+    }
+}

@@ -1,0 +1,28 @@
+//! Ports: where frames enter and leave the switch.
+//!
+//! A port is opened into a [`Device`]: some ingress queues, as many egress queues, and facts about it. A worker owns an
+//! ingress queue and uses it in three steps each turn:
+//!
+//! 1. [`Ingress::take`] fills a [`Burst`]. The payload stays where the port has it and is *lent*: the burst
+//!    borrows the queue, so the compiler sees to it that nothing outlives the loan.
+//! 2. The switch decides, and hands [`Outgoing`] frames (a private header and a list of lent slices) to
+//!    [`Egress::deliver`] of other ports, which copies each byte once.
+//! 3. [`Ingress::release`] gives the buffers back to the source, one publish per burst.
+//!
+//! Before it sleeps a worker calls [`Ingress::arm`] and waits for [`Ingress::ready_fd`].
+//!
+//! A new kind of port is a variant of the two enums and a file of its own. `fault` wraps any port for tests; `capture`
+//! writes what a port sees to pcapng. Wrappers for tests may copy and allocate; the others never do so per frame.
+
+mod burst;
+mod contract;
+pub mod memory;
+mod queue;
+mod slice;
+mod time;
+
+pub use burst::{Burst, RawFrame, VlanTag};
+pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault};
+pub use queue::{EgressQueue, IngressQueue};
+pub use slice::Slice;
+pub use time::Nanos;

@@ -1,0 +1,67 @@
+//! All kinds of queues as two enums, matched once per burst.
+
+use crate::memory;
+use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault};
+use std::os::fd::BorrowedFd;
+
+/// The taking side of a queue pair of any kind of port.
+pub enum IngressQueue {
+    /// In-process frames.
+    Memory(memory::MemoryIngress),
+}
+
+/// The delivering side of a queue pair of any kind of port.
+pub enum EgressQueue {
+    /// In-process frames.
+    Memory(memory::MemoryEgress),
+}
+
+impl Ingress for IngressQueue {
+    fn take<'q>(&'q mut self, now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
+        match self {
+            IngressQueue::Memory(queue) => queue.take(now, burst),
+        }
+    }
+
+    fn release(&mut self) {
+        match self {
+            IngressQueue::Memory(queue) => queue.release(),
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        match self {
+            IngressQueue::Memory(queue) => queue.arm(),
+        }
+    }
+
+    fn disarm(&mut self) {
+        match self {
+            IngressQueue::Memory(queue) => queue.disarm(),
+        }
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            IngressQueue::Memory(queue) => queue.ready_fd(),
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        match self {
+            IngressQueue::Memory(queue) => queue.lost(),
+        }
+    }
+}
+
+impl Egress for EgressQueue {
+    fn deliver(
+        &mut self,
+        frames: &[Outgoing<'_>],
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) -> Result<(), PortFault> {
+        match self {
+            EgressQueue::Memory(queue) => queue.deliver(frames, drops),
+        }
+    }
+}

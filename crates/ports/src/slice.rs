@@ -1,0 +1,87 @@
+// UNSAFETY: a slice of payload is an address and a length, so that a guest's memory, which the guest may write at any
+// time, is never a Rust reference; and so that a list of slices is an iovec array without a copy.
+//! Lent payload bytes.
+#![allow(unsafe_code)]
+
+use std::io::IoSlice;
+use std::marker::PhantomData;
+
+/// Bytes lent for `'a` by the port they came from. Laid out as `struct iovec`.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Slice<'a> {
+    iovec: libc::iovec,
+    loan: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: a slice only gives read access to memory that stays mapped for 'a (the contract of `from_raw`), whichever thread reads.
+unsafe impl Send for Slice<'_> {}
+
+impl<'a> Slice<'a> {
+    /// Bytes lent by somebody who may not be a Rust reference, such as a guest.
+    ///
+    /// # Safety
+    /// `start..start + len` stays mapped and readable for `'a`. It may be written by others meanwhile.
+    pub unsafe fn from_raw(start: *const u8, len: usize) -> Slice<'a> {
+        Slice {
+            iovec: libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len },
+            loan: PhantomData,
+        }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.iovec.iov_len
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the bytes start.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.iovec.iov_base.cast_const().cast()
+    }
+
+    /// The part from `from` on, empty where `from` is past the end.
+    pub fn skip(&self, from: usize) -> Slice<'a> {
+        let from = from.min(self.len());
+        // SAFETY: a part of the lent range.
+        unsafe { Slice::from_raw(self.as_ptr().add(from), self.len() - from) }
+    }
+
+    /// The first `len` bytes, or all.
+    pub fn take(&self, len: usize) -> Slice<'a> {
+        // SAFETY: a part of the lent range.
+        unsafe { Slice::from_raw(self.as_ptr(), len.min(self.len())) }
+    }
+
+    /// Copies as many bytes as both hold; the number copied.
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        let count = self.len().min(out.len());
+        // SAFETY: the source is mapped for 'a, the destination is ours alone, and lent memory is never borrowed mutably.
+        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), out.as_mut_ptr(), count) };
+        count
+    }
+
+    /// The bytes, to be summed or written out. What a guest lent may change under the reader: never decide by them.
+    pub fn bytes(&self) -> &'a [u8] {
+        // SAFETY: mapped and readable for 'a. Callers only fold or copy the values, so a byte that changes meanwhile
+        // gives another value and nothing else.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
+    }
+
+    /// A list of slices as the kernel takes it.
+    pub fn as_io_slices<'s>(list: &'s [Slice<'a>]) -> &'s [IoSlice<'a>] {
+        // SAFETY: both are laid out as iovec (`IoSlice` guarantees it on Unix), and both only read for 'a.
+        unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Slice<'a> {
+    fn from(bytes: &'a [u8]) -> Slice<'a> {
+        // SAFETY: a reference lives and stays unchanged for 'a.
+        unsafe { Slice::from_raw(bytes.as_ptr(), bytes.len()) }
+    }
+}

@@ -1,0 +1,29 @@
+//! Time as an argument: nanoseconds on a monotonic clock that the caller reads, or invents in tests.
+
+/// Nanoseconds since a start that only the caller knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// A millisecond.
+    pub const MILLISECOND: Nanos = Nanos(1_000_000);
+    /// A second.
+    pub const SECOND: Nanos = Nanos(1_000_000_000);
+
+    /// `self - earlier`, 0 if that is later.
+    pub const fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Whole seconds.
+    pub const fn as_secs(self) -> u64 {
+        self.0 / Self::SECOND.0
+    }
+}
+
+impl std::ops::Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0 + other.0)
+    }
+}

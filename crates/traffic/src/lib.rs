@@ -1,0 +1,1 @@
+//! NTttcp-style sender and receiver, and what they measure.

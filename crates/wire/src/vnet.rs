@@ -1,0 +1,98 @@
+//! The virtio-net header (virtio 1.2, section 5.1.6): what travels beside a frame about checksums and segmentation.
+
+use bitflags::bitflags;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::U16};
+
+bitflags! {
+    /// `flags` of the header.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Flags: u8 {
+        /// The transport checksum is only the pseudo-header's: finish it from `csum_start` on.
+        const NEEDS_CSUM = 1;
+        /// The transport checksum was checked and is good.
+        const DATA_VALID = 2;
+        /// `csum_start` and `csum_offset` carry RSC segment and duplicate-ACK counts.
+        const RSC_INFO = 4;
+    }
+}
+
+/// `gso_type` of the header, without the ECN bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum GsoType {
+    /// One frame, nothing to segment.
+    #[default]
+    None,
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+    /// UDP segmentation (USO, `VIRTIO_NET_HDR_GSO_UDP_L4`).
+    UdpL4,
+    /// A value we do not serve, among them the old UFO (3).
+    Unknown(u8),
+}
+
+/// The 12-byte header as it lies in memory, little-endian fields.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct VnetHeader {
+    flags: u8,
+    gso_type: u8,
+    /// Bytes of headers in front of the payload; a hint, never trusted.
+    pub hdr_len: U16,
+    /// Payload bytes of each segment.
+    pub gso_size: U16,
+    /// Where the checksum starts, from the first byte of the frame.
+    pub csum_start: U16,
+    /// Where to put it, from `csum_start`.
+    pub csum_offset: U16,
+    /// Buffers a received frame takes (mergeable receive buffers); 0 from a guest.
+    pub num_buffers: U16,
+}
+
+impl VnetHeader {
+    /// Bytes of the header with `num_buffers`.
+    pub const LEN: usize = 12;
+    /// Bytes of the legacy header without `num_buffers`.
+    pub const LEGACY_LEN: usize = 10;
+    /// `VIRTIO_NET_HDR_GSO_ECN`: the train carries ECN echo or congestion flags.
+    const GSO_ECN: u8 = 0x80;
+
+    /// The flags, unknown bits left out.
+    pub fn flags(&self) -> Flags {
+        Flags::from_bits_truncate(self.flags)
+    }
+
+    /// Sets the flags.
+    pub fn set_flags(&mut self, flags: Flags) {
+        self.flags = flags.bits();
+    }
+
+    /// What kind of train this is.
+    pub fn gso(&self) -> GsoType {
+        match self.gso_type & !Self::GSO_ECN {
+            0 => GsoType::None,
+            1 => GsoType::Tcp4,
+            4 => GsoType::Tcp6,
+            5 => GsoType::UdpL4,
+            other => GsoType::Unknown(other),
+        }
+    }
+
+    /// Whether the ECN bit is set in the segmentation type.
+    pub fn gso_ecn(&self) -> bool {
+        self.gso_type & Self::GSO_ECN != 0
+    }
+
+    /// Sets the segmentation type; `ecn` for trains with ECE or CWR.
+    pub fn set_gso(&mut self, gso: GsoType, ecn: bool) {
+        let code = match gso {
+            GsoType::None => 0,
+            GsoType::Tcp4 => 1,
+            GsoType::Tcp6 => 4,
+            GsoType::UdpL4 => 5,
+            GsoType::Unknown(code) => code,
+        };
+        self.gso_type = code | if ecn { Self::GSO_ECN } else { 0 };
+    }
+}

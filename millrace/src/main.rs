@@ -1,0 +1,2 @@
+//! The one binary: daemon and command line, glue only.
+fn main() {}
