@@ -15,6 +15,7 @@
 //! writes what a port sees to pcapng. Wrappers for tests may copy and allocate; the others never do so per frame.
 
 mod burst;
+pub mod capture;
 mod contract;
 pub mod memory;
 mod queue;

@@ -1,0 +1,219 @@
+//! Counters: written by one worker each, without atomic read-modify-write, and summed by whoever asks.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Declares an enum of reasons whose names are what API, metrics and captures show.
+macro_rules! reasons {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            /// Every reason, in the order of the counters.
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+
+            /// The name in API, metrics and captures.
+            pub const fn name(self) -> &'static str {
+                match self { $($name::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Why a frame went no further. Up to `RateLimited` it is counted at the port it came from, after that at the port
+    /// it was to leave by.
+    DropReason {
+        /// Shorter than an Ethernet header.
+        Runt = "runt",
+        /// A group address as source.
+        BadSource = "bad_source",
+        /// Offload request that does not fit the frame (checksum place outside, train without size).
+        BadOffload = "bad_offload",
+        /// Tagged on an access port, or a VLAN the trunk does not allow.
+        VlanNotAllowed = "vlan_not_allowed",
+        /// A source address the port may not use.
+        MacSpoofed = "mac_spoofed",
+        /// The destination lives behind the port the frame came from.
+        SamePort = "same_port",
+        /// From one isolated port to another, with nowhere else to go.
+        Isolated = "isolated",
+        /// Nobody else is in the frame's VLAN.
+        NoPort = "no_port",
+        /// Above the port's rate.
+        RateLimited = "rate_limited",
+        /// Longer than the egress port's MTU allows.
+        TooBig = "too_big",
+        /// The other side has no room.
+        EgressFull = "egress_full",
+        /// The egress port is down or broken.
+        EgressDown = "egress_down",
+        /// The device refused the frame.
+        EgressRefused = "egress_refused",
+    }
+}
+
+reasons! {
+    /// Why a segment ended or missed coalescing: the exception conditions of NDIS.
+    RscException {
+        /// Resource limit: more open flows than the limit.
+        Resources = "resources",
+        /// Bad IP or TCP checksum.
+        BadChecksum = "bad_checksum",
+        /// SYN, FIN, RST or URG.
+        TcpFlags = "tcp_flags",
+        /// A TCP option other than the timestamp.
+        TcpOptions = "tcp_options",
+        /// IPv4 options or IPv6 extension headers.
+        IpOptions = "ip_options",
+        /// A fragment.
+        Fragment = "fragment",
+        /// ECN or CWR/ECE bits differ from the segment before.
+        Ecn = "ecn",
+        /// The train would exceed the largest IP packet or the length limit. Not an abort in the sense of NDIS.
+        Length = "length",
+        /// Not the next byte of the flow.
+        OutOfOrder = "out_of_order",
+        /// Timestamps running backwards, or (GRO rules) headers that differ.
+        HeaderChange = "header_change",
+        /// Duplicate or plain ACK.
+        PureAck = "pure_ack",
+    }
+}
+
+/// A counter with one writer.
+#[derive(Default, Debug)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; only the owning worker does.
+    #[inline]
+    pub fn add(&self, amount: u64) {
+        // One writer: a plain load and store, no lock prefix.
+        self.0.store(self.0.load(Relaxed).wrapping_add(amount), Relaxed);
+    }
+
+    /// The value, for anybody.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What one worker counted at one port.
+#[derive(Default, Debug)]
+pub struct PortCell {
+    /// Frames taken from the port (a train is one).
+    pub ingress_frames: Counter,
+    /// Their bytes.
+    pub ingress_bytes: Counter,
+    /// Frames delivered to the port (a train is one).
+    pub egress_frames: Counter,
+    /// Their bytes.
+    pub egress_bytes: Counter,
+    /// Copies delivered to the port by flooding or multicast.
+    pub flooded_frames: Counter,
+    /// Copies delivered to the port by a mirror.
+    pub mirrored_frames: Counter,
+    /// Trains cut into segments for the port.
+    pub segmented_trains: Counter,
+    /// Segments they became.
+    pub segments: Counter,
+    /// Transport checksums finished for the port.
+    pub checksums: Counter,
+    /// By [`DropReason`].
+    pub drops: [Counter; DropReason::ALL.len()],
+    /// NDIS CoalescedPkts: segments that joined a train that was already open.
+    pub coalesced_packets: Counter,
+    /// NDIS CoalescedOctets: their TCP payload.
+    pub coalesced_bytes: Counter,
+    /// NDIS CoalesceEvents: trains of more than one segment.
+    pub coalescing_events: Counter,
+    /// By [`RscException`].
+    pub rsc_exceptions: [Counter; RscException::ALL.len()],
+    /// Trains by number of segments: 1, 2, 3–4, 5–8, 9–16, 17–32, 33–64, more.
+    pub train_depth: [Counter; 8],
+}
+
+/// A sum over workers at one moment. Field by field as in [`PortCell`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Frames taken from the port (a train is one).
+    pub ingress_frames: u64,
+    /// Their bytes.
+    pub ingress_bytes: u64,
+    /// Frames delivered to the port (a train is one).
+    pub egress_frames: u64,
+    /// Their bytes.
+    pub egress_bytes: u64,
+    /// Copies delivered to the port by flooding or multicast.
+    pub flooded_frames: u64,
+    /// Copies delivered to the port by a mirror.
+    pub mirrored_frames: u64,
+    /// Trains cut into segments for the port.
+    pub segmented_trains: u64,
+    /// Segments they became.
+    pub segments: u64,
+    /// Transport checksums finished for the port.
+    pub checksums: u64,
+    /// Frames the device itself lost before the switch saw them.
+    pub device_lost: u64,
+    /// By [`DropReason::ALL`].
+    pub drops: [u64; DropReason::ALL.len()],
+    /// Segments that joined an open train.
+    pub coalesced_packets: u64,
+    /// Their TCP payload in bytes.
+    pub coalesced_bytes: u64,
+    /// Trains of more than one segment.
+    pub coalescing_events: u64,
+    /// By [`RscException::ALL`].
+    pub rsc_exceptions: [u64; RscException::ALL.len()],
+    /// Trains by number of segments: 1, 2, 3–4, 5–8, 9–16, 17–32, 33–64, more.
+    pub train_depth: [u64; 8],
+}
+
+impl PortCounters {
+    /// Adds what one worker counted.
+    pub(crate) fn add(&mut self, cell: &PortCell) {
+        fn each(sums: &mut [u64], counters: &[Counter]) {
+            for (sum, counter) in sums.iter_mut().zip(counters) {
+                *sum += counter.get();
+            }
+        }
+        self.ingress_frames += cell.ingress_frames.get();
+        self.ingress_bytes += cell.ingress_bytes.get();
+        self.egress_frames += cell.egress_frames.get();
+        self.egress_bytes += cell.egress_bytes.get();
+        self.flooded_frames += cell.flooded_frames.get();
+        self.mirrored_frames += cell.mirrored_frames.get();
+        self.segmented_trains += cell.segmented_trains.get();
+        self.segments += cell.segments.get();
+        self.checksums += cell.checksums.get();
+        self.coalesced_packets += cell.coalesced_packets.get();
+        self.coalesced_bytes += cell.coalesced_bytes.get();
+        self.coalescing_events += cell.coalescing_events.get();
+        each(&mut self.drops, &cell.drops);
+        each(&mut self.rsc_exceptions, &cell.rsc_exceptions);
+        each(&mut self.train_depth, &cell.train_depth);
+    }
+
+    /// NDIS Aborts, `CoalescingExceptions` of `Get-NetAdapterStatistics`: every exception but the length limit.
+    /// Out-of-order, header changes and pure ACKs end a train by the rules and are no aborts either.
+    pub fn coalescing_exceptions(&self) -> u64 {
+        use RscException as E;
+        let abort =
+            |reason: E| !matches!(reason, E::Length | E::OutOfOrder | E::HeaderChange | E::PureAck);
+        E::ALL
+            .iter()
+            .zip(self.rsc_exceptions)
+            .filter(|(reason, _)| abort(**reason))
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// Frames dropped for whatever reason.
+    pub fn dropped(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+}

@@ -1,0 +1,159 @@
+//! What an operator decides about a port; the worker reads it through the view.
+
+use wire::Mac;
+
+/// A port's place in the switch's tables. Reused after a port has gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PortId(pub u16);
+
+/// Which way a port faces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    /// A guest, container or namespace behind one vNIC.
+    #[default]
+    Vnic,
+    /// A physical or outside network with many stations.
+    Uplink,
+}
+
+/// VLAN mode, in the words of `Set-VMNetworkAdapterVlan`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Vlan {
+    /// Untagged frames only, which belong to this VLAN inside the switch. 0 is the VLAN of everything untagged.
+    Access(u16),
+    /// Tagged frames of the allowed VLANs; untagged ones belong to `native`.
+    Trunk {
+        /// VLAN of untagged frames.
+        native: u16,
+        /// VLANs that may pass.
+        allowed: VlanSet,
+    },
+}
+
+impl Default for Vlan {
+    fn default() -> Vlan {
+        Vlan::Access(0)
+    }
+}
+
+/// A set of VLAN ids (0 to 4094) as a bitmap.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VlanSet(Box<[u64; 64]>);
+
+impl VlanSet {
+    /// No VLAN.
+    pub fn none() -> VlanSet {
+        VlanSet(Box::new([0; 64]))
+    }
+
+    /// Every VLAN.
+    pub fn all() -> VlanSet {
+        VlanSet(Box::new([u64::MAX; 64]))
+    }
+
+    /// Adds one id; ids above 4095 are cut to 12 bits.
+    pub fn insert(&mut self, id: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(id & 0xfff) / 64) {
+            *word |= 1 << (id % 64);
+        }
+    }
+
+    /// Whether the id is in the set.
+    pub fn contains(&self, id: u16) -> bool {
+        self.0.get(usize::from(id & 0xfff) / 64).is_some_and(|word| word >> (id % 64) & 1 != 0)
+    }
+}
+
+impl std::fmt::Debug for VlanSet {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_set().entries((0..4096).filter(|id| self.contains(*id))).finish()
+    }
+}
+
+/// Token bucket on what a port sends into the switch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RateLimit {
+    /// Long-run rate, in bits per second.
+    pub bits_per_second: u64,
+    /// What may pass at once after a pause, in bytes.
+    pub burst_bytes: u64,
+}
+
+/// How segments on their way *out of* a port are coalesced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RscPolicy {
+    /// Not at all.
+    #[default]
+    Off,
+    /// NDIS rules: for a port whose frames end there.
+    Ndis,
+    /// Linux GRO rules: what comes out can be segmented again byte for byte; for uplinks and guests that forward.
+    Gro,
+}
+
+/// Receive segment coalescing on one port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rsc {
+    /// The rules, or off.
+    pub policy: RscPolicy,
+    /// Applies to IPv4.
+    pub ipv4: bool,
+    /// Applies to IPv6.
+    pub ipv6: bool,
+    /// Most payload of a train, in multiples of the MTU (FreeBSD hn(4): 25, 12 with several queues); 0: as much as IP allows.
+    pub length_limit_mtus: u8,
+    /// Once a segment without payload has joined a train, the train ends at this many segments (hn(4): 2); 0: no limit.
+    pub ack_limit: u16,
+    /// Trains open at once for one egress queue; at most 128.
+    pub flows: u8,
+}
+
+impl Default for Rsc {
+    fn default() -> Rsc {
+        Rsc {
+            policy: RscPolicy::Off,
+            ipv4: true,
+            ipv6: true,
+            length_limit_mtus: 0,
+            ack_limit: 0,
+            flows: 128,
+        }
+    }
+}
+
+/// Everything about a port that can change while it runs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PortSettings {
+    /// Which way it faces.
+    pub role: Role,
+    /// Largest IP packet that leaves through this port, in bytes.
+    pub mtu: u16,
+    /// VLAN mode.
+    pub vlan: Vlan,
+    /// MAC-spoofing guard: the source addresses the port may use. `None`: any.
+    pub allowed_macs: Option<Vec<Mac>>,
+    /// Isolated ports reach uplinks only, never each other.
+    pub isolated: bool,
+    /// Limit on what the port sends.
+    pub rate: Option<RateLimit>,
+    /// Coalescing on the way out of this port.
+    pub rsc: Rsc,
+    /// A port that gets a copy of all this port sends and receives.
+    pub mirror_to: Option<PortId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vlan_set_holds_what_was_inserted() {
+        let mut set = VlanSet::none();
+        for id in [0, 1, 63, 64, 4094] {
+            assert!(!set.contains(id));
+            set.insert(id);
+            assert!(set.contains(id));
+        }
+        assert!(!set.contains(2) && VlanSet::all().contains(4094));
+    }
+}

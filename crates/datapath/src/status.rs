@@ -1,0 +1,146 @@
+//! What the switch tells about itself.
+
+use crate::settings::{PortId, PortSettings};
+use ports::Offloads;
+use wire::Mac;
+
+/// Whether a port carries frames.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum PortState {
+    /// It does.
+    #[default]
+    Up,
+    /// Not now; it comes back by itself when the reason goes away.
+    Down(String),
+    /// Not until it is opened again.
+    Broken(String),
+}
+
+/// A port as it is now.
+#[derive(Clone, Debug)]
+pub struct PortInfo {
+    /// Its place.
+    pub id: PortId,
+    /// Its name.
+    pub name: String,
+    /// What is in force.
+    pub settings: PortSettings,
+    /// Up, down or broken.
+    pub state: PortState,
+    /// What its egress takes without help.
+    pub offloads: Offloads,
+    /// The device's own address.
+    pub mac: Option<Mac>,
+    /// The worker (its place in [`crate::SwitchOptions::workers`]) of each queue.
+    pub queue_workers: Vec<usize>,
+}
+
+/// Why coalescing does not happen, in the words of `Get-NetAdapterRsc`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RscFailureReason {
+    /// It does happen.
+    NoFailure,
+    /// Off on this port.
+    NicPropertyDisabled,
+    /// The other side takes no trains of this family.
+    Capability,
+    /// The port's frames are forwarded, and its policy is not `gro`.
+    ForwardingEnabled,
+}
+
+impl RscFailureReason {
+    /// The word of `Get-NetAdapterRsc`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RscFailureReason::NoFailure => "NoFailure",
+            RscFailureReason::NicPropertyDisabled => "NicPropertyDisabled",
+            RscFailureReason::Capability => "Capability",
+            RscFailureReason::ForwardingEnabled => "ForwardingEnabled",
+        }
+    }
+}
+
+/// Coalescing of one address family on one port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RscStatus {
+    /// Asked for.
+    pub enabled: bool,
+    /// Done.
+    pub operational: bool,
+    /// Why not.
+    pub failure_reason: RscFailureReason,
+}
+
+impl PortInfo {
+    /// Coalescing toward this port for IPv4 and IPv6.
+    pub fn rsc(&self) -> (RscStatus, RscStatus) {
+        let status = |family: bool, needed: Offloads| {
+            let enabled = family && self.settings.rsc.policy != crate::settings::RscPolicy::Off;
+            let failure_reason = match (enabled, self.offloads.contains(needed | Offloads::CSUM)) {
+                (false, _) => RscFailureReason::NicPropertyDisabled,
+                (true, false) => RscFailureReason::Capability,
+                (true, true) => RscFailureReason::NoFailure,
+            };
+            RscStatus {
+                enabled,
+                operational: failure_reason == RscFailureReason::NoFailure,
+                failure_reason,
+            }
+        };
+        (
+            status(self.settings.rsc.ipv4, Offloads::TSO4),
+            status(self.settings.rsc.ipv6, Offloads::TSO6),
+        )
+    }
+}
+
+/// A learned address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MacEntry {
+    /// The address.
+    pub mac: Mac,
+    /// VLAN inside the switch.
+    pub vlan: u16,
+    /// Where it lives.
+    pub port: PortId,
+    /// Seconds since a frame from it was seen.
+    pub age_s: u64,
+}
+
+/// A worker as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WorkerInfo {
+    /// The core it is pinned to.
+    pub cpu: Option<usize>,
+    /// Turns that found frames.
+    pub busy_turns: u64,
+    /// Turns that found none.
+    pub idle_turns: u64,
+    /// Times it slept.
+    pub sleeps: u64,
+    /// Frames it took.
+    pub frames: u64,
+}
+
+/// Something a person should know. Kept as a state, not repeated per frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HealthEvent {
+    /// Frames from one port are too big for another.
+    TooBig {
+        /// Where they come from.
+        from: PortId,
+        /// Its MTU.
+        from_mtu: u16,
+        /// Where they cannot go.
+        to: PortId,
+        /// Its MTU.
+        to_mtu: u16,
+    },
+    /// A port went up, down or broke.
+    PortState {
+        /// The port.
+        port: PortId,
+        /// Its new state.
+        state: PortState,
+    },
+}

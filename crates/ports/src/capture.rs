@@ -1,0 +1,4 @@
+//! pcapng of what passes a port.
+
+/// A running capture.
+pub struct Capture {}
