@@ -1,0 +1,1 @@
+//! A guest's memory, mapped once.

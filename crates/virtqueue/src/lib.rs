@@ -1,0 +1,1 @@
+//! Virtqueues by burst.
