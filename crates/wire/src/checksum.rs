@@ -1,5 +1,145 @@
 //! The Internet checksum (RFC 1071) as a value that can be added up piece by piece.
+//!
+//! A [`Sum`] is what the 16-bit words come to, not yet inverted. Payload lies in slices of any length, so pieces are
+//! joined by [`Sum::add_at`], which knows that a piece at an odd offset has its bytes swapped. [`verify`] and
+//! [`transport_sum`] put pseudo-header, headers and payload together; [`update`] changes a checksum with one field.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod transport;
+
+pub use transport::{Verdict, pseudo, pseudo_v4, pseudo_v6, transport_sum, verify};
+
+use std::ops::{Add, AddAssign};
+use zerocopy::big_endian::{U16, U32};
 
 /// A ones-complement sum of 16-bit big-endian words, folded to 16 bits. Not yet inverted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Sum(pub u16);
+
+/// Bytes from which the vector unit wins over its set-up.
+#[cfg(target_arch = "x86_64")]
+const WIDE: usize = 256;
+
+/// Bytes copied and summed in one go: the sum then reads what the copy has left in the first-level cache.
+const BLOCK: usize = 4096;
+
+impl Sum {
+    /// The sum of `bytes`, of which the first is the upper half of a word. An odd last byte is padded with a zero.
+    #[inline]
+    pub fn of(bytes: &[u8]) -> Sum {
+        #[cfg(target_arch = "x86_64")]
+        if bytes.len() >= WIDE
+            && let Some(sum) = avx2::sum(bytes)
+        {
+            return sum;
+        }
+        Sum::of_scalar(bytes)
+    }
+
+    /// [`Sum::of`] without the vector unit: what short pieces and other processors use.
+    pub fn of_scalar(bytes: &[u8]) -> Sum {
+        let mut total = 0u64;
+        let (words, tail) = bytes.as_chunks::<8>();
+        for word in words {
+            total = add_with_carry(total, u64::from_ne_bytes(*word));
+        }
+        let mut last = [0; 8];
+        for (to, from) in last.iter_mut().zip(tail) {
+            *to = *from;
+        }
+        Sum::fold(add_with_carry(total, u64::from_ne_bytes(last)))
+    }
+
+    /// Folds a sum of words in the machine's byte order. Swapping the bytes of every word swaps those of the sum
+    /// (RFC 1071, section 2 B), so the order is set right once, here.
+    #[allow(clippy::cast_possible_truncation, reason = "the last line of folding leaves 16 bits")]
+    fn fold(total: u64) -> Sum {
+        let total = (total >> 32) + (total & 0xffff_ffff);
+        let total = (total >> 32) + (total & 0xffff_ffff);
+        let total = (total >> 16) + (total & 0xffff);
+        let total = (total >> 16) + (total & 0xffff);
+        Sum((total as u16).to_be())
+    }
+
+    /// Joins the sum of a piece that starts `offset` bytes behind the first byte of `self`.
+    #[inline]
+    #[must_use]
+    pub const fn add_at(self, offset: usize, piece: Sum) -> Sum {
+        let piece = if offset % 2 == 1 { piece.0.swap_bytes() } else { piece.0 };
+        self.add_u16(piece)
+    }
+
+    /// Adds one word, host order.
+    #[inline]
+    #[must_use]
+    pub const fn add_u16(self, word: u16) -> Sum {
+        let (sum, carry) = self.0.overflowing_add(word);
+        Sum(sum + carry as u16)
+    }
+
+    /// The checksum to write: the inverted sum. UDP writes [`Sum::finish_udp`].
+    #[inline]
+    pub const fn finish(self) -> u16 {
+        !self.0
+    }
+
+    /// The checksum to write into a UDP header, where 0 would mean that there is none (RFC 768).
+    #[inline]
+    pub const fn finish_udp(self) -> u16 {
+        if self.0 == 0xffff { 0xffff } else { !self.0 }
+    }
+
+    /// Whether this, the sum of something together with its checksum, says that it is intact.
+    #[inline]
+    pub const fn is_valid(self) -> bool {
+        self.0 == 0xffff
+    }
+}
+
+impl Add for Sum {
+    type Output = Sum;
+    #[inline]
+    fn add(self, other: Sum) -> Sum {
+        self.add_u16(other.0)
+    }
+}
+
+impl AddAssign for Sum {
+    #[inline]
+    fn add_assign(&mut self, other: Sum) {
+        *self = *self + other;
+    }
+}
+
+#[inline]
+const fn add_with_carry(total: u64, word: u64) -> u64 {
+    let (sum, carry) = total.overflowing_add(word);
+    sum + carry as u64
+}
+
+/// Copies as many bytes as both hold, and sums what has arrived in `to` (not what stands in `from`, which a guest may
+/// change meanwhile).
+pub fn copy_and_sum(to: &mut [u8], from: &[u8]) -> Sum {
+    let mut sum = Sum::default();
+    for (to, from) in to.chunks_mut(BLOCK).zip(from.chunks(BLOCK)) {
+        let length = to.len().min(from.len());
+        let (to, from) = (&mut to[..length], &from[..length]);
+        to.copy_from_slice(from);
+        sum += Sum::of(to);
+    }
+    sum
+}
+
+/// Changes `checksum` as one word of what it covers changes (RFC 1624, equation 3). Not for a UDP checksum of 0.
+#[inline]
+pub fn update(checksum: &mut U16, old: u16, new: u16) {
+    checksum.set(Sum(!checksum.get()).add_u16(!old).add_u16(new).finish());
+}
+
+/// [`update`] for a field of 32 bits that stands at an even offset.
+#[inline]
+pub fn update_u32(checksum: &mut U16, old: u32, new: u32) {
+    let [old, new] = [old, new].map(|field| Sum::of_scalar(U32::new(field).as_ref()));
+    update(checksum, old.0, new.0);
+}

@@ -2,13 +2,23 @@
 //!
 //! A frame is parsed once, by [`parse`], into a small [`Parsed`] of offsets and facts; everything later in the
 //! switch reads that and the private copy of the headers. The other modules are the pieces a switch needs to change a
-//! frame: header views, the Internet checksum, the Toeplitz hash and the virtio-net header.
+//! frame: header views (one protocol a module, all of them a [`Header`]), the Internet checksum, the Toeplitz hash and
+//! the virtio-net header.
 
 pub mod checksum;
+pub mod ethernet;
+mod header;
+pub mod ipv4;
+pub mod ipv6;
 mod mac;
 mod parse;
+mod parsed;
+pub mod tcp;
 pub mod toeplitz;
+pub mod udp;
 pub mod vnet;
 
-pub use mac::Mac;
-pub use parse::{Kind, Malformed, Parsed, TcpOptions, Traits, parse};
+pub use header::Header;
+pub use mac::{Mac, MacParseError};
+pub use parse::parse;
+pub use parsed::{Kind, Malformed, Parsed, TcpOptions, Traits};

@@ -1,122 +1,357 @@
-//! One pass over a frame's headers.
+//! One pass over a frame's headers, once per frame: Ethernet, up to two VLAN tags, IPv4 or IPv6, TCP or UDP.
+//!
+//! The worker calls [`parse`] right after it has copied a frame's headers; nothing re-parses. Every frame that has an
+//! Ethernet header gets an answer, because a switch forwards by addresses also what it does not understand: the answer
+//! then is [`Kind::NotIp`], [`Kind::OtherIp`] or [`Kind::Malformed`] with the reason, and the offsets of what was
+//! understood before. Checksums are not looked at, IPv4's neither.
+//!
+//! Lengths are checked from the outside in: a header against the IP packet, the IP packet against the frame, and only
+//! then against the bytes handed over. So a prefix of the headers gives the same answer as all of them, or
+//! [`Malformed::BeyondHeaders`].
 
-use bitflags::bitflags;
+use crate::ethernet::{EthernetHeader, VlanHeader, ethertype};
+use crate::ipv4::Ipv4Header;
+use crate::ipv6::{ExtensionHeader, Ipv6Header, extension};
+use crate::tcp::{self, TcpHeader, TimestampOption};
+use crate::udp::{self, UdpHeader};
+use crate::{Header, Kind, Malformed, Parsed, TcpOptions, Traits};
 
-bitflags! {
-    /// What a frame is, beside its [`Kind`].
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    pub struct Traits: u16 {
-        /// Group destination (multicast or broadcast).
-        const GROUP = 1 << 0;
-        /// An 802.1Q or 802.1ad tag stands after the addresses; `vlan_tci` holds the outer one.
-        const VLAN = 1 << 1;
-        /// A second tag stands behind the first.
-        const QINQ = 1 << 2;
-        const IPV4 = 1 << 3;
-        const IPV6 = 1 << 4;
-        /// IPv4 options or any IPv6 extension header.
-        const IP_OPTIONS = 1 << 5;
-        /// IPv4: the Don't Fragment bit.
-        const DF = 1 << 6;
-        /// The frame is longer than its IP packet (Ethernet padding).
-        const PADDED = 1 << 7;
-    }
-}
-
-/// What the switch can do with a frame above Ethernet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// TCP over IPv4 or IPv6, header complete.
-    Tcp,
-    /// UDP over IPv4 or IPv6, header complete.
-    Udp,
-    /// IP with another transport, or none.
-    OtherIp,
-    /// A fragment of an IP packet (also the first).
-    Fragment,
-    /// Neither IPv4 nor IPv6 (ARP, LLDP, …).
-    NotIp,
-    /// Says it is IP and is not well formed: switched by its addresses, never touched otherwise.
-    Malformed(Malformed),
-}
-
-/// Why a frame that says it is IP is not taken for IP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// The frame ends inside its headers.
-    Truncated,
-    /// The version nibble does not match the EtherType.
-    IpVersion,
-    /// IHL below 5.
-    IpHeaderLength,
-    /// The IP length is shorter than the headers, or longer than the frame.
-    IpLength,
-    /// More extension headers than a switch will walk (8), or longer than the bytes handed over.
-    TooManyExtensions,
-    /// TCP data offset below 5 or beyond the packet.
-    TcpHeaderLength,
-    /// The UDP length is shorter than its header or longer than the IP payload.
-    UdpLength,
-    /// The headers go on beyond the bytes handed over, though the frame does not end there:
-    /// hand over more (up to 256 bytes) and parse again.
-    BeyondHeaders,
-}
-
-/// Which options a TCP header carries, as coalescing asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TcpOptions {
-    /// None, or padding only.
-    None,
-    /// Exactly one timestamp option, with padding in any place; the value is its offset in the frame (of the kind byte).
-    Timestamp(u16),
-    /// Anything else, malformed options too.
-    Other,
-}
-
-/// The result of [`parse`]: offsets are from the first byte of the frame, lengths in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parsed {
-    /// What the frame is.
-    pub kind: Kind,
-    /// Facts beside the kind.
-    pub traits: Traits,
-    /// EtherType behind the VLAN tags, host order.
-    pub ethertype: u16,
-    /// TCI of the outer VLAN tag (priority, DEI, id), host order; 0 without one.
-    pub vlan_tci: u16,
-    /// Where the network header starts: 14, 18 or 22.
-    pub l3: u16,
-    /// Where the transport header starts (behind IPv6 extensions); 0 where there is none.
-    pub l4: u16,
-    /// Where the payload starts: the first byte that is no header. For other kinds than TCP and UDP
-    /// this is the end of the deepest header that was understood.
-    pub payload: u16,
-    /// One past the last byte of the IP packet; without IP the frame's length. `end - payload` is the payload's
-    /// length without Ethernet padding.
-    pub end: u32,
-    /// IP protocol number of the transport, 0 where there is none.
-    pub protocol: u8,
-    /// The TCP flag byte (CWR ECE URG ACK PSH RST SYN FIN), 0 unless TCP.
-    pub tcp_flags: u8,
-    /// The TCP options, [`TcpOptions::None`] unless TCP.
-    pub tcp_options: TcpOptions,
-}
-
-impl Parsed {
-    /// Payload bytes of the transport, padding left out.
-    pub const fn payload_len(&self) -> u32 {
-        self.end.saturating_sub(self.payload as u32)
-    }
-
-    /// The VLAN id of the outer tag, 0 for untagged and priority-tagged frames.
-    pub const fn vlan_id(&self) -> u16 {
-        self.vlan_tci & 0xfff
-    }
-}
+/// IPv6 extension headers that are walked before the frame is given up.
+const MAX_EXTENSIONS: usize = 8;
 
 /// Parses the headers of a frame of `frame_len` bytes of which `headers` are the first.
-/// `None`: shorter than an Ethernet header, with which nothing can be done.
+/// `None`: fewer than the 14 bytes of an Ethernet header, with which nothing can be done.
+#[inline]
 pub fn parse(headers: &[u8], frame_len: usize) -> Option<Parsed> {
-    let _ = (headers, frame_len);
-    None
+    let headers = headers.get(..frame_len).unwrap_or(headers);
+    let ethernet = EthernetHeader::at(headers, 0)?;
+    let group = if ethernet.destination.is_group() { Traits::GROUP } else { Traits::empty() };
+    let end = u32::try_from(frame_len).unwrap_or(u32::MAX);
+    let mut walk = Walk {
+        headers,
+        frame_end: end,
+        found: Parsed {
+            kind: Kind::NotIp,
+            traits: group,
+            ethertype: ethernet.ethertype.get(),
+            vlan_tci: 0,
+            l3: 14,
+            l4: 0,
+            payload: 14,
+            end,
+            protocol: 0,
+            tcp_flags: 0,
+            tcp_options: TcpOptions::None,
+        },
+    };
+    walk.found.kind = walk.network().unwrap_or_else(Kind::Malformed);
+    Some(walk.found)
+}
+
+/// What is known so far. `found.payload` is where the walk stands.
+struct Walk<'h> {
+    headers: &'h [u8],
+    frame_end: u32,
+    found: Parsed,
+}
+
+impl<'h> Walk<'h> {
+    #[inline]
+    fn network(&mut self) -> Result<Kind, Malformed> {
+        if is_tag(self.found.ethertype) {
+            self.tags()?;
+        }
+        match self.found.ethertype {
+            ethertype::IPV4 => self.ipv4(),
+            ethertype::IPV6 => self.ipv6(),
+            _ => Ok(Kind::NotIp),
+        }
+    }
+
+    /// Steps over two tags at most; a third is an EtherType nobody here knows.
+    fn tags(&mut self) -> Result<(), Malformed> {
+        for tag in [Traits::VLAN, Traits::QINQ] {
+            if !is_tag(self.found.ethertype) {
+                break;
+            }
+            let header: &VlanHeader = self.header(self.found.l3)?;
+            if tag == Traits::VLAN {
+                self.found.vlan_tci = header.tci.get();
+            }
+            self.found.traits |= tag;
+            self.found.ethertype = header.ethertype.get();
+            self.found.l3 += VlanHeader::LEN;
+            self.found.payload = self.found.l3;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn ipv4(&mut self) -> Result<Kind, Malformed> {
+        self.found.traits |= Traits::IPV4;
+        let ip: &Ipv4Header = self.header(self.found.l3)?;
+        if ip.version() != 4 {
+            return Err(Malformed::IpVersion);
+        }
+        if ip.header_len() < Ipv4Header::LEN {
+            return Err(Malformed::IpHeaderLength);
+        }
+        let total_length = ip.total_length.get();
+        if total_length < ip.header_len() {
+            return Err(Malformed::IpLength);
+        }
+        self.set_end(u32::from(self.found.l3) + u32::from(total_length))?;
+        if ip.header_len() > Ipv4Header::LEN {
+            self.found.traits |= Traits::IP_OPTIONS;
+        }
+        if ip.dont_fragment() {
+            self.found.traits |= Traits::DF;
+        }
+        self.found.payload = self.found.l3 + ip.header_len();
+        self.found.protocol = ip.protocol;
+        if ip.is_fragment() { Ok(Kind::Fragment) } else { self.transport() }
+    }
+
+    #[inline]
+    fn ipv6(&mut self) -> Result<Kind, Malformed> {
+        self.found.traits |= Traits::IPV6;
+        let ip: &Ipv6Header = self.header(self.found.l3)?;
+        if ip.version() != 6 {
+            return Err(Malformed::IpVersion);
+        }
+        self.found.payload = self.found.l3 + Ipv6Header::LEN;
+        self.set_end(u32::from(self.found.payload) + u32::from(ip.payload_length.get()))?;
+        self.found.protocol = ip.next_header;
+        if matches!(ip.next_header, tcp::PROTOCOL | udp::PROTOCOL) {
+            self.transport()
+        } else {
+            self.extensions()
+        }
+    }
+
+    /// Walks IPv6 extension headers up to the transport. A fragment header ends the walk, an atomic fragment's too:
+    /// nobody merges or segments behind one.
+    fn extensions(&mut self) -> Result<Kind, Malformed> {
+        for _ in 0..MAX_EXTENSIONS {
+            let kind = self.found.protocol;
+            if !is_extension(kind) {
+                return self.transport();
+            }
+            if !self.fits(ExtensionHeader::LEN) {
+                return Err(Malformed::IpLength);
+            }
+            let header: &ExtensionHeader = self.header(self.found.payload)?;
+            let length = match kind {
+                extension::FRAGMENT => 8,
+                extension::AUTHENTICATION => (u16::from(header.length) + 2) * 4,
+                _ => (u16::from(header.length) + 1) * 8,
+            };
+            if !self.fits(length) {
+                return Err(Malformed::IpLength);
+            }
+            self.found.traits |= Traits::IP_OPTIONS;
+            self.found.payload += length;
+            self.found.protocol = header.next_header;
+            if kind == extension::FRAGMENT {
+                return Ok(Kind::Fragment);
+            }
+        }
+        if is_extension(self.found.protocol) {
+            return Err(Malformed::TooManyExtensions);
+        }
+        self.transport()
+    }
+
+    #[inline]
+    fn transport(&mut self) -> Result<Kind, Malformed> {
+        match self.found.protocol {
+            tcp::PROTOCOL => self.tcp(),
+            udp::PROTOCOL => self.udp(),
+            extension::NONE if self.found.traits.contains(Traits::IPV6) => Ok(Kind::OtherIp),
+            _ => {
+                self.found.l4 = self.found.payload;
+                Ok(Kind::OtherIp)
+            }
+        }
+    }
+
+    #[inline]
+    fn tcp(&mut self) -> Result<Kind, Malformed> {
+        let l4 = self.found.payload;
+        if !self.fits(TcpHeader::LEN) {
+            return Err(Malformed::TcpHeaderLength);
+        }
+        let tcp: &TcpHeader = self.header(l4)?;
+        let length = tcp.header_len();
+        if length < TcpHeader::LEN || !self.fits(length) {
+            return Err(Malformed::TcpHeaderLength);
+        }
+        let options = usize::from(l4 + TcpHeader::LEN)..usize::from(l4 + length);
+        let Some(options) = self.headers.get(options) else {
+            return Err(Malformed::BeyondHeaders);
+        };
+        self.found.l4 = l4;
+        self.found.payload = l4 + length;
+        self.found.tcp_flags = tcp.flags;
+        self.found.tcp_options = tcp_options(options, l4 + TcpHeader::LEN);
+        Ok(Kind::Tcp)
+    }
+
+    #[inline]
+    fn udp(&mut self) -> Result<Kind, Malformed> {
+        let l4 = self.found.payload;
+        if !self.fits(UdpHeader::LEN) {
+            return Err(Malformed::UdpLength);
+        }
+        let udp: &UdpHeader = self.header(l4)?;
+        let length = udp.length.get();
+        if length < UdpHeader::LEN || !self.fits(length) {
+            return Err(Malformed::UdpLength);
+        }
+        if u32::from(l4) + u32::from(length) < self.found.end {
+            self.found.traits |= Traits::SURPLUS;
+        }
+        self.found.l4 = l4;
+        self.found.payload = l4 + UdpHeader::LEN;
+        Ok(Kind::Udp)
+    }
+
+    /// Takes the IP packet's end, which must not lie behind the frame's.
+    #[inline]
+    fn set_end(&mut self, end: u32) -> Result<(), Malformed> {
+        if end > self.frame_end {
+            return Err(Malformed::IpLength);
+        }
+        if end < self.frame_end {
+            self.found.traits |= Traits::PADDED;
+        }
+        self.found.end = end;
+        Ok(())
+    }
+
+    /// Whether the IP packet has `length` more bytes.
+    #[inline]
+    fn fits(&self, length: u16) -> bool {
+        u32::from(self.found.payload) + u32::from(length) <= self.found.end
+    }
+
+    #[inline]
+    fn header<H: Header>(&self, offset: u16) -> Result<&'h H, Malformed> {
+        H::at(self.headers, offset)
+            .ok_or_else(|| self.missing(u32::from(offset) + u32::from(H::LEN)))
+    }
+
+    /// Why bytes up to `end` are not there.
+    #[cold]
+    fn missing(&self, end: u32) -> Malformed {
+        if end > self.frame_end { Malformed::Truncated } else { Malformed::BeyondHeaders }
+    }
+}
+
+#[inline]
+const fn is_tag(ethertype: u16) -> bool {
+    matches!(ethertype, ethertype::VLAN | ethertype::PROVIDER_VLAN)
+}
+
+/// The extension headers that say how long they are in a way that is known. Others end the walk as
+/// [`Kind::OtherIp`], as ESP does.
+const fn is_extension(protocol: u8) -> bool {
+    matches!(
+        protocol,
+        extension::HOP_BY_HOP
+            | extension::ROUTING
+            | extension::FRAGMENT
+            | extension::AUTHENTICATION
+            | extension::DESTINATION
+    )
+}
+
+/// What the option bytes, which start at `offset` in the frame, come to.
+#[inline]
+fn tcp_options(options: &[u8], offset: u16) -> TcpOptions {
+    // What every stack of today sends once a connection stands.
+    if let [1, 1, TimestampOption::KIND, TimestampOption::LENGTH, _, _, _, _, _, _, _, _] = options
+    {
+        return TcpOptions::Timestamp(offset + 2);
+    }
+    if options.is_empty() { TcpOptions::None } else { scan_options(options, offset) }
+}
+
+fn scan_options(mut options: &[u8], mut offset: u16) -> TcpOptions {
+    const END: u8 = 0;
+    const NO_OPERATION: u8 = 1;
+    let mut found = TcpOptions::None;
+    while let [kind, rest @ ..] = options {
+        match (*kind, found) {
+            (END, _) if rest.iter().all(|&byte| byte == 0) => return found,
+            (NO_OPERATION, _) => {
+                options = rest;
+                offset += 1;
+            }
+            (TimestampOption::KIND, TcpOptions::None) => {
+                let [_, TimestampOption::LENGTH, _, _, _, _, _, _, _, _, rest @ ..] = options
+                else {
+                    return TcpOptions::Other;
+                };
+                found = TcpOptions::Timestamp(offset);
+                options = rest;
+                offset += u16::from(TimestampOption::LENGTH);
+            }
+            _ => return TcpOptions::Other,
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TCP over IPv4 with the usual timestamps, two bytes of payload and four of padding.
+    const TCP4: &[u8] = b"\x52\x54\0\0\0\x01\x52\x54\0\0\0\x02\x08\0\
+        \x45\0\0\x36\0\x01\x40\0\x40\x06\0\0\x0a\0\0\x01\x0a\0\0\x02\
+        \0\x50\0\x51\0\0\0\x01\0\0\0\x02\x80\x18\x01\0\0\0\0\0\
+        \x01\x01\x08\x0a\0\0\0\x05\0\0\0\x06hi\0\0\0\0";
+
+    #[test]
+    fn a_plain_segment() {
+        let parsed = parse(TCP4, TCP4.len()).unwrap();
+        let expected = Parsed {
+            kind: Kind::Tcp,
+            traits: Traits::IPV4 | Traits::DF | Traits::PADDED,
+            ethertype: 0x0800,
+            vlan_tci: 0,
+            l3: 14,
+            l4: 34,
+            payload: 66,
+            end: 68,
+            protocol: 6,
+            tcp_flags: 0x18,
+            tcp_options: TcpOptions::Timestamp(56),
+        };
+        assert_eq!(parsed, expected);
+        assert_eq!(parsed.payload_len(), 2);
+    }
+
+    #[test]
+    fn tcp_options_are_none_one_timestamp_or_other() {
+        let timestamp = [8, 10, 1, 2, 3, 4, 5, 6, 7, 8];
+        let cases: [(&[&[u8]], TcpOptions); 12] = [
+            (&[], TcpOptions::None),
+            (&[&[1, 1, 0, 0]], TcpOptions::None),
+            (&[&[1, 1], &timestamp], TcpOptions::Timestamp(102)),
+            (&[&timestamp, &[1, 1]], TcpOptions::Timestamp(100)),
+            (&[&timestamp, &[0, 0]], TcpOptions::Timestamp(100)),
+            (&[&[1], &timestamp, &[0]], TcpOptions::Timestamp(101)),
+            (&[&timestamp, &timestamp], TcpOptions::Other),
+            (&[&timestamp, &[0, 1]], TcpOptions::Other),
+            (&[&timestamp[..8]], TcpOptions::Other),
+            (&[&[8, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]], TcpOptions::Other),
+            (&[&[2, 4, 5, 180]], TcpOptions::Other),
+            (&[&[1, 1, 5, 10], &[0; 8]], TcpOptions::Other),
+        ];
+        for (parts, expected) in cases {
+            assert_eq!(tcp_options(&parts.concat(), 100), expected, "{parts:?}");
+        }
+    }
 }

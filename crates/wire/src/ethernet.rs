@@ -1,0 +1,51 @@
+//! Ethernet II and the VLAN tag (IEEE 802.3, 802.1Q).
+
+use crate::{Header, Mac};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
+
+/// EtherTypes, host order.
+pub mod ethertype {
+    /// IPv4.
+    pub const IPV4: u16 = 0x0800;
+    /// ARP.
+    pub const ARP: u16 = 0x0806;
+    /// Reverse ARP, as hypervisors announce a guest that has moved.
+    pub const RARP: u16 = 0x8035;
+    /// IPv6.
+    pub const IPV6: u16 = 0x86dd;
+    /// The customer's tag, 802.1Q.
+    pub const VLAN: u16 = 0x8100;
+    /// The provider's tag, 802.1ad.
+    pub const PROVIDER_VLAN: u16 = 0x88a8;
+    /// The smallest EtherType; what is smaller is the length of an 802.3 frame.
+    pub const MIN: u16 = 0x0600;
+}
+
+/// The 14 bytes in front of every frame.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct EthernetHeader {
+    /// To whom.
+    pub destination: Mac,
+    /// From whom.
+    pub source: Mac,
+    /// What follows: an [`ethertype`], or an 802.3 length.
+    pub ethertype: U16,
+}
+
+/// The four bytes that follow a tag's EtherType ([`ethertype::VLAN`] or [`ethertype::PROVIDER_VLAN`]).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct VlanHeader {
+    /// Priority (3 bits), drop eligible (1 bit), VLAN id (12 bits).
+    pub tci: U16,
+    /// What follows the tag.
+    pub ethertype: U16,
+}
+
+impl Header for EthernetHeader {}
+impl Header for VlanHeader {}

@@ -1,0 +1,81 @@
+//! IPv6 (RFC 8200).
+
+use crate::Header;
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+    big_endian::{U16, U32},
+};
+
+/// The fixed header.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct Ipv6Header {
+    /// Version (4 bits), traffic class (8 bits: DSCP and ECN), flow label (20 bits).
+    pub version_class_flow: U32,
+    /// Bytes behind this header, extension headers among them.
+    pub payload_length: U16,
+    /// Number of the first extension header or of the transport.
+    pub next_header: u8,
+    /// Hops left.
+    pub hop_limit: u8,
+    /// From whom.
+    pub source: [u8; 16],
+    /// To whom.
+    pub destination: [u8; 16],
+}
+
+impl Header for Ipv6Header {}
+
+impl Ipv6Header {
+    /// The version nibble.
+    #[inline]
+    pub fn version(&self) -> u8 {
+        self.version_class_flow.as_bytes()[0] >> 4
+    }
+
+    /// DSCP and ECN.
+    #[inline]
+    pub fn traffic_class(&self) -> u8 {
+        let [first, second, ..] = self.version_class_flow.to_bytes();
+        first << 4 | second >> 4
+    }
+
+    /// What marks the packets of a flow, 20 bits.
+    #[inline]
+    pub fn flow_label(&self) -> u32 {
+        self.version_class_flow.get() & 0xf_ffff
+    }
+}
+
+/// The first two bytes of every extension header this crate walks.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct ExtensionHeader {
+    /// Number of what follows it.
+    pub next_header: u8,
+    /// Its length: units of 8 bytes without the first; [`extension::AUTHENTICATION`] counts units of 4 without the
+    /// first two; reserved in [`extension::FRAGMENT`], which is 8 bytes long.
+    pub length: u8,
+}
+
+impl Header for ExtensionHeader {}
+
+/// Protocol numbers that are extension headers.
+pub mod extension {
+    /// Hop-by-hop options.
+    pub const HOP_BY_HOP: u8 = 0;
+    /// Routing.
+    pub const ROUTING: u8 = 43;
+    /// Fragment.
+    pub const FRAGMENT: u8 = 44;
+    /// Authentication (RFC 4302).
+    pub const AUTHENTICATION: u8 = 51;
+    /// Nothing follows.
+    pub const NONE: u8 = 59;
+    /// Destination options.
+    pub const DESTINATION: u8 = 60;
+}
