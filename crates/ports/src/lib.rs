@@ -17,9 +17,13 @@
 mod burst;
 pub mod capture;
 mod contract;
+mod ioctl;
+pub mod link;
 pub mod memory;
+pub mod namespace;
 mod queue;
 mod slice;
+pub mod tap;
 mod time;
 
 pub use burst::{Burst, RawFrame, VlanTag};

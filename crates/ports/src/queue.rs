@@ -1,55 +1,65 @@
 //! All kinds of queues as two enums, matched once per burst.
 
-use crate::memory;
 use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault};
+use crate::{memory, tap};
 use std::os::fd::BorrowedFd;
 
 /// The taking side of a queue pair of any kind of port.
 pub enum IngressQueue {
     /// In-process frames.
     Memory(memory::MemoryIngress),
+    /// The kernel of this host.
+    Tap(tap::TapIngress),
 }
 
 /// The delivering side of a queue pair of any kind of port.
 pub enum EgressQueue {
     /// In-process frames.
     Memory(memory::MemoryEgress),
+    /// The kernel of this host.
+    Tap(tap::TapEgress),
 }
 
 impl Ingress for IngressQueue {
     fn take<'q>(&'q mut self, now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
         match self {
             IngressQueue::Memory(queue) => queue.take(now, burst),
+            IngressQueue::Tap(queue) => queue.take(now, burst),
         }
     }
 
     fn release(&mut self) {
         match self {
             IngressQueue::Memory(queue) => queue.release(),
+            IngressQueue::Tap(queue) => queue.release(),
         }
     }
 
     fn arm(&mut self) -> bool {
         match self {
             IngressQueue::Memory(queue) => queue.arm(),
+            IngressQueue::Tap(queue) => queue.arm(),
         }
     }
 
     fn disarm(&mut self) {
         match self {
             IngressQueue::Memory(queue) => queue.disarm(),
+            IngressQueue::Tap(queue) => queue.disarm(),
         }
     }
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             IngressQueue::Memory(queue) => queue.ready_fd(),
+            IngressQueue::Tap(queue) => queue.ready_fd(),
         }
     }
 
     fn lost(&self) -> u64 {
         match self {
             IngressQueue::Memory(queue) => queue.lost(),
+            IngressQueue::Tap(queue) => queue.lost(),
         }
     }
 }
@@ -62,6 +72,7 @@ impl Egress for EgressQueue {
     ) -> Result<(), PortFault> {
         match self {
             EgressQueue::Memory(queue) => queue.deliver(frames, drops),
+            EgressQueue::Tap(queue) => queue.deliver(frames, drops),
         }
     }
 }

@@ -1,0 +1,196 @@
+// UNSAFETY: an ioctl reads and writes through an untyped pointer; here each call gets the type its request expects.
+//! The ioctls of network links and TAP devices, each as one safe function.
+//!
+//! `struct ifreq` is a name and a union; it is kept as a name and plain bytes, so that only the calls themselves are
+//! unsafe. Used by `link` and `tap`.
+#![allow(unsafe_code)]
+
+use libc::c_int;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// `struct ifreq`: a device name, and bytes whose meaning the request decides.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(crate) struct Request {
+    name: [u8; libc::IFNAMSIZ],
+    value: [u8; 24],
+}
+
+// The kernel copies a whole `struct ifreq` in and out.
+const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
+
+/// Requests whose union holds plain values, never a pointer.
+#[derive(Clone, Copy)]
+pub(crate) enum Plain {
+    /// `SIOCGIFINDEX`: the index as `int`.
+    GetIndex,
+    /// `SIOCGIFMTU`: bytes as `int`.
+    GetMtu,
+    /// `SIOCSIFMTU`.
+    SetMtu,
+    /// `SIOCGIFHWADDR`: a `sockaddr`, the address two bytes in.
+    GetAddress,
+    /// `SIOCGIFFLAGS`: `IFF_*` as `short`.
+    GetFlags,
+    /// `SIOCSIFFLAGS`.
+    SetFlags,
+    /// `SIOCSIFTXQLEN`: frames as `int`.
+    SetQueueLength,
+    /// `TUNSETIFF`: `IFF_*` of TAP devices as `short`; the name comes back.
+    Attach,
+}
+
+impl Plain {
+    fn code(self) -> libc::Ioctl {
+        let code = match self {
+            Plain::GetIndex => libc::SIOCGIFINDEX,
+            Plain::GetMtu => libc::SIOCGIFMTU,
+            Plain::SetMtu => libc::SIOCSIFMTU,
+            Plain::GetAddress => libc::SIOCGIFHWADDR,
+            Plain::GetFlags => libc::SIOCGIFFLAGS,
+            Plain::SetFlags => libc::SIOCSIFFLAGS,
+            Plain::SetQueueLength => libc::SIOCSIFTXQLEN,
+            Plain::Attach => return libc::TUNSETIFF,
+        };
+        code as libc::Ioctl
+    }
+}
+
+impl Request {
+    /// A request about a device. The name must fit with its terminating zero: at most 15 bytes.
+    pub(crate) fn new(name: &str) -> io::Result<Request> {
+        let mut request = Request { name: [0; libc::IFNAMSIZ], value: [0; 24] };
+        let fits = name.len() < libc::IFNAMSIZ && !name.contains('\0');
+        match request.name.get_mut(..name.len()) {
+            Some(place) if fits => place.copy_from_slice(name.as_bytes()),
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a device name")),
+        }
+        Ok(request)
+    }
+
+    /// With a leading `short` (flags) in the union.
+    pub(crate) fn short(mut self, value: i16) -> Request {
+        self.value[..2].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    /// With a leading `int` in the union.
+    pub(crate) fn int(mut self, value: i32) -> Request {
+        self.value[..4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    /// The leading `short` of the answer.
+    pub(crate) fn as_short(&self) -> i16 {
+        i16::from_ne_bytes([self.value[0], self.value[1]])
+    }
+
+    /// The leading `int` of the answer.
+    pub(crate) fn as_int(&self) -> i32 {
+        i32::from_ne_bytes([self.value[0], self.value[1], self.value[2], self.value[3]])
+    }
+
+    /// The hardware address of the answer.
+    pub(crate) fn as_address(&self) -> [u8; 6] {
+        let [_, _, a, b, c, d, e, f, ..] = self.value;
+        [a, b, c, d, e, f]
+    }
+
+    /// The device name of the answer.
+    pub(crate) fn name(&self) -> String {
+        String::from_utf8_lossy(self.name.split(|&byte| byte == 0).next().unwrap_or_default())
+            .into_owned()
+    }
+
+    /// Makes the request; the answer.
+    pub(crate) fn call(mut self, fd: impl AsFd, plain: Plain) -> io::Result<Request> {
+        // SAFETY: every `Plain` request reads and writes one `struct ifreq`, which `Request` is laid out as.
+        unsafe { call(fd, plain.code(), (&raw mut self).cast()) }?;
+        Ok(self)
+    }
+}
+
+/// Reads or sets one `ethtool_value` (`SIOCETHTOOL`): `command` is an `ETHTOOL_G*` or `ETHTOOL_S*` of that shape.
+pub(crate) fn ethtool(fd: impl AsFd, name: &str, command: Ethtool, value: u32) -> io::Result<u32> {
+    let mut exchange = [command as u32, value];
+    let mut request = Request::new(name)?;
+    let pointer = (&raw mut exchange) as usize;
+    request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
+    // SAFETY: the request carries a pointer to `exchange`, laid out as `struct ethtool_value`, which outlives the call;
+    // all commands of `Ethtool` read and write that struct alone.
+    unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
+    Ok(exchange[1])
+}
+
+/// The commands of `linux/ethtool.h` that take a `struct ethtool_value`, which `libc` lacks.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+#[allow(missing_docs, reason = "named as in linux/ethtool.h: get or set, and the feature")]
+pub(crate) enum Ethtool {
+    GetTxCsum = 0x16,
+    SetTxCsum = 0x17,
+    GetTso = 0x1e,
+    SetTso = 0x1f,
+    GetGso = 0x23,
+    SetGso = 0x24,
+    GetGro = 0x2b,
+    SetGro = 0x2c,
+}
+
+/// Sets what the kernel may leave to the reader of a TAP device (`TUN_F_*`).
+pub(crate) fn tap_set_offload(fd: impl AsFd, features: u32) -> io::Result<()> {
+    // SAFETY: TUNSETOFFLOAD takes the bits in place of a pointer and touches no memory of ours.
+    unsafe { call(fd, libc::TUNSETOFFLOAD, features as usize as *mut libc::c_void) }
+}
+
+/// A TAP setting that takes a pointer to an `int`.
+#[derive(Clone, Copy)]
+pub(crate) enum TapSetting {
+    /// Bytes of the virtio-net header.
+    HeaderSize,
+    /// Whether its fields are little-endian.
+    LittleEndian,
+    /// Bytes the kernel holds of what was written and not yet taken.
+    SendBuffer,
+}
+
+/// Changes a setting of a TAP device.
+pub(crate) fn tap_set(fd: impl AsFd, setting: TapSetting, mut value: c_int) -> io::Result<()> {
+    let code = match setting {
+        TapSetting::HeaderSize => libc::TUNSETVNETHDRSZ,
+        TapSetting::LittleEndian => libc::TUNSETVNETLE,
+        TapSetting::SendBuffer => libc::TUNSETSNDBUF,
+    };
+    // SAFETY: each of these reads one int.
+    unsafe { call(fd, code, (&raw mut value).cast()) }
+}
+
+/// # Safety
+/// `argument` must be what `code` expects, valid for reads and writes of that type until the call is back.
+unsafe fn call(fd: impl AsFd, code: libc::Ioctl, argument: *mut libc::c_void) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the caller vouches for the argument.
+    match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), code, argument) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_do_not_fit_are_refused() {
+        assert!(Request::new("exactly15bytes_").is_ok());
+        assert!(Request::new("sixteen_bytes_xx").is_err());
+        assert!(Request::new("a\0b").is_err());
+    }
+
+    #[test]
+    fn values_come_back_as_set() {
+        let request = Request::new("tap0").unwrap().int(-7);
+        assert_eq!((request.as_int(), request.name().as_str()), (-7, "tap0"));
+        assert_eq!(request.short(0x1002).as_short(), 0x1002);
+    }
+}

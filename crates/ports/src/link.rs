@@ -1,0 +1,249 @@
+//! A network link of the host: what the control plane asks once a second, and what it sets when a port is opened.
+//!
+//! A [`Link`] keeps a socket of the link's network namespace, so that it can be asked from any thread, wherever that is.
+//! It goes by name: a device that is deleted and made again under its name is the same link with another index.
+
+use crate::ioctl::{self, Ethtool, Plain, Request};
+use crate::namespace;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use wire::Mac;
+
+/// See the module.
+pub struct Link {
+    name: String,
+    /// Any socket of the namespace will do; nothing is ever sent on it.
+    socket: OwnedFd,
+}
+
+/// What could not be learned or set.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// Nothing of that name.
+    #[error(
+        "there is no network device {name}: create it, or correct the name (`ip link` lists what there is)"
+    )]
+    NoSuchLink {
+        /// The device asked for.
+        name: String,
+    },
+    /// The namespace cannot be entered.
+    #[error("cannot enter the network namespace {}: {source}", path.display())]
+    Namespace {
+        /// The path given.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The device takes no such MTU.
+    #[error(
+        "{name} has MTU {seen} and does not take {wanted}: choose one between the minmtu and maxmtu that \
+         `ip -d link show {name}` prints"
+    )]
+    Mtu {
+        /// The device.
+        name: String,
+        /// Its MTU, in bytes.
+        seen: u32,
+        /// What was asked for.
+        wanted: u32,
+    },
+    /// Setting needs a privilege.
+    #[error(
+        "{name}: cannot {doing}: it needs CAP_NET_ADMIN in the network namespace of the device"
+    )]
+    NotPermitted {
+        /// The device.
+        name: String,
+        /// What was tried.
+        doing: &'static str,
+    },
+    /// Anything else.
+    #[error("{name}: cannot {doing}: {source}")]
+    Io {
+        /// The device.
+        name: String,
+        /// What was tried.
+        doing: &'static str,
+        /// What went wrong.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A segmentation or checksum feature of a link, as `ethtool -K` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkOffload {
+    /// Transmit checksumming.
+    TxCsum,
+    /// TCP segmentation by the device.
+    Tso,
+    /// Segmentation by the kernel just above the device.
+    Gso,
+    /// Receive coalescing by the kernel.
+    Gro,
+}
+
+impl Link {
+    /// A link by name, in a namespace or in that of the calling thread. It need not exist yet.
+    pub fn open(name: &str, netns: Option<&Path>) -> Result<Link, LinkError> {
+        match netns {
+            None => Link::here(name),
+            Some(path) => namespace::within(netns, || Link::here(name))
+                .map_err(|source| LinkError::Namespace { path: path.to_owned(), source })?,
+        }
+    }
+
+    /// The name it goes by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether there is such a device now.
+    pub fn exists(&self) -> bool {
+        self.index().is_ok()
+    }
+
+    /// The kernel's number of it.
+    pub fn index(&self) -> Result<u32, LinkError> {
+        let answer = self.ask(Plain::GetIndex, "read its index")?;
+        Ok(answer.as_int().unsigned_abs())
+    }
+
+    /// Largest IP packet it carries, in bytes.
+    pub fn mtu(&self) -> Result<u32, LinkError> {
+        Ok(self.ask(Plain::GetMtu, "read its MTU")?.as_int().unsigned_abs())
+    }
+
+    /// Sets the largest IP packet, in bytes.
+    pub fn set_mtu(&self, mtu: u32) -> Result<(), LinkError> {
+        let value = i32::try_from(mtu).unwrap_or(i32::MAX);
+        match self.request()?.int(value).call(&self.socket, Plain::SetMtu) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                Err(LinkError::Mtu { name: self.name.clone(), seen: self.mtu()?, wanted: mtu })
+            }
+            other => other.map(drop).map_err(|error| self.error("set its MTU", error)),
+        }
+    }
+
+    /// Its Ethernet address.
+    pub fn mac(&self) -> Result<Mac, LinkError> {
+        Ok(Mac(self.ask(Plain::GetAddress, "read its address")?.as_address()))
+    }
+
+    /// Whether it is administratively up.
+    pub fn is_up(&self) -> Result<bool, LinkError> {
+        Ok(self.flags()? & libc::IFF_UP != 0)
+    }
+
+    /// Whether it is up and the other side is there.
+    pub fn has_carrier(&self) -> Result<bool, LinkError> {
+        Ok(self.flags()? & libc::IFF_RUNNING != 0)
+    }
+
+    /// Brings it up or down.
+    pub fn set_up(&self, up: bool) -> Result<(), LinkError> {
+        let answer = self.ask(Plain::GetFlags, "read its flags")?;
+        let bit = UP;
+        let flags = if up { answer.as_short() | bit } else { answer.as_short() & !bit };
+        self.request()?
+            .short(flags)
+            .call(&self.socket, Plain::SetFlags)
+            .map(drop)
+            .map_err(|error| self.error(if up { "bring it up" } else { "bring it down" }, error))
+    }
+
+    /// How many frames the kernel queues toward the device before it drops.
+    pub fn set_queue_length(&self, frames: u16) -> Result<(), LinkError> {
+        self.request()?
+            .int(i32::from(frames))
+            .call(&self.socket, Plain::SetQueueLength)
+            .map(drop)
+            .map_err(|error| self.error("set its queue length", error))
+    }
+
+    /// Whether an offload is on.
+    pub fn offload(&self, offload: LinkOffload) -> Result<bool, LinkError> {
+        let (get, _) = offload.commands();
+        ioctl::ethtool(&self.socket, &self.name, get, 0)
+            .map(|value| value != 0)
+            .map_err(|error| self.error("read its offloads", error))
+    }
+
+    /// Turns an offload on or off. The lab does it to make a sender put single frames on the wire.
+    pub fn set_offload(&self, offload: LinkOffload, on: bool) -> Result<(), LinkError> {
+        let (_, set) = offload.commands();
+        ioctl::ethtool(&self.socket, &self.name, set, u32::from(on))
+            .map(drop)
+            .map_err(|error| self.error("set its offloads", error))
+    }
+
+    fn here(name: &str) -> Result<Link, LinkError> {
+        let flags = SocketFlags::CLOEXEC;
+        match socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None) {
+            Ok(socket) => Ok(Link { name: name.to_owned(), socket }),
+            Err(error) => Err(LinkError::Io {
+                name: name.to_owned(),
+                doing: "open a socket to ask about it",
+                source: error.into(),
+            }),
+        }
+    }
+
+    fn flags(&self) -> Result<i32, LinkError> {
+        Ok(i32::from(self.ask(Plain::GetFlags, "read its flags")?.as_short()))
+    }
+
+    fn request(&self) -> Result<Request, LinkError> {
+        Request::new(&self.name).map_err(|error| self.error("use this name", error))
+    }
+
+    fn ask(&self, plain: Plain, doing: &'static str) -> Result<Request, LinkError> {
+        self.request()?.call(&self.socket, plain).map_err(|error| self.error(doing, error))
+    }
+
+    fn error(&self, doing: &'static str, source: io::Error) -> LinkError {
+        let name = self.name.clone();
+        match source.raw_os_error() {
+            Some(libc::ENODEV) => LinkError::NoSuchLink { name },
+            Some(libc::EPERM) => LinkError::NotPermitted { name, doing },
+            _ => LinkError::Io { name, doing, source },
+        }
+    }
+}
+
+/// `IFF_UP` as the `short` of `struct ifreq`.
+const UP: i16 = 1;
+const _: () = assert!(libc::IFF_UP == 1);
+
+impl LinkOffload {
+    fn commands(self) -> (Ethtool, Ethtool) {
+        match self {
+            LinkOffload::TxCsum => (Ethtool::GetTxCsum, Ethtool::SetTxCsum),
+            LinkOffload::Tso => (Ethtool::GetTso, Ethtool::SetTso),
+            LinkOffload::Gso => (Ethtool::GetGso, Ethtool::SetGso),
+            LinkOffload::Gro => (Ethtool::GetGro, Ethtool::SetGro),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_not_there_says_so() {
+        let link = Link::open("nosuchlink0", None).unwrap();
+        assert!(!link.exists());
+        assert!(matches!(link.mtu(), Err(LinkError::NoSuchLink { name }) if name == "nosuchlink0"));
+    }
+
+    #[test]
+    fn a_name_too_long_is_refused_before_the_kernel_sees_it() {
+        let link = Link::open("a_name_far_too_long_for_linux", None).unwrap();
+        assert!(matches!(link.index(), Err(LinkError::Io { doing: "use this name", .. })));
+    }
+}

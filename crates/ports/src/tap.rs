@@ -1,0 +1,290 @@
+//! TAP: a port whose other side is the kernel of this host, or of a container.
+//!
+//! [`open`] attaches to an existing device or makes one that lasts as long as the port. Frames go with a 12-byte
+//! virtio-net header both ways, so trains and unfinished checksums pass without being taken apart.
+//!
+//! Two surprises. The offloads set on a TAP device belong to the *device* and outlive the descriptor, so they are set at
+//! every opening, also to nothing. And some kernels refuse valid trains, so a train addressed to nobody is written
+//! first, and what is refused is then done in software and said in [`Opened::degraded`].
+
+mod probe;
+mod queue;
+
+use crate::ioctl::{self, Plain, Request, TapSetting};
+use crate::link::{Link, LinkError};
+use crate::{Device, EgressQueue, IngressQueue, Offloads, namespace};
+pub use queue::{TapEgress, TapIngress};
+use rustix::fs::{Mode, OFlags};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What to open.
+#[derive(Clone, Debug)]
+pub struct TapOptions {
+    /// The device's name, at most 15 bytes; `tap%d` lets the kernel number it.
+    pub name: String,
+    /// Queue pairs, at least 1.
+    pub queues: u16,
+    /// Largest IP packet in bytes, to be set; `None` leaves it.
+    pub mtu: Option<u16>,
+    /// Frames each queue holds for us before the kernel drops (1000 by default); `None` leaves it.
+    pub queue_length: Option<u16>,
+    /// The network namespace the device is or shall be in; `None` is that of the calling thread.
+    pub netns: Option<PathBuf>,
+    /// What the kernel may leave to us in the frames we take.
+    pub ingress_offloads: Offloads,
+}
+
+impl TapOptions {
+    /// One queue, all offloads, in this namespace, the MTU as it is.
+    pub fn new(name: &str) -> TapOptions {
+        TapOptions {
+            name: name.to_owned(),
+            queues: 1,
+            mtu: None,
+            queue_length: None,
+            netns: None,
+            ingress_offloads: Offloads::all(),
+        }
+    }
+}
+
+/// An opened TAP device.
+pub struct Opened {
+    /// The port.
+    pub device: Device,
+    /// The link behind it; also tells the name the kernel chose.
+    pub link: Link,
+    /// What this kernel does not do and is done in software, for people; empty on a good day.
+    pub degraded: Vec<String>,
+}
+
+/// Why a TAP device could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// Not a number of queues.
+    #[error("{name}: {queues} queues wanted: a TAP device has 1 to {MOST_QUEUES}")]
+    Queues {
+        /// The device.
+        name: String,
+        /// What was asked for.
+        queues: u16,
+    },
+    /// `/dev/net/tun` is missing or closed to us.
+    #[error("cannot open {DEVICE}: {0}: load the module `tun` and allow this process to use it")]
+    NoTun(#[source] io::Error),
+    /// The device cannot be attached to.
+    #[error("cannot attach to TAP device {name} with {queues} queue(s): {source}{remedy}")]
+    Attach {
+        /// The device.
+        name: String,
+        /// Queues asked for.
+        queues: u16,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+        /// What may help.
+        remedy: &'static str,
+    },
+    /// A setting was refused.
+    #[error("TAP device {name}: cannot {doing}: {source}")]
+    Set {
+        /// The device.
+        name: String,
+        /// What was tried.
+        doing: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The link behind it.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// `MAX_TAP_QUEUES` of the kernel.
+const MOST_QUEUES: u16 = 256;
+const DEVICE: &str = "/dev/net/tun";
+/// Enough that a slow reader is felt as full queues there, not as refused writes here.
+const SEND_BUFFER: i32 = 16 << 20;
+
+/// Opens a TAP device as a port, up and with its MTU set.
+pub fn open(options: &TapOptions) -> Result<Opened, TapError> {
+    if !(1..=MOST_QUEUES).contains(&options.queues) {
+        return Err(TapError::Queues { name: options.name.clone(), queues: options.queues });
+    }
+    match &options.netns {
+        None => open_here(options),
+        Some(path) => namespace::within(Some(path), || open_here(options))
+            .map_err(|source| LinkError::Namespace { path: path.clone(), source })?,
+    }
+}
+
+fn open_here(options: &TapOptions) -> Result<Opened, TapError> {
+    let (name, files) = attach(options)?;
+    let mut degraded = Vec::new();
+    let Some(first) = files.first() else {
+        return Err(TapError::Queues { name, queues: 0 });
+    };
+    set_up_header(&name, first)?;
+    set_ingress_offloads(&name, first, options.ingress_offloads, &mut degraded)?;
+    let link = Link::open(&name, None)?;
+    if let Some(mtu) = options.mtu {
+        link.set_mtu(mtu.into())?;
+    }
+    if let Some(frames) = options.queue_length {
+        link.set_queue_length(frames)?;
+    }
+    link.set_up(true)?;
+    let offloads = probe::egress_offloads(&name, first, &mut degraded);
+    let mtu = u16::try_from(link.mtu()?).unwrap_or(u16::MAX);
+    let mac = Some(link.mac()?);
+    let files: Vec<_> = files.into_iter().map(Arc::new).collect();
+    let device = Device {
+        ingress: files
+            .iter()
+            .map(|file| IngressQueue::Tap(TapIngress::new(file.clone())))
+            .collect(),
+        egress: files.iter().map(|file| EgressQueue::Tap(TapEgress::new(file.clone()))).collect(),
+        offloads,
+        mtu,
+        mac,
+    };
+    Ok(Opened { device, link, degraded })
+}
+
+/// One descriptor a queue, and the device's name as the kernel has it.
+fn attach(options: &TapOptions) -> Result<(String, Vec<OwnedFd>), TapError> {
+    let mut name = options.name.clone();
+    let mut files = Vec::new();
+    for _ in 0..options.queues {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(DEVICE, flags, Mode::empty())
+            .map_err(|error| TapError::NoTun(error.into()))?;
+        name = attach_queue(&file, &name, options.queues)
+            .map_err(|source| attach_error(&name, options.queues, source))?;
+        files.push(file);
+    }
+    Ok((name, files))
+}
+
+/// Attaches one queue. A device made with several queues must be attached to as such, also for one.
+fn attach_queue(file: &OwnedFd, name: &str, queues: u16) -> io::Result<String> {
+    let request = Request::new(name)?;
+    let single = flags(libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
+    let multiple = single | flags(libc::IFF_MULTI_QUEUE);
+    let attach = |flags| request.short(flags).call(file, Plain::Attach).map(|answer| answer.name());
+    match attach(if queues > 1 { multiple } else { single }) {
+        Err(error) if queues == 1 && error.raw_os_error() == Some(libc::EINVAL) => attach(multiple),
+        other => other,
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "interface flags are 16 bits, declared as int")]
+const fn flags(bits: i32) -> i16 {
+    bits as i16
+}
+
+fn attach_error(name: &str, queues: u16, source: io::Error) -> TapError {
+    let remedy = match source.raw_os_error() {
+        Some(libc::EPERM) => ": it needs CAP_NET_ADMIN, or a device made for this user",
+        Some(libc::EBUSY) => ": another process has it open: stop that, or choose another name",
+        Some(libc::EINVAL) => {
+            ": a device of that name is of another kind: delete it, or make it again as \
+             `ip tuntap add NAME mode tap multi_queue`"
+        }
+        _ => "",
+    };
+    TapError::Attach { name: name.to_owned(), queues, source, remedy }
+}
+
+/// Header layout and buffer: settings of the device, so one queue sets them for all.
+fn set_up_header(name: &str, file: &OwnedFd) -> Result<(), TapError> {
+    let header = i32::try_from(wire::vnet::VnetHeader::LEN).unwrap_or_default();
+    for (doing, setting, value) in [
+        ("set the size of its virtio-net header", TapSetting::HeaderSize, header),
+        ("make its virtio-net header little-endian", TapSetting::LittleEndian, 1),
+        ("set its send buffer", TapSetting::SendBuffer, SEND_BUFFER),
+    ] {
+        ioctl::tap_set(file, setting, value).map_err(|source| TapError::Set {
+            name: name.to_owned(),
+            doing,
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// What may stay undone in the frames we take, step by step down to what this kernel knows.
+fn set_ingress_offloads(
+    name: &str,
+    file: impl AsFd,
+    wanted: Offloads,
+    degraded: &mut Vec<String>,
+) -> Result<(), TapError> {
+    let steps = [
+        wanted,
+        wanted - Offloads::USO,
+        wanted - Offloads::USO - Offloads::ECN,
+        wanted & Offloads::CSUM,
+        Offloads::empty(),
+    ];
+    let mut refusal = io::Error::from_raw_os_error(libc::EINVAL);
+    for step in steps {
+        match ioctl::tap_set_offload(&file, kernel_features(step)) {
+            Ok(()) if step == wanted => return Ok(()),
+            Ok(()) => {
+                degraded.push(format!(
+                    "{name}: this kernel keeps {:?} to itself: such traffic arrives frame by frame",
+                    wanted - step
+                ));
+                return Ok(());
+            }
+            Err(error) => refusal = error,
+        }
+    }
+    let doing = "set its offloads, not even to none";
+    Err(TapError::Set { name: name.to_owned(), doing, source: refusal })
+}
+
+/// As `TUNSETOFFLOAD` takes them. Every other feature needs the checksum, and ECN needs TSO.
+fn kernel_features(offloads: Offloads) -> u32 {
+    let tso = offloads.intersects(Offloads::TSO4 | Offloads::TSO6);
+    let table = [
+        (Offloads::CSUM, libc::TUN_F_CSUM),
+        (Offloads::TSO4, libc::TUN_F_TSO4),
+        (Offloads::TSO6, libc::TUN_F_TSO6),
+        (Offloads::USO, libc::TUN_F_USO4 | libc::TUN_F_USO6),
+        (Offloads::ECN, if tso { libc::TUN_F_TSO_ECN } else { 0 }),
+    ];
+    if !offloads.contains(Offloads::CSUM) {
+        return 0;
+    }
+    table.iter().filter(|(flag, _)| offloads.contains(*flag)).fold(0, |all, (_, bit)| all | bit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn features_are_such_as_the_kernel_can_take(bits in 0u8..32) {
+            let features = kernel_features(Offloads::from_bits_truncate(bits));
+            let tso = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+            prop_assert!(features == 0 || features & libc::TUN_F_CSUM != 0);
+            prop_assert!(features & libc::TUN_F_TSO_ECN == 0 || features & tso != 0);
+        }
+    }
+
+    #[test]
+    fn no_queues_and_too_many_are_refused_before_anything_is_opened() {
+        for queues in [0, 257] {
+            let options = TapOptions { queues, ..TapOptions::new("millrace-none") };
+            assert!(matches!(open(&options), Err(TapError::Queues { .. })));
+        }
+    }
+}

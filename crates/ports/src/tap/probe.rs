@@ -1,0 +1,103 @@
+//! Which trains the kernel really takes: one of each kind is written, addressed to nobody.
+//!
+//! Called once when a device is opened. Kernels differ in what they accept, and some refused valid trains for months
+//! (all `EINVAL`), so only trying tells.
+
+use crate::Offloads;
+use rustix::io::{Errno, IoSlice};
+use std::os::fd::AsFd;
+use wire::vnet::{Flags, GsoType, VnetHeader};
+use zerocopy::IntoBytes;
+
+/// Payload of the two segments of a probe.
+const PAYLOAD: [u8; 128] = [0; 128];
+const SEGMENT: u16 = 64;
+/// Locally administered addresses that no device has: the kernel drops the frame as not its own.
+const NOBODY: [u8; 12] = [0x02, 0x4d, 0x52, 0xff, 0xff, 0xfe, 0x02, 0x4d, 0x52, 0xff, 0xff, 0xfd];
+
+/// What the device takes from us. A kernel that cannot be asked (the device is down) is trusted with TCP trains.
+pub(super) fn egress_offloads(name: &str, file: impl AsFd, degraded: &mut Vec<String>) -> Offloads {
+    let mut offloads = Offloads::all();
+    for (kind, offload) in [
+        (GsoType::Tcp4, Offloads::TSO4),
+        (GsoType::Tcp6, Offloads::TSO6),
+        (GsoType::UdpL4, Offloads::USO),
+    ] {
+        let (header, frame) = probe_frame(kind);
+        let pieces = [header.as_bytes(), &frame, &PAYLOAD].map(IoSlice::new);
+        if rustix::io::writev(&file, &pieces) == Err(Errno::INVAL) {
+            offloads -= offload;
+            degraded.push(format!(
+                "{name}: this kernel refuses {offload:?} trains: they are segmented in software"
+            ));
+        }
+    }
+    offloads
+}
+
+/// Headers of a train of two segments. Its checksum is never looked at: the address is nobody's.
+pub(super) fn probe_frame(kind: GsoType) -> (VnetHeader, Vec<u8>) {
+    let (v6, tcp) = (kind == GsoType::Tcp6, kind != GsoType::UdpL4);
+    let transport = if tcp { 20 } else { 8 };
+    let network = if v6 { 40 } else { 20 };
+    let length = transport + PAYLOAD.len();
+    let mut frame = NOBODY.to_vec();
+    if v6 {
+        frame.extend_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0]);
+        frame.extend_from_slice(&big_endian(length));
+        frame.extend_from_slice(&[6, 64]);
+        frame.extend_from_slice(&[0xfe; 32]);
+    } else {
+        frame.extend_from_slice(&[0x08, 0x00, 0x45, 0]);
+        frame.extend_from_slice(&big_endian(network + length));
+        // No fragments, TTL 64, and the documentation addresses 192.0.2.1 and 192.0.2.2 (RFC 5737).
+        frame.extend_from_slice(&[0, 0, 0x40, 0, 64, if tcp { 6 } else { 17 }, 0, 0]);
+        frame.extend_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
+    }
+    // Source and destination port: discard (9).
+    frame.extend_from_slice(&[0, 9, 0, 9]);
+    if tcp {
+        frame.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
+    } else {
+        frame.extend_from_slice(&big_endian(length));
+        frame.extend_from_slice(&[0, 0]);
+    }
+    (vnet_header(kind, 14 + network, if tcp { 16 } else { 6 }, frame.len()), frame)
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "headers of a probe are below 100 bytes")]
+fn vnet_header(kind: GsoType, start: usize, offset: u16, headers: usize) -> VnetHeader {
+    let mut header = VnetHeader::default();
+    header.set_flags(Flags::NEEDS_CSUM);
+    header.set_gso(kind, false);
+    header.hdr_len.set(headers as u16);
+    header.gso_size.set(SEGMENT);
+    header.csum_start.set(start as u16);
+    header.csum_offset.set(offset);
+    header
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "lengths of a probe are below 1 KiB")]
+fn big_endian(length: usize) -> [u8; 2] {
+    (length as u16).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_parse_as_what_they_claim_to_be() {
+        for (kind, headers, transport) in
+            [(GsoType::Tcp4, 54, 34), (GsoType::Tcp6, 74, 54), (GsoType::UdpL4, 42, 34)]
+        {
+            let (header, frame) = probe_frame(kind);
+            assert_eq!(frame.len(), headers);
+            assert_eq!(
+                (header.csum_start.get(), usize::from(header.hdr_len.get())),
+                (transport, headers)
+            );
+            assert_eq!(frame[0] & 3, 2, "locally administered, not a group");
+        }
+    }
+}

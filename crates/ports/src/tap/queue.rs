@@ -1,0 +1,146 @@
+//! The two sides of a TAP queue: one `read` a frame in, one `writev` a frame out, nothing copied in between.
+
+use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Slice};
+use rustix::io::{Errno, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use wire::vnet::VnetHeader;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Room one read needs: virtio header, Ethernet header with tags, and an IP packet of 64 KiB.
+const LARGEST: usize = 66 * 1024;
+/// A full burst and one more train. Pages that are never reached are never there.
+const BUFFER: usize = Burst::BYTES + LARGEST;
+/// Frames start on cache lines: the kernel copies faster so.
+const ALIGN: usize = 64;
+
+/// See [`Ingress`]. Frames are read into a buffer of the queue and lent from there.
+pub struct TapIngress {
+    file: Arc<OwnedFd>,
+    buffer: Vec<u8>,
+}
+
+/// See [`Egress`]. A frame goes from where it lies to the kernel in one call.
+pub struct TapEgress {
+    file: Arc<OwnedFd>,
+    /// For the rare frame of more pieces than [`PIECES`].
+    joined: Vec<u8>,
+}
+
+impl TapIngress {
+    pub(super) fn new(file: Arc<OwnedFd>) -> TapIngress {
+        // Zeroed memory comes from the allocator untouched, so it takes no room until it is read into.
+        TapIngress { file, buffer: vec![0; BUFFER] }
+    }
+}
+
+impl Ingress for TapIngress {
+    fn take<'q>(&'q mut self, _now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
+        let mut room = self.buffer.as_mut_slice();
+        let mut taken = false;
+        while !burst.is_full() && room.len() >= LARGEST {
+            let count = match rustix::io::read(&self.file, &mut *room) {
+                Ok(count) => count,
+                Err(Errno::INTR) => continue,
+                // What was taken is good; a lasting fault meets the next call again.
+                Err(_) if taken => break,
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(fault("read from the TAP device", error)),
+            };
+            let (read, rest) = room.split_at_mut(count.next_multiple_of(ALIGN).min(room.len()));
+            room = rest;
+            let read: &'q [u8] = read;
+            if let Ok((vnet, frame)) =
+                VnetHeader::read_from_prefix(read.get(..count).unwrap_or_default())
+            {
+                burst.push(vnet, None, &[Slice::from(frame)]);
+                taken = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        // The buffer is the queue's own: the next `take` reads over it.
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+/// Pieces of one frame that go to the kernel as they are; more are joined first (the kernel's limit is 1024).
+const PIECES: usize = 256;
+
+impl TapEgress {
+    pub(super) fn new(file: Arc<OwnedFd>) -> TapEgress {
+        TapEgress { file, joined: Vec::new() }
+    }
+
+    fn write_joined(&mut self, frame: &Outgoing<'_>) -> Result<usize, Errno> {
+        self.joined.clear();
+        self.joined.extend_from_slice(frame.vnet.as_bytes());
+        self.joined.extend_from_slice(frame.header);
+        for slice in frame.payload {
+            self.joined.extend_from_slice(slice.bytes());
+        }
+        rustix::io::write(&self.file, &self.joined)
+    }
+}
+
+impl Egress for TapEgress {
+    fn deliver(
+        &mut self,
+        frames: &[Outgoing<'_>],
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) -> Result<(), PortFault> {
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        for (place, frame) in frames.iter().enumerate() {
+            let payload = Slice::as_io_slices(frame.payload);
+            let written = match pieces.get_mut(..2 + payload.len()) {
+                Some([vnet, header, rest @ ..]) => {
+                    *vnet = IoSlice::new(frame.vnet.as_bytes());
+                    *header = IoSlice::new(frame.header);
+                    rest.copy_from_slice(payload);
+                    rustix::io::writev(&self.file, &pieces[..2 + payload.len()])
+                }
+                _ => self.write_joined(frame),
+            };
+            match written.map_err(refusal) {
+                Ok(_) => {}
+                // The rest would only be told the same.
+                Err(Refusal::Drop(EgressDrop::Down)) => {
+                    drops.extend((place..frames.len()).map(|place| (place, EgressDrop::Down)));
+                    return Ok(());
+                }
+                Err(Refusal::Drop(reason)) => drops.push((place, reason)),
+                Err(Refusal::Fault(error)) => return Err(fault("write to the TAP device", error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Refusal {
+    Drop(EgressDrop),
+    Fault(Errno),
+}
+
+fn refusal(error: Errno) -> Refusal {
+    match error {
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Refusal::Drop(EgressDrop::Full),
+        // A TAP device that is down answers a write with EIO.
+        Errno::IO | Errno::NETDOWN => Refusal::Drop(EgressDrop::Down),
+        Errno::BADFD | Errno::NODEV | Errno::NXIO => Refusal::Fault(error),
+        _ => Refusal::Drop(EgressDrop::Refused),
+    }
+}
+
+fn fault(doing: &'static str, error: Errno) -> PortFault {
+    match error {
+        Errno::NETDOWN => PortFault::Down,
+        // A descriptor whose device was deleted is EBADFD.
+        Errno::BADFD | Errno::NODEV | Errno::NXIO | Errno::IO => PortFault::Gone(error.into()),
+        _ => PortFault::Io { doing, source: error.into() },
+    }
+}

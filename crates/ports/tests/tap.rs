@@ -1,0 +1,207 @@
+//! TAP against the kernel of this host: sockets on the other side, trains both ways, and a device that goes away.
+
+#![allow(clippy::expect_used, reason = "tests, though not only in functions marked so")]
+
+mod support;
+
+use ports::tap::{self, TapOptions};
+use ports::{
+    Burst, Egress, EgressDrop, Ingress, Nanos, Offloads, Outgoing, PortFault, Slice, namespace,
+};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+use support::{TO_PORT, in_namespace, ip, take_until, udp_header, udp_vnet};
+use wire::vnet::{Flags, GsoType, VnetHeader};
+
+const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const KERNEL: [u8; 4] = [10, 9, 0, 1];
+const OURS: [u8; 4] = [10, 9, 0, 2];
+
+/// A TAP device with an address, and a socket behind it that has us as its peer.
+fn tap_and_socket(options: &TapOptions) -> (tap::Opened, UdpSocket) {
+    let opened = tap::open(options).expect("open");
+    ip(&format!("addr add 10.9.0.1/24 dev {}", options.name));
+    ip(&format!("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev {}", options.name));
+    let socket = UdpSocket::bind(("10.9.0.1", TO_PORT)).expect("bind");
+    socket.connect(("10.9.0.2", support::FROM_PORT)).expect("connect");
+    socket.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
+    (opened, socket)
+}
+
+fn deliver(queue: &mut impl Egress, vnet: VnetHeader, header: &[u8], payload: &[Slice<'_>]) {
+    let len = header.len() + payload.iter().map(Slice::len).sum::<usize>();
+    let len = u32::try_from(len).expect("a length");
+    let mut drops = Vec::new();
+    queue.deliver(&[Outgoing { vnet, header, payload, len }], &mut drops).expect("deliver");
+    assert_eq!(drops, []);
+}
+
+fn is_udp(frame: &support::Taken) -> bool {
+    frame.bytes.get(12..14) == Some(&[8, 0]) && frame.bytes.get(23) == Some(&17)
+}
+
+#[test]
+fn udp_goes_both_ways() {
+    in_namespace(|| {
+        let (mut opened, socket) = tap_and_socket(&TapOptions::new("mill0"));
+        assert_eq!(opened.device.mtu, 1500);
+        let mac = opened.device.mac.expect("an address").0;
+        let payload = b"gathered from two slices".as_slice();
+        let header = udp_header(mac, OUR_MAC, [OURS, KERNEL], payload.len());
+        let slices = [Slice::from(&payload[..5]), Slice::from(&payload[5..])];
+        deliver(&mut opened.device.egress[0], udp_vnet(0), &header, &slices);
+        let mut got = [0; 100];
+        let count = socket.recv(&mut got).expect("recv");
+        assert_eq!(&got[..count], payload);
+
+        socket.send(b"and back").expect("send");
+        let frames = take_until(&mut opened.device.ingress[0], 1, is_udp);
+        assert_eq!(frames[0].bytes[..12], [OUR_MAC, mac].concat());
+        assert_eq!(&frames[0].bytes[42..], b"and back");
+        assert_eq!(frames[0].raw.vnet.flags(), Flags::NEEDS_CSUM);
+        assert_eq!(frames[0].raw.vnet.csum_start.get(), 34);
+    });
+}
+
+#[test]
+fn trains_pass_whole_both_ways() {
+    in_namespace(|| {
+        let (mut opened, socket) = tap_and_socket(&TapOptions::new("mill1"));
+        if !opened.device.offloads.contains(Offloads::USO) || !opened.degraded.is_empty() {
+            eprintln!("skipped: needs a kernel with USO: {:?}", opened.degraded);
+            return;
+        }
+        let mac = opened.device.mac.expect("an address").0;
+        let payload: Vec<u8> = (0..3000u32).map(|at| (at % 251) as u8).collect();
+        let header = udp_header(mac, OUR_MAC, [OURS, KERNEL], payload.len());
+        deliver(
+            &mut opened.device.egress[0],
+            udp_vnet(1200),
+            &header,
+            &[Slice::from(&payload[..])],
+        );
+        for wanted in payload.chunks(1200) {
+            let mut got = [0; 4000];
+            let count = socket.recv(&mut got).expect("recv");
+            assert_eq!(&got[..count], wanted);
+        }
+
+        let segment: libc::c_int = 1200;
+        // SAFETY: UDP_SEGMENT reads one int.
+        #[allow(unsafe_code, reason = "std has no UDP_SEGMENT")]
+        let set = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_UDP,
+                libc::UDP_SEGMENT,
+                (&raw const segment).cast(),
+                4,
+            )
+        };
+        assert_eq!(set, 0);
+        socket.send(&payload).expect("send");
+        let frames = take_until(&mut opened.device.ingress[0], 1, is_udp);
+        assert_eq!(frames[0].raw.vnet.gso(), GsoType::UdpL4);
+        assert_eq!(frames[0].raw.vnet.gso_size.get(), 1200);
+        assert_eq!(frames[0].bytes[42..], payload);
+    });
+}
+
+#[test]
+fn a_frame_of_more_pieces_than_one_call_takes_arrives_whole() {
+    in_namespace(|| {
+        let (mut opened, socket) = tap_and_socket(&TapOptions::new("mill2"));
+        let mac = opened.device.mac.expect("an address").0;
+        let payload: Vec<u8> = (0..1400u32).map(|at| (at % 241) as u8).collect();
+        let slices: Vec<Slice<'_>> = payload.chunks(1).map(Slice::from).collect();
+        let header = udp_header(mac, OUR_MAC, [OURS, KERNEL], payload.len());
+        deliver(&mut opened.device.egress[0], udp_vnet(0), &header, &slices);
+        let mut got = [0; 2000];
+        let count = socket.recv(&mut got).expect("recv");
+        assert_eq!(got[..count], payload);
+    });
+}
+
+#[test]
+fn a_deleted_device_is_gone_and_a_device_that_is_down_says_so() {
+    in_namespace(|| {
+        let mut opened = tap::open(&TapOptions::new("mill3")).expect("open");
+        let (ingress, egress) = (&mut opened.device.ingress[0], &mut opened.device.egress[0]);
+        let frame =
+            Outgoing { vnet: VnetHeader::default(), header: &[0; 60], payload: &[], len: 60 };
+        let mut drops = Vec::new();
+
+        opened.link.set_up(false).expect("down");
+        egress.deliver(&[frame, frame], &mut drops).expect("deliver");
+        assert_eq!(drops, [(0, EgressDrop::Down), (1, EgressDrop::Down)]);
+        opened.link.set_up(true).expect("up");
+        drops.clear();
+        egress.deliver(&[frame], &mut drops).expect("deliver");
+        assert_eq!(drops, []);
+
+        ip("link del mill3");
+        assert!(!opened.link.exists());
+        assert!(matches!(egress.deliver(&[frame], &mut drops), Err(PortFault::Gone(_))));
+        let taken = ingress.take(Nanos(0), &mut Burst::new());
+        assert!(matches!(taken, Err(PortFault::Gone(_))), "{taken:?}");
+    });
+}
+
+#[test]
+fn a_device_is_made_in_the_namespace_asked_for() {
+    in_namespace(|| {
+        // The namespace of this thread, named so that the opening thread must enter it.
+        let path = format!("/proc/self/task/{}/ns/net", rustix::thread::gettid().as_raw_nonzero());
+        let other = namespace::fresh(|| {
+            let options = TapOptions {
+                netns: Some(path.into()),
+                mtu: Some(9000),
+                ..TapOptions::new("mill4")
+            };
+            tap::open(&options).expect("open")
+        });
+        let opened = other.expect("a namespace");
+        ip("link show mill4");
+        assert_eq!(opened.device.mtu, 9000);
+        assert!(opened.link.is_up().expect("flags"));
+    });
+}
+
+#[test]
+fn several_queues_and_an_existing_device_of_several_queues() {
+    in_namespace(|| {
+        let options = TapOptions { queues: 4, ..TapOptions::new("mill5") };
+        let opened = tap::open(&options).expect("open");
+        assert_eq!((opened.device.ingress.len(), opened.device.egress.len()), (4, 4));
+        ip("tuntap add mill6 mode tap multi_queue");
+        assert_eq!(tap::open(&TapOptions::new("mill6")).expect("open").device.ingress.len(), 1);
+        ip("link add mill7 type veth peer name mill7b");
+        let error = tap::open(&TapOptions::new("mill7")).err().expect("not a TAP device");
+        assert!(error.to_string().contains("delete it"), "{error}");
+    });
+}
+
+#[test]
+fn a_mtu_out_of_range_is_said_with_the_value_seen_and_the_remedy() {
+    in_namespace(|| {
+        let opened = tap::open(&TapOptions::new("mill8")).expect("open");
+        let error = opened.link.set_mtu(70_000).unwrap_err().to_string();
+        for word in ["mill8", "1500", "70000", "ip -d link show"] {
+            assert!(error.contains(word), "{error}");
+        }
+    });
+}
+
+#[test]
+fn offloads_set_by_an_earlier_opener_do_not_survive() {
+    in_namespace(|| {
+        ip("tuntap add mill9 mode tap");
+        drop(tap::open(&TapOptions::new("mill9")).expect("with all offloads"));
+        let none = TapOptions { ingress_offloads: Offloads::empty(), ..TapOptions::new("mill9") };
+        let (mut opened, socket) = tap_and_socket(&none);
+        socket.send(b"sum me").expect("send");
+        let frames = take_until(&mut opened.device.ingress[0], 1, is_udp);
+        assert_eq!(frames[0].raw.vnet.flags(), Flags::empty());
+    });
+}
