@@ -143,3 +143,84 @@ pub fn update_u32(checksum: &mut U16, old: u32, new: u32) {
     let [old, new] = [old, new].map(|field| Sum::of_scalar(U32::new(field).as_ref()));
     update(checksum, old.0, new.0);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// RFC 1071 word by word.
+    fn by_definition(bytes: &[u8]) -> Sum {
+        let mut total = 0u32;
+        for word in bytes.chunks(2) {
+            total += u32::from(word[0]) << 8 | word.get(1).copied().map_or(0, u32::from);
+            total = (total >> 16) + (total & 0xffff);
+        }
+        Sum(u16::try_from(total).unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn both_loops_give_what_the_definition_says(bytes in vec(any::<u8>(), 0..3000), from in 0usize..16) {
+            let bytes = bytes.get(from..).unwrap_or_default();
+            let expected = by_definition(bytes);
+            prop_assert_eq!(Sum::of_scalar(bytes), expected);
+            prop_assert_eq!(Sum::of(bytes), expected);
+        }
+
+        #[test]
+        fn pieces_of_any_length_join_to_the_whole(pieces in vec(vec(any::<u8>(), 0..600), 0..6)) {
+            let mut sum = Sum::default();
+            let mut offset = 0;
+            for piece in &pieces {
+                sum = sum.add_at(offset, Sum::of(piece));
+                offset += piece.len();
+            }
+            prop_assert_eq!(sum, by_definition(&pieces.concat()));
+        }
+
+        #[test]
+        fn a_copy_is_the_original_and_its_sum(bytes in vec(any::<u8>(), 0..10_000), room in 0usize..10_000) {
+            let mut copy = vec![0xaa; room];
+            let sum = copy_and_sum(&mut copy, &bytes);
+            let copied = room.min(bytes.len());
+            prop_assert_eq!(&copy[..copied], &bytes[..copied]);
+            prop_assert!(copy[copied..].iter().all(|&byte| byte == 0xaa));
+            prop_assert_eq!(sum, by_definition(&bytes[..copied]));
+        }
+
+        #[test]
+        fn a_changed_field_changes_the_checksum_as_a_new_sum_would(
+            mut bytes: [u8; 20], place in 0usize..8, new: u32,
+        ) {
+            // What is all zeros has the checksum 0xffff when summed and 0 when updated: both are zero (RFC 1624).
+            bytes[19] = 1;
+            let place = place * 2;
+            let mut checksum = U16::new(by_definition(&bytes).finish());
+            let old = u32::from_be_bytes(bytes[place..place + 4].try_into().unwrap());
+            update_u32(&mut checksum, old, new);
+            bytes[place..place + 4].copy_from_slice(&new.to_be_bytes());
+            prop_assert_eq!(checksum.get(), by_definition(&bytes).finish());
+
+            let old = u16::from_be_bytes([bytes[0], bytes[1]]);
+            update(&mut checksum, old, 0x1234);
+            bytes[..2].copy_from_slice(&[0x12, 0x34]);
+            prop_assert_eq!(checksum.get(), by_definition(&bytes).finish());
+        }
+
+        #[test]
+        fn a_sum_with_its_checksum_is_valid(sum: u16) {
+            prop_assert!(Sum(sum).add_u16(Sum(sum).finish()).is_valid());
+            prop_assert!(Sum(sum).add_u16(Sum(sum).finish_udp()).is_valid());
+            prop_assert_ne!(Sum(sum).finish_udp(), 0);
+        }
+    }
+
+    #[test]
+    fn no_carry_is_lost_in_a_longest_train_of_ones() {
+        let bytes = vec![0xff; 65_535];
+        assert_eq!(Sum::of(&bytes), by_definition(&bytes));
+        assert_eq!(Sum::of_scalar(&bytes), by_definition(&bytes));
+    }
+}

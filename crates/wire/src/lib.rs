@@ -5,12 +5,14 @@
 //! frame: header views (one protocol a module, all of them a [`Header`]), the Internet checksum, the Toeplitz hash and
 //! the virtio-net header.
 
+pub mod arp;
 pub mod checksum;
 pub mod ethernet;
 mod header;
 pub mod ipv4;
 pub mod ipv6;
 mod mac;
+pub mod ndp;
 mod parse;
 mod parsed;
 pub mod tcp;
