@@ -1,0 +1,94 @@
+//! What can go wrong in a run, in words for the person who started it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why an experiment did not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// A program the topology needs is not installed.
+    #[error(
+        "`{program}` is not on this machine: install the package `{package}`, or run with --in-process"
+    )]
+    ProgramMissing {
+        /// What was called.
+        program: String,
+        /// Where Debian and most others have it.
+        package: &'static str,
+    },
+    /// A command of the topology failed.
+    #[error("`{command}` failed: {said}")]
+    Command {
+        /// As typed.
+        command: String,
+        /// Its last words.
+        said: String,
+    },
+    /// The kernel does not let us have namespaces of our own.
+    #[error(
+        "no network namespace of our own ({0}): run as root, allow user namespaces, or run with --in-process"
+    )]
+    NamespaceRefused(String),
+    /// A child process ended or went silent.
+    #[error("the {host} host died while {doing}: {said}")]
+    HostDied {
+        /// Its name in the topology.
+        host: String,
+        /// What it was asked.
+        doing: String,
+        /// Its last words, or how it ended.
+        said: String,
+    },
+    /// A child process answered that it could not.
+    #[error("the {host} host could not {doing}: {said}")]
+    Refused {
+        /// Its name in the topology.
+        host: String,
+        /// What it was asked.
+        doing: String,
+        /// Why not.
+        said: String,
+    },
+    /// The daemon did not come up or did not do what was asked.
+    #[error("the switch: {0}")]
+    Switch(String),
+    /// Sender and receiver did not find each other.
+    #[error("{from} did not reach {to} within {} s: the path between them passes no frames", waited.as_secs())]
+    NoTraffic {
+        /// Who sent.
+        from: String,
+        /// Whom it sent to.
+        to: String,
+        /// How long it tried.
+        waited: Duration,
+    },
+    /// Someone pressed Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+    /// The report could not be written.
+    #[error("writing the report to {}: {source}; choose another place with --output", path.display())]
+    Report {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Anything else of the system.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was tried.
+        doing: String,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl LabError {
+    /// For `map_err` where only the deed has to be said.
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> LabError {
+        let doing = doing.into();
+        move |source| LabError::Io { doing, source }
+    }
+}

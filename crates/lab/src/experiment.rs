@@ -1,0 +1,373 @@
+//! An experiment as data, and the engine that runs it on any bench.
+//!
+//! An [`Experiment`] names its arms, its measures, how long an interval is and when to stop. The [`Bench`] is whatever
+//! can be switched from arm to arm while it runs: namespaces around a real switch, stacks in process, or a fake in
+//! tests. All time passes through the bench, so the engine can be tested on virtual time.
+//!
+//! The engine's one promise is fairness: A B B A order, a settling time after every switch whose traffic is thrown
+//! away, and whole rounds only in every comparison.
+
+use crate::error::LabError;
+use crate::statistics::{Better, Comparison, compare, sequence};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Intervals per arm that see a 5 % difference (simulated beside `statistics::compare`).
+pub const DEFAULT_REPETITIONS: usize = 24;
+
+/// One way the thing under test can be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arm {
+    /// Key in JSON: `on`, `off`.
+    pub name: String,
+    /// What people read.
+    pub label: String,
+}
+
+/// One figure of an interval.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure {
+    /// Key of a sample in JSON, with its unit.
+    pub key: &'static str,
+    /// Key under `improvement`.
+    pub improvement: &'static str,
+    /// What people read, with the unit after `scale`.
+    pub label: &'static str,
+    /// From the raw unit to the one people read.
+    pub scale: f64,
+    /// Decimals people read.
+    pub decimals: usize,
+    /// Which way is good.
+    pub better: Better,
+}
+
+/// When enough has been measured. Whatever comes first ends the run.
+#[derive(Clone, Copy, Debug)]
+pub struct StopRule {
+    /// Most intervals per arm.
+    pub repetitions: usize,
+    /// Ends early once the first measure's interval is narrower than this (0.02: two per cent), though not before
+    /// half of the repetitions. `None`: never early.
+    pub narrow: Option<f64>,
+    /// Most time for all of it.
+    pub budget: Option<Duration>,
+}
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Key: `rsc`.
+    pub name: &'static str,
+    /// The arm that should be better, the baseline, and any more.
+    pub arms: Vec<Arm>,
+    /// What each interval yields; the first decides when the run is narrow enough.
+    pub measures: &'static [Measure],
+    /// Runs before anything is measured, and is thrown away.
+    pub warm_up: Duration,
+    /// Runs after each switch of arms, and is thrown away.
+    pub settle: Duration,
+    /// One sample.
+    pub interval: Duration,
+    /// When to stop.
+    pub stop: StopRule,
+}
+
+/// Raw numbers of one interval, by key. The measures are among them; the others explain.
+pub type Values = BTreeMap<String, f64>;
+
+/// One interval of one arm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Each round has every arm once.
+    pub round: usize,
+    /// Name of the arm.
+    pub arm: String,
+    /// When it began, in seconds on the bench's clock.
+    pub started_s: f64,
+    /// All raw numbers.
+    pub values: Values,
+}
+
+/// Why a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// All repetitions done.
+    Complete,
+    /// The interval was narrow enough.
+    NarrowEnough,
+    /// The time was up.
+    TimeUp,
+    /// Someone pressed Ctrl-C.
+    Interrupted,
+    /// It broke; the message says how. What was measured before is kept.
+    Failed(String),
+}
+
+/// What came out: every sample, in the order of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// In the order of time.
+    pub samples: Vec<Sample>,
+    /// Why there are no more.
+    pub ended: Ended,
+}
+
+/// Where an experiment runs.
+pub trait Bench {
+    /// Brings an arm into force without disturbing what runs.
+    fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError>;
+
+    /// Lets time pass while the load runs. [`LabError::Interrupted`] when someone does not want to wait.
+    fn pass(&mut self, time: Duration) -> Result<(), LabError>;
+
+    /// Measures one interval of the load.
+    fn measure(&mut self, arm: &Arm, interval: Duration) -> Result<Values, LabError>;
+
+    /// Time since the bench was set up.
+    fn now(&self) -> Duration;
+}
+
+/// Where a run is; for the progress line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// The arm at work; `None` while warming up.
+    pub arm: Option<&'a Arm>,
+    /// Intervals done.
+    pub done: usize,
+    /// Intervals of a whole run.
+    pub total: usize,
+    /// Time a whole run still takes.
+    pub left: Duration,
+}
+
+impl Experiment {
+    /// Time a whole run takes.
+    pub fn length(&self) -> Duration {
+        self.warm_up + self.left(0)
+    }
+
+    /// Intervals of a whole run.
+    fn total(&self) -> usize {
+        self.arms.len() * self.stop.repetitions
+    }
+
+    fn left(&self, done: usize) -> Duration {
+        let intervals = u32::try_from(self.total().saturating_sub(done)).unwrap_or(u32::MAX);
+        (self.settle + self.interval).saturating_mul(intervals)
+    }
+
+    /// Runs to the end of the stop rule, an interruption or a failure. Never loses what was measured before.
+    pub fn run(&self, bench: &mut dyn Bench, progress: &mut dyn FnMut(&Step<'_>)) -> Run {
+        let mut samples = Vec::new();
+        let ended = match self.measure_all(bench, progress, &mut samples) {
+            Ok(ended) => ended,
+            Err(LabError::Interrupted) => Ended::Interrupted,
+            Err(error) => Ended::Failed(error.to_string()),
+        };
+        Run { samples, ended }
+    }
+
+    fn measure_all(
+        &self,
+        bench: &mut dyn Bench,
+        progress: &mut dyn FnMut(&Step<'_>),
+        samples: &mut Vec<Sample>,
+    ) -> Result<Ended, LabError> {
+        let begin = bench.now();
+        progress(&Step { arm: None, done: 0, total: self.total(), left: self.length() });
+        bench.pass(self.warm_up)?;
+        let mut in_force = None;
+        for (round, place) in sequence(self.arms.len(), self.stop.repetitions) {
+            let Some(arm) = self.arms.get(place) else { continue };
+            let done = samples.len();
+            if done % self.arms.len() == 0
+                && let Some(ended) = self.enough(samples, bench.now().saturating_sub(begin))
+            {
+                return Ok(ended);
+            }
+            progress(&Step { arm: Some(arm), done, total: self.total(), left: self.left(done) });
+            if in_force != Some(place) {
+                bench.switch_to(arm)?;
+                in_force = Some(place);
+            }
+            bench.pass(self.settle)?;
+            let started_s = bench.now().as_secs_f64();
+            let values = bench.measure(arm, self.interval)?;
+            samples.push(Sample { round, arm: arm.name.clone(), started_s, values });
+        }
+        Ok(Ended::Complete)
+    }
+
+    /// Asked between rounds, never within one.
+    fn enough(&self, samples: &[Sample], spent: Duration) -> Option<Ended> {
+        if self.stop.budget.is_some_and(|budget| spent >= budget) {
+            return Some(Ended::TimeUp);
+        }
+        let rounds = samples.len() / self.arms.len();
+        let narrow = self.stop.narrow.filter(|_| 2 * rounds >= self.stop.repetitions)?;
+        let comparison = self.compare(samples, self.measures.first()?)?;
+        (comparison.interval.width() < narrow).then_some(Ended::NarrowEnough)
+    }
+
+    /// The first arm against the second in one measure, whole rounds only.
+    pub fn compare(&self, samples: &[Sample], measure: &Measure) -> Option<Comparison> {
+        let [treatment, baseline, ..] = self.arms.as_slice() else { return None };
+        let by_round = |arm: &Arm| -> BTreeMap<usize, f64> {
+            let own = samples.iter().filter(|sample| sample.arm == arm.name);
+            own.filter_map(|sample| Some((sample.round, *sample.values.get(measure.key)?)))
+                .collect()
+        };
+        let (on, off) = (by_round(treatment), by_round(baseline));
+        let (on, off): (Vec<f64>, Vec<f64>) =
+            on.iter().filter_map(|(round, value)| Some((*value, *off.get(round)?))).unzip();
+        compare(&on, &off, measure.better, SEED)
+    }
+}
+
+/// Seed of every bootstrap, so that a report can be computed again from its raw numbers.
+const SEED: u64 = 0x6d69_6c6c;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Verdict;
+
+    const MEASURES: &[Measure] = &[Measure {
+        key: "speed",
+        improvement: "speed",
+        label: "Speed",
+        scale: 1.0,
+        decimals: 1,
+        better: Better::Higher,
+    }];
+
+    /// A bench on virtual time whose speed is 2 in arm `on` and 1 in arm `off`, and that logs what is done to it.
+    #[derive(Default)]
+    struct FakeBench {
+        clock: Duration,
+        in_force: String,
+        log: Vec<String>,
+        interrupt_at: Option<Duration>,
+        die_at: Option<Duration>,
+        noise: f64,
+    }
+
+    impl FakeBench {
+        fn advance(&mut self, time: Duration) -> Result<(), LabError> {
+            self.clock += time;
+            if self.die_at.is_some_and(|at| self.clock >= at) {
+                return Err(LabError::Switch("gone".into()));
+            }
+            match self.interrupt_at.is_some_and(|at| self.clock >= at) {
+                true => Err(LabError::Interrupted),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl Bench for FakeBench {
+        fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
+            self.in_force = arm.name.clone();
+            self.log.push(format!("{}s {}", self.clock.as_secs(), arm.name));
+            Ok(())
+        }
+
+        fn pass(&mut self, time: Duration) -> Result<(), LabError> {
+            self.advance(time)
+        }
+
+        fn measure(&mut self, arm: &Arm, interval: Duration) -> Result<Values, LabError> {
+            assert_eq!(self.in_force, arm.name);
+            self.advance(interval)?;
+            self.noise = -self.noise;
+            let speed = if arm.name == "on" { 2.0 } else { 1.0 + self.noise };
+            Ok(Values::from([("speed".to_owned(), speed)]))
+        }
+
+        fn now(&self) -> Duration {
+            self.clock
+        }
+    }
+
+    fn experiment(repetitions: usize) -> Experiment {
+        let arm = |name: &str| Arm { name: name.into(), label: name.to_uppercase() };
+        Experiment {
+            name: "fake",
+            arms: vec![arm("on"), arm("off")],
+            measures: MEASURES,
+            warm_up: Duration::from_secs(5),
+            settle: Duration::from_secs(1),
+            interval: Duration::from_secs(2),
+            stop: StopRule { repetitions, narrow: None, budget: None },
+        }
+    }
+
+    fn run(experiment: &Experiment, bench: &mut FakeBench) -> (Run, Vec<(Option<String>, u64)>) {
+        let mut steps = Vec::new();
+        let run = experiment.run(bench, &mut |step| {
+            steps.push((step.arm.map(|arm| arm.name.clone()), step.left.as_secs()));
+        });
+        (run, steps)
+    }
+
+    #[test]
+    fn arms_alternate_abba_and_switch_only_where_they_change() {
+        let mut bench = FakeBench::default();
+        let (run, steps) = run(&experiment(4), &mut bench);
+        let order: Vec<&str> = run.samples.iter().map(|sample| sample.arm.as_str()).collect();
+        assert_eq!(order, ["on", "off", "off", "on", "on", "off", "off", "on"]);
+        assert_eq!(bench.log, ["5s on", "8s off", "14s on", "20s off", "26s on"]);
+        assert_eq!(run.ended, Ended::Complete);
+        assert_eq!(steps.first(), Some(&(None, 29)));
+        assert_eq!(steps.last(), Some(&(Some("on".into()), 3)));
+    }
+
+    #[test]
+    fn warm_up_and_settling_are_not_measured() {
+        let (run, _) = run(&experiment(2), &mut FakeBench::default());
+        let started: Vec<f64> = run.samples.iter().map(|sample| sample.started_s).collect();
+        assert_eq!(started, [6.0, 9.0, 12.0, 15.0]);
+    }
+
+    #[test]
+    fn stops_when_the_interval_is_narrow_but_not_before_half() {
+        let mut plan = experiment(20);
+        plan.stop.narrow = Some(0.02);
+        let (quiet, _) = run(&plan, &mut FakeBench::default());
+        assert_eq!((quiet.ended, quiet.samples.len()), (Ended::NarrowEnough, 20));
+        let (noisy, _) = run(&plan, &mut FakeBench { noise: 0.2, ..FakeBench::default() });
+        assert_eq!((noisy.ended, noisy.samples.len()), (Ended::Complete, 40));
+    }
+
+    #[test]
+    fn stops_between_rounds_when_time_is_up() {
+        let mut plan = experiment(20);
+        plan.stop.budget = Some(Duration::from_secs(18));
+        let (run, _) = run(&plan, &mut FakeBench::default());
+        assert_eq!((run.ended, run.samples.len()), (Ended::TimeUp, 6));
+    }
+
+    #[test]
+    fn interruption_keeps_whole_rounds_comparable() {
+        let mut bench =
+            FakeBench { interrupt_at: Some(Duration::from_secs(19)), ..FakeBench::default() };
+        let plan = experiment(20);
+        let (run, _) = run(&plan, &mut bench);
+        assert_eq!((run.ended, run.samples.len()), (Ended::Interrupted, 4));
+        bench.interrupt_at = Some(bench.clock + Duration::from_secs(18));
+        let mut samples = run.samples;
+        samples.push(Sample { round: 2, arm: "on".into(), started_s: 0.0, values: Values::new() });
+        let found = plan.compare(&samples, &MEASURES[0]).unwrap();
+        assert_eq!((found.pairs, found.ratio), (2, 2.0));
+        assert_eq!(found.verdict, Verdict::NoDifferenceSeen);
+    }
+
+    #[test]
+    fn a_bench_that_dies_ends_the_run_with_its_words_and_the_samples_so_far() {
+        let mut bench = FakeBench { die_at: Some(Duration::from_secs(12)), ..FakeBench::default() };
+        let (run, _) = run(&experiment(20), &mut bench);
+        assert_eq!((run.ended, run.samples.len()), (Ended::Failed("the switch: gone".into()), 2));
+    }
+}
