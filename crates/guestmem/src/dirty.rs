@@ -1,0 +1,75 @@
+// UNSAFETY: sets bits in a file that the front end reads at the same time.
+//! The log of written pages that live migration asks for: one bit for 4 KiB of guest memory (vhost-user protocol,
+//! "Migration"). There is none until the front end sends `VHOST_USER_SET_LOG_BASE`, so whoever writes to a guest holds
+//! an `Option` and looks at it once a burst.
+#![allow(unsafe_code)]
+
+use crate::layout::PAGE;
+use crate::reservation::Reservation;
+use crate::{Gpa, GuestMemory, MemoryError};
+use rustix::fs::fstat;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A mapped log. Shared by all queues of a port.
+#[derive(Debug)]
+pub struct DirtyLog {
+    reservation: Reservation,
+    /// Where the bitmap starts in the mapping, in bytes.
+    start: u64,
+    /// Bytes of the bitmap.
+    bytes: u64,
+}
+
+impl DirtyLog {
+    /// Maps `bytes` of the file from `offset` on, enough of them for all of `memory`.
+    pub fn map(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        bytes: u64,
+        memory: &GuestMemory,
+    ) -> Result<Arc<DirtyLog>, MemoryError> {
+        let (end, needed) = (memory.end(), memory.end().0.div_ceil(PAGE * 8));
+        if bytes < needed {
+            return Err(MemoryError::LogTooShort { bytes, end, needed });
+        }
+        let failed = |source: rustix::io::Errno| MemoryError::Io {
+            doing: "mapping the dirty log",
+            bytes,
+            source: source.into(),
+        };
+        let start = offset % PAGE;
+        let file_size = u64::try_from(fstat(file).map_err(failed)?.st_size).unwrap_or(0);
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= file_size);
+        let len = (start + bytes.min(file_size)).next_multiple_of(PAGE);
+        if !fits {
+            return Err(failed(rustix::io::Errno::INVAL));
+        }
+        let mut reservation = Reservation::new(len, PAGE)?;
+        reservation.map(0, len, file, offset - start)?;
+        Ok(Arc::new(DirtyLog { reservation, start, bytes }))
+    }
+
+    /// Marks the pages of `len` bytes as written. What lies past the log is left out: the memory it was made for does not.
+    pub fn mark(&self, gpa: Gpa, len: u64) {
+        if len == 0 {
+            return;
+        }
+        let last = gpa.0.saturating_add(len - 1) / PAGE;
+        for page in gpa.0 / PAGE..=last.min((self.bytes * 8).saturating_sub(1)) {
+            let byte = self.reservation.at(self.start + page / 8);
+            // SAFETY: the bit is one of the log's, whose bytes are all mapped; an atomic byte has no alignment, and the
+            // front end too uses atomics. The reservation stays as long as `self`.
+            let byte = unsafe { AtomicU8::from_ptr(byte.as_ptr()) };
+            // Pairs with the front end's exchange of the log's words: who sees the bit sees what was written before.
+            // Never skipped because the bit seems set: a load could pass our own stores to the page.
+            byte.fetch_or(1 << (page % 8), Ordering::Release);
+        }
+    }
+
+    /// The log's file was truncated while it was mapped.
+    pub fn is_broken(&self) -> bool {
+        self.reservation.is_broken()
+    }
+}

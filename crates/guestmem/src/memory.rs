@@ -1,0 +1,246 @@
+// UNSAFETY: turns a guest's addresses into host pointers, and copies through them.
+//! A snapshot of a guest's memory, and the translator through which a queue reads it.
+//!
+//! A pointer given out is good for the length asked for, as long as the `Arc` it came from (or the translator that holds
+//! it) is there. The guest may write the bytes at any time, so they are never lent as a Rust reference.
+#![allow(unsafe_code)]
+
+use crate::layout::{self, FileFacts, PAGE, native};
+use crate::reservation::Reservation;
+use crate::{DirtyLog, Gpa, MemoryError, Region, UserAddress};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What `fstatfs` says of a file of huge pages.
+const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
+/// Guest addresses without a hole, and where they are.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u64,
+    len: u64,
+    host: NonNull<u8>,
+}
+
+// SAFETY: an address and two numbers; the memory is only used through raw pointers and atomics.
+unsafe impl Send for Span {}
+// SAFETY: as above.
+unsafe impl Sync for Span {}
+
+impl Span {
+    const NONE: Span = Span { start: 0, len: 0, host: NonNull::dangling() };
+
+    /// The host's address of `len` bytes, all of them within the span.
+    #[inline]
+    fn find(&self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
+        let offset = gpa.0.wrapping_sub(self.start);
+        if offset < self.len && u64::from(len) <= self.len - offset {
+            // SAFETY: the offset lies in the span, which is mapped from `host` on.
+            return Some(unsafe { self.host.add(native(offset)) });
+        }
+        None
+    }
+}
+
+/// All of a guest's memory at one moment. Shared by its queues; never changes.
+#[derive(Debug)]
+pub struct GuestMemory {
+    reservation: Reservation,
+    /// Sorted by guest address.
+    spans: Vec<Span>,
+    /// Sorted by guest address, each with its address here.
+    regions: Vec<(Region, Span)>,
+    generation: u64,
+    sealed: bool,
+}
+
+impl GuestMemory {
+    /// Checks and maps the regions of a guest.
+    pub fn map(regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
+        Self::map_generation(regions, 0)
+    }
+
+    fn map_generation(
+        mut regions: Vec<Region>,
+        generation: u64,
+    ) -> Result<Arc<GuestMemory>, MemoryError> {
+        regions.sort_by_key(|region| region.gpa);
+        let facts =
+            regions.iter().map(|region| facts(&region.file)).collect::<Result<Vec<_>, _>>()?;
+        let pairs: Vec<_> = regions.iter().zip(facts).collect();
+        let plan = layout::plan(&pairs)?;
+        let mut reservation = Reservation::new(plan.len, plan.align)?;
+        let mut spans: Vec<Span> = Vec::new();
+        let mut placed = Vec::with_capacity(regions.len());
+        let sealed = regions.iter().all(|region| is_sealed(&region.file));
+        for (region, place) in regions.into_iter().zip(&plan.places) {
+            reservation.map(
+                place.map_start,
+                place.map_len,
+                region.file.as_fd(),
+                place.file_offset,
+            )?;
+            let host = reservation.at(place.start);
+            let span = Span { start: region.gpa.0, len: region.size, host };
+            match spans.last_mut().filter(|_| place.joins) {
+                Some(last) => last.len += region.size,
+                None => spans.push(span),
+            }
+            placed.push((region, span));
+        }
+        Ok(Arc::new(GuestMemory { reservation, spans, regions: placed, generation, sealed }))
+    }
+
+    /// The next generation, with one region more (`VHOST_USER_ADD_MEM_REG`). This one stays as it is.
+    pub fn with_region(&self, region: Region) -> Result<Arc<GuestMemory>, MemoryError> {
+        let mut regions = self.regions();
+        regions.push(region);
+        Self::map_generation(regions, self.generation + 1)
+    }
+
+    /// The next generation, without the region of these addresses (`VHOST_USER_REM_MEM_REG`).
+    pub fn without_region(
+        &self,
+        gpa: Gpa,
+        size: u64,
+        user: UserAddress,
+    ) -> Result<Arc<GuestMemory>, MemoryError> {
+        let mut regions = self.regions();
+        let count = regions.len();
+        regions.retain(|region| (region.gpa, region.size, region.user) != (gpa, size, user));
+        if regions.len() == count {
+            return Err(MemoryError::NoSuchRegion { gpa, size });
+        }
+        Self::map_generation(regions, self.generation + 1)
+    }
+
+    fn regions(&self) -> Vec<Region> {
+        self.regions.iter().map(|(region, _)| region.clone()).collect()
+    }
+
+    /// How many changes of the region list led here.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// A file of this memory was truncated while it was mapped: what is read from now on is not the guest's.
+    pub fn is_broken(&self) -> bool {
+        self.reservation.is_broken()
+    }
+
+    /// Every file is sealed against shrinking, so that this memory cannot break.
+    pub fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    /// The first guest address after all regions.
+    pub fn end(&self) -> Gpa {
+        Gpa(self.spans.last().map_or(0, |span| span.start + span.len))
+    }
+
+    /// The host's address of `len` bytes without a hole, `None` where some of them are not there.
+    pub fn translate(&self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
+        self.span(gpa)?.find(gpa, len)
+    }
+
+    fn span(&self, gpa: Gpa) -> Option<&Span> {
+        let after = self.spans.partition_point(|span| span.start <= gpa.0);
+        self.spans.get(after.checked_sub(1)?)
+    }
+
+    /// The guest's address of what the front end names by its own; `len` bytes must be there without a hole.
+    pub fn guest_address(&self, user: UserAddress, len: u32) -> Option<Gpa> {
+        self.regions.iter().find_map(|(region, _)| {
+            let offset =
+                user.0.checked_sub(region.user.0).filter(|offset| *offset < region.size)?;
+            let gpa = Gpa(region.gpa.0 + offset);
+            (u64::from(len) <= region.size - offset).then_some(gpa)
+        })
+    }
+
+    /// Marks what was written through a pointer of this memory in the log of a migration.
+    pub fn mark_written(&self, log: &DirtyLog, host: NonNull<u8>, len: usize) {
+        let address = host.addr().get();
+        let within = |span: &&Span| address.wrapping_sub(span.host.addr().get()) < native(span.len);
+        if let Some(span) = self.spans.iter().find(within) {
+            let offset = address - span.host.addr().get();
+            log.mark(Gpa(span.start + offset as u64), len as u64);
+        }
+    }
+
+    /// Copies bytes out of guest memory; `false`, and `out` as it was, where some are not there.
+    pub fn read(&self, gpa: Gpa, out: &mut [u8]) -> bool {
+        let Some(from) = u32::try_from(out.len()).ok().and_then(|len| self.translate(gpa, len))
+        else {
+            return false;
+        };
+        // SAFETY: `translate` answers for the length; `out` is the caller's alone and cannot lie in guest memory, which
+        // is never lent as a reference.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
+        true
+    }
+
+    /// Copies bytes into guest memory; `false`, and nothing written, where some are not there.
+    pub fn write(&self, gpa: Gpa, bytes: &[u8]) -> bool {
+        let Some(to) = u32::try_from(bytes.len()).ok().and_then(|len| self.translate(gpa, len))
+        else {
+            return false;
+        };
+        // SAFETY: as in `read`, the other way round.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        true
+    }
+}
+
+fn facts(file: &OwnedFd) -> Result<FileFacts, MemoryError> {
+    let failed = |source: rustix::io::Errno| MemoryError::Io {
+        doing: "asking for the size of a memory file",
+        bytes: 0,
+        source: source.into(),
+    };
+    let size = u64::try_from(fstat(file).map_err(failed)?.st_size).unwrap_or(0);
+    let system = fstatfs(file).map_err(failed)?;
+    let huge = system.f_type == HUGETLBFS_MAGIC;
+    let page = if huge { u64::try_from(system.f_bsize).unwrap_or(PAGE) } else { PAGE };
+    Ok(FileFacts { size, page })
+}
+
+fn is_sealed(file: &OwnedFd) -> bool {
+    fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
+}
+
+/// A queue's way to its guest's memory: remembers the span it used last.
+#[derive(Debug)]
+pub struct Translator {
+    hot: Span,
+    memory: Arc<GuestMemory>,
+}
+
+impl Translator {
+    /// A translator of its own for a queue.
+    pub fn new(memory: Arc<GuestMemory>) -> Translator {
+        Translator { hot: memory.spans.first().copied().unwrap_or(Span::NONE), memory }
+    }
+
+    /// The host's address of `len` bytes without a hole, good as long as this translator keeps its memory.
+    #[inline]
+    pub fn translate(&mut self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
+        match self.hot.find(gpa, len) {
+            None => self.translate_cold(gpa, len),
+            found => found,
+        }
+    }
+
+    #[cold]
+    fn translate_cold(&mut self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
+        self.hot = *self.memory.span(gpa)?;
+        self.hot.find(gpa, len)
+    }
+
+    /// The snapshot that is translated.
+    pub fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+}

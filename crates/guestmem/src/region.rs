@@ -1,0 +1,132 @@
+//! What the front end says about its memory, and what can be wrong with it.
+
+use crate::{Gpa, UserAddress};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// One piece of guest memory, as `VHOST_USER_SET_MEM_TABLE` or `VHOST_USER_ADD_MEM_REG` describes it.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// Where the guest sees it.
+    pub gpa: Gpa,
+    /// Bytes.
+    pub size: u64,
+    /// Where the front end itself has it mapped.
+    pub user: UserAddress,
+    /// Where it starts in the file, in bytes.
+    pub file_offset: u64,
+    /// The file. Shared, because every later generation of the memory maps it again.
+    pub file: Arc<OwnedFd>,
+}
+
+/// Why a guest's memory, or its log of dirty pages, cannot be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// A region of no bytes.
+    #[error("the memory region at guest address {gpa} has size 0: leave it out")]
+    Empty {
+        /// Its guest address.
+        gpa: Gpa,
+    },
+    /// Not whole pages.
+    #[error(
+        "the memory region at guest address {gpa} has size {size:#x} and file offset {file_offset:#x}: \
+         all three must be multiples of {page:#x}"
+    )]
+    Unaligned {
+        /// Its guest address.
+        gpa: Gpa,
+        /// Its bytes.
+        size: u64,
+        /// Its place in the file.
+        file_offset: u64,
+        /// The smallest page, in bytes.
+        page: u64,
+    },
+    /// Addresses past 2^64.
+    #[error(
+        "the memory region at guest address {gpa}, user address {user} and file offset {file_offset:#x} \
+         with size {size:#x} ends beyond 64 bits"
+    )]
+    Overflow {
+        /// Its guest address.
+        gpa: Gpa,
+        /// Its user address.
+        user: UserAddress,
+        /// Its place in the file.
+        file_offset: u64,
+        /// Its bytes.
+        size: u64,
+    },
+    /// Two regions share guest addresses.
+    #[error(
+        "the memory regions at guest addresses {first} (size {first_size:#x}) and {second} overlap"
+    )]
+    Overlap {
+        /// The lower region.
+        first: Gpa,
+        /// Its bytes.
+        first_size: u64,
+        /// The upper region.
+        second: Gpa,
+    },
+    /// The file is too short for the region.
+    #[error(
+        "the memory region at guest address {gpa} needs its file to have {needed:#x} bytes, it has {file_size:#x}: \
+         enlarge the file first"
+    )]
+    BeyondFile {
+        /// The region's guest address.
+        gpa: Gpa,
+        /// Where the region ends in the file.
+        needed: u64,
+        /// Where the file ends.
+        file_size: u64,
+    },
+    /// More regions than are served.
+    #[error("{seen} memory regions, at most {limit} are served")]
+    TooManyRegions {
+        /// Regions asked for.
+        seen: usize,
+        /// Regions served.
+        limit: usize,
+    },
+    /// A region to be removed is not there.
+    #[error("there is no memory region at guest address {gpa} with size {size:#x}")]
+    NoSuchRegion {
+        /// The guest address asked for.
+        gpa: Gpa,
+        /// The bytes asked for.
+        size: u64,
+    },
+    /// The truncation guard has no room.
+    #[error("{limit} guest memories are mapped already, and that is the limit: remove a port")]
+    TooManyMemories {
+        /// Mappings served.
+        limit: usize,
+    },
+    /// The log is shorter than the memory it is to cover.
+    #[error(
+        "the dirty log has {bytes:#x} bytes, memory up to guest address {end} needs {needed:#x}"
+    )]
+    LogTooShort {
+        /// Bytes of the log.
+        bytes: u64,
+        /// The end of guest memory.
+        end: Gpa,
+        /// Bytes wanted.
+        needed: u64,
+    },
+    /// A system call failed.
+    #[error("{doing} of {bytes:#x} bytes: {source}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On how many bytes.
+        bytes: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}

@@ -1,0 +1,102 @@
+// UNSAFETY: maps files at addresses we have reserved, and gives out pointers into them.
+//! A range of addresses that is ours, empty until files are mapped into it.
+#![allow(unsafe_code)]
+
+use crate::MemoryError;
+use crate::guard::Guard;
+use crate::layout::{PAGE, native};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+/// Addresses reserved without access, watched by the truncation guard, given up when dropped.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    start: NonNull<u8>,
+    len: usize,
+    /// Taken off before the addresses are given up; `None` only while they are.
+    guard: Option<Guard>,
+    /// What `mmap` gave: more than `start` and `len` where they had to be aligned.
+    whole: (NonNull<u8>, usize),
+}
+
+// SAFETY: a reservation is a range of addresses; what is mapped there is shared with another process in any case and is
+// only used through raw pointers and atomics.
+unsafe impl Send for Reservation {}
+// SAFETY: as above; nothing in it changes after it is built.
+unsafe impl Sync for Reservation {}
+
+fn failed(doing: &'static str, bytes: u64, source: rustix::io::Errno) -> MemoryError {
+    MemoryError::Io { doing, bytes, source: source.into() }
+}
+
+impl Reservation {
+    /// Reserves `len` bytes from a multiple of `align` on, a power of two.
+    pub(crate) fn new(len: u64, align: u64) -> Result<Reservation, MemoryError> {
+        let doing = "reserving addresses";
+        let too_long = || failed(doing, len, rustix::io::Errno::NOMEM);
+        let sum = len.max(PAGE).checked_add(align).ok_or_else(too_long)?;
+        let (whole, align) = (native(sum), native(align));
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice, without access.
+        let base =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags) }
+                .map_err(|error| failed(doing, len, error))?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(too_long)?;
+        let lead = base.addr().get().wrapping_neg() & (align - 1);
+        // SAFETY: `lead` is less than `align`, by which the mapping is longer than `len`.
+        let start = unsafe { base.add(lead) };
+        let len = whole - align;
+        let mut reservation = Reservation { start, len, guard: None, whole: (base, whole) };
+        let first = start.addr().get();
+        reservation.guard = Some(Guard::watch(first..first + len)?);
+        Ok(reservation)
+    }
+
+    /// Maps a part of a file at an offset, shared with whoever else has it.
+    pub(crate) fn map(
+        &mut self,
+        offset: u64,
+        len: u64,
+        file: BorrowedFd<'_>,
+        file_offset: u64,
+    ) -> Result<(), MemoryError> {
+        let doing = "mapping guest memory";
+        let (place, bytes) = (native(offset), native(len));
+        if place.checked_add(bytes).is_none_or(|end| end > self.len) {
+            return Err(failed(doing, len, rustix::io::Errno::INVAL));
+        }
+        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the range lies in our reservation (checked above), and as `self` is borrowed alone nobody has
+        // pointers into it yet.
+        unsafe {
+            let at = self.start.as_ptr().add(place).cast();
+            mmap(at, bytes, access, flags, file, file_offset)
+                .map_err(|error| failed(doing, len, error))?;
+            // A core dump of the switch must not hold its guests' secrets. Not to be had everywhere: no error.
+            let _ = madvise(at, bytes, Advice::LinuxDontDump);
+        }
+        Ok(())
+    }
+
+    /// The address of an offset; of the end where the offset is past it.
+    pub(crate) fn at(&self, offset: u64) -> NonNull<u8> {
+        let offset = native(offset).min(self.len);
+        // SAFETY: at most one past the reservation's last byte.
+        unsafe { self.start.add(offset) }
+    }
+
+    /// A file mapped here was truncated under us.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_broken)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.guard = None;
+        // SAFETY: the mapping is ours, and pointers into it borrow the owner of this reservation, so none is left.
+        let _ = unsafe { munmap(self.whole.0.as_ptr().cast(), self.whole.1) };
+    }
+}
