@@ -21,6 +21,8 @@ mod ioctl;
 pub mod link;
 pub mod memory;
 pub mod namespace;
+pub mod packet;
+mod probe;
 mod queue;
 mod slice;
 pub mod tap;

@@ -1,7 +1,7 @@
 //! All kinds of queues as two enums, matched once per burst.
 
 use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault};
-use crate::{memory, tap};
+use crate::{memory, packet, tap};
 use std::os::fd::BorrowedFd;
 
 /// The taking side of a queue pair of any kind of port.
@@ -10,6 +10,8 @@ pub enum IngressQueue {
     Memory(memory::MemoryIngress),
     /// The kernel of this host.
     Tap(tap::TapIngress),
+    /// A network interface of this host.
+    Packet(packet::PacketIngress),
 }
 
 /// The delivering side of a queue pair of any kind of port.
@@ -18,6 +20,8 @@ pub enum EgressQueue {
     Memory(memory::MemoryEgress),
     /// The kernel of this host.
     Tap(tap::TapEgress),
+    /// A network interface of this host.
+    Packet(packet::PacketEgress),
 }
 
 impl Ingress for IngressQueue {
@@ -25,6 +29,7 @@ impl Ingress for IngressQueue {
         match self {
             IngressQueue::Memory(queue) => queue.take(now, burst),
             IngressQueue::Tap(queue) => queue.take(now, burst),
+            IngressQueue::Packet(queue) => queue.take(now, burst),
         }
     }
 
@@ -32,6 +37,7 @@ impl Ingress for IngressQueue {
         match self {
             IngressQueue::Memory(queue) => queue.release(),
             IngressQueue::Tap(queue) => queue.release(),
+            IngressQueue::Packet(queue) => queue.release(),
         }
     }
 
@@ -39,6 +45,7 @@ impl Ingress for IngressQueue {
         match self {
             IngressQueue::Memory(queue) => queue.arm(),
             IngressQueue::Tap(queue) => queue.arm(),
+            IngressQueue::Packet(queue) => queue.arm(),
         }
     }
 
@@ -46,6 +53,7 @@ impl Ingress for IngressQueue {
         match self {
             IngressQueue::Memory(queue) => queue.disarm(),
             IngressQueue::Tap(queue) => queue.disarm(),
+            IngressQueue::Packet(queue) => queue.disarm(),
         }
     }
 
@@ -53,6 +61,7 @@ impl Ingress for IngressQueue {
         match self {
             IngressQueue::Memory(queue) => queue.ready_fd(),
             IngressQueue::Tap(queue) => queue.ready_fd(),
+            IngressQueue::Packet(queue) => queue.ready_fd(),
         }
     }
 
@@ -60,6 +69,7 @@ impl Ingress for IngressQueue {
         match self {
             IngressQueue::Memory(queue) => queue.lost(),
             IngressQueue::Tap(queue) => queue.lost(),
+            IngressQueue::Packet(queue) => queue.lost(),
         }
     }
 }
@@ -73,6 +83,7 @@ impl Egress for EgressQueue {
         match self {
             EgressQueue::Memory(queue) => queue.deliver(frames, drops),
             EgressQueue::Tap(queue) => queue.deliver(frames, drops),
+            EgressQueue::Packet(queue) => queue.deliver(frames, drops),
         }
     }
 }

@@ -7,18 +7,18 @@
 //! every opening, also to nothing. And some kernels refuse valid trains, so a train addressed to nobody is written
 //! first, and what is refused is then done in software and said in [`Opened::degraded`].
 
-mod probe;
 mod queue;
 
 use crate::ioctl::{self, Plain, Request, TapSetting};
 use crate::link::{Link, LinkError};
-use crate::{Device, EgressQueue, IngressQueue, Offloads, namespace};
+use crate::{Device, EgressQueue, IngressQueue, Offloads, namespace, probe};
 pub use queue::{TapEgress, TapIngress};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use wire::vnet::VnetHeader;
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -138,7 +138,7 @@ fn open_here(options: &TapOptions) -> Result<Opened, TapError> {
         link.set_queue_length(frames)?;
     }
     link.set_up(true)?;
-    let offloads = probe::egress_offloads(&name, first, &mut degraded);
+    let offloads = probe::egress_offloads(&name, first, VnetHeader::LEN, &mut degraded);
     let mtu = u16::try_from(link.mtu()?).unwrap_or(u16::MAX);
     let mac = Some(link.mac()?);
     let files: Vec<_> = files.into_iter().map(Arc::new).collect();
@@ -202,7 +202,7 @@ fn attach_error(name: &str, queues: u16, source: io::Error) -> TapError {
 
 /// Header layout and buffer: settings of the device, so one queue sets them for all.
 fn set_up_header(name: &str, file: &OwnedFd) -> Result<(), TapError> {
-    let header = i32::try_from(wire::vnet::VnetHeader::LEN).unwrap_or_default();
+    let header = i32::try_from(VnetHeader::LEN).unwrap_or_default();
     for (doing, setting, value) in [
         ("set the size of its virtio-net header", TapSetting::HeaderSize, header),
         ("make its virtio-net header little-endian", TapSetting::LittleEndian, 1),

@@ -11,7 +11,7 @@ use ports::{
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
-use support::{TO_PORT, in_namespace, ip, take_until, udp_header, udp_vnet};
+use support::{TO_PORT, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -27,14 +27,6 @@ fn tap_and_socket(options: &TapOptions) -> (tap::Opened, UdpSocket) {
     socket.connect(("10.9.0.2", support::FROM_PORT)).expect("connect");
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
     (opened, socket)
-}
-
-fn deliver(queue: &mut impl Egress, vnet: VnetHeader, header: &[u8], payload: &[Slice<'_>]) {
-    let len = header.len() + payload.iter().map(Slice::len).sum::<usize>();
-    let len = u32::try_from(len).expect("a length");
-    let mut drops = Vec::new();
-    queue.deliver(&[Outgoing { vnet, header, payload, len }], &mut drops).expect("deliver");
-    assert_eq!(drops, []);
 }
 
 fn is_udp(frame: &support::Taken) -> bool {

@@ -7,7 +7,7 @@
     reason = "tests, though not in functions marked so"
 )]
 
-use ports::{Burst, Ingress, IngressQueue, Nanos, RawFrame};
+use ports::{Burst, Egress, Ingress, IngressQueue, Nanos, Outgoing, RawFrame, Slice};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use wire::vnet::{Flags, GsoType, VnetHeader};
@@ -120,4 +120,18 @@ fn fold(bytes: &[u8], start: u32) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     u16::try_from(sum).expect("folded")
+}
+
+/// Delivers one frame, which must be taken.
+pub(crate) fn deliver(
+    queue: &mut impl Egress,
+    vnet: VnetHeader,
+    header: &[u8],
+    payload: &[Slice<'_>],
+) {
+    let len = header.len() + payload.iter().map(Slice::len).sum::<usize>();
+    let len = u32::try_from(len).expect("a length");
+    let mut drops = Vec::new();
+    queue.deliver(&[Outgoing { vnet, header, payload, len }], &mut drops).expect("deliver");
+    assert_eq!(drops, []);
 }

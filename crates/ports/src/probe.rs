@@ -1,7 +1,7 @@
 //! Which trains the kernel really takes: one of each kind is written, addressed to nobody.
 //!
-//! Called once when a device is opened. Kernels differ in what they accept, and some refused valid trains for months
-//! (all `EINVAL`), so only trying tells.
+//! Called once when a TAP or packet port is opened. Kernels differ in what they accept, and some refused valid trains
+//! for months (all `EINVAL`), so only trying tells.
 
 use crate::Offloads;
 use rustix::io::{Errno, IoSlice};
@@ -15,8 +15,14 @@ const SEGMENT: u16 = 64;
 /// Locally administered addresses that no device has: the kernel drops the frame as not its own.
 const NOBODY: [u8; 12] = [0x02, 0x4d, 0x52, 0xff, 0xff, 0xfe, 0x02, 0x4d, 0x52, 0xff, 0xff, 0xfd];
 
-/// What the device takes from us. A kernel that cannot be asked (the device is down) is trusted with TCP trains.
-pub(super) fn egress_offloads(name: &str, file: impl AsFd, degraded: &mut Vec<String>) -> Offloads {
+/// What the device behind `file` takes, each frame behind the first `header_len` bytes of the virtio header. Anything but
+/// `EINVAL` is a yes: it speaks of the device's state, not of the frame.
+pub(crate) fn egress_offloads(
+    name: &str,
+    file: impl AsFd,
+    header_len: usize,
+    degraded: &mut Vec<String>,
+) -> Offloads {
     let mut offloads = Offloads::all();
     for (kind, offload) in [
         (GsoType::Tcp4, Offloads::TSO4),
@@ -24,7 +30,8 @@ pub(super) fn egress_offloads(name: &str, file: impl AsFd, degraded: &mut Vec<St
         (GsoType::UdpL4, Offloads::USO),
     ] {
         let (header, frame) = probe_frame(kind);
-        let pieces = [header.as_bytes(), &frame, &PAYLOAD].map(IoSlice::new);
+        let header = header.as_bytes().get(..header_len).unwrap_or_default();
+        let pieces = [header, &frame, &PAYLOAD].map(IoSlice::new);
         if rustix::io::writev(&file, &pieces) == Err(Errno::INVAL) {
             offloads -= offload;
             degraded.push(format!(
@@ -36,7 +43,7 @@ pub(super) fn egress_offloads(name: &str, file: impl AsFd, degraded: &mut Vec<St
 }
 
 /// Headers of a train of two segments. Its checksum is never looked at: the address is nobody's.
-pub(super) fn probe_frame(kind: GsoType) -> (VnetHeader, Vec<u8>) {
+fn probe_frame(kind: GsoType) -> (VnetHeader, Vec<u8>) {
     let (v6, tcp) = (kind == GsoType::Tcp6, kind != GsoType::UdpL4);
     let transport = if tcp { 20 } else { 8 };
     let network = if v6 { 40 } else { 20 };

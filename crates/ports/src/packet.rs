@@ -1,0 +1,216 @@
+//! AF_PACKET: a port on any network interface of the host, the uplink where AF_XDP is not to be had.
+//!
+//! Ingress is a mapped ring of slots, from which frames are lent; trains that are longer than a slot come by `recv` into
+//! a buffer of the queue. It is a ring of version 2: version 3 hands over blocks of frames, the last one only when its
+//! timer fires, and that would add latency. Egress is one `sendmmsg` a burst.
+//!
+//! What surprises: the host's own stack sees every ingress frame as well, so an uplink should have no addresses; and the
+//! ring is memory of the kernel that counts as resident from the start.
+
+mod egress;
+mod ingress;
+mod ring;
+mod socket;
+
+use crate::link::{Link, LinkError};
+use crate::{Device, EgressQueue, IngressQueue, Offloads, namespace, probe};
+pub use egress::PacketEgress;
+pub use ingress::PacketIngress;
+use ring::{Ring, Shape};
+use socket::{PacketSocket, Setting};
+use std::io;
+use std::path::PathBuf;
+use wire::vnet::VnetHeader;
+
+/// What to open.
+#[derive(Clone, Debug)]
+pub struct PacketOptions {
+    /// The interface's name.
+    pub interface: String,
+    /// The network namespace it is in; `None` is that of the calling thread.
+    pub netns: Option<PathBuf>,
+    /// Take frames for all addresses, as an uplink must.
+    pub promiscuous: bool,
+    /// Most memory the ingress ring may take, in bytes. A slot holds a frame of the interface's MTU, at least 2 KiB.
+    pub ring_bytes: usize,
+}
+
+impl PacketOptions {
+    /// Promiscuous, in this namespace, with a ring of 8 MiB (4096 slots at MTU 1500).
+    pub fn new(interface: &str) -> PacketOptions {
+        PacketOptions {
+            interface: interface.to_owned(),
+            netns: None,
+            promiscuous: true,
+            ring_bytes: 8 << 20,
+        }
+    }
+}
+
+/// An opened interface.
+pub struct Opened {
+    /// The port.
+    pub device: Device,
+    /// The link behind it.
+    pub link: Link,
+    /// What this kernel does not do and is done in software, for people; empty on a good day.
+    pub degraded: Vec<String>,
+}
+
+/// Why an interface could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    /// Raw sockets are a privilege.
+    #[error(
+        "cannot open a packet socket for {interface}: {source}: it needs CAP_NET_RAW in its network namespace"
+    )]
+    Socket {
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A setting was refused.
+    #[error("packet socket for {interface}: cannot {doing}: {source}")]
+    Set {
+        /// The interface.
+        interface: String,
+        /// What was tried.
+        doing: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The ring was refused.
+    #[error(
+        "packet socket for {interface}: cannot map a ring of {slots} slots of {slot_size} bytes: {source}: give it less \
+         memory, or free some"
+    )]
+    Ring {
+        /// The interface.
+        interface: String,
+        /// Slots wanted.
+        slots: u32,
+        /// Bytes of each.
+        slot_size: u32,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The link behind it.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// The virtio-net header of packet sockets here is the one without `num_buffers`: we need nothing more of it, and every
+/// kernel has it.
+const VNET_LEN: usize = VnetHeader::LEGACY_LEN;
+/// What may wait in either direction outside the ring: trains in, and frames the device has not sent yet. Only what
+/// waits takes memory.
+const SOCKET_BUFFER: i32 = 16 << 20;
+
+/// Opens an interface as a port. It may be down: the port works when it comes up.
+pub fn open(options: &PacketOptions) -> Result<Opened, PacketError> {
+    match &options.netns {
+        None => open_here(options),
+        Some(path) => namespace::within(Some(path), || open_here(options))
+            .map_err(|source| LinkError::Namespace { path: path.clone(), source })?,
+    }
+}
+
+fn open_here(options: &PacketOptions) -> Result<Opened, PacketError> {
+    let link = Link::open(&options.interface, None)?;
+    let (index, mtu) = (link.index()?, link.mtu()?);
+    let mut degraded = Vec::new();
+    let offloads = egress_offloads(&options.interface, &mut degraded);
+    let device = Device {
+        ingress: vec![IngressQueue::Packet(open_ingress(options, index, mtu)?)],
+        egress: vec![EgressQueue::Packet(open_egress(options, index)?)],
+        offloads,
+        mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+        mac: Some(link.mac()?),
+    };
+    Ok(Opened { device, link, degraded })
+}
+
+fn open_ingress(
+    options: &PacketOptions,
+    index: u32,
+    mtu: u32,
+) -> Result<PacketIngress, PacketError> {
+    let socket = open_socket(options)?;
+    let set_error = |doing| move |source| set_error(options, doing, source);
+    for (doing, setting, value) in [
+        ("choose ring version 2", Setting::RingVersion, libc::tpacket_versions::TPACKET_V2 as i32),
+        ("leave out its own frames", Setting::IgnoreOutgoing, 1),
+        ("receive trains longer than a slot", Setting::CopyThreshold, 1),
+        ("size its receive buffer", Setting::ReceiveBuffer, SOCKET_BUFFER),
+    ] {
+        socket.set(setting, value).map_err(set_error(doing))?;
+    }
+    let shape = Shape::fitting(mtu, options.ring_bytes);
+    let ring = Ring::map(&socket, shape).map_err(|source| PacketError::Ring {
+        interface: options.interface.clone(),
+        slots: shape.slots,
+        slot_size: shape.slot_size,
+        source,
+    })?;
+    if options.promiscuous {
+        socket.make_promiscuous(index).map_err(set_error("make the interface promiscuous"))?;
+    }
+    // Only now may frames come: what comes before the ring is there would wait where nobody looks.
+    socket.bind(index, socket::ALL_PROTOCOLS).map_err(set_error("bind to the interface"))?;
+    Ok(PacketIngress::new(socket, ring, index))
+}
+
+/// A socket of its own, bound to no protocol: nothing is ever received on it, and the two sides share no lock.
+fn open_egress(options: &PacketOptions, index: u32) -> Result<PacketEgress, PacketError> {
+    let socket = open_socket(options)?;
+    socket
+        .set(Setting::SendBuffer, SOCKET_BUFFER)
+        .map_err(|source| set_error(options, "size its send buffer", source))?;
+    socket
+        .bind(index, socket::NO_PROTOCOL)
+        .map_err(|source| set_error(options, "bind to the interface", source))?;
+    Ok(PacketEgress::new(socket))
+}
+
+fn open_socket(options: &PacketOptions) -> Result<PacketSocket, PacketError> {
+    let socket = PacketSocket::open()
+        .map_err(|source| PacketError::Socket { interface: options.interface.clone(), source })?;
+    socket
+        .set(Setting::VnetHeader, 1)
+        .map_err(|source| set_error(options, "use virtio-net headers", source))?;
+    Ok(socket)
+}
+
+fn set_error(options: &PacketOptions, doing: &'static str, source: io::Error) -> PacketError {
+    PacketError::Set { interface: options.interface.clone(), doing, source }
+}
+
+/// What this kernel takes from a packet socket, tried on the loopback of a namespace that exists for no more than that:
+/// a probe on a real interface would be on the wire.
+fn egress_offloads(interface: &str, degraded: &mut Vec<String>) -> Offloads {
+    let probe = || -> Result<(Offloads, Vec<String>), io::Error> {
+        let loopback = Link::open("lo", None).map_err(io::Error::other)?;
+        loopback.set_up(true).map_err(io::Error::other)?;
+        let socket = PacketSocket::open()?;
+        socket.set(Setting::VnetHeader, 1)?;
+        socket.bind(loopback.index().map_err(io::Error::other)?, socket::NO_PROTOCOL)?;
+        let mut refused = Vec::new();
+        Ok((probe::egress_offloads(interface, &socket, VNET_LEN, &mut refused), refused))
+    };
+    match namespace::fresh(probe).and_then(|result| result) {
+        Ok((offloads, refused)) => {
+            degraded.extend(refused);
+            offloads
+        }
+        Err(error) => {
+            degraded.push(format!(
+                "{interface}: cannot try what trains this kernel takes ({error}): UDP trains are segmented in software"
+            ));
+            Offloads::all() - Offloads::USO
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Delivering to an interface: one `sendmmsg` for up to 64 frames, each gathered from where it lies.
+//!
+//! A mapped transmit ring would copy each byte once as well, but into slots of a fixed size, which trains of 64 KiB do
+//! not fit, and with a walk over all slots to find what is done. The queueing discipline is not bypassed: a bypass drops
+//! trains that the device cannot segment itself.
+
+use super::VNET_LEN;
+use super::socket::{Batch, PacketSocket};
+use crate::{Egress, EgressDrop, Outgoing, PortFault, Slice};
+use rustix::io::{Errno, IoSlice};
+use zerocopy::IntoBytes;
+
+/// Most slices of payload a message can carry: the kernel takes 1024 pieces, two are the headers.
+const PIECES: usize = 1022;
+
+/// See [`Egress`].
+pub struct PacketEgress {
+    socket: PacketSocket,
+    /// The pieces of a batch; empty between calls, kept for its capacity.
+    pieces: Vec<IoSlice<'static>>,
+    /// Payload of the rare frames of more than [`PIECES`] slices.
+    joined: Vec<u8>,
+}
+
+impl PacketEgress {
+    pub(super) fn new(socket: PacketSocket) -> PacketEgress {
+        PacketEgress { socket, pieces: Vec::with_capacity(16 * Batch::FRAMES), joined: Vec::new() }
+    }
+
+    /// Sends at most [`Batch::FRAMES`] frames, the first of which is number `base` of the burst. `true`: go on.
+    fn deliver_batch(
+        &mut self,
+        base: usize,
+        frames: &[Outgoing<'_>],
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) -> Result<bool, PortFault> {
+        join_payloads(frames, &mut self.joined);
+        let mut joined = self.joined.as_slice();
+        let mut pieces: Vec<IoSlice<'_>> = std::mem::take(&mut self.pieces);
+        for frame in frames {
+            let vnet = frame.vnet.as_bytes().get(..VNET_LEN).unwrap_or_default();
+            pieces.extend([IoSlice::new(vnet), IoSlice::new(frame.header)]);
+            if frame.payload.len() > PIECES {
+                let (mine, rest) = joined.split_at(payload_len(frame).min(joined.len()));
+                joined = rest;
+                pieces.push(IoSlice::new(mine));
+            } else {
+                pieces.extend_from_slice(Slice::as_io_slices(frame.payload));
+            }
+        }
+        let counts = frames.iter().map(|frame| 2 + slices_of(frame));
+        let result = send(&self.socket, Batch::new(&pieces, counts), base, frames.len(), drops);
+        self.pieces = recycle(pieces);
+        result
+    }
+}
+
+impl Egress for PacketEgress {
+    fn deliver(
+        &mut self,
+        frames: &[Outgoing<'_>],
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) -> Result<(), PortFault> {
+        for (number, batch) in frames.chunks(Batch::FRAMES).enumerate() {
+            let base = number * Batch::FRAMES;
+            if !self.deliver_batch(base, batch, drops)? {
+                let rest = base + batch.len()..frames.len();
+                drops.extend(rest.map(|place| (place, EgressDrop::Down)));
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends a batch, past the frames that are refused. `false`: the interface is down, and all the rest was dropped.
+fn send(
+    socket: &PacketSocket,
+    mut batch: Batch<'_>,
+    base: usize,
+    count: usize,
+    drops: &mut Vec<(usize, EgressDrop)>,
+) -> Result<bool, PortFault> {
+    let mut next = 0;
+    while next < count {
+        match batch.send(socket, next) {
+            Ok(sent) => next += sent.max(1),
+            Err(Errno::INTR) => {}
+            Err(Errno::NETDOWN) => {
+                drops.extend((base + next..base + count).map(|place| (place, EgressDrop::Down)));
+                return Ok(false);
+            }
+            Err(error @ (Errno::NXIO | Errno::NODEV)) => return Err(PortFault::Gone(error.into())),
+            Err(error) => {
+                drops.push((base + next, refusal(error)));
+                next += 1;
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn refusal(error: Errno) -> EgressDrop {
+    match error {
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => EgressDrop::Full,
+        // Mostly EMSGSIZE (longer than the MTU) and EINVAL (headers that do not fit the frame).
+        _ => EgressDrop::Refused,
+    }
+}
+
+fn slices_of(frame: &Outgoing<'_>) -> usize {
+    if frame.payload.len() > PIECES { 1 } else { frame.payload.len() }
+}
+
+fn payload_len(frame: &Outgoing<'_>) -> usize {
+    frame.payload.iter().map(Slice::len).sum()
+}
+
+/// Puts the payloads that have too many slices behind each other.
+fn join_payloads(frames: &[Outgoing<'_>], joined: &mut Vec<u8>) {
+    joined.clear();
+    for frame in frames.iter().filter(|frame| frame.payload.len() > PIECES) {
+        for slice in frame.payload {
+            joined.extend_from_slice(slice.bytes());
+        }
+    }
+}
+
+/// Ends the borrows and keeps the allocation, as `Burst::recycle` does.
+fn recycle(mut pieces: Vec<IoSlice<'_>>) -> Vec<IoSlice<'static>> {
+    pieces.clear();
+    pieces.into_iter().map(|_| IoSlice::new(&[])).collect()
+}

@@ -1,0 +1,178 @@
+//! Taking from an interface: frames lent from the ring, trains from a buffer of the queue.
+
+use super::VNET_LEN;
+use super::ring::Ring;
+use super::socket::PacketSocket;
+use crate::{Burst, Ingress, Nanos, PortFault, Slice, VlanTag};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, netdevice, recv};
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Room one train needs: virtio header, Ethernet header, and an IP packet of 64 KiB.
+const LARGEST: usize = 66 * 1024;
+/// A full burst and one more train. Pages that are never reached are never there.
+const BUFFER: usize = Burst::BYTES + LARGEST;
+/// How often a queue that is only polled looks for an error of the socket.
+const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
+
+/// See [`Ingress`]. That the interface went down is reported once; frames come again when it is up.
+pub struct PacketIngress {
+    /// First, so that it goes first: the mapping before the socket.
+    ring: Ring,
+    socket: PacketSocket,
+    /// Frames longer than a slot are received here.
+    trains: Vec<u8>,
+    /// Frames lost so far, those the kernel counted and those we could not receive.
+    lost: Cell<u64>,
+    /// To be reported by the next call.
+    fault: Option<PortFault>,
+    /// When the socket was last asked for an error.
+    looked: Nanos,
+    /// Whether a fault was seen before.
+    was_down: bool,
+    /// The interface.
+    index: u32,
+}
+
+impl PacketIngress {
+    pub(super) fn new(socket: PacketSocket, ring: Ring, index: u32) -> PacketIngress {
+        PacketIngress {
+            ring,
+            socket,
+            trains: vec![0; BUFFER],
+            lost: Cell::new(0),
+            fault: None,
+            looked: Nanos::default(),
+            was_down: false,
+            index,
+        }
+    }
+
+    /// Asks the socket whether something happened to the interface. An interface that is deleted goes down first, and
+    /// only that is told; so one that was down is also looked up.
+    fn look_for_fault(&mut self) {
+        let error = self.socket.take_error();
+        if error.is_none() && !self.was_down {
+            return;
+        }
+        self.fault = match error.unwrap_or(Errno::NODEV) {
+            Errno::NETDOWN | Errno::NODEV => {
+                match netdevice::index_to_name(&self.socket, self.index) {
+                    Err(gone) => Some(PortFault::Gone(gone.into())),
+                    Ok(_) => error.map(|_| PortFault::Down),
+                }
+            }
+            other => {
+                Some(PortFault::Io { doing: "receive from the interface", source: other.into() })
+            }
+        };
+        self.was_down = true;
+    }
+}
+
+impl Ingress for PacketIngress {
+    fn take<'q>(&'q mut self, now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
+        if !self.ring.has_filled() && now.since(self.looked) >= LOOK {
+            self.looked = now;
+            self.look_for_fault();
+        }
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        let mut room = self.trains.as_mut_slice();
+        while !burst.is_full() && room.len() >= LARGEST {
+            let Some(slot) = self.ring.take() else { break };
+            let len = slot.header.tp_len as usize;
+            let frame = if slot.bytes.len() == len {
+                Some(slot.bytes)
+            } else if slot.header.tp_status & libc::TP_STATUS_COPY != 0 {
+                receive(&self.socket, &mut room, len)
+            } else {
+                None
+            };
+            match frame {
+                Some(frame) => burst.push(slot.vnet, tag(&slot.header), &[frame]),
+                None => self.lost.set(self.lost.get() + 1),
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        self.ring.release();
+    }
+
+    fn arm(&mut self) -> bool {
+        self.look_for_fault();
+        self.fault.is_some() || self.ring.has_filled()
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    /// A system call each time: the kernel counts from the last question on.
+    fn lost(&self) -> u64 {
+        let dropped = self.socket.take_drops().unwrap_or_default();
+        self.lost.set(self.lost.get() + u64::from(dropped));
+        self.lost.get()
+    }
+}
+
+/// Receives the frame that did not fit its slot. Such frames wait whole beside the ring, in the order of the slots.
+fn receive<'q>(socket: &PacketSocket, room: &mut &'q mut [u8], len: usize) -> Option<Slice<'q>> {
+    // An error of the socket is told first, once, and the frame waits behind it. That the interface is down is then
+    // found again by what is sent to it, and by the control plane's look at the link.
+    for _ in 0..3 {
+        match recv(socket, &mut **room, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+            Ok((_, count)) if count == VNET_LEN + len && count <= room.len() => {
+                let (received, rest) = std::mem::take(room).split_at_mut(count);
+                *room = rest;
+                let received: &'q [u8] = received;
+                return received.get(VNET_LEN..).map(Slice::from);
+            }
+            Ok(_) | Err(Errno::AGAIN) => return None,
+            Err(_) => {}
+        }
+    }
+    None
+}
+
+/// The tag that the interface or the kernel took out of the frame.
+fn tag(header: &libc::tpacket2_hdr) -> Option<VlanTag> {
+    let has = |bit| header.tp_status & bit != 0;
+    has(libc::TP_STATUS_VLAN_VALID).then(|| VlanTag {
+        tpid: if has(libc::TP_STATUS_VLAN_TPID_VALID) { header.tp_vlan_tpid } else { 0x8100 },
+        tci: header.tp_vlan_tci,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(tp_status: u32) -> libc::tpacket2_hdr {
+        libc::tpacket2_hdr {
+            tp_status,
+            tp_len: 0,
+            tp_snaplen: 0,
+            tp_mac: 0,
+            tp_net: 0,
+            tp_sec: 0,
+            tp_nsec: 0,
+            tp_vlan_tci: 0x2064,
+            tp_vlan_tpid: 0x88a8,
+            tp_padding: [0; 4],
+        }
+    }
+
+    #[test]
+    fn a_tag_is_one_only_where_the_status_says_so() {
+        assert_eq!(tag(&header(libc::TP_STATUS_USER)), None);
+        let valid = libc::TP_STATUS_VLAN_VALID;
+        assert_eq!(tag(&header(valid)), Some(VlanTag { tpid: 0x8100, tci: 0x2064 }));
+        let typed = valid | libc::TP_STATUS_VLAN_TPID_VALID;
+        assert_eq!(tag(&header(typed)), Some(VlanTag { tpid: 0x88a8, tci: 0x2064 }));
+    }
+}

@@ -1,0 +1,187 @@
+// UNSAFETY: the ring is memory that the kernel writes; a status word in each slot says whose it is at the moment.
+//! The mapped ring of received frames (TPACKET_V2, Linux `Documentation/networking/packet_mmap.rst`).
+//!
+//! Slots are filled in order. A slot whose status has `TP_STATUS_USER` is ours until we store `TP_STATUS_KERNEL`; while
+//! it is ours the kernel does not touch it. [`Ring::take`] lends slots for as long as the ring is borrowed, and
+//! [`Ring::release`], which needs the ring alone, gives all of them back.
+#![allow(unsafe_code)]
+
+use super::{VNET_LEN, socket::PacketSocket};
+use crate::Slice;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::cell::Cell;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use wire::vnet::VnetHeader;
+use zerocopy::IntoBytes;
+
+/// How a ring is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Bytes of a slot: a power of two, so that slots fill blocks without a rest.
+    pub(super) slot_size: u32,
+    /// Number of slots.
+    pub(super) slots: u32,
+}
+
+/// What a slot holds before the frame: its header, the sender's address, the virtio header, and alignment.
+const SLOT_OVERHEAD: u32 = 128;
+/// Ethernet header and two tags.
+const LINK_HEADER: u32 = 22;
+/// Bytes the kernel allocates in one piece, unless a slot is larger.
+const BLOCK: u32 = 64 << 10;
+
+impl Shape {
+    /// Slots for frames of an MTU (and never more than a maximum IP packet), as many as fit the memory.
+    pub(super) fn fitting(mtu: u32, bytes: usize) -> Shape {
+        let needed = mtu.min(u16::MAX.into()) + LINK_HEADER + SLOT_OVERHEAD;
+        let slot_size = needed.next_power_of_two().max(2048);
+        let block = slot_size.max(BLOCK);
+        let blocks = u32::try_from(bytes / block as usize).unwrap_or(u32::MAX / block).max(1);
+        Shape { slot_size, slots: blocks.min(u32::MAX / block) * (block / slot_size) }
+    }
+
+    fn bytes(self) -> usize {
+        self.slot_size as usize * self.slots as usize
+    }
+
+    fn request(self) -> libc::tpacket_req {
+        let block = self.slot_size.max(BLOCK);
+        libc::tpacket_req {
+            tp_block_size: block,
+            tp_block_nr: self.slots / (block / self.slot_size),
+            tp_frame_size: self.slot_size,
+            tp_frame_nr: self.slots,
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Ring {
+    memory: NonNull<u8>,
+    shape: Shape,
+    /// The slot the kernel fills next after those we have seen.
+    next: Cell<u32>,
+    /// Slots before `next` that are lent.
+    lent: Cell<u32>,
+}
+
+// SAFETY: the mapping is the ring's alone (apart from the kernel, with which the status words settle it).
+unsafe impl Send for Ring {}
+
+/// A slot the kernel filled.
+pub(super) struct Filled<'q> {
+    /// Copy of the slot's header, the status as it was read.
+    pub(super) header: libc::tpacket2_hdr,
+    /// What the kernel says about checksum and segmentation.
+    pub(super) vnet: VnetHeader,
+    /// As much of the frame as the slot holds.
+    pub(super) bytes: Slice<'q>,
+}
+
+impl Ring {
+    /// Makes the ring of a socket and maps it.
+    pub(super) fn map(socket: &PacketSocket, shape: Shape) -> io::Result<Ring> {
+        socket.request_ring(&shape.request())?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address the kernel chooses.
+        let memory = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                shape.bytes(),
+                protection,
+                MapFlags::SHARED,
+                socket.as_fd(),
+                0,
+            )
+        }?;
+        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Ring { memory, shape, next: Cell::new(0), lent: Cell::new(0) })
+    }
+
+    /// Whether a slot is filled and not taken.
+    pub(super) fn has_filled(&self) -> bool {
+        // Without this bound a ring that is lent whole would begin anew with slots that are still lent.
+        self.lent.get() < self.shape.slots
+            && self.status(self.next.get()).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+    }
+
+    /// The next filled slot, lent until [`Ring::release`].
+    pub(super) fn take(&self) -> Option<Filled<'_>> {
+        // The acquiring load pairs with the kernel's write barrier between filling a slot and setting its status.
+        if !self.has_filled() {
+            return None;
+        }
+        let slot = self.slot(self.next.get());
+        self.next.set((self.next.get() + 1) % self.shape.slots);
+        self.lent.set(self.lent.get() + 1);
+        // SAFETY: the slot is ours and begins with its header, aligned to 16 bytes.
+        let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
+        let size = self.shape.slot_size as usize;
+        let start = usize::from(header.tp_mac).min(size);
+        let len = (header.tp_snaplen as usize).min(size - start);
+        // SAFETY: within the slot, which stays ours and unchanged as long as the ring is borrowed.
+        let bytes = unsafe { Slice::from_raw(slot.as_ptr().add(start), len) };
+        let mut vnet = VnetHeader::default();
+        let vnet_start = start.saturating_sub(VNET_LEN);
+        // SAFETY: within the slot as well; the kernel puts the header right before the frame.
+        let before = unsafe { Slice::from_raw(slot.as_ptr().add(vnet_start), start - vnet_start) };
+        before.copy_to(vnet.as_mut_bytes());
+        Some(Filled { header, vnet, bytes })
+    }
+
+    /// Gives all lent slots back, oldest first.
+    pub(super) fn release(&mut self) {
+        let slots = self.shape.slots;
+        let oldest = (self.next.get() + slots - self.lent.get()) % slots;
+        for place in 0..self.lent.replace(0) {
+            // Pairs with the kernel's read barrier after it read the status: it fills the slot only after our last read.
+            self.status((oldest + place) % slots).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        }
+    }
+
+    fn slot(&self, index: u32) -> NonNull<u8> {
+        debug_assert!(index < self.shape.slots, "a slot of the ring");
+        // SAFETY: the index is below `slots`, so the slot lies within the mapping.
+        unsafe { self.memory.add(index as usize * self.shape.slot_size as usize) }
+    }
+
+    /// `tp_status`, the first word of a slot.
+    fn status(&self, index: u32) -> &AtomicU32 {
+        // SAFETY: mapped as long as the ring lives, aligned to 16 bytes, and only ever accessed atomically or when ours.
+        unsafe { AtomicU32::from_ptr(self.slot(index).as_ptr().cast()) }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and no slot is borrowed any more.
+        let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), self.shape.bytes()) };
+        debug_assert_eq!(unmapped, Ok(()), "the mapping was ours");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn shapes_fill_their_blocks_and_stay_in_their_memory(mtu in 0u32..=100_000, bytes in 0usize..64 << 20) {
+            let shape = Shape::fitting(mtu, bytes);
+            let request = shape.request();
+            prop_assert_eq!(request.tp_block_size * request.tp_block_nr, shape.slot_size * shape.slots);
+            prop_assert!(shape.slot_size >= mtu.min(65_535) + 100);
+            prop_assert!(shape.bytes() <= bytes.max(request.tp_block_size as usize));
+        }
+    }
+
+    #[test]
+    fn the_usual_shape_has_4096_slots_of_2_kib() {
+        assert_eq!(Shape::fitting(1500, 8 << 20), Shape { slot_size: 2048, slots: 4096 });
+        assert_eq!(Shape::fitting(9000, 8 << 20), Shape { slot_size: 16384, slots: 512 });
+    }
+}

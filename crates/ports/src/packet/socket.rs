@@ -1,0 +1,186 @@
+// UNSAFETY: socket options, addresses and message lists of packet sockets, which rustix does not have.
+//! A packet socket: its options, its address, its statistics, and sending many frames in one call.
+#![allow(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "small constants, and sizes of small structs, that C declares with another integer type"
+)]
+
+use libc::{c_int, c_void};
+use rustix::io::{Errno, IoSlice};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// A raw packet socket.
+pub(super) struct PacketSocket(OwnedFd);
+
+/// An option that takes an `int`.
+#[derive(Clone, Copy)]
+pub(super) enum Setting {
+    /// `PACKET_VERSION` of the ring.
+    RingVersion,
+    /// `PACKET_VNET_HDR`: every frame comes and goes behind a virtio-net header of 10 bytes. To be set before the ring.
+    VnetHeader,
+    /// `PACKET_IGNORE_OUTGOING`: frames sent through the interface are not shown.
+    IgnoreOutgoing,
+    /// `PACKET_COPY_THRESH`: frames longer than a slot can be received whole beside it.
+    CopyThreshold,
+    /// `SO_RCVBUFFORCE`, in bytes.
+    ReceiveBuffer,
+    /// `SO_SNDBUFFORCE`, in bytes.
+    SendBuffer,
+}
+
+/// Protocol 0: receives nothing.
+pub(super) const NO_PROTOCOL: u16 = 0;
+/// `ETH_P_ALL`.
+pub(super) const ALL_PROTOCOLS: u16 = 3;
+
+impl PacketSocket {
+    /// A socket that receives nothing until it is bound to a protocol.
+    pub(super) fn open() -> io::Result<PacketSocket> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(PacketSocket(socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?))
+    }
+
+    /// Sets an option.
+    pub(super) fn set(&self, setting: Setting, value: c_int) -> io::Result<()> {
+        let (level, name) = match setting {
+            Setting::RingVersion => (libc::SOL_PACKET, libc::PACKET_VERSION),
+            Setting::VnetHeader => (libc::SOL_PACKET, libc::PACKET_VNET_HDR),
+            Setting::IgnoreOutgoing => (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING),
+            Setting::CopyThreshold => (libc::SOL_PACKET, libc::PACKET_COPY_THRESH),
+            Setting::ReceiveBuffer => (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE),
+            Setting::SendBuffer => (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE),
+        };
+        // SAFETY: each of these options reads one int.
+        unsafe { self.set_raw(level, name, &value) }
+    }
+
+    /// Asks for a ring of received frames.
+    pub(super) fn request_ring(&self, request: &libc::tpacket_req) -> io::Result<()> {
+        // SAFETY: with ring version 2 the option reads one `tpacket_req`.
+        unsafe { self.set_raw(libc::SOL_PACKET, libc::PACKET_RX_RING, request) }
+    }
+
+    /// Takes frames for any address, as long as the socket lives.
+    pub(super) fn make_promiscuous(&self, index: u32) -> io::Result<()> {
+        let membership = libc::packet_mreq {
+            mr_ifindex: index.cast_signed(),
+            mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        // SAFETY: the option reads one `packet_mreq`.
+        unsafe { self.set_raw(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership) }
+    }
+
+    /// Binds to an interface and a protocol.
+    pub(super) fn bind(&self, index: u32, protocol: u16) -> io::Result<()> {
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as libc::c_ushort,
+            sll_protocol: protocol.to_be(),
+            sll_ifindex: index.cast_signed(),
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        let length = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the address is a `sockaddr_ll` of that length, and outlives the call.
+        result(unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), length) })
+    }
+
+    /// Frames the kernel dropped since the last call, because the ring was full.
+    pub(super) fn take_drops(&self) -> io::Result<u32> {
+        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length = size_of_val(&statistics) as libc::socklen_t;
+        // SAFETY: with ring version 2 the option writes one `tpacket_stats`, `length` bytes.
+        result(unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut statistics).cast(),
+                &raw mut length,
+            )
+        })?;
+        Ok(statistics.tp_drops)
+    }
+
+    /// The error that waits on the socket, such as the interface having gone down; it is reported once.
+    pub(super) fn take_error(&self) -> Option<Errno> {
+        match sockopt::socket_error(&self.0) {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) | Err(error) => Some(error),
+        }
+    }
+
+    /// # Safety
+    /// The option must read a `T`.
+    unsafe fn set_raw<T>(&self, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+        let pointer: *const c_void = std::ptr::from_ref(value).cast();
+        let length = size_of::<T>() as libc::socklen_t;
+        // SAFETY: the value is valid for `length` bytes until the call is back; its type is the caller's word.
+        result(unsafe { libc::setsockopt(self.0.as_raw_fd(), level, name, pointer, length) })
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn result(code: c_int) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Frames of one `sendmmsg`.
+pub(super) struct Batch<'a> {
+    messages: [libc::mmsghdr; Batch::FRAMES],
+    len: usize,
+    pieces: PhantomData<&'a [IoSlice<'a>]>,
+}
+
+impl<'a> Batch<'a> {
+    /// Most frames of a batch.
+    pub(super) const FRAMES: usize = 64;
+
+    /// The pieces of all frames behind each other, and how many of them each frame has.
+    pub(super) fn new(
+        mut pieces: &'a [IoSlice<'a>],
+        counts: impl Iterator<Item = usize>,
+    ) -> Batch<'a> {
+        // SAFETY: a message header of zeros is one without address, pieces and control data.
+        let mut messages: [libc::mmsghdr; Batch::FRAMES] = unsafe { std::mem::zeroed() };
+        let mut len = 0;
+        for (message, count) in messages.iter_mut().zip(counts) {
+            let (mine, rest) = pieces.split_at(count.min(pieces.len()));
+            pieces = rest;
+            // `IoSlice` is laid out as iovec; the kernel only reads through it.
+            message.msg_hdr.msg_iov = mine.as_ptr().cast_mut().cast();
+            message.msg_hdr.msg_iovlen = mine.len() as _;
+            len += 1;
+        }
+        Batch { messages, len, pieces: PhantomData }
+    }
+
+    /// Sends frames from the given one on. How many were sent, or why the first of them was not.
+    pub(super) fn send(&mut self, socket: &PacketSocket, from: usize) -> Result<usize, Errno> {
+        let messages = self.messages.get_mut(from..self.len).unwrap_or_default();
+        // SAFETY: `messages` are valid headers, whose pieces live for 'a.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.0.as_raw_fd(),
+                messages.as_mut_ptr(),
+                messages.len() as libc::c_uint,
+                libc::MSG_DONTWAIT,
+            )
+        };
+        usize::try_from(sent)
+            .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+}
