@@ -1,8 +1,34 @@
-//! The switch: frames from ingress queues to egress queues, one [`turn`](worker) at a time.
+//! The switch: frames from ingress queues to egress queues.
+//!
+//! [`Switch`] is the handle that the control plane holds. Inside, each worker (worker.rs) takes bursts from the queues
+//! it owns and carries every frame through one turn:
+//!
+//! ```text
+//! take -> parse (frame) -> admit, look up (decide, macs) -> steer -> coalesce -> fit (segment) -> deliver -> release
+//! ```
+//!
+//! What a worker sees of the world is a view (view.rs), which never changes; a new one comes by mailbox (mailbox.rs) between turns.
+//! Time is an argument everywhere below the worker's loop.
+
+mod coalesce;
 pub mod counters;
+mod decide;
+mod deliver;
+mod fit;
+mod frame;
+mod macs;
+mod mailbox;
+mod outbox;
+mod rate;
+mod recycle;
+mod segment;
 pub mod settings;
 pub mod status;
+mod steer;
 pub mod switch;
+mod view;
+mod wait;
+mod worker;
 
 pub use counters::{DropReason, PortCounters, RscException};
 pub use settings::{PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, Vlan, VlanSet};

@@ -1,9 +1,24 @@
 //! The handle by which the control plane holds a running switch.
 
-use crate::{HealthEvent, MacEntry, PortCounters, PortId, PortInfo, PortSettings, WorkerInfo};
-use ports::Device;
+use crate::macs::MacTable;
+use crate::mailbox::Mailbox;
+use crate::rate::Bucket;
+use crate::view::{Events, Port, PortShared, StateCell, View};
+use crate::wait::{Waiter, Waker};
+use crate::worker::{Letter, OwnedQueue, Worker, WorkerShared};
+use crate::{
+    HealthEvent, MacEntry, PortCounters, PortId, PortInfo, PortSettings, PortState, WorkerInfo,
+};
+use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use std::sync::Arc;
+use ports::{Device, IngressQueue};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 /// What a worker does when there is nothing to take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -74,14 +89,89 @@ pub enum SwitchError {
 }
 
 /// A running switch. Calls take effect before they return: every worker has passed a turn boundary by then.
-pub struct Switch {}
+pub struct Switch {
+    workers: Vec<Handle>,
+    options: SwitchOptions,
+    macs: Arc<MacTable>,
+    events: Arc<Events>,
+    start: Instant,
+    /// The view in force, and what it was made from.
+    ports: Vec<Option<Entry>>,
+}
 
-#[allow(unused_variables, missing_docs, reason = "being written")]
+/// What the control plane knows of a port.
+struct Entry {
+    port: Arc<Port>,
+    /// The worker of each queue.
+    queue_workers: Vec<usize>,
+}
+
+/// A running worker.
+struct Handle {
+    shared: Arc<WorkerShared>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Handle {
+    fn start(
+        index: usize,
+        options: &SwitchOptions,
+        macs: &Arc<MacTable>,
+        start: Instant,
+    ) -> io::Result<Handle> {
+        let cpu = options.workers.get(index).and_then(|worker| worker.cpu);
+        let waiter = Waiter::new(options.wait, start)?;
+        let waker = waiter.waker();
+        let shared =
+            Arc::new(WorkerShared { mailbox: Mailbox::new(), counters: Default::default() });
+        let worker = Worker::new(index, shared.clone(), macs.clone());
+        let (pinned, is_pinned) = sync_channel(1);
+        let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            let result = cpu.map_or(Ok(()), pin);
+            let go = result.is_ok();
+            let _ = pinned.send(result);
+            if go {
+                worker.run(waiter);
+            }
+        })?;
+        is_pinned.recv().map_err(io::Error::other)??;
+        Ok(Handle { shared, waker, thread: Some(thread) })
+    }
+
+    fn post(&self, letter: Letter) {
+        self.shared.mailbox.post(letter);
+        self.waker.wake();
+    }
+}
+
+/// Binds the calling thread to one core.
+fn pin(cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
 impl Switch {
+    /// Most ports.
+    pub const PORTS: usize = 1024;
+
     /// Starts the workers.
     pub fn start(options: SwitchOptions) -> Result<Switch, SwitchError> {
-        Ok(Switch {})
+        let macs = Arc::new(MacTable::new(options.mac_entries, options.mac_ageing_s));
+        let start = Instant::now();
+        let mut workers = Vec::new();
+        for (worker, settings) in options.workers.iter().enumerate() {
+            let handle = Handle::start(worker, &options, &macs, start)
+                .map_err(|source| SwitchError::Worker { worker, cpu: settings.cpu, source })?;
+            workers.push(handle);
+        }
+        Ok(Switch { workers, options, macs, events: Arc::default(), start, ports: Vec::new() })
     }
+
     /// Takes a port into the switch; frames flow when this returns.
     pub fn add_port(
         &mut self,
@@ -89,48 +179,214 @@ impl Switch {
         device: Device,
         settings: PortSettings,
     ) -> Result<PortId, SwitchError> {
-        Ok(PortId(0))
+        if self.entries().any(|entry| entry.port.shared.name == name) {
+            return Err(SwitchError::NameInUse(name.to_owned()));
+        }
+        let place = self.ports.iter().position(Option::is_none).unwrap_or(self.ports.len());
+        let id = u16::try_from(place).ok().filter(|_| place < Self::PORTS).map(PortId);
+        let id = id.ok_or(SwitchError::TooManyPorts(Self::PORTS))?;
+        let Device { ingress, egress, offloads, mac, .. } = device;
+        let shared = PortShared {
+            id,
+            name: name.to_owned(),
+            offloads,
+            mac,
+            egress: egress.into_iter().map(Mutex::new).collect(),
+            cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
+            lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
+            state: StateCell::default(),
+            events: self.events.clone(),
+        };
+        let queue_workers: Vec<usize> =
+            (0..ingress.len()).map(|queue| (place + queue) % self.workers.len().max(1)).collect();
+        let port = Arc::new(new_port(Arc::new(shared), settings, None));
+        if place == self.ports.len() {
+            self.ports.push(None);
+        }
+        if let Some(free) = self.ports.get_mut(place) {
+            *free = Some(Entry { port, queue_workers: queue_workers.clone() });
+        }
+        self.publish();
+        self.hand_out(id, ingress, &queue_workers);
+        Ok(id)
     }
+
+    /// Gives each queue to its worker.
+    fn hand_out(&self, port: PortId, ingress: Vec<IngressQueue>, queue_workers: &[usize]) {
+        for (number, (ingress, worker)) in ingress.into_iter().zip(queue_workers).enumerate() {
+            let queue = OwnedQueue { port, number, ingress, resting_until: None };
+            if let Some(handle) = self.workers.get(*worker) {
+                let (reply, replied) = sync_channel(1);
+                handle.post(Letter::Own(vec![queue], reply));
+                let _ = replied.recv();
+            }
+        }
+    }
+
     /// Removes a port; when this returns no worker touches its queues any more and they are closed.
     pub fn remove_port(&mut self, port: PortId) -> Result<(), SwitchError> {
+        let entry = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
+        let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
+        // First nobody delivers to it, then nobody takes from it; then its queues are ours alone, and dropped.
+        self.publish();
+        let queues: Vec<OwnedQueue> =
+            self.ask(|reply| Letter::GiveBack(port, reply)).into_iter().flatten().collect();
+        self.macs.forget(Some(port));
+        drop((queues, entry));
         Ok(())
     }
+
     /// Changes a running port. Turning coalescing off drains every open train before this returns.
     pub fn change_port(&mut self, port: PortId, settings: PortSettings) -> Result<(), SwitchError> {
-        Ok(())
+        self.replace(port, |old| {
+            let capture = old.capture.clone();
+            let mut new = new_port(old.shared.clone(), settings, capture);
+            if new.settings.rate == old.settings.rate {
+                new.bucket.clone_from(&old.bucket);
+            }
+            new
+        })
     }
+
     /// Starts or (`None`) ends a capture at a port. The caller keeps its own `Arc` and stops the capture afterwards.
     pub fn set_capture(
         &mut self,
         port: PortId,
         capture: Option<Arc<Capture>>,
     ) -> Result<(), SwitchError> {
-        Ok(())
+        self.replace(port, |old| Port {
+            bucket: old.bucket.clone(),
+            ..new_port(old.shared.clone(), old.settings.clone(), capture)
+        })
     }
+
     /// The control plane's own knowledge of a device (link went down, came back), as the port's state.
-    pub fn set_state(&mut self, port: PortId, state: crate::PortState) -> Result<(), SwitchError> {
+    pub fn set_state(&mut self, port: PortId, state: PortState) -> Result<(), SwitchError> {
+        self.entry(port)?.port.shared.set_state(state);
         Ok(())
     }
+
+    fn replace(
+        &mut self,
+        port: PortId,
+        make: impl FnOnce(&Port) -> Port,
+    ) -> Result<(), SwitchError> {
+        let entry = self.ports.get_mut(usize::from(port.0)).and_then(Option::as_mut);
+        let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
+        entry.port = Arc::new(make(&entry.port));
+        self.publish();
+        Ok(())
+    }
+
+    /// Makes a view of the ports as they are, and waits until every worker uses it.
+    fn publish(&mut self) {
+        let mut slots = 0;
+        for entry in self.ports.iter_mut().flatten() {
+            entry.port = Arc::new(Port { slot: slots, ..(*entry.port).clone() });
+            slots += entry.port.shared.egress.len();
+        }
+        let ports =
+            self.ports.iter().map(|entry| entry.as_ref().map(|entry| entry.port.clone())).collect();
+        let view = Arc::new(View { ports, slots });
+        self.ask(|reply| Letter::View(view.clone(), reply));
+    }
+
+    /// Sends every worker a letter and waits for all answers. A worker that has died does not answer, and is not waited for.
+    fn ask<Answer>(&self, letter: impl Fn(SyncSender<Answer>) -> Letter) -> Vec<Answer> {
+        let post = |handle: &Handle| {
+            let (reply, replied) = sync_channel(1);
+            handle.post(letter(reply));
+            replied
+        };
+        let replies: Vec<_> = self.workers.iter().map(post).collect();
+        replies.into_iter().filter_map(|replied| replied.recv().ok()).collect()
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.ports.iter().flatten()
+    }
+
+    fn entry(&self, port: PortId) -> Result<&Entry, SwitchError> {
+        self.ports
+            .get(usize::from(port.0))
+            .and_then(Option::as_ref)
+            .ok_or(SwitchError::NoSuchPort(port))
+    }
+
     /// All ports, by number.
     pub fn ports(&self) -> Vec<PortInfo> {
-        Vec::new()
+        let info = |entry: &Entry| PortInfo {
+            id: entry.port.shared.id,
+            name: entry.port.shared.name.clone(),
+            settings: entry.port.settings.clone(),
+            state: entry.port.shared.state.get(),
+            offloads: entry.port.shared.offloads,
+            mac: entry.port.shared.mac,
+            queue_workers: entry.queue_workers.clone(),
+        };
+        self.entries().map(info).collect()
     }
+
     /// One port's counters since it was added, over all workers.
     pub fn counters(&self, port: PortId) -> Option<PortCounters> {
-        None
+        let shared = &self.entry(port).ok()?.port.shared;
+        let mut sum = PortCounters::default();
+        shared.cells.iter().for_each(|cell| sum.add(cell));
+        sum.device_lost = shared.lost.iter().map(|lost| lost.load(Ordering::Relaxed)).sum();
+        Some(sum)
     }
+
     /// All workers.
     pub fn workers(&self) -> Vec<WorkerInfo> {
-        Vec::new()
+        let info = |(handle, options): (&Handle, &WorkerOptions)| {
+            let counters = &handle.shared.counters;
+            WorkerInfo {
+                cpu: options.cpu,
+                busy_turns: counters.busy_turns.get(),
+                idle_turns: counters.idle_turns.get(),
+                sleeps: counters.sleeps.get(),
+                frames: counters.frames.get(),
+            }
+        };
+        self.workers.iter().zip(&self.options.workers).map(info).collect()
     }
+
     /// Learned addresses.
     pub fn macs(&self) -> Vec<MacEntry> {
-        Vec::new()
+        self.macs.entries(1 + self.start.elapsed().as_secs())
     }
+
+    /// Forgets the addresses learned at a port, or all.
+    pub fn forget_macs(&mut self, port: Option<PortId>) {
+        self.macs.forget(port);
+    }
+
     /// What happened since the last call.
     pub fn take_events(&mut self) -> Vec<HealthEvent> {
-        Vec::new()
+        self.events.take()
     }
+
     /// Stops the workers and closes every port. Dropping the switch does the same.
     pub fn stop(self) {}
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.workers.iter().for_each(|handle| handle.post(Letter::Stop));
+        for handle in &mut self.workers {
+            if let Some(thread) = handle.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn new_port(
+    shared: Arc<PortShared>,
+    settings: PortSettings,
+    capture: Option<Arc<Capture>>,
+) -> Port {
+    let policy = Port::operational_policy(&settings, shared.offloads);
+    let bucket = settings.rate.map(|limit| Arc::new(Mutex::new(Bucket::new(limit))));
+    Port { shared, settings, policy, bucket, capture, slot: 0 }
 }

@@ -16,6 +16,8 @@ pub struct Slice<'a> {
 
 // SAFETY: a slice only gives read access to memory that stays mapped for 'a (the contract of `from_raw`), whichever thread reads.
 unsafe impl Send for Slice<'_> {}
+// SAFETY: as above; a slice has no state of its own.
+unsafe impl Sync for Slice<'_> {}
 
 impl<'a> Slice<'a> {
     /// Bytes lent by somebody who may not be a Rust reference, such as a guest.

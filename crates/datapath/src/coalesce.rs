@@ -1,0 +1,243 @@
+//! Coalescing: segments of one flow that arrived in one turn leave one egress queue as one train.
+//!
+//! Nothing is held back for a later turn, so coalescing adds no latency and turning it off has nothing to drain but the
+//! turn that runs. No payload moves: a train is the list of its frames' places ([`Coalescer::members`]), with a header
+//! written when the way out is known ([`train::Train::header`]). What is not TCP, and what the rules let go alone,
+//! passes in its place: within a flow the order of arrival is kept.
+
+mod candidate;
+mod flows;
+mod rules;
+mod train;
+
+use crate::counters::{PortCell, RscException};
+use crate::frame::{Frame, Headers};
+use crate::settings::{Rsc, RscPolicy};
+use candidate::{Candidate, FlowKey, Role, classify};
+use flows::Flows;
+use ports::{Burst, Slice};
+use rules::Join;
+use std::hash::{BuildHasher, RandomState};
+use train::Train;
+use wire::Traits;
+use wire::checksum::Sum;
+
+/// Largest IP packet: the total length of IPv4 and, for simplicity the same, of IPv6 with its header.
+const LARGEST_PACKET: u32 = 65535;
+
+/// One thing to deliver: a frame alone, or a train.
+#[derive(Clone, Copy)]
+pub(crate) enum Item {
+    /// The frame at this place.
+    Single(u16),
+    /// The train at this place of the coalescer's list.
+    Train(u16),
+}
+
+/// The coalescer of a worker. Used for one egress queue after the other.
+pub(crate) struct Coalescer {
+    flows: Flows,
+    trains: Vec<Train>,
+    /// The frame that follows a frame in its train.
+    next: Box<[u16; Burst::FRAMES]>,
+    items: Vec<Item>,
+    /// The train that the frame before belonged to: most segments continue it.
+    latest: usize,
+}
+
+/// What coalescing toward one port follows.
+#[derive(Clone, Copy)]
+pub(crate) struct Policy {
+    pub(crate) rsc: Rsc,
+    /// Largest payload of a train, from the port's MTU and its length limit.
+    pub(crate) length_limit: u32,
+}
+
+impl Policy {
+    pub(crate) fn new(rsc: Rsc, mtu: u16) -> Policy {
+        let length_limit = match rsc.length_limit_mtus {
+            0 => LARGEST_PACKET,
+            mtus => {
+                u32::from(mtus).saturating_mul(mtu.into()).clamp(2 * u32::from(mtu), LARGEST_PACKET)
+            }
+        };
+        Policy { rsc, length_limit }
+    }
+
+    fn applies(&self, frame: &Frame) -> bool {
+        let traits = frame.parsed.traits;
+        traits.contains(Traits::IPV4) && self.rsc.ipv4
+            || traits.contains(Traits::IPV6) && self.rsc.ipv6
+    }
+}
+
+impl Coalescer {
+    pub(crate) fn new() -> Coalescer {
+        Coalescer {
+            flows: Flows::new(RandomState::new().hash_one(0)),
+            trains: Vec::with_capacity(Burst::FRAMES),
+            next: Box::new([0; Burst::FRAMES]),
+            items: Vec::with_capacity(Burst::FRAMES),
+            latest: 0,
+        }
+    }
+
+    /// Ready for the next egress queue.
+    pub(crate) fn clear(&mut self) {
+        self.flows.clear();
+        self.trains.clear();
+        self.items.clear();
+        self.latest = 0;
+    }
+
+    /// What there is to deliver, in order.
+    pub(crate) fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    pub(crate) fn train(&self, place: u16) -> Option<&Train> {
+        self.trains.get(usize::from(place))
+    }
+
+    /// The places of a train's frames, in order.
+    pub(crate) fn members(&self, train: &Train) -> impl Iterator<Item = u16> {
+        let follow = |place: &u16| self.next.get(usize::from(*place)).copied();
+        std::iter::successors(Some(train.head), follow).take(train.segments.into())
+    }
+
+    /// A frame that is not looked at.
+    pub(crate) fn pass(&mut self, place: u16) {
+        self.items.push(Item::Single(place));
+    }
+
+    /// The frame at `place` of the turn's frames is next.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        place: u16,
+        frame: &Frame,
+        turn: (&Burst<'_>, &Headers),
+        policy: &Policy,
+        cell: &PortCell,
+    ) {
+        if !policy.applies(frame) {
+            return self.pass(place);
+        }
+        let (burst, headers) = turn;
+        match classify(frame, headers.get(frame.header), || payload_sum(frame, burst)) {
+            Role::Stranger => self.pass(place),
+            Role::Alone(key, exception) => self.alone(place, key, exception, cell),
+            Role::Segment(segment) => self.segment(place, &segment, policy, cell),
+        }
+    }
+
+    /// Ends what is open of the flow and passes.
+    fn alone(
+        &mut self,
+        place: u16,
+        key: Option<FlowKey>,
+        exception: Option<RscException>,
+        cell: &PortCell,
+    ) {
+        if let Some(reason) = exception {
+            count(cell, reason);
+        }
+        if let Some(open) = key.and_then(|key| self.flows.find(&key))
+            && let Some(train) = self.trains.get_mut(usize::from(open))
+        {
+            train.closed = true;
+        }
+        self.pass(place);
+    }
+
+    #[inline]
+    fn segment(&mut self, place: u16, segment: &Candidate, policy: &Policy, cell: &PortCell) {
+        let new = self.trains.len();
+        let known = match self.trains.get(self.latest) {
+            Some(train) if train.last.key == segment.key => Some(self.latest),
+            _ => match self.flows.find_or_add(&segment.key, policy.rsc.flows, index(new)) {
+                Ok((_, true)) => None,
+                Ok((train, false)) => Some(usize::from(*train)),
+                Err(()) => {
+                    count(cell, RscException::Resources);
+                    return self.pass(place);
+                }
+            },
+        };
+        let Some(known) = known else { return self.start(place, segment) };
+        self.latest = known;
+        let Some(train) = self.trains.get_mut(known) else { return self.pass(place) };
+        if !train.closed {
+            match join(train, segment, policy) {
+                Join::Start(reason) => count(cell, reason),
+                joined => {
+                    train.closed = joined == Join::AppendLast;
+                    return self.append(known, place, segment, cell);
+                }
+            }
+        }
+        if let Ok((open, _)) = self.flows.find_or_add(&segment.key, policy.rsc.flows, index(new)) {
+            *open = index(new);
+        }
+        self.start(place, segment);
+    }
+
+    fn start(&mut self, place: u16, segment: &Candidate) {
+        self.latest = self.trains.len();
+        self.items.push(Item::Train(index(self.latest)));
+        self.trains.push(Train::start(place, *segment));
+    }
+
+    fn append(&mut self, known: usize, place: u16, segment: &Candidate, cell: &PortCell) {
+        let Some(train) = self.trains.get_mut(known) else { return };
+        if let Some(next) = self.next.get_mut(usize::from(train.tail)) {
+            *next = place;
+        }
+        train.append(place, segment);
+        cell.coalesced_packets.add(1);
+        cell.coalesced_bytes.add(segment.payload.into());
+    }
+
+    /// Counts the trains of this queue, once all frames are in.
+    pub(crate) fn count_trains(&self, cell: &PortCell) {
+        for train in &self.trains {
+            if train.segments > 1 {
+                cell.coalescing_events.add(1);
+            }
+            let depth = (u16::BITS - (train.segments - 1).leading_zeros()).min(7);
+            if let Some(counter) = cell.train_depth.get(depth as usize) {
+                counter.add(1);
+            }
+        }
+    }
+}
+
+fn join(train: &Train, segment: &Candidate, policy: &Policy) -> Join {
+    // The headers that count toward the IP packet: all but the Ethernet header and tags, at least.
+    let limit = policy.length_limit.min(LARGEST_PACKET - u32::from(segment.header_len - 14));
+    match policy.rsc.policy {
+        RscPolicy::Gro => rules::gro(train, segment, limit),
+        RscPolicy::Ndis | RscPolicy::Off => {
+            rules::ndis(train, segment, limit, policy.rsc.ack_limit)
+        }
+    }
+}
+
+fn count(cell: &PortCell, reason: RscException) {
+    if let Some(counter) = cell.rsc_exceptions.get(reason as usize) {
+        counter.add(1);
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "no more trains than frames in a burst")]
+fn index(train: usize) -> u16 {
+    train as u16
+}
+
+/// Sums the payload where it lies.
+fn payload_sum(frame: &Frame, burst: &Burst<'_>) -> Sum {
+    let add = |(offset, sum): (usize, Sum), piece: Slice<'_>| {
+        (offset + piece.len(), sum.add_at(offset, Sum::of(piece.bytes())))
+    };
+    frame.payload(burst).fold((0, Sum::default()), add).1
+}

@@ -1,0 +1,222 @@
+//! What coalescing has to know of one segment, read once from the private headers.
+
+use crate::counters::RscException;
+use crate::frame::Frame;
+use wire::checksum::Sum;
+use wire::ipv4::Ipv4Header;
+use wire::ipv6::Ipv6Header;
+use wire::tcp::{TcpFlags, TcpHeader, TimestampOption};
+use wire::vnet::Flags;
+use wire::{Header, Kind, TcpOptions, Traits};
+
+/// Everything that two segments of one connection have in common, the Ethernet header among it.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct FlowKey {
+    /// Destination and source MAC, both in one.
+    macs: [u64; 2],
+    /// Source and destination address; IPv4 uses only the first word.
+    addresses: [u64; 4],
+    ports: u32,
+    /// Tag (TCI) in the upper half, EtherType in the lower.
+    tag_and_ethertype: u32,
+}
+
+impl FlowKey {
+    /// IPv6.
+    pub(crate) fn is_v6(&self) -> bool {
+        self.tag_and_ethertype & 0xffff == wire::ethernet::ethertype::IPV6.into()
+    }
+
+    /// A hash under a seed that guests do not know.
+    pub(crate) fn hash(&self, seed: u64) -> u64 {
+        let [a, b, c, d] = self.addresses;
+        let mixed =
+            (a ^ u64::from(self.ports) << 16 ^ c).wrapping_mul(seed | 1) ^ (b ^ d).rotate_left(32);
+        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// A segment that could be part of a train.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate {
+    pub(crate) key: FlowKey,
+    pub(crate) sequence: u32,
+    pub(crate) acknowledgement: u32,
+    pub(crate) window: u16,
+    pub(crate) flags: TcpFlags,
+    /// Payload bytes.
+    pub(crate) payload: u32,
+    /// Bytes from the Ethernet header's start to the payload; equal within a train.
+    pub(crate) header_len: u16,
+    /// IPv4: type of service. IPv6: traffic class and flow label.
+    pub(crate) class: u32,
+    /// TTL or hop limit.
+    pub(crate) hops: u8,
+    /// IPv4: Don't Fragment.
+    pub(crate) dont_fragment: bool,
+    /// IPv4: identification.
+    pub(crate) identification: u16,
+    /// TSval and TSecr.
+    pub(crate) timestamps: Option<(u32, u32)>,
+}
+
+impl Candidate {
+    /// The bits of `class` that are the ECN field: the lowest two of the traffic class.
+    pub(crate) fn ecn_mask(&self) -> u32 {
+        if self.key.is_v6() { 0b11 << 20 } else { 0b11 }
+    }
+}
+
+/// What a frame is to the coalescer.
+pub(crate) enum Role {
+    /// Not TCP: passes, and no flow is touched.
+    Stranger,
+    /// TCP that goes alone and ends what is open of its flow. With the exception it is counted by, if it is one.
+    Alone(Option<FlowKey>, Option<RscException>),
+    /// May start or join a train.
+    Segment(Candidate),
+}
+
+/// Looks at a frame. `payload_sum` sums its payload, asked for only where nobody vouches for the checksum.
+pub(crate) fn classify(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() -> Sum) -> Role {
+    let parsed = &frame.parsed;
+    match parsed.kind {
+        Kind::Tcp => {}
+        Kind::Fragment if parsed.protocol == wire::tcp::PROTOCOL => {
+            return Role::Alone(None, Some(RscException::Fragment));
+        }
+        _ => return Role::Stranger,
+    }
+    let Some(tcp) = TcpHeader::at(header, parsed.l4) else { return Role::Stranger };
+    let Some(network) = Network::read(frame, header) else { return Role::Stranger };
+    let key = flow_key(frame, header, tcp, &network);
+    if frame.is_train() {
+        return Role::Alone(Some(key), None);
+    }
+    if let Some(exception) = exception(frame, header, tcp) {
+        return Role::Alone(Some(key), Some(exception));
+    }
+    if !checksums_good(frame, header, payload_sum) {
+        return Role::Alone(Some(key), Some(RscException::BadChecksum));
+    }
+    Role::Segment(Candidate {
+        key,
+        sequence: tcp.sequence.get(),
+        acknowledgement: tcp.acknowledgement.get(),
+        window: tcp.window.get(),
+        flags: tcp.flags(),
+        payload: parsed.payload_len(),
+        header_len: parsed.payload,
+        class: network.class,
+        hops: network.hops,
+        dont_fragment: parsed.traits.contains(Traits::DF),
+        identification: network.identification,
+        timestamps: timestamps(frame, header),
+    })
+}
+
+/// What both IP versions say in their own way.
+struct Network {
+    addresses: [u64; 4],
+    class: u32,
+    hops: u8,
+    identification: u16,
+}
+
+impl Network {
+    #[inline]
+    fn read(frame: &Frame, header: &[u8]) -> Option<Network> {
+        let l3 = frame.parsed.l3;
+        if frame.parsed.traits.contains(Traits::IPV4) {
+            let ip = Ipv4Header::at(header, l3)?;
+            let [a, b, c, d] = ip.source;
+            let [e, f, g, h] = ip.destination;
+            let both = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+            let identification = ip.identification.get();
+            return Some(Network {
+                addresses: [both, 0, 0, 0],
+                class: ip.tos.into(),
+                hops: ip.ttl,
+                identification,
+            });
+        }
+        let ip = Ipv6Header::at(header, l3)?;
+        let class = ip.version_class_flow.get() & 0x0fff_ffff;
+        Some(Network {
+            addresses: words(&ip.source, &ip.destination),
+            class,
+            hops: ip.hop_limit,
+            identification: 0,
+        })
+    }
+}
+
+fn words(source: &[u8; 16], destination: &[u8; 16]) -> [u64; 4] {
+    let word = |bytes: &[u8; 16], at: usize| {
+        u64::from_ne_bytes(
+            bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default(),
+        )
+    };
+    [word(source, 0), word(source, 8), word(destination, 0), word(destination, 8)]
+}
+
+#[inline]
+fn flow_key(frame: &Frame, header: &[u8], tcp: &TcpHeader, network: &Network) -> FlowKey {
+    let chunk = |at: usize| {
+        u64::from_ne_bytes(
+            header.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default(),
+        )
+    };
+    FlowKey {
+        // Bytes 0 to 12, the middle four twice.
+        macs: [chunk(0), chunk(4)],
+        addresses: network.addresses,
+        ports: u32::from(tcp.source_port.get()) << 16 | u32::from(tcp.destination_port.get()),
+        tag_and_ethertype: u32::from(frame.parsed.vlan_tci) << 16
+            | u32::from(frame.parsed.ethertype),
+    }
+}
+
+/// Exception conditions 3 to 5 of NDIS: flags, TCP options, IP options.
+#[inline]
+fn exception(frame: &Frame, header: &[u8], tcp: &TcpHeader) -> Option<RscException> {
+    let plain = TcpFlags::ACK | TcpFlags::PSH | TcpFlags::ECE | TcpFlags::CWR;
+    if !tcp.flags().contains(TcpFlags::ACK) || !plain.contains(tcp.flags()) {
+        return Some(RscException::TcpFlags);
+    }
+    if frame.parsed.traits.contains(Traits::IP_OPTIONS) {
+        return Some(RscException::IpOptions);
+    }
+    if frame.parsed.tcp_options == TcpOptions::Other {
+        return Some(RscException::TcpOptions);
+    }
+    // The headers of a train are the first segment's: they must all be in the private bytes.
+    (header.len() < usize::from(frame.parsed.payload)).then_some(RscException::Resources)
+}
+
+/// Exception condition 2: the IPv4 header's own sum is always checked, since a train gets a new one; the transport's
+/// where neither the guest (not yet finished) nor the device (checked) vouches for it.
+#[inline]
+fn checksums_good(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() -> Sum) -> bool {
+    let parsed = &frame.parsed;
+    if parsed.traits.contains(Traits::IPV4)
+        && !header.get(parsed.l3.into()..parsed.l4.into()).is_some_and(wire::ipv4::checksum_ok)
+    {
+        return false;
+    }
+    if frame.vnet.flags().intersects(Flags::NEEDS_CSUM | Flags::DATA_VALID) {
+        return true;
+    }
+    let Some(tcp) = header.get(parsed.l4.into()..parsed.payload.into()) else { return false };
+    let transport_len = parsed.end.saturating_sub(parsed.l4.into());
+    let pseudo = wire::checksum::pseudo(header, parsed, transport_len);
+    // A TCP header is a multiple of four bytes, so the payload starts at an even place.
+    pseudo.is_some_and(|pseudo| (pseudo + Sum::of(tcp) + payload_sum()).is_valid())
+}
+
+#[inline]
+fn timestamps(frame: &Frame, header: &[u8]) -> Option<(u32, u32)> {
+    let TcpOptions::Timestamp(at) = frame.parsed.tcp_options else { return None };
+    let option = TimestampOption::at(header, at)?;
+    Some((option.value.get(), option.echo.get()))
+}

@@ -1,0 +1,101 @@
+//! May a segment join a train? Two sets of rules, one question.
+//!
+//! [`ndis`] are the rules of NDIS for a receiver ("Rules for Coalescing TCP/IP Segments", MicrosoftDocs): segments may
+//! differ in size, acknowledge more as they go and carry later timestamps; the train shows the last of each. [`gro`]
+//! are stricter: what comes out of segmentation again is what went in, byte for byte, as Linux GRO has it.
+
+use super::candidate::Candidate;
+use super::train::Train;
+use crate::counters::RscException;
+use crate::segment::next_identification;
+use wire::tcp::TcpFlags;
+
+/// The answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Join {
+    /// It joins.
+    Append,
+    /// It joins, and the train ends with it.
+    AppendLast,
+    /// The train ends; the segment starts the next one. Counted under the reason.
+    Start(RscException),
+}
+
+/// Everything that is the same for both: limits and the headers that no train may mix.
+fn barred(train: &Train, next: &Candidate, limit: u32) -> Option<RscException> {
+    let (last, ecn_flags) = (&train.last, TcpFlags::ECE | TcpFlags::CWR);
+    if last.class != next.class {
+        let ecn_only = (last.class ^ next.class) & !next.ecn_mask() == 0;
+        return Some(if ecn_only { RscException::Ecn } else { RscException::HeaderChange });
+    }
+    if (last.flags ^ next.flags).intersects(ecn_flags) {
+        return Some(RscException::Ecn);
+    }
+    if last.dont_fragment != next.dont_fragment
+        || last.header_len != next.header_len
+        || last.timestamps.is_some() != next.timestamps.is_some()
+    {
+        return Some(RscException::HeaderChange);
+    }
+    (train.payload + next.payload > limit).then_some(RscException::Length)
+}
+
+/// NDIS rules. `limit`: most payload bytes of a train. `ack_limit`: see [`crate::Rsc::ack_limit`].
+pub(crate) fn ndis(train: &Train, next: &Candidate, limit: u32, ack_limit: u16) -> Join {
+    if let Some(reason) = barred(train, next, limit) {
+        return Join::Start(reason);
+    }
+    let last = &train.last;
+    if let (Some((earlier, _)), Some((later, _))) = (last.timestamps, next.timestamps)
+        && later.wrapping_sub(earlier) > u32::MAX / 2
+    {
+        return Join::Start(RscException::HeaderChange);
+    }
+    if next.payload > 0 {
+        // Data never joins a train of plain ACKs.
+        let in_order = next.sequence == train.next_sequence;
+        return match (in_order, train.payload > 0) {
+            (true, true) => Join::Append,
+            (true, false) => Join::Start(RscException::PureAck),
+            (false, _) => Join::Start(RscException::OutOfOrder),
+        };
+    }
+    let window_update = next.sequence == train.next_sequence
+        && next.acknowledgement == last.acknowledgement
+        && next.window != last.window;
+    match (window_update, ack_limit > 0 && train.segments + 1 >= ack_limit) {
+        (true, false) => Join::Append,
+        (true, true) => Join::AppendLast,
+        // A duplicate ACK, or one that acknowledges more: each counts for the sender, so each is delivered.
+        (false, _) => Join::Start(RscException::PureAck),
+    }
+}
+
+/// Linux GRO rules.
+pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32) -> Join {
+    if train.payload == 0 || next.payload == 0 {
+        return Join::Start(RscException::PureAck);
+    }
+    if let Some(reason) = barred(train, next, limit) {
+        return Join::Start(reason);
+    }
+    if next.sequence != train.next_sequence {
+        return Join::Start(RscException::OutOfOrder);
+    }
+    let last = &train.last;
+    let same_headers = next.acknowledgement == last.acknowledgement
+        && next.window == last.window
+        && next.timestamps == last.timestamps
+        && next.hops == last.hops
+        && !(next.flags | last.flags).contains(TcpFlags::CWR)
+        && (next.key.is_v6() || next.identification == next_identification(last.identification, 1));
+    // All of one size, only the last may be smaller; PSH stays on the last when the train is cut again.
+    let ended = train.last_payload < train.first_payload || last.flags.contains(TcpFlags::PSH);
+    if !same_headers || ended || next.payload > train.first_payload {
+        return Join::Start(RscException::HeaderChange);
+    }
+    if next.payload < train.first_payload || next.flags.contains(TcpFlags::PSH) {
+        return Join::AppendLast;
+    }
+    Join::Append
+}

@@ -1,0 +1,124 @@
+//! A train: segments of one flow, in order, that leave as one.
+
+use super::candidate::Candidate;
+use crate::frame::{Frame, Headers, Span};
+use wire::ipv4::Ipv4Header;
+use wire::ipv6::Ipv6Header;
+use wire::tcp::{TcpFlags, TcpHeader, TimestampOption};
+use wire::vnet::{Flags, GsoType, VnetHeader};
+use wire::{Header, TcpOptions, Traits};
+use zerocopy::big_endian::{U16, U32};
+
+/// What is being put together.
+#[derive(Clone, Copy)]
+pub(crate) struct Train {
+    /// Place of the first and the last segment among the turn's frames.
+    pub(crate) head: u16,
+    pub(crate) tail: u16,
+    /// How many.
+    pub(crate) segments: u16,
+    /// Nothing may join any more.
+    pub(crate) closed: bool,
+    /// Payload bytes of all, of the first, the last and the largest.
+    pub(crate) payload: u32,
+    pub(crate) first_payload: u32,
+    pub(crate) last_payload: u32,
+    pub(crate) largest_payload: u32,
+    /// The sequence number that continues it.
+    pub(crate) next_sequence: u32,
+    /// The newest segment; its flags are those of all together, its hops the fewest.
+    pub(crate) last: Candidate,
+}
+
+impl Train {
+    pub(crate) fn start(place: u16, segment: Candidate) -> Train {
+        Train {
+            head: place,
+            tail: place,
+            segments: 1,
+            closed: false,
+            payload: segment.payload,
+            first_payload: segment.payload,
+            last_payload: segment.payload,
+            largest_payload: segment.payload,
+            next_sequence: segment.sequence.wrapping_add(segment.payload),
+            last: segment,
+        }
+    }
+
+    /// Takes a segment that the rules let in.
+    pub(crate) fn append(&mut self, place: u16, segment: &Candidate) {
+        self.tail = place;
+        self.segments += 1;
+        self.payload += segment.payload;
+        self.last_payload = segment.payload;
+        self.largest_payload = self.largest_payload.max(segment.payload);
+        self.next_sequence = self.next_sequence.wrapping_add(segment.payload);
+        let flags = self.last.flags | segment.flags & TcpFlags::PSH;
+        let hops = self.last.hops.min(segment.hops);
+        self.last = Candidate { flags, hops, ..*segment };
+    }
+
+    /// Writes the header of the whole train into a copy of its first frame's, and says what travels beside it.
+    /// NDIS, "Updating the IP Headers for Coalesced Segments": lengths and IPv4 sum anew, fewest hops, the rest the first's.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the rules keep a train within 65535 bytes of IP packet"
+    )]
+    pub(crate) fn header(&self, first: &Frame, headers: &mut Headers) -> (Span, VnetHeader) {
+        let parsed = &first.parsed;
+        let span = headers.copy(first.header, parsed.payload);
+        let bytes = headers.get_mut(span);
+        let transport_len = u32::from(parsed.payload - parsed.l4) + self.payload;
+        if parsed.traits.contains(Traits::IPV4) {
+            if let Some(ip) = Ipv4Header::at_mut(bytes, parsed.l3) {
+                ip.total_length = U16::new(parsed.l4 - parsed.l3 + transport_len as u16);
+                ip.ttl = self.last.hops;
+            }
+            if let Some(ip) = bytes.get_mut(parsed.l3.into()..parsed.l4.into()) {
+                wire::ipv4::fill_checksum(ip);
+            }
+        } else if let Some(ip) = Ipv6Header::at_mut(bytes, parsed.l3) {
+            ip.payload_length = U16::new(transport_len as u16);
+            ip.hop_limit = self.last.hops;
+        }
+        self.tcp_header(first, bytes, transport_len);
+        (span, self.vnet(first))
+    }
+
+    /// The last segment's acknowledgement, window and timestamps; the checksum is left for the receiver, as of a frame
+    /// that never was on a wire.
+    fn tcp_header(&self, first: &Frame, bytes: &mut [u8], transport_len: u32) {
+        let parsed = &first.parsed;
+        let pseudo = wire::checksum::pseudo(bytes, parsed, transport_len).unwrap_or_default();
+        if let Some(tcp) = TcpHeader::at_mut(bytes, parsed.l4) {
+            tcp.acknowledgement = U32::new(self.last.acknowledgement);
+            tcp.window = U16::new(self.last.window);
+            tcp.flags = self.last.flags.bits();
+            tcp.checksum = U16::new(pseudo.0);
+        }
+        if let (TcpOptions::Timestamp(at), Some((value, echo))) =
+            (parsed.tcp_options, self.last.timestamps)
+            && let Some(option) = TimestampOption::at_mut(bytes, at)
+        {
+            option.value = U32::new(value);
+            option.echo = U32::new(echo);
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than an IP packet")]
+    fn vnet(&self, first: &Frame) -> VnetHeader {
+        let mut vnet = VnetHeader::default();
+        vnet.set_flags(Flags::NEEDS_CSUM);
+        vnet.csum_start.set(first.parsed.l4);
+        vnet.csum_offset.set(16);
+        if self.payload > self.largest_payload {
+            let v4 = first.parsed.traits.contains(Traits::IPV4);
+            let ecn = self.last.flags.intersects(TcpFlags::ECE | TcpFlags::CWR);
+            vnet.set_gso(if v4 { GsoType::Tcp4 } else { GsoType::Tcp6 }, ecn);
+            vnet.gso_size.set(self.largest_payload as u16);
+            vnet.hdr_len.set(first.parsed.payload);
+        }
+        vnet
+    }
+}

@@ -1,0 +1,247 @@
+//! A frame inside the switch: a private copy of its headers, parsed once, and payload that stays where it is.
+
+use ports::{Burst, RawFrame, Slice};
+use wire::vnet::{Flags, GsoType, VnetHeader};
+use wire::{Kind, Mac, Malformed, Parsed, Traits};
+
+use crate::counters::DropReason;
+
+/// Bytes copied at first: every usual header stack, TCP options and two tags included.
+const USUAL_HEADERS: usize = 128;
+/// Bytes copied when the headers go on: what long extension header chains get.
+const LONG_HEADERS: usize = 256;
+/// Bytes of an 802.1Q tag.
+const TAG: usize = 4;
+
+/// A range in the turn's header bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Span {
+    start: u32,
+    len: u16,
+}
+
+/// The private header bytes of one turn: each frame's copy, and copies of copies where the way out changes them.
+#[derive(Default)]
+pub(crate) struct Headers(Vec<u8>);
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a turn has far less than 4 GiB of headers, a header at most 260 bytes"
+)]
+impl Headers {
+    pub(crate) fn with_capacity(bytes: usize) -> Headers {
+        Headers(Vec::with_capacity(bytes))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, span: Span) -> &[u8] {
+        self.0
+            .get(span.start as usize..span.start as usize + usize::from(span.len))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn get_mut(&mut self, span: Span) -> &mut [u8] {
+        self.0
+            .get_mut(span.start as usize..span.start as usize + usize::from(span.len))
+            .unwrap_or_default()
+    }
+
+    /// A copy of the first `len` bytes of a span, to be changed.
+    pub(crate) fn copy(&mut self, span: Span, len: u16) -> Span {
+        let (from, start) = (span.start as usize, self.0.len() as u32);
+        let len = len.min(span.len);
+        self.0.extend_from_within(from..from + usize::from(len));
+        Span { start, len }
+    }
+
+    /// Inserts a tag behind the addresses of the last span, which must be the newest.
+    pub(crate) fn insert_tag(&mut self, span: Span, tpid: u16, tci: u16) -> Span {
+        let [a, b] = tpid.to_be_bytes();
+        let [c, d] = tci.to_be_bytes();
+        let at = span.start as usize + 12;
+        self.0.splice(at..at, [a, b, c, d]);
+        Span { len: span.len + TAG as u16, ..span }
+    }
+
+    /// Takes the outer tag out of the last span, which must be the newest.
+    pub(crate) fn strip_tag(&mut self, span: Span) -> Span {
+        let at = span.start as usize + 12;
+        self.0.drain(at..at + TAG);
+        Span { len: span.len - TAG as u16, ..span }
+    }
+
+    /// Copies up to `want` bytes of a frame, and puts the tag that travelled beside it back in its place.
+    fn copy_in(&mut self, burst: &Burst<'_>, raw: &RawFrame, want: usize) -> Span {
+        let start = self.0.len();
+        for slice in burst.slices(raw) {
+            let missing = want - (self.0.len() - start).min(want);
+            self.0.extend_from_slice(slice.take(missing).bytes());
+        }
+        let span = Span { start: start as u32, len: (self.0.len() - start) as u16 };
+        match raw.vlan {
+            Some(tag) if span.len >= 14 => self.insert_tag(span, tag.tpid, tag.tci),
+            _ => span,
+        }
+    }
+
+    /// Cuts the newest span short.
+    fn trim(&mut self, span: Span, len: u16) -> Span {
+        let len = len.min(span.len);
+        self.0.truncate(span.start as usize + usize::from(len));
+        Span { len, ..span }
+    }
+}
+
+impl Span {
+    pub(crate) fn len(self) -> u16 {
+        self.len
+    }
+}
+
+/// One frame of the burst.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame {
+    /// What was found in the header bytes.
+    pub(crate) parsed: Parsed,
+    /// What the source said, checked against `parsed`.
+    pub(crate) vnet: VnetHeader,
+    /// The private bytes: all headers, or the whole of a short frame.
+    pub(crate) header: Span,
+    /// Bytes of the frame, the tag in place.
+    pub(crate) len: u32,
+    /// VLAN inside the switch; set when the frame is admitted.
+    pub(crate) vlan: u16,
+    /// Its place in the burst.
+    pub(crate) raw: u16,
+    /// Bytes that stand in `header` and not in the source's buffers: a tag put back.
+    restored: u16,
+}
+
+impl Frame {
+    /// Copies and parses one frame of the burst.
+    #[allow(clippy::cast_possible_truncation, reason = "a burst has 256 frames")]
+    pub(crate) fn read(
+        headers: &mut Headers,
+        burst: &Burst<'_>,
+        place: usize,
+        raw: &RawFrame,
+    ) -> Result<Frame, DropReason> {
+        let restored = if raw.vlan.is_some() { TAG } else { 0 };
+        let len = raw.len as usize + restored;
+        let mut header = headers.copy_in(burst, raw, USUAL_HEADERS);
+        let mut parsed = wire::parse(headers.get(header), len).ok_or(DropReason::Runt)?;
+        if parsed.kind == Kind::Malformed(Malformed::BeyondHeaders) {
+            headers.trim(header, 0);
+            header = headers.copy_in(burst, raw, LONG_HEADERS);
+            parsed = wire::parse(headers.get(header), len).ok_or(DropReason::Runt)?;
+        }
+        if matches!(parsed.kind, Kind::Tcp | Kind::Udp) && usize::from(header.len) < len {
+            header = headers.trim(header, parsed.payload);
+        }
+        let vnet = checked_offload(raw.vnet, &parsed, header, restored as u16)?;
+        Ok(Frame {
+            parsed,
+            vnet,
+            header,
+            len: len as u32,
+            vlan: 0,
+            raw: place as u16,
+            restored: restored as u16,
+        })
+    }
+
+    /// The source's own bytes from `offset` (in the frame as the switch sees it) on, `len` of them.
+    pub(crate) fn source<'q>(
+        &self,
+        burst: &Burst<'q>,
+        offset: u32,
+        len: u32,
+    ) -> impl Iterator<Item = Slice<'q>> {
+        let raw = burst.frames().get(usize::from(self.raw));
+        let slices = raw.map(|raw| burst.slices(raw)).unwrap_or_default();
+        let mut skip = offset.saturating_sub(self.restored.into()) as usize;
+        let mut left = len as usize;
+        slices.iter().filter_map(move |slice| {
+            let piece = slice.skip(skip).take(left);
+            skip -= skip.min(slice.len());
+            left -= piece.len();
+            (!piece.is_empty()).then_some(piece)
+        })
+    }
+
+    /// The payload, in the source's buffers.
+    pub(crate) fn payload<'q>(&self, burst: &Burst<'q>) -> impl Iterator<Item = Slice<'q>> {
+        self.source(burst, self.parsed.payload.into(), self.parsed.payload_len())
+    }
+
+    /// Bytes behind the private ones.
+    pub(crate) fn rest_len(&self) -> u32 {
+        self.len - u32::from(self.header.len).min(self.len)
+    }
+
+    /// A train: more payload than one segment.
+    pub(crate) fn is_train(&self) -> bool {
+        self.vnet.gso() != GsoType::None
+    }
+
+    /// Destination address, from the private bytes.
+    pub(crate) fn destination(header: &[u8]) -> Mac {
+        Mac(header.first_chunk().copied().unwrap_or_default())
+    }
+
+    /// Source address, from the private bytes.
+    pub(crate) fn source_mac(header: &[u8]) -> Mac {
+        Mac(header.get(6..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default())
+    }
+}
+
+/// What the source asks for must fit what the frame is: the checksum's place inside the private bytes, a train's type
+/// its protocol (virtio 1.2, 5.1.6.2.1). The answer says nothing more than the switch understands.
+#[inline]
+fn checked_offload(
+    said: VnetHeader,
+    parsed: &Parsed,
+    header: Span,
+    restored: u16,
+) -> Result<VnetHeader, DropReason> {
+    let mut vnet = VnetHeader::default();
+    let flags = said.flags() & (Flags::NEEDS_CSUM | Flags::DATA_VALID);
+    vnet.set_flags(flags);
+    if flags.contains(Flags::NEEDS_CSUM) {
+        let start = said.csum_start.get().checked_add(restored).ok_or(DropReason::BadOffload)?;
+        let end = start.checked_add(said.csum_offset.get()).and_then(|place| place.checked_add(2));
+        if end.is_none_or(|end| end > header.len) || start < 14 {
+            return Err(DropReason::BadOffload);
+        }
+        vnet.csum_start.set(start);
+        vnet.csum_offset = said.csum_offset;
+    }
+    if said.gso() == GsoType::None {
+        return Ok(vnet);
+    }
+    let (kind, family, checksum_at) = match said.gso() {
+        GsoType::Tcp4 => (Kind::Tcp, Traits::IPV4, 16),
+        GsoType::Tcp6 => (Kind::Tcp, Traits::IPV6, 16),
+        GsoType::UdpL4 => (Kind::Udp, parsed.traits & (Traits::IPV4 | Traits::IPV6), 6),
+        GsoType::None | GsoType::Unknown(_) => return Err(DropReason::BadOffload),
+    };
+    let fits = parsed.kind == kind
+        && parsed.traits.contains(family)
+        && flags.contains(Flags::NEEDS_CSUM)
+        && vnet.csum_start.get() == parsed.l4
+        && vnet.csum_offset.get() == checksum_at
+        && said.gso_size.get() > 0;
+    if !fits {
+        return Err(DropReason::BadOffload);
+    }
+    if parsed.payload_len() > u32::from(said.gso_size.get()) {
+        vnet.set_gso(said.gso(), said.gso_ecn());
+        vnet.gso_size = said.gso_size;
+        vnet.hdr_len.set(parsed.payload);
+    }
+    Ok(vnet)
+}

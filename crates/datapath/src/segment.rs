@@ -1,0 +1,147 @@
+//! Segmentation: one train becomes frames of its segment size, for a way out that cannot take it whole.
+//!
+//! As "Offloading the Segmentation of Large TCP Packets" (MicrosoftDocs) has it: all segments full but the last; FIN and
+//! PSH on the last only, CWR on the first only; options copied as they are; the IPv4 identification counts.
+
+use crate::frame::{Frame, Headers, Span};
+use ports::{Burst, Slice};
+use wire::checksum::Sum;
+use wire::ipv4::Ipv4Header;
+use wire::ipv6::Ipv6Header;
+use wire::tcp::{TcpFlags, TcpHeader};
+use wire::udp::UdpHeader;
+use wire::vnet::{Flags, VnetHeader};
+use wire::{Header, Kind, Parsed, Traits};
+use zerocopy::big_endian::{U16, U32};
+
+/// The smallest segment size a train may ask for: what Linux takes as the smallest a peer may announce (`TCP_MIN_SND_MSS`).
+/// A guest that asks for less would make the switch write more headers than payload.
+pub(crate) const SMALLEST: u16 = 48;
+
+/// The identification `steps` segments later: the low 15 bits count (LSO version 2), the top bit stays.
+pub(crate) const fn next_identification(first: u16, steps: u16) -> u16 {
+    first & 0x8000 | first.wrapping_add(steps) & 0x7fff
+}
+
+/// Where the headers are in a template that may have gained or lost a tag.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    pub(crate) l3: u16,
+    pub(crate) l4: u16,
+    pub(crate) payload: u16,
+}
+
+impl Layout {
+    /// As parsed, `grown` bytes further back (negative: forward).
+    pub(crate) fn of(parsed: &Parsed, grown: i16) -> Layout {
+        let moved = |offset: u16| offset.saturating_add_signed(grown);
+        Layout { l3: moved(parsed.l3), l4: moved(parsed.l4), payload: moved(parsed.payload) }
+    }
+}
+
+/// A segment of a train.
+pub(crate) struct Segment<'t> {
+    /// The train.
+    pub(crate) train: &'t Frame,
+    /// Where its headers are in the template.
+    pub(crate) layout: Layout,
+    /// Which one, from 0.
+    pub(crate) number: u16,
+    /// Whether it is the last.
+    pub(crate) last: bool,
+    /// Its payload bytes.
+    pub(crate) len: u16,
+}
+
+impl Segment<'_> {
+    /// Writes its header: a copy of the template with everything that differs. The transport checksum is left unfinished.
+    pub(crate) fn header(&self, headers: &mut Headers, template: Span) -> (Span, VnetHeader) {
+        let Layout { l3, l4, payload } = self.layout;
+        let span = headers.copy(template, payload);
+        let bytes = headers.get_mut(span);
+        let transport_len = payload - l4 + self.len;
+        if self.train.parsed.traits.contains(Traits::IPV4) {
+            if let Some(ip) = Ipv4Header::at_mut(bytes, l3) {
+                ip.total_length = U16::new(l4 - l3 + transport_len);
+                ip.identification =
+                    U16::new(next_identification(ip.identification.get(), self.number));
+            }
+            if let Some(ip) = bytes.get_mut(l3.into()..l4.into()) {
+                wire::ipv4::fill_checksum(ip);
+            }
+        } else if let Some(ip) = Ipv6Header::at_mut(bytes, l3) {
+            // Extension headers count as payload.
+            ip.payload_length = U16::new(l4 - l3 - Ipv6Header::LEN + transport_len);
+        }
+        let checksum_at = self.transport(bytes, transport_len);
+        let mut vnet = VnetHeader::default();
+        vnet.set_flags(Flags::NEEDS_CSUM);
+        vnet.csum_start.set(l4);
+        vnet.csum_offset.set(checksum_at);
+        (span, vnet)
+    }
+
+    /// Writes the transport header with the pseudo-header's sum as checksum; where the checksum is in it.
+    fn transport(&self, bytes: &mut [u8], transport_len: u16) -> u16 {
+        let moved = Parsed { l3: self.layout.l3, ..self.train.parsed };
+        let pseudo =
+            wire::checksum::pseudo(bytes, &moved, transport_len.into()).unwrap_or_default();
+        if self.train.parsed.kind == Kind::Udp {
+            if let Some(udp) = UdpHeader::at_mut(bytes, self.layout.l4) {
+                udp.length = U16::new(transport_len);
+                udp.checksum = U16::new(pseudo.0);
+            }
+            return 6;
+        }
+        if let Some(tcp) = TcpHeader::at_mut(bytes, self.layout.l4) {
+            let before = u32::from(self.number) * u32::from(self.train.vnet.gso_size.get());
+            let mut flags = tcp.flags();
+            flags.set(TcpFlags::CWR, flags.contains(TcpFlags::CWR) && self.number == 0);
+            flags.set(TcpFlags::FIN, flags.contains(TcpFlags::FIN) && self.last);
+            flags.set(TcpFlags::PSH, flags.contains(TcpFlags::PSH) && self.last);
+            tcp.flags = flags.bits();
+            tcp.sequence = U32::new(tcp.sequence.get().wrapping_add(before));
+            tcp.checksum = U16::new(pseudo.0);
+        }
+        16
+    }
+}
+
+/// The segments of a train, with each one's payload where it lies.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a segment is at most gso_size, a train at most 64 KiB / 48 segments"
+)]
+pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<Item = Segment<'t>> {
+    let size = u32::from(train.vnet.gso_size.get().max(1));
+    let total = train.parsed.payload_len();
+    let count = total.div_ceil(size);
+    (0..count).map(move |number| {
+        let len = size.min(total - number * size) as u16;
+        Segment { train, layout, number: number as u16, last: number + 1 == count, len }
+    })
+}
+
+impl Segment<'_> {
+    /// Its payload.
+    pub(crate) fn payload<'q>(&self, burst: &Burst<'q>) -> impl Iterator<Item = Slice<'q>> {
+        let before = u32::from(self.number) * u32::from(self.train.vnet.gso_size.get());
+        self.train.source(burst, u32::from(self.train.parsed.payload) + before, self.len.into())
+    }
+}
+
+/// Finishes a checksum that is only the pseudo-header's: sums from `csum_start` to the end of the frame and writes the
+/// result to its place (virtio 1.2, 5.1.6.2.1). Afterwards nothing is left to be done about it.
+pub(crate) fn finish_checksum(header: &mut [u8], vnet: &mut VnetHeader, rest: &[Slice<'_>]) {
+    let (start, offset) = (usize::from(vnet.csum_start.get()), usize::from(vnet.csum_offset.get()));
+    let Some(covered) = header.get_mut(start..) else { return };
+    let add = |(at, sum): (usize, Sum), piece: &Slice<'_>| {
+        (at + piece.len(), sum.add_at(at, Sum::of(piece.bytes())))
+    };
+    let (_, sum) = rest.iter().fold((covered.len(), Sum::of(covered)), add);
+    if let Some(place) = covered.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {
+        // UDP has its checksum at 6, and writes 0xffff for 0.
+        *place = if offset == 6 { sum.finish_udp() } else { sum.finish() }.to_be_bytes();
+    }
+    *vnet = VnetHeader::default();
+}

@@ -1,0 +1,21 @@
+//! Which egress queue of a port a flow takes: the Toeplitz hash through the port's indirection table (RSS).
+
+use crate::view::Port;
+use std::sync::LazyLock;
+use wire::Parsed;
+use wire::toeplitz::{Key, Toeplitz};
+
+/// Entries of an indirection table.
+const ENTRIES: usize = 128;
+
+/// Microsoft's key, which guests and other tools can reproduce.
+static KEY: LazyLock<Toeplitz> = LazyLock::new(|| Toeplitz::new(&Key::MICROSOFT));
+
+/// The queue of a frame. A port of one queue costs nothing.
+#[inline]
+pub(crate) fn queue(port: &Port, header: &[u8], parsed: &Parsed) -> usize {
+    match port.shared.egress.len() {
+        0 | 1 => 0,
+        queues => KEY.hash_flow(header, parsed).value as usize % ENTRIES % queues,
+    }
+}

@@ -1,0 +1,191 @@
+//! The picture of ports and settings that a worker uses for a turn. Never changed: a new one replaces it.
+
+use crate::coalesce::Policy;
+use crate::counters::PortCell;
+use crate::rate::Bucket;
+use crate::settings::{PortId, PortSettings, Role, RscPolicy, Vlan};
+use crate::status::{HealthEvent, PortState};
+use crossbeam_utils::CachePadded;
+use ports::capture::Capture;
+use ports::{EgressQueue, Offloads};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use wire::Mac;
+
+/// All ports, by number.
+#[derive(Default)]
+pub(crate) struct View {
+    pub(crate) ports: Vec<Option<Arc<Port>>>,
+    /// Egress queues of all ports together: the length of an outbox.
+    pub(crate) slots: usize,
+}
+
+impl View {
+    #[inline]
+    pub(crate) fn port(&self, id: PortId) -> Option<&Arc<Port>> {
+        self.ports.get(usize::from(id.0))?.as_ref()
+    }
+
+    /// Every port there is.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Port>> {
+        self.ports.iter().flatten()
+    }
+}
+
+/// What of a port outlives a change of its settings.
+pub(crate) struct PortShared {
+    pub(crate) id: PortId,
+    pub(crate) name: String,
+    pub(crate) offloads: Offloads,
+    pub(crate) mac: Option<Mac>,
+    /// One lock a burst, by whichever worker delivers.
+    pub(crate) egress: Box<[Mutex<EgressQueue>]>,
+    /// One cell a worker.
+    pub(crate) cells: Box<[CachePadded<PortCell>]>,
+    /// Frames lost by the device, as each queue last said.
+    pub(crate) lost: Box<[AtomicU64]>,
+    pub(crate) state: StateCell,
+    pub(crate) events: Arc<Events>,
+}
+
+/// A port as one view sees it.
+#[derive(Clone)]
+pub(crate) struct Port {
+    pub(crate) shared: Arc<PortShared>,
+    pub(crate) settings: PortSettings,
+    /// Coalescing, where it is on and the other side can take it.
+    pub(crate) policy: Option<Policy>,
+    /// Kept over changes that leave the limit as it is.
+    pub(crate) bucket: Option<Arc<Mutex<Bucket>>>,
+    pub(crate) capture: Option<Arc<Capture>>,
+    /// The place of its first egress queue in an outbox.
+    pub(crate) slot: usize,
+}
+
+/// How a frame of some VLAN leaves a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tagging {
+    Untagged,
+    Tagged(u16),
+}
+
+impl Port {
+    /// What coalescing toward this port amounts to, given what it takes.
+    pub(crate) fn operational_policy(
+        settings: &PortSettings,
+        offloads: Offloads,
+    ) -> Option<Policy> {
+        let mut rsc = settings.rsc;
+        rsc.ipv4 &= offloads.contains(Offloads::TSO4 | Offloads::CSUM);
+        rsc.ipv6 &= offloads.contains(Offloads::TSO6 | Offloads::CSUM);
+        (rsc.policy != RscPolicy::Off && (rsc.ipv4 || rsc.ipv6))
+            .then(|| Policy::new(rsc, settings.mtu))
+    }
+
+    /// What this worker counts at this port.
+    #[inline]
+    pub(crate) fn cell(&self, worker: usize) -> Option<&PortCell> {
+        self.shared.cells.get(worker).map(|cell| &**cell)
+    }
+
+    /// Isolated ports reach uplinks only.
+    pub(crate) fn may_reach(&self, other: &Port) -> bool {
+        let barred = |isolated: &Port, peer: &Port| {
+            isolated.settings.isolated && peer.settings.role == Role::Vnic
+        };
+        !barred(self, other) && !barred(other, self)
+    }
+}
+
+impl Vlan {
+    /// The VLAN inside the switch of a frame with this tag id (0: none, or priority only); `None`: not allowed.
+    #[inline]
+    pub(crate) fn admit(&self, tag: u16) -> Option<u16> {
+        match (self, tag) {
+            (Vlan::Access(vlan), 0) => Some(*vlan),
+            (Vlan::Access(_), _) => None,
+            (Vlan::Trunk { native, .. }, 0) => Some(*native),
+            (Vlan::Trunk { allowed, .. }, tag) => allowed.contains(tag).then_some(tag),
+        }
+    }
+
+    /// How a frame of this VLAN leaves; `None`: not here.
+    #[inline]
+    pub(crate) fn tagging(&self, vlan: u16) -> Option<Tagging> {
+        match self {
+            Vlan::Access(own) => (*own == vlan).then_some(Tagging::Untagged),
+            Vlan::Trunk { native, .. } if *native == vlan => Some(Tagging::Untagged),
+            Vlan::Trunk { allowed, .. } => {
+                (vlan != 0 && allowed.contains(vlan)).then_some(Tagging::Tagged(vlan))
+            }
+        }
+    }
+}
+
+/// A port's state: changed by workers (a device failed) and the control plane (a link went down), read by all.
+#[derive(Default)]
+pub(crate) struct StateCell {
+    not_up: AtomicBool,
+    state: Mutex<PortState>,
+}
+
+impl StateCell {
+    /// Cheap: whether frames should be tried at all.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.not_up.load(Ordering::Relaxed) && matches!(self.get(), PortState::Broken(_))
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        !self.not_up.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn get(&self) -> PortState {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// `true`: it is another state than before. A broken port stays broken.
+    fn set(&self, state: PortState) -> bool {
+        let mut current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if *current == state || matches!(*current, PortState::Broken(_)) {
+            return false;
+        }
+        self.not_up.store(state != PortState::Up, Ordering::Relaxed);
+        *current = state;
+        true
+    }
+}
+
+impl PortShared {
+    /// Notes a state; a change is an event.
+    pub(crate) fn set_state(&self, state: PortState) {
+        if self.state.set(state.clone()) {
+            self.events.push(HealthEvent::PortState { port: self.id, state });
+        }
+    }
+}
+
+/// What people should know, until the control plane fetches it.
+#[derive(Default)]
+pub(crate) struct Events(Mutex<VecDeque<HealthEvent>>);
+
+impl Events {
+    /// Most events kept; older ones go first.
+    const KEPT: usize = 1024;
+
+    pub(crate) fn push(&self, event: HealthEvent) {
+        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.contains(&event) {
+            return;
+        }
+        if events.len() == Self::KEPT {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    pub(crate) fn take(&self) -> Vec<HealthEvent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+}

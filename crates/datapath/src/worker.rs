@@ -1,0 +1,277 @@
+//! A worker: one thread, the queues it owns, and [`Worker::turn`], the whole journey of a frame.
+
+use crate::counters::{Counter, DropReason};
+use crate::decide::Decider;
+use crate::deliver::{Deliverer, Route, capture_ingress, count_drop, note_fault};
+use crate::fit::Source;
+use crate::frame::{Frame, Headers};
+use crate::macs::MacTable;
+use crate::mailbox::Mailbox;
+use crate::outbox::Outbox;
+use crate::settings::PortId;
+use crate::status::PortState;
+use crate::view::{Port, View};
+use crate::wait::Waiter;
+use ports::{Burst, Ingress, IngressQueue, Nanos, PortFault};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, PoisonError};
+
+/// How long a queue whose device is down is left alone.
+const REST: Nanos = Nanos(100_000_000);
+
+/// An ingress queue with its place in the switch.
+pub(crate) struct OwnedQueue {
+    pub(crate) port: PortId,
+    /// Its number at the port.
+    pub(crate) number: usize,
+    pub(crate) ingress: IngressQueue,
+    /// Not looked at before this time, after its device failed. `None` in the usual case.
+    pub(crate) resting_until: Option<Nanos>,
+}
+
+/// What the control plane tells a worker. Each is answered once the worker is between turns.
+pub(crate) enum Letter {
+    /// Use this view from now on.
+    View(Arc<View>, SyncSender<()>),
+    /// Own these queues from now on.
+    Own(Vec<OwnedQueue>, SyncSender<()>),
+    /// Give back the queues of a port.
+    GiveBack(PortId, SyncSender<Vec<OwnedQueue>>),
+    /// End.
+    Stop,
+}
+
+/// What a worker counts about itself.
+#[derive(Default)]
+pub(crate) struct WorkerCounters {
+    pub(crate) busy_turns: Counter,
+    pub(crate) idle_turns: Counter,
+    pub(crate) sleeps: Counter,
+    pub(crate) frames: Counter,
+}
+
+/// What a worker and the control plane share.
+pub(crate) struct WorkerShared {
+    pub(crate) mailbox: Mailbox<Letter>,
+    pub(crate) counters: WorkerCounters,
+}
+
+/// The frames of a turn and where they go: scratch, kept for its allocations.
+struct Scratch {
+    burst: Burst<'static>,
+    frames: Vec<Frame>,
+    headers: Headers,
+    outbox: Outbox,
+    deliverer: Deliverer,
+}
+
+/// One thread's part of the switch.
+pub(crate) struct Worker {
+    pub(crate) index: usize,
+    shared: Arc<WorkerShared>,
+    macs: Arc<MacTable>,
+    view: Arc<View>,
+    queues: Vec<OwnedQueue>,
+    scratch: Scratch,
+}
+
+impl Worker {
+    pub(crate) fn new(index: usize, shared: Arc<WorkerShared>, macs: Arc<MacTable>) -> Worker {
+        let scratch = Scratch {
+            burst: Burst::new(),
+            frames: Vec::with_capacity(Burst::FRAMES),
+            headers: Headers::with_capacity(128 * 1024),
+            outbox: Outbox::default(),
+            deliverer: Deliverer::new(),
+        };
+        Worker { index, shared, macs, view: Arc::default(), queues: Vec::new(), scratch }
+    }
+
+    /// Works until it is told to stop.
+    pub(crate) fn run(mut self, mut waiter: Waiter) {
+        loop {
+            if self.shared.mailbox.is_waiting() && !self.read_mail(&mut waiter) {
+                return;
+            }
+            let now = waiter.now();
+            let taken = self.round(now);
+            let counters = &self.shared.counters;
+            if taken > 0 {
+                counters.busy_turns.add(1);
+                counters.frames.add(taken as u64);
+                waiter.busy();
+            } else {
+                counters.idle_turns.add(1);
+                let shared = &self.shared;
+                if waiter.idle(&mut self.queues, now, || shared.mailbox.is_waiting()) {
+                    counters.sleeps.add(1);
+                }
+            }
+        }
+    }
+
+    /// Looks at every queue once; the frames taken.
+    pub(crate) fn round(&mut self, now: Nanos) -> usize {
+        let mut taken = 0;
+        for place in 0..self.queues.len() {
+            taken += self.turn(place, now);
+        }
+        taken
+    }
+
+    /// `false`: it is over.
+    fn read_mail(&mut self, waiter: &mut Waiter) -> bool {
+        for letter in self.shared.mailbox.collect() {
+            match letter {
+                Letter::View(view, reply) => {
+                    self.scratch.outbox.resize(view.slots);
+                    self.view = view;
+                    let _ = reply.send(());
+                }
+                Letter::Own(queues, reply) => {
+                    queues.iter().for_each(|queue| waiter.watch(queue));
+                    self.queues.extend(queues);
+                    let _ = reply.send(());
+                }
+                Letter::GiveBack(port, reply) => {
+                    let given =
+                        self.queues.extract_if(.., |queue| queue.port == port).collect::<Vec<_>>();
+                    given.iter().for_each(|queue| waiter.forget(queue));
+                    let _ = reply.send(given);
+                }
+                Letter::Stop => return false,
+            }
+        }
+        true
+    }
+
+    /// One burst of one queue, from take to release; the frames taken.
+    fn turn(&mut self, place: usize, now: Nanos) -> usize {
+        let Some(queue) = self.queues.get_mut(place) else { return 0 };
+        if queue.resting_until.is_some_and(|until| now < until) {
+            return 0;
+        }
+        let Some(port) = self.view.port(queue.port) else { return 0 };
+        let mut burst = std::mem::take(&mut self.scratch.burst).recycle();
+        let fault = queue.ingress.take(now, &mut burst).err();
+        let taken = burst.frames().len();
+        if taken > 0 {
+            let turn =
+                Turn { worker: self.index, view: &self.view, macs: &self.macs, from: port, now };
+            turn.run(&burst, &mut self.scratch);
+        }
+        self.scratch.burst = burst.recycle();
+        queue.ingress.release();
+        note_ingress(queue, port, fault.as_ref(), now, taken);
+        taken
+    }
+}
+
+/// The state of a port follows what its queues meet.
+#[inline]
+fn note_ingress(
+    queue: &mut OwnedQueue,
+    port: &Port,
+    fault: Option<&PortFault>,
+    now: Nanos,
+    taken: usize,
+) {
+    let Some(fault) = fault else {
+        if queue.resting_until.is_some() {
+            queue.resting_until = None;
+            port.shared.set_state(PortState::Up);
+        }
+        if taken > 0
+            && let Some(lost) = port.shared.lost.get(queue.number)
+        {
+            lost.store(queue.ingress.lost(), Ordering::Relaxed);
+        }
+        return;
+    };
+    note_fault(port, fault);
+    let forever = !matches!(fault, PortFault::Down);
+    queue.resting_until = Some(if forever { Nanos(u64::MAX) } else { now + REST });
+}
+
+/// What one turn reads.
+struct Turn<'t> {
+    worker: usize,
+    view: &'t View,
+    macs: &'t MacTable,
+    from: &'t Port,
+    now: Nanos,
+}
+
+impl Turn<'_> {
+    /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count.
+    fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch) {
+        let Scratch { frames, headers, outbox, deliverer, .. } = scratch;
+        frames.clear();
+        headers.clear();
+        self.decide(burst, frames, headers, outbox);
+        let source = Source { burst, frames };
+        while let Some((target, list)) = outbox.take() {
+            if let Some(to) = self.view.port(target.port)
+                && let Some(cell) = to.cell(self.worker)
+            {
+                let route = Route { from: self.from, to, queue: target.queue, now: self.now };
+                deliverer.deliver(&list, &route, &source, headers, cell);
+            }
+            outbox.put_back(target, list);
+        }
+    }
+
+    fn decide(
+        &self,
+        burst: &Burst<'_>,
+        frames: &mut Vec<Frame>,
+        headers: &mut Headers,
+        outbox: &mut Outbox,
+    ) {
+        let Some(cell) = self.from.cell(self.worker) else { return };
+        let bucket = self.from.bucket.as_ref().map(|bucket| {
+            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            bucket.refill(self.now);
+            bucket
+        });
+        let (view, from, macs) = (self.view, self.from, self.macs);
+        let mut decider =
+            Decider { view, from, macs, second: self.now.as_secs(), bucket, learned: None };
+        let mut bytes = 0;
+        for (place, raw) in burst.frames().iter().enumerate() {
+            bytes += u64::from(raw.len);
+            match Frame::read(headers, burst, place, raw) {
+                Ok(mut frame) => {
+                    let header = headers.get(frame.header);
+                    let verdict = decider.decide(index(frames.len()), &mut frame, header, outbox);
+                    frames.push(frame);
+                    self.note(verdict.err(), &frame, &Source { burst, frames }, headers);
+                }
+                Err(reason) => count_drop(cell, reason, 1),
+            }
+        }
+        cell.ingress_frames.add(burst.frames().len() as u64);
+        cell.ingress_bytes.add(bytes);
+    }
+
+    /// Counts a refusal at the port the frame came from, and shows the frame to a capture there.
+    #[inline]
+    fn note(
+        &self,
+        refusal: Option<DropReason>,
+        frame: &Frame,
+        source: &Source<'_, '_>,
+        headers: &Headers,
+    ) {
+        if let (Some(reason), Some(cell)) = (refusal, self.from.cell(self.worker)) {
+            count_drop(cell, reason, 1);
+        }
+        capture_ingress(self.from, frame, source, headers, self.now, refusal);
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a burst has 256 frames")]
+fn index(place: usize) -> u16 {
+    place as u16
+}
