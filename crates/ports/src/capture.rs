@@ -1,4 +1,241 @@
-//! pcapng of what passes a port.
+//! Writing what a port sees to pcapng, drops with their reason as a comment, while traffic runs.
+//!
+//! A worker calls [`Capture::offer`], which copies the frame into a bounded queue and never waits: what finds no room is
+//! counted as missed. A thread of the capture writes. A write error (a full disk) ends the capture, not the traffic, and
+//! is there to be read in [`Capture::status`].
+//!
+//! tcpdump and Wireshark read the result; trains are in it as they went through the switch, longer than any MTU.
 
-/// A running capture.
-pub struct Capture {}
+use crate::{Nanos, Slice};
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::{DataLink, PcapError};
+use std::borrow::Cow;
+use std::io::{self, BufWriter, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+/// What to capture, and how.
+#[derive(Clone, Debug)]
+pub struct CaptureOptions {
+    /// Name of the port, which readers show as the interface.
+    pub interface: String,
+    /// Most bytes kept of each frame.
+    pub snaplen: u32,
+    /// Frames that may wait for the disk.
+    pub queue: usize,
+    /// The wall clock at `Nanos(0)` of the switch's clock.
+    pub epoch: SystemTime,
+}
+
+impl CaptureOptions {
+    /// Whole frames, 4096 of them waiting at most.
+    pub fn new(interface: &str, epoch: SystemTime) -> CaptureOptions {
+        CaptureOptions { interface: interface.to_owned(), snaplen: 262_144, queue: 4096, epoch }
+    }
+}
+
+/// Which way a frame went, seen from the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Into the switch.
+    Ingress,
+    /// Out of it.
+    Egress,
+}
+
+/// How a capture is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaptureStatus {
+    /// Frames written (or waiting in the file buffer).
+    pub frames: u64,
+    /// Bytes of the file that frames take so far.
+    pub bytes: u64,
+    /// Frames that were offered and are not in the file: the queue was full, or the capture had ended.
+    pub missed: u64,
+    /// Why it ended before it was stopped.
+    pub error: Option<String>,
+}
+
+/// A running capture. Workers share it; dropping it stops it.
+pub struct Capture {
+    to_writer: SyncSender<Message>,
+    progress: Arc<Progress>,
+    snaplen: usize,
+    /// Taken by whoever stops the capture first.
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Written by the writer thread, `missed` by workers; read by `status`.
+#[derive(Default)]
+struct Progress {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+    missed: AtomicU64,
+    error: Mutex<Option<String>>,
+}
+
+enum Message {
+    Frame(Record),
+    Stop,
+}
+
+struct Record {
+    time: Nanos,
+    direction: Direction,
+    /// Length of the whole frame.
+    length: usize,
+    /// As much of it as is kept.
+    bytes: Vec<u8>,
+    drop_reason: Option<&'static str>,
+}
+
+impl Capture {
+    /// Starts a capture into a file, a pipe, or anything else that takes bytes.
+    pub fn start(
+        output: impl Write + Send + 'static,
+        options: CaptureOptions,
+    ) -> io::Result<Capture> {
+        let (to_writer, from_workers) = sync_channel(options.queue);
+        let progress = Arc::new(Progress::default());
+        let snaplen = options.snaplen as usize;
+        let seen = progress.clone();
+        let writer = std::thread::Builder::new().name("capture".into()).spawn(move || {
+            if let Err(error) = write_all(output, &options, &from_workers, &seen) {
+                *lock(&seen.error) = Some(words(&error));
+            }
+        })?;
+        Ok(Capture { to_writer, progress, snaplen, writer: Mutex::new(Some(writer)) })
+    }
+
+    /// Offers a frame: private header and lent payload, and why it was dropped if it was. Never waits. Copies what is
+    /// kept, so it allocates; it is called for captured ports only.
+    pub fn offer(
+        &self,
+        time: Nanos,
+        direction: Direction,
+        header: &[u8],
+        payload: &[Slice<'_>],
+        drop_reason: Option<&'static str>,
+    ) {
+        let length = header.len() + payload.iter().map(Slice::len).sum::<usize>();
+        let mut bytes = Vec::with_capacity(length.min(self.snaplen));
+        for part in std::iter::once(&Slice::from(header)).chain(payload) {
+            bytes.extend_from_slice(part.take(self.snaplen - bytes.len()).bytes());
+        }
+        let record = Record { time, direction, length, bytes, drop_reason };
+        if self.to_writer.try_send(Message::Frame(record)).is_err() {
+            self.progress.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> CaptureStatus {
+        CaptureStatus {
+            frames: self.progress.frames.load(Ordering::Relaxed),
+            bytes: self.progress.bytes.load(Ordering::Relaxed),
+            missed: self.progress.missed.load(Ordering::Relaxed),
+            error: lock(&self.progress.error).clone(),
+        }
+    }
+
+    /// Writes what was offered so far and ends. Waits for the disk; not for workers to call.
+    pub fn stop(&self) -> CaptureStatus {
+        if let Some(writer) = lock(&self.writer).take() {
+            // An error says that the writer has ended by itself.
+            let _ = self.to_writer.send(Message::Stop);
+            if writer.join().is_err() {
+                *lock(&self.progress.error) = Some("the writer thread panicked".into());
+            }
+        }
+        self.status()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What went wrong: the library's own words leave out the system's.
+fn words(error: &PcapError) -> String {
+    match error {
+        PcapError::IoError(error) => format!("cannot write the capture: {error}"),
+        other => format!("cannot write the capture: {other}"),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The writer thread.
+fn write_all(
+    output: impl Write,
+    options: &CaptureOptions,
+    from_workers: &Receiver<Message>,
+    progress: &Progress,
+) -> Result<(), PcapError> {
+    let mut file = PcapNgWriter::new(BufWriter::with_capacity(256 << 10, output))?;
+    file.write_pcapng_block(InterfaceDescriptionBlock {
+        linktype: DataLink::ETHERNET,
+        snaplen: options.snaplen,
+        options: vec![
+            InterfaceDescriptionOption::IfName(Cow::Borrowed(&options.interface)),
+            // Nanoseconds: 10^-9 s.
+            InterfaceDescriptionOption::IfTsResol(9),
+        ],
+    })?;
+    let epoch = options.epoch.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    while let Some(record) = next(from_workers, &mut file)? {
+        let written = file.write_pcapng_block(block(&record, epoch))?;
+        progress.frames.fetch_add(1, Ordering::Relaxed);
+        progress.bytes.fetch_add(written as u64, Ordering::Relaxed);
+    }
+    file.get_mut().flush().map_err(PcapError::IoError)
+}
+
+/// Waits for the next frame; what was written is on the disk meanwhile. `None`: stop.
+fn next<W: Write>(
+    from_workers: &Receiver<Message>,
+    file: &mut PcapNgWriter<BufWriter<W>>,
+) -> Result<Option<Record>, PcapError> {
+    let message = match from_workers.try_recv() {
+        Err(TryRecvError::Empty) => {
+            file.get_mut().flush().map_err(PcapError::IoError)?;
+            from_workers.recv().ok()
+        }
+        other => other.ok(),
+    };
+    Ok(match message {
+        Some(Message::Frame(record)) => Some(record),
+        Some(Message::Stop) | None => None,
+    })
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a frame has less than 4 GiB")]
+fn block(record: &Record, epoch: Duration) -> EnhancedPacketBlock<'_> {
+    // Bits 0 and 1 of epb_flags: 1 inbound, 2 outbound.
+    let direction = match record.direction {
+        Direction::Ingress => 1,
+        Direction::Egress => 2,
+    };
+    let mut options = vec![EnhancedPacketOption::Flags(direction)];
+    if let Some(reason) = record.drop_reason {
+        options.push(EnhancedPacketOption::Comment(format!("dropped: {reason}").into()));
+    }
+    EnhancedPacketBlock {
+        interface_id: 0,
+        timestamp: epoch + Duration::from_nanos(record.time.0),
+        original_len: record.length as u32,
+        data: Cow::Borrowed(&record.bytes),
+        options,
+    }
+}

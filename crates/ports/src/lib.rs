@@ -17,6 +17,7 @@
 mod burst;
 pub mod capture;
 mod contract;
+pub mod fault;
 mod ioctl;
 pub mod link;
 pub mod memory;

@@ -1,7 +1,7 @@
 //! All kinds of queues as two enums, matched once per burst.
 
 use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault};
-use crate::{memory, packet, tap};
+use crate::{fault, memory, packet, tap};
 use std::os::fd::BorrowedFd;
 
 /// The taking side of a queue pair of any kind of port.
@@ -12,6 +12,8 @@ pub enum IngressQueue {
     Tap(tap::TapIngress),
     /// A network interface of this host.
     Packet(packet::PacketIngress),
+    /// Any of these, behind a bad wire.
+    Fault(Box<fault::FaultIngress>),
 }
 
 /// The delivering side of a queue pair of any kind of port.
@@ -22,6 +24,8 @@ pub enum EgressQueue {
     Tap(tap::TapEgress),
     /// A network interface of this host.
     Packet(packet::PacketEgress),
+    /// Any of these, behind a bad wire.
+    Fault(Box<fault::FaultEgress>),
 }
 
 impl Ingress for IngressQueue {
@@ -30,6 +34,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.take(now, burst),
             IngressQueue::Tap(queue) => queue.take(now, burst),
             IngressQueue::Packet(queue) => queue.take(now, burst),
+            IngressQueue::Fault(queue) => queue.take(now, burst),
         }
     }
 
@@ -38,6 +43,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.release(),
             IngressQueue::Tap(queue) => queue.release(),
             IngressQueue::Packet(queue) => queue.release(),
+            IngressQueue::Fault(queue) => queue.release(),
         }
     }
 
@@ -46,6 +52,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.arm(),
             IngressQueue::Tap(queue) => queue.arm(),
             IngressQueue::Packet(queue) => queue.arm(),
+            IngressQueue::Fault(queue) => queue.arm(),
         }
     }
 
@@ -54,6 +61,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.disarm(),
             IngressQueue::Tap(queue) => queue.disarm(),
             IngressQueue::Packet(queue) => queue.disarm(),
+            IngressQueue::Fault(queue) => queue.disarm(),
         }
     }
 
@@ -62,6 +70,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.ready_fd(),
             IngressQueue::Tap(queue) => queue.ready_fd(),
             IngressQueue::Packet(queue) => queue.ready_fd(),
+            IngressQueue::Fault(queue) => queue.ready_fd(),
         }
     }
 
@@ -70,6 +79,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.lost(),
             IngressQueue::Tap(queue) => queue.lost(),
             IngressQueue::Packet(queue) => queue.lost(),
+            IngressQueue::Fault(queue) => queue.lost(),
         }
     }
 }
@@ -84,6 +94,7 @@ impl Egress for EgressQueue {
             EgressQueue::Memory(queue) => queue.deliver(frames, drops),
             EgressQueue::Tap(queue) => queue.deliver(frames, drops),
             EgressQueue::Packet(queue) => queue.deliver(frames, drops),
+            EgressQueue::Fault(queue) => queue.deliver(frames, drops),
         }
     }
 }

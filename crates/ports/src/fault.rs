@@ -1,0 +1,168 @@
+//! A bad wire: wraps the queues of any port and loses, corrupts, duplicates, reorders and delays frames by chance.
+//!
+//! Used by tests and the lab. Chance comes from a seed, so a run can be repeated. The wrapper copies and allocates, and
+//! while frames wait in it, it keeps its worker from sleeping.
+//!
+//! Surprising: a frame whose checksum is not finished yet is *lost* where it would be corrupted. A real wire is behind
+//! the checksum, so its receiver would have noticed and dropped it; here nobody could notice.
+
+mod line;
+
+use crate::{
+    Burst, Device, Egress, EgressDrop, EgressQueue, Ingress, IngressQueue, Nanos, Outgoing,
+    PortFault, Slice,
+};
+use line::{Held, Line};
+use std::os::fd::BorrowedFd;
+
+/// A chance in parts per million.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerMillion(pub u32);
+
+/// What happens to frames, each independently of the others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Where chance starts; the same seed and frames give the same faults.
+    pub seed: u64,
+    /// Lost.
+    pub loss: PerMillion,
+    /// One bit flipped.
+    pub corruption: PerMillion,
+    /// Sent twice.
+    pub duplication: PerMillion,
+    /// Overtaken by the next frame, or late by [`Faults::OVERTAKE`] where none comes.
+    pub reordering: PerMillion,
+    /// How long every frame takes; ingress only, as delivering knows no time.
+    pub delay: Nanos,
+}
+
+impl Faults {
+    /// How long a frame waits to be overtaken.
+    pub const OVERTAKE: Nanos = Nanos::MILLISECOND;
+}
+
+/// Wraps all queues of a port, each with a seed of its own.
+pub fn wrap(device: Device, ingress: Faults, egress: Faults) -> Device {
+    let seeded = |faults: Faults, queue: usize| Faults {
+        seed: faults.seed.wrapping_add(queue as u64),
+        ..faults
+    };
+    Device {
+        ingress: (0..)
+            .zip(device.ingress)
+            .map(|(number, queue)| wrap_ingress(queue, seeded(ingress, number)))
+            .collect(),
+        egress: (0..)
+            .zip(device.egress)
+            .map(|(number, queue)| wrap_egress(queue, seeded(egress, number)))
+            .collect(),
+        ..device
+    }
+}
+
+/// Wraps an ingress queue.
+pub fn wrap_ingress(inner: IngressQueue, faults: Faults) -> IngressQueue {
+    let line = Line::new(faults);
+    IngressQueue::Fault(Box::new(FaultIngress { inner, line, lent: Vec::new(), fault: None }))
+}
+
+/// Wraps an egress queue.
+pub fn wrap_egress(inner: EgressQueue, faults: Faults) -> EgressQueue {
+    let line = Line::new(Faults { delay: Nanos(0), ..faults });
+    EgressQueue::Fault(Box::new(FaultEgress { inner, line }))
+}
+
+/// See [`Ingress`].
+pub struct FaultIngress {
+    inner: IngressQueue,
+    line: Line,
+    /// What the last `take` pushed.
+    lent: Vec<Held>,
+    /// A fault of the inner queue, reported once what waited before it is out.
+    fault: Option<PortFault>,
+}
+
+/// See [`Egress`].
+pub struct FaultEgress {
+    inner: EgressQueue,
+    line: Line,
+}
+
+/// Frames that may wait before no more are taken.
+const MOST_WAITING: usize = 4096;
+
+impl Ingress for FaultIngress {
+    fn take<'q>(&'q mut self, now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
+        if self.line.len() < MOST_WAITING && self.fault.is_none() {
+            let mut arrived = Burst::new();
+            self.fault = self.inner.take(now, &mut arrived).err();
+            for frame in arrived.frames() {
+                let bytes = arrived.slices(frame).iter().flat_map(Slice::bytes).copied().collect();
+                self.line.admit(now, Held::new(frame.vnet, frame.vlan, bytes));
+            }
+            drop(arrived);
+            self.inner.release();
+        }
+        if self.line.len() == 0
+            && let Some(fault) = self.fault.take()
+        {
+            return Err(fault);
+        }
+        let mut bytes = 0;
+        while self.lent.len() < burst.room() && bytes < Burst::BYTES {
+            let Some(frame) = self.line.next_due(now) else { break };
+            bytes += frame.bytes.len();
+            self.lent.push(frame);
+        }
+        for frame in &self.lent {
+            burst.push(frame.vnet, frame.vlan, &[Slice::from(frame.bytes.as_slice())]);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        self.lent.clear();
+    }
+
+    fn arm(&mut self) -> bool {
+        // Nothing wakes a worker when a waiting frame is due.
+        self.inner.arm() || self.line.len() > 0 || self.fault.is_some()
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.ready_fd()
+    }
+
+    fn lost(&self) -> u64 {
+        self.inner.lost()
+    }
+}
+
+impl Egress for FaultEgress {
+    fn deliver(
+        &mut self,
+        frames: &[Outgoing<'_>],
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) -> Result<(), PortFault> {
+        for (place, frame) in frames.iter().enumerate() {
+            let mut bytes = frame.header.to_vec();
+            bytes.extend(frame.payload.iter().flat_map(Slice::bytes));
+            let mut held = Held::new(frame.vnet, None, bytes);
+            held.place = Some(place);
+            self.line.admit(Nanos(0), held);
+        }
+        let due: Vec<Held> = std::iter::from_fn(|| self.line.next_due(Nanos(0))).collect();
+        let outgoing: Vec<Outgoing<'_>> = due.iter().map(Held::outgoing).collect();
+        let mut refused = Vec::new();
+        let result = self.inner.deliver(&outgoing, &mut refused);
+        let place_of = |at: usize| due.get(at).and_then(|frame| frame.place);
+        drops.extend(refused.into_iter().filter_map(|(at, reason)| Some((place_of(at)?, reason))));
+        // A frame that waits on is one of an earlier call from now on.
+        self.line.forget_places();
+        result
+    }
+}
