@@ -30,7 +30,8 @@ pub struct Faults {
     pub corruption: PerMillion,
     /// Sent twice.
     pub duplication: PerMillion,
-    /// Overtaken by the next frame, or late by [`Faults::OVERTAKE`] where none comes.
+    /// Overtaken by the next frame. Where none comes: late by [`Faults::OVERTAKE`] on ingress, and on egress with the
+    /// next call.
     pub reordering: PerMillion,
     /// How long every frame takes; ingress only, as delivering knows no time.
     pub delay: Nanos,

@@ -109,6 +109,28 @@ fn trains_arrive_whole_between_frames_and_in_order() {
 }
 
 #[test]
+fn a_tagged_train_passes_whole_with_its_tag_beside_it() {
+    in_namespace(|| {
+        let (mut here, mut there) = pair();
+        if !here.device.offloads.contains(Offloads::USO) {
+            eprintln!("skipped: needs a kernel with USO: {:?}", here.degraded);
+            return;
+        }
+        let payload = pattern(30_000);
+        let mut header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, payload.len());
+        header.splice(12..12, [0x81, 0, 0x20, 5]);
+        let mut vnet = udp_vnet(1400);
+        vnet.csum_start.set(38);
+        vnet.hdr_len.set(46);
+        deliver(&mut here.device.egress[0], vnet, &header, &[Slice::from(&payload[..])]);
+        let frames = take_until(&mut there.device.ingress[0], 1, is_ours);
+        assert_eq!(frames[0].raw.vlan, Some(VlanTag { tpid: 0x8100, tci: 0x2005 }));
+        assert_eq!((frames[0].raw.vnet.gso(), frames[0].bytes.len()), (GsoType::UdpL4, 30_042));
+        assert_eq!(frames[0].bytes[42..], payload);
+    });
+}
+
+#[test]
 fn a_frame_of_more_slices_than_a_message_takes_arrives_whole() {
     in_namespace(|| {
         let (mut here, mut there) = pair();

@@ -131,3 +131,17 @@ fn recycle(mut pieces: Vec<IoSlice<'_>>) -> Vec<IoSlice<'static>> {
     pieces.clear();
     pieces.into_iter().map(|_| IoSlice::new(&[])).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recycle_keeps_the_allocation() {
+        let bytes = [1, 2, 3];
+        let pieces = vec![IoSlice::new(&bytes); 100];
+        let (capacity, address) = (pieces.capacity(), pieces.as_ptr() as usize);
+        let next = recycle(pieces);
+        assert_eq!((next.len(), next.capacity(), next.as_ptr() as usize), (0, capacity, address));
+    }
+}

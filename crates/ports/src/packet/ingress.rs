@@ -27,6 +27,8 @@ pub struct PacketIngress {
     lost: Cell<u64>,
     /// To be reported by the next call.
     fault: Option<PortFault>,
+    /// An error of the socket that was told instead of a train.
+    error: Option<Errno>,
     /// When the socket was last asked for an error.
     looked: Nanos,
     /// Whether a fault was seen before.
@@ -43,6 +45,7 @@ impl PacketIngress {
             trains: vec![0; BUFFER],
             lost: Cell::new(0),
             fault: None,
+            error: None,
             looked: Nanos::default(),
             was_down: false,
             index,
@@ -52,7 +55,7 @@ impl PacketIngress {
     /// Asks the socket whether something happened to the interface. An interface that is deleted goes down first, and
     /// only that is told; so one that was down is also looked up.
     fn look_for_fault(&mut self) {
-        let error = self.socket.take_error();
+        let error = self.error.take().or_else(|| self.socket.take_error());
         if error.is_none() && !self.was_down {
             return;
         }
@@ -87,7 +90,7 @@ impl Ingress for PacketIngress {
             let frame = if slot.bytes.len() == len {
                 Some(slot.bytes)
             } else if slot.header.tp_status & libc::TP_STATUS_COPY != 0 {
-                receive(&self.socket, &mut room, len)
+                receive(&self.socket, &mut room, len, &mut self.error)
             } else {
                 None
             };
@@ -121,10 +124,14 @@ impl Ingress for PacketIngress {
 }
 
 /// Receives the frame that did not fit its slot. Such frames wait whole beside the ring, in the order of the slots.
-fn receive<'q>(socket: &PacketSocket, room: &mut &'q mut [u8], len: usize) -> Option<Slice<'q>> {
-    // An error of the socket is told first, once, and the frame waits behind it. That the interface is down is then
-    // found again by what is sent to it, and by the control plane's look at the link.
-    for _ in 0..3 {
+fn receive<'q>(
+    socket: &PacketSocket,
+    room: &mut &'q mut [u8],
+    len: usize,
+    told: &mut Option<Errno>,
+) -> Option<Slice<'q>> {
+    // An error of the socket is told first, once, and the frame waits behind it.
+    for _ in 0..2 {
         match recv(socket, &mut **room, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
             Ok((_, count)) if count == VNET_LEN + len && count <= room.len() => {
                 let (received, rest) = std::mem::take(room).split_at_mut(count);
@@ -133,7 +140,7 @@ fn receive<'q>(socket: &PacketSocket, room: &mut &'q mut [u8], len: usize) -> Op
                 return received.get(VNET_LEN..).map(Slice::from);
             }
             Ok(_) | Err(Errno::AGAIN) => return None,
-            Err(_) => {}
+            Err(error) => *told = Some(error),
         }
     }
     None

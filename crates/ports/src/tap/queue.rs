@@ -14,7 +14,8 @@ const BUFFER: usize = Burst::BYTES + LARGEST;
 /// Frames start on cache lines: the kernel copies faster so.
 const ALIGN: usize = 64;
 
-/// See [`Ingress`]. Frames are read into a buffer of the queue and lent from there.
+/// See [`Ingress`]. Frames are read into a buffer of the queue and lent from there. What the kernel drops because a
+/// queue is full, it counts in the statistics of the device (as its `tx_dropped`), not here.
 pub struct TapIngress {
     file: Arc<OwnedFd>,
     buffer: Vec<u8>,

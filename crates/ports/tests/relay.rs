@@ -1,0 +1,123 @@
+//! Two kernels' TCP through a TAP port and a packet port that are joined by a loop: every byte arrives, as trains.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests, though not only in functions marked so"
+)]
+
+mod support;
+
+use ports::packet::{self, PacketOptions};
+use ports::tap::{self, TapOptions};
+use ports::{Burst, Egress, EgressQueue, Ingress, IngressQueue, Nanos, Outgoing, namespace};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use support::{in_namespace, ip};
+use wire::vnet::GsoType;
+
+const BYTES: usize = 8 << 20;
+
+/// Bytes that tell where they belong.
+fn pattern() -> Vec<u8> {
+    (0..BYTES).map(|at| ((at * 31) >> 7).to_le_bytes()[0]).collect()
+}
+
+/// The far kernel: sends back what it got, in a namespace that it names by its thread.
+fn echo(thread: &Sender<i32>, moved: &Receiver<()>, ready: &Sender<()>) {
+    thread.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("told");
+    moved.recv().expect("the link is here");
+    ip("addr add 10.9.0.2/24 dev mill2");
+    ip("link set mill2 up");
+    let listener = TcpListener::bind("10.9.0.2:5001").expect("bind");
+    ready.send(()).expect("told");
+    let (mut stream, _) = listener.accept().expect("accept");
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).expect("read");
+    stream.write_all(&got).expect("write");
+}
+
+/// The near kernel: sends, and checks what comes back.
+fn talk() {
+    let mut stream = TcpStream::connect("10.9.0.2:5001").expect("connect");
+    let sent = pattern();
+    stream.write_all(&sent).expect("write");
+    stream.shutdown(Shutdown::Write).expect("shutdown");
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).expect("read");
+    assert!(got == sent, "{} bytes came back, and not those", got.len());
+}
+
+/// One turn of one direction; how many trains it saw.
+fn forward(from: &mut IngressQueue, to: &mut EgressQueue) -> usize {
+    let mut burst = Burst::new();
+    from.take(Nanos(0), &mut burst).expect("take");
+    let outgoing = |frame| {
+        let payload = burst.slices(frame);
+        Outgoing { vnet: frame.vnet, header: &[], payload, len: frame.len }
+    };
+    let frames: Vec<Outgoing<'_>> = burst.frames().iter().map(outgoing).collect();
+    to.deliver(&frames, &mut Vec::new()).expect("deliver");
+    let trains = frames.iter().filter(|frame| frame.vnet.gso() == GsoType::Tcp4).count();
+    drop(burst);
+    from.release();
+    trains
+}
+
+/// Joins two ports until told to end; trains seen from each.
+fn relay(near: &mut ports::Device, far: &mut ports::Device, done: &AtomicBool) -> [usize; 2] {
+    let mut trains = [0, 0];
+    while !done.load(Ordering::Acquire) {
+        trains[0] += forward(&mut near.ingress[0], &mut far.egress[0]);
+        trains[1] += forward(&mut far.ingress[0], &mut near.egress[0]);
+        let fds = [&near.ingress[0], &far.ingress[0]]
+            .map(|queue| queue.ready_fd().expect("a descriptor"));
+        let soon = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        let mut polled = fds.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
+        poll(&mut polled, Some(&soon)).expect("poll");
+    }
+    trains
+}
+
+#[test]
+fn tcp_of_two_kernels_passes_as_trains_both_ways() {
+    in_namespace(|| {
+        let mut near = tap::open(&TapOptions::new("mill0")).expect("open");
+        ip("addr add 10.9.0.1/24 dev mill0");
+        ip("link add mill1 type veth peer name mill2");
+        let (thread, threads) = channel();
+        let (go, moved) = channel();
+        let (ready, is_ready) = channel();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(move || namespace::fresh(move || echo(&thread, &moved, &ready)));
+            let thread = threads.recv().expect("the other namespace");
+            ip(&format!("link set mill2 netns {thread}"));
+            ip("link set mill1 up");
+            go.send(()).expect("told");
+            is_ready.recv().expect("listening");
+            let mut far = packet::open(&PacketOptions::new("mill1")).expect("open");
+            // Somebody else who listens makes the kernel share each frame between the two.
+            let _watcher = packet::open(&PacketOptions::new("mill1")).expect("open");
+            let client = scope.spawn(|| {
+                // Also told when a check fails, or the relay would never end.
+                struct Done<'a>(&'a AtomicBool);
+                impl Drop for Done<'_> {
+                    fn drop(&mut self) {
+                        self.0.store(true, Ordering::Release);
+                    }
+                }
+                let _done = Done(&done);
+                talk();
+            });
+            let trains = relay(&mut near.device, &mut far.device, &done);
+            client.join().expect("the bytes came back");
+            // All as full trains would be 128.
+            assert!(trains.iter().all(|&count| count > 30), "{trains:?}");
+            assert_eq!(far.device.ingress[0].lost(), 0);
+        });
+    });
+}
