@@ -1,0 +1,100 @@
+//! No allocation per frame, not even per burst: counted over turns of both kinds of ports after a first one.
+
+#![allow(clippy::expect_used, reason = "tests, though not only in functions marked so")]
+#![allow(unsafe_code, reason = "an allocator that counts")]
+
+mod support;
+
+use ports::packet::{self, PacketOptions};
+use ports::tap::{self, TapOptions};
+use ports::{Burst, Device, Egress, Ingress, Nanos, Outgoing, Slice};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use support::{in_namespace, ip, udp_header, udp_vnet};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: all is left to the system's allocator; counting touches no heap.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's word is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
+
+/// Turns in which `from` delivers a full burst and `to` takes what came; how many frames it took.
+fn turns<'b>(
+    (from, to): (&mut Device, &mut Device),
+    header: &[u8],
+    count: usize,
+    mut burst: Burst<'b>,
+) -> (usize, Burst<'b>) {
+    let payload = [7; 1000];
+    let slices = [Slice::from(&payload[..500]), Slice::from(&payload[500..])];
+    let frame = Outgoing { vnet: udp_vnet(0), header, payload: &slices, len: 1042 };
+    let frames = [frame; Burst::FRAMES];
+    let mut drops = Vec::new();
+    let mut taken = 0;
+    for _ in 0..count {
+        from.egress[0].deliver(&frames, &mut drops).expect("deliver");
+        let mut lent = burst.recycle();
+        to.ingress[0].take(Nanos(0), &mut lent).expect("take");
+        taken += lent.frames().len();
+        burst = lent.recycle();
+        to.ingress[0].release();
+    }
+    assert_eq!(drops, []);
+    (taken, burst)
+}
+
+/// Allocations of many turns after a first.
+fn allocations(from: &mut Device, to: &mut Device) -> (u64, usize) {
+    let header = udp_header(THEIR_MAC, OUR_MAC, [[10, 9, 0, 2], [10, 9, 0, 1]], 1000);
+    let (_, burst) = turns((from, to), &header, 1, Burst::new());
+    let before = ALLOCATIONS.get();
+    let (taken, _burst) = turns((from, to), &header, 20, burst);
+    (ALLOCATIONS.get() - before, taken)
+}
+
+#[test]
+fn packet_ports_allocate_nothing_in_a_turn() {
+    in_namespace(|| {
+        ip("link add mill0 type veth peer name mill1");
+        ip("link set mill0 up");
+        ip("link set mill1 up");
+        let open = |name| packet::open(&PacketOptions::new(name)).expect("open").device;
+        let (allocations, taken) = allocations(&mut open("mill0"), &mut open("mill1"));
+        assert_eq!(allocations, 0);
+        assert!(taken > Burst::FRAMES, "{taken}");
+    });
+}
+
+#[test]
+fn tap_ports_allocate_nothing_in_a_turn() {
+    in_namespace(|| {
+        let mut tap = tap::open(&TapOptions::new("mill2")).expect("open").device;
+        // What a packet port sends through the device of a TAP, the TAP takes.
+        let mut kernel = packet::open(&PacketOptions::new("mill2")).expect("open").device;
+        let (in_kernel_to_tap, taken) = allocations(&mut kernel, &mut tap);
+        assert!(taken > Burst::FRAMES, "{taken}");
+        let (in_tap_to_kernel, taken) = allocations(&mut tap, &mut kernel);
+        assert!(taken > Burst::FRAMES, "{taken}");
+        assert_eq!((in_kernel_to_tap, in_tap_to_kernel), (0, 0));
+    });
+}
