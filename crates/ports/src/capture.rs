@@ -63,7 +63,8 @@ pub struct CaptureStatus {
     pub error: Option<String>,
 }
 
-/// A running capture. Workers share it; dropping it stops it.
+/// A running capture, shared by workers. When the last of them drops it, its thread writes what is left and ends; nobody
+/// waits for that.
 pub struct Capture {
     to_writer: SyncSender<Message>,
     progress: Arc<Progress>,
@@ -145,7 +146,7 @@ impl Capture {
         }
     }
 
-    /// Writes what was offered so far and ends. Waits for the disk; not for workers to call.
+    /// Writes what was offered so far and ends. Waits for the disk, so it is not for workers to call.
     pub fn stop(&self) -> CaptureStatus {
         if let Some(writer) = lock(&self.writer).take() {
             // An error says that the writer has ended by itself.
@@ -155,12 +156,6 @@ impl Capture {
             }
         }
         self.status()
-    }
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

@@ -11,8 +11,9 @@
 //!
 //! Before it sleeps a worker calls [`Ingress::arm`] and waits for [`Ingress::ready_fd`].
 //!
-//! A new kind of port is a variant of the two enums and a file of its own. `fault` wraps any port for tests; `capture`
-//! writes what a port sees to pcapng. Wrappers for tests may copy and allocate; the others never do so per frame.
+//! A new kind of port is a variant of the two enums and a file of its own: [`tap`] is the kernel of this host or of a
+//! container, [`packet`] an interface of the host, [`memory`] a test. [`fault`] wraps any port for tests; [`capture`]
+//! writes what a port sees to pcapng; [`link`] asks the kernel about the device behind a port. Wrappers for tests may copy and allocate; the others never do so per frame.
 
 mod burst;
 pub mod capture;

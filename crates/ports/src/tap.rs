@@ -137,7 +137,10 @@ fn open_here(options: &TapOptions) -> Result<Opened, TapError> {
     if let Some(frames) = options.queue_length {
         link.set_queue_length(frames)?;
     }
-    link.set_up(true)?;
+    // A device made for an unprivileged user can be up already, and such a user cannot bring it up.
+    if !link.is_up()? {
+        link.set_up(true)?;
+    }
     let offloads = probe::egress_offloads(&name, first, VnetHeader::LEN, &mut degraded);
     let mtu = u16::try_from(link.mtu()?).unwrap_or(u16::MAX);
     let mac = Some(link.mac()?);

@@ -152,3 +152,24 @@ fn a_disk_that_stands_still_costs_frames_and_never_a_worker() {
     drop(go);
     assert_eq!(capture.stop().frames, 10);
 }
+
+#[test]
+fn a_capture_that_is_dropped_writes_what_is_left_and_closes_the_file() {
+    /// Tells with its end that the file was closed.
+    struct Closing(Shared, #[allow(dead_code, reason = "only its end matters")] Sender<()>);
+    impl Write for Closing {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let (file, (open, closed)) = (Shared::default(), channel());
+    let capture = Capture::start(Closing(file.clone(), open), options()).expect("start");
+    capture.offer(Nanos(0), Direction::Ingress, &[0xab; 60], &[], None);
+    drop(capture);
+    assert!(closed.recv().is_err(), "closed");
+    let bytes = file.0.lock().expect("not poisoned");
+    assert!(bytes.windows(60).any(|window| window == [0xab; 60]));
+}

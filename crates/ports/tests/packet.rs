@@ -12,7 +12,7 @@ use ports::link::{Link, LinkOffload};
 use ports::packet::{self, PacketOptions};
 use ports::{
     Burst, Egress, EgressDrop, Ingress, IngressQueue, Nanos, Offloads, Outgoing, PortFault, Slice,
-    VlanTag,
+    VlanTag, namespace,
 };
 use support::{Taken, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
 use wire::vnet::{Flags, GsoType, VnetHeader};
@@ -210,6 +210,24 @@ fn a_link_that_was_down_works_again_and_one_that_is_deleted_is_gone() {
         let delivered = here.device.egress[0].deliver(&[frame], &mut drops);
         assert!(matches!(delivered, Err(PortFault::Gone(_))), "{delivered:?}");
         assert!(matches!(next_fault(&mut there.device.ingress[0]), PortFault::Gone(_)));
+    });
+}
+
+#[test]
+fn an_interface_of_another_namespace_is_opened_and_asked_there() {
+    in_namespace(|| {
+        ip("link add mill0 type veth peer name mill1");
+        let path = format!("/proc/self/task/{}/ns/net", rustix::thread::gettid().as_raw_nonzero());
+        let there = PacketOptions { netns: Some(path.into()), ..PacketOptions::new("mill0") };
+        let elsewhere = namespace::fresh(|| {
+            let nowhere = packet::open(&PacketOptions::new("mill0")).err().expect("not here");
+            assert!(nowhere.to_string().contains("there is no network device mill0"), "{nowhere}");
+            packet::open(&there).expect("open")
+        });
+        let opened = elsewhere.expect("a namespace");
+        assert!(!opened.link.is_up().expect("flags"));
+        ip("link set mill0 up");
+        assert!(opened.link.is_up().expect("flags"));
     });
 }
 

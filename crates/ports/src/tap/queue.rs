@@ -71,7 +71,7 @@ impl Ingress for TapIngress {
 }
 
 /// Pieces of one frame that go to the kernel as they are; more are joined first (the kernel's limit is 1024).
-const PIECES: usize = 256;
+const PIECES: usize = 128;
 
 impl TapEgress {
     pub(super) fn new(file: Arc<OwnedFd>) -> TapEgress {
