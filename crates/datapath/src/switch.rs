@@ -11,7 +11,7 @@ use crate::{
 };
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use ports::{Device, IngressQueue};
+use ports::{Device, IngressQueue, Nanos};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,42 +106,46 @@ struct Entry {
     queue_workers: Vec<usize>,
 }
 
-/// A running worker.
+/// A worker and how it runs.
 struct Handle {
     shared: Arc<WorkerShared>,
-    waker: Waker,
-    thread: Option<JoinHandle<()>>,
+    runs: Runs,
+}
+
+enum Runs {
+    /// By itself.
+    Thread { waker: Waker, thread: Option<JoinHandle<()>> },
+    /// When [`Switch::step`] is called.
+    Stepped(Box<Worker>),
 }
 
 impl Handle {
-    fn start(
-        index: usize,
-        options: &SwitchOptions,
-        macs: &Arc<MacTable>,
-        start: Instant,
-    ) -> io::Result<Handle> {
-        let cpu = options.workers.get(index).and_then(|worker| worker.cpu);
+    fn start(worker: Worker, options: &SwitchOptions, start: Instant) -> io::Result<Handle> {
+        let cpu = options.workers.get(worker.index).and_then(|worker| worker.cpu);
         let waiter = Waiter::new(options.wait, start)?;
-        let waker = waiter.waker();
-        let shared =
-            Arc::new(WorkerShared { mailbox: Mailbox::new(), counters: Default::default() });
-        let worker = Worker::new(index, shared.clone(), macs.clone());
+        let (waker, shared) = (waiter.waker(), worker.shared());
         let (pinned, is_pinned) = sync_channel(1);
-        let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            let result = cpu.map_or(Ok(()), pin);
-            let go = result.is_ok();
-            let _ = pinned.send(result);
-            if go {
-                worker.run(waiter);
-            }
-        })?;
+        let thread =
+            thread::Builder::new().name(format!("worker-{}", worker.index)).spawn(move || {
+                let result = cpu.map_or(Ok(()), pin);
+                let go = result.is_ok();
+                let _ = pinned.send(result);
+                if go {
+                    worker.run(waiter);
+                }
+            })?;
         is_pinned.recv().map_err(io::Error::other)??;
-        Ok(Handle { shared, waker, thread: Some(thread) })
+        Ok(Handle { shared, runs: Runs::Thread { waker, thread: Some(thread) } })
     }
 
-    fn post(&self, letter: Letter) {
+    fn post(&mut self, letter: Letter) {
         self.shared.mailbox.post(letter);
-        self.waker.wake();
+        match &mut self.runs {
+            Runs::Thread { waker, .. } => waker.wake(),
+            Runs::Stepped(worker) => {
+                worker.read_mail(None);
+            }
+        }
     }
 }
 
@@ -161,15 +165,48 @@ impl Switch {
 
     /// Starts the workers.
     pub fn start(options: SwitchOptions) -> Result<Switch, SwitchError> {
-        let macs = Arc::new(MacTable::new(options.mac_entries, options.mac_ageing_s));
-        let start = Instant::now();
-        let mut workers = Vec::new();
-        for (worker, settings) in options.workers.iter().enumerate() {
-            let handle = Handle::start(worker, &options, &macs, start)
-                .map_err(|source| SwitchError::Worker { worker, cpu: settings.cpu, source })?;
-            workers.push(handle);
+        let mut switch = Switch::stepped(options);
+        for handle in std::mem::take(&mut switch.workers) {
+            let Runs::Stepped(worker) = handle.runs else { continue };
+            let place = worker.index;
+            let cpu = switch.options.workers.get(place).and_then(|worker| worker.cpu);
+            let started = Handle::start(*worker, &switch.options, switch.start);
+            switch.workers.push(started.map_err(|source| SwitchError::Worker {
+                worker: place,
+                cpu,
+                source,
+            })?);
         }
-        Ok(Switch { workers, options, macs, events: Arc::default(), start, ports: Vec::new() })
+        Ok(switch)
+    }
+
+    /// A switch whose workers turn only in [`Switch::step`], on the caller's clock: for tests, benches and simulation.
+    pub fn stepped(options: SwitchOptions) -> Switch {
+        let macs = Arc::new(MacTable::new(options.mac_entries, options.mac_ageing_s));
+        let handle = |index| {
+            let shared =
+                Arc::new(WorkerShared { mailbox: Mailbox::new(), counters: Default::default() });
+            let worker = Worker::new(index, shared.clone(), macs.clone());
+            Handle { shared, runs: Runs::Stepped(Box::new(worker)) }
+        };
+        let workers = (0..options.workers.len()).map(handle).collect();
+        Switch {
+            workers,
+            options,
+            macs,
+            events: Arc::default(),
+            start: Instant::now(),
+            ports: Vec::new(),
+        }
+    }
+
+    /// Every worker of a stepped switch looks at each of its queues once; the frames taken.
+    pub fn step(&mut self, now: Nanos) -> usize {
+        let round = |handle: &mut Handle| match &mut handle.runs {
+            Runs::Stepped(worker) => worker.round(now),
+            Runs::Thread { .. } => 0,
+        };
+        self.workers.iter_mut().map(round).sum()
     }
 
     /// Takes a port into the switch; frames flow when this returns.
@@ -212,10 +249,10 @@ impl Switch {
     }
 
     /// Gives each queue to its worker.
-    fn hand_out(&self, port: PortId, ingress: Vec<IngressQueue>, queue_workers: &[usize]) {
+    fn hand_out(&mut self, port: PortId, ingress: Vec<IngressQueue>, queue_workers: &[usize]) {
         for (number, (ingress, worker)) in ingress.into_iter().zip(queue_workers).enumerate() {
             let queue = OwnedQueue { port, number, ingress, resting_until: None };
-            if let Some(handle) = self.workers.get(*worker) {
+            if let Some(handle) = self.workers.get_mut(*worker) {
                 let (reply, replied) = sync_channel(1);
                 handle.post(Letter::Own(vec![queue], reply));
                 let _ = replied.recv();
@@ -292,13 +329,13 @@ impl Switch {
     }
 
     /// Sends every worker a letter and waits for all answers. A worker that has died does not answer, and is not waited for.
-    fn ask<Answer>(&self, letter: impl Fn(SyncSender<Answer>) -> Letter) -> Vec<Answer> {
-        let post = |handle: &Handle| {
+    fn ask<Answer>(&mut self, letter: impl Fn(SyncSender<Answer>) -> Letter) -> Vec<Answer> {
+        let post = |handle: &mut Handle| {
             let (reply, replied) = sync_channel(1);
             handle.post(letter(reply));
             replied
         };
-        let replies: Vec<_> = self.workers.iter().map(post).collect();
+        let replies: Vec<_> = self.workers.iter_mut().map(post).collect();
         replies.into_iter().filter_map(|replied| replied.recv().ok()).collect()
     }
 
@@ -372,9 +409,11 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        self.workers.iter().for_each(|handle| handle.post(Letter::Stop));
+        self.workers.iter_mut().for_each(|handle| handle.post(Letter::Stop));
         for handle in &mut self.workers {
-            if let Some(thread) = handle.thread.take() {
+            if let Runs::Thread { thread, .. } = &mut handle.runs
+                && let Some(thread) = thread.take()
+            {
                 let _ = thread.join();
             }
         }

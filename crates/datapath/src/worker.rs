@@ -91,7 +91,7 @@ impl Worker {
     /// Works until it is told to stop.
     pub(crate) fn run(mut self, mut waiter: Waiter) {
         loop {
-            if self.shared.mailbox.is_waiting() && !self.read_mail(&mut waiter) {
+            if self.shared.mailbox.is_waiting() && !self.read_mail(Some(&waiter)) {
                 return;
             }
             let now = waiter.now();
@@ -120,8 +120,13 @@ impl Worker {
         taken
     }
 
+    /// What it shares with the control plane.
+    pub(crate) fn shared(&self) -> Arc<WorkerShared> {
+        self.shared.clone()
+    }
+
     /// `false`: it is over.
-    fn read_mail(&mut self, waiter: &mut Waiter) -> bool {
+    pub(crate) fn read_mail(&mut self, waiter: Option<&Waiter>) -> bool {
         for letter in self.shared.mailbox.collect() {
             match letter {
                 Letter::View(view, reply) => {
@@ -130,14 +135,18 @@ impl Worker {
                     let _ = reply.send(());
                 }
                 Letter::Own(queues, reply) => {
-                    queues.iter().for_each(|queue| waiter.watch(queue));
+                    waiter
+                        .iter()
+                        .for_each(|waiter| queues.iter().for_each(|queue| waiter.watch(queue)));
                     self.queues.extend(queues);
                     let _ = reply.send(());
                 }
                 Letter::GiveBack(port, reply) => {
                     let given =
                         self.queues.extract_if(.., |queue| queue.port == port).collect::<Vec<_>>();
-                    given.iter().for_each(|queue| waiter.forget(queue));
+                    waiter
+                        .iter()
+                        .for_each(|waiter| given.iter().for_each(|queue| waiter.forget(queue)));
                     let _ = reply.send(given);
                 }
                 Letter::Stop => return false,

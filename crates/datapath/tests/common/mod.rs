@@ -1,0 +1,87 @@
+//! What the tests of the data path share: a packet-trace notation, and a switch on virtual time.
+//!
+//! A frame is one line: `1+1448 .P ack=7 win=500`, that is sequence number + payload bytes, flags (`.` is ACK, `P S F R
+//! U E C` the others), and whatever differs from the defaults: `ack= win= ts=VALUE/ECHO ttl= tos= id= df=0 flow= opt=sack
+//! v6 vlan= gso= bad=ip|tcp frag ipopt`. The payload bytes are a function of flow and sequence number, so that a byte out of place shows.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses its part of what has no outside"
+)]
+
+pub mod trace;
+
+use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions};
+use ports::memory::{self, MemoryFrame, Peer};
+use ports::{Nanos, Offloads};
+
+/// Every offload a memory port can take.
+pub const ALL: Offloads = Offloads::all();
+
+/// A stepped switch with memory ports.
+pub struct Bench {
+    pub switch: Switch,
+    pub peers: Vec<Peer>,
+    pub ids: Vec<PortId>,
+    pub now: Nanos,
+}
+
+impl Bench {
+    /// A port for each of the settings, with its offloads.
+    pub fn new(ports: &[(PortSettings, Offloads)]) -> Bench {
+        let mut bench = Bench {
+            switch: Switch::stepped(SwitchOptions::default()),
+            peers: vec![],
+            ids: vec![],
+            now: Nanos::SECOND,
+        };
+        for (settings, offloads) in ports {
+            bench.add(settings.clone(), *offloads);
+        }
+        bench
+    }
+
+    /// One more port.
+    pub fn add(&mut self, settings: PortSettings, offloads: Offloads) -> PortId {
+        let (device, peer) = memory::open(1024, offloads, settings.mtu).unwrap();
+        let id = self.switch.add_port(&format!("p{}", self.peers.len()), device, settings).unwrap();
+        self.ids.push(id);
+        self.peers.push(peer);
+        id
+    }
+
+    /// A switch of two ports, coalescing toward the second.
+    pub fn coalescing(rsc: Rsc) -> Bench {
+        Bench::new(&[(plain(), ALL), (PortSettings { rsc, ..plain() }, ALL)])
+    }
+
+    /// One turn of everything.
+    pub fn step(&mut self) {
+        self.now = self.now + Nanos(1000);
+        self.switch.step(self.now);
+    }
+
+    /// Sends frames into a port, as one burst, and lets the switch turn.
+    pub fn send(&mut self, port: usize, frames: &[MemoryFrame]) {
+        for frame in frames {
+            assert!(self.peers[port].send(frame.vnet, &frame.bytes), "the memory port is full");
+        }
+        self.step();
+    }
+
+    /// All that came out of a port.
+    pub fn received(&self, port: usize) -> Vec<MemoryFrame> {
+        std::iter::from_fn(|| self.peers[port].receive()).collect()
+    }
+}
+
+/// A port without extras, MTU 1500.
+pub fn plain() -> PortSettings {
+    PortSettings { mtu: 1500, ..PortSettings::default() }
+}
+
+/// Coalescing by a policy, the rest default.
+pub fn rsc(policy: RscPolicy) -> Rsc {
+    Rsc { policy, ..Rsc::default() }
+}

@@ -1,0 +1,302 @@
+//! Switching: who gets a frame, and who may send one.
+
+mod common;
+
+use common::trace::Segment;
+use common::{ALL, Bench, plain};
+use datapath::{DropReason, HealthEvent, PortSettings, PortState, RateLimit, Role, Vlan, VlanSet};
+use ports::memory::MemoryFrame;
+use ports::{Nanos, Offloads};
+use proptest::prelude::*;
+use wire::Mac;
+
+/// A frame between two stations, given by the last byte of their addresses; 255 is broadcast.
+fn frame(source: u8, destination: u8, vlan: u16) -> MemoryFrame {
+    let mut frame = Segment { vlan, ..Segment::parse("1+100 .") }.frame();
+    let to = if destination == 255 { Mac::BROADCAST } else { mac(destination) };
+    frame.bytes[..6].copy_from_slice(&to.0);
+    frame.bytes[6..12].copy_from_slice(&mac(source).0);
+    frame
+}
+
+fn mac(last: u8) -> Mac {
+    Mac([2, 0, 0, 0, 0, last])
+}
+
+fn bench(settings: &[PortSettings]) -> Bench {
+    Bench::new(&settings.iter().map(|settings| (settings.clone(), ALL)).collect::<Vec<_>>())
+}
+
+/// How many frames each port got.
+fn counts(bench: &Bench) -> Vec<usize> {
+    (0..bench.peers.len()).map(|port| bench.received(port).len()).collect()
+}
+
+fn drops(bench: &Bench, port: usize, reason: DropReason) -> u64 {
+    bench.switch.counters(bench.ids[port]).unwrap().drops[reason as usize]
+}
+
+#[test]
+fn an_unknown_station_is_flooded_and_a_learned_one_is_not() {
+    let mut bench = bench(&[plain(), plain(), plain()]);
+    bench.send(0, &[frame(1, 2, 0)]);
+    assert_eq!(counts(&bench), [0, 1, 1]);
+    bench.send(1, &[frame(2, 1, 0)]);
+    assert_eq!(counts(&bench), [1, 0, 0]);
+    bench.send(0, &[frame(1, 2, 0)]);
+    assert_eq!(counts(&bench), [0, 1, 0]);
+    assert_eq!(bench.switch.counters(bench.ids[2]).unwrap().flooded_frames, 1);
+    bench.send(2, &[frame(3, 255, 0)]);
+    assert_eq!(counts(&bench), [1, 1, 0]);
+}
+
+#[test]
+fn a_station_moves_with_its_frames_and_ages() {
+    let mut bench = bench(&[plain(), plain(), plain()]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    bench.send(1, &[frame(1, 255, 0)]);
+    counts(&bench);
+    bench.send(2, &[frame(3, 1, 0)]);
+    assert_eq!(counts(&bench), [0, 1, 0]);
+    bench.now = Nanos(400 * Nanos::SECOND.0);
+    bench.send(2, &[frame(3, 1, 0)]);
+    assert_eq!(counts(&bench), [1, 1, 0], "forgotten after 300 s of silence");
+}
+
+#[test]
+fn a_frame_to_its_own_port_is_dropped() {
+    let mut bench = bench(&[plain(), plain()]);
+    bench.send(0, &[frame(1, 255, 0), frame(2, 1, 0)]);
+    assert_eq!(counts(&bench), [0, 1]);
+    assert_eq!(drops(&bench, 0, DropReason::SamePort), 1);
+}
+
+#[test]
+fn runts_and_group_sources_are_dropped() {
+    let mut bench = bench(&[plain(), plain()]);
+    let mut group = frame(1, 2, 0);
+    group.bytes[6] |= 1;
+    bench.send(0, &[MemoryFrame { bytes: vec![0; 13], ..Default::default() }, group]);
+    assert_eq!(counts(&bench), [0, 0]);
+    assert_eq!(
+        (drops(&bench, 0, DropReason::Runt), drops(&bench, 0, DropReason::BadSource)),
+        (1, 1)
+    );
+}
+
+fn access(vlan: u16) -> PortSettings {
+    PortSettings { vlan: Vlan::Access(vlan), ..plain() }
+}
+
+fn trunk(native: u16, ids: &[u16]) -> PortSettings {
+    let mut allowed = VlanSet::none();
+    ids.iter().for_each(|id| allowed.insert(*id));
+    PortSettings { vlan: Vlan::Trunk { native, allowed }, ..plain() }
+}
+
+#[test]
+fn vlans_are_kept_apart_and_tags_follow_the_port() {
+    let mut bench =
+        bench(&[access(10), access(10), access(20), trunk(1, &[10, 20]), trunk(10, &[30])]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    assert!(bench.received(2).is_empty());
+    let (same, tagged, native) = (bench.received(1), bench.received(3), bench.received(4));
+    assert_eq!(same[0].bytes, frame(1, 255, 0).bytes);
+    assert_eq!(tagged[0].bytes, frame(1, 255, 10).bytes);
+    assert_eq!(native[0].bytes, frame(1, 255, 0).bytes);
+
+    bench.send(3, &[frame(9, 255, 20), frame(9, 255, 30), frame(9, 255, 0)]);
+    assert_eq!(counts(&bench), [0, 0, 1, 0, 0]);
+    assert_eq!(drops(&bench, 3, DropReason::VlanNotAllowed), 1);
+    assert_eq!(drops(&bench, 3, DropReason::NoPort), 1, "nobody else is in VLAN 1");
+
+    bench.send(0, &[frame(1, 255, 10)]);
+    assert_eq!(drops(&bench, 0, DropReason::VlanNotAllowed), 1, "an access port takes no tags");
+    bench.send(3, &[frame(9, 1, 10)]);
+    assert_eq!(bench.received(0)[0].bytes, frame(9, 1, 0).bytes);
+}
+
+#[test]
+fn a_second_tag_is_carried() {
+    let mut bench = bench(&[trunk(0, &[10]), trunk(0, &[10]), access(10)]);
+    let mut qinq = frame(1, 255, 10);
+    qinq.bytes.splice(16..16, [0x81, 0, 0, 99]);
+    bench.send(0, &[qinq.clone()]);
+    assert_eq!(bench.received(1)[0].bytes, qinq.bytes);
+    qinq.bytes.drain(12..16);
+    assert_eq!(bench.received(2)[0].bytes, qinq.bytes);
+}
+
+#[test]
+fn a_retagged_train_keeps_its_offload_places_right() {
+    let mut bench = Bench::new(&[
+        (access(10), ALL),
+        (trunk(0, &[10]), ALL),
+        (trunk(0, &[10]), Offloads::empty()),
+    ]);
+    let train = Segment::parse("1+3000 . gso=1000");
+    bench.send(0, &[train.frame()]);
+    let tagged = Segment::read(&bench.received(1)[0]);
+    assert_eq!(tagged.to_string(), "1+3000 . vlan=10 gso=1000");
+    let cut: Vec<String> =
+        bench.received(2).iter().map(|frame| Segment::read(frame).to_string()).collect();
+    assert_eq!(cut, ["1+1000 . vlan=10", "1001+1000 . vlan=10 id=1", "2001+1000 . vlan=10 id=2"]);
+}
+
+#[test]
+fn the_guard_lets_only_its_addresses_send() {
+    let guarded = PortSettings { allowed_macs: Some(vec![mac(1)]), ..plain() };
+    let mut bench = bench(&[guarded, plain()]);
+    bench.send(0, &[frame(1, 255, 0), frame(2, 255, 0)]);
+    assert_eq!(counts(&bench), [0, 1]);
+    assert_eq!(drops(&bench, 0, DropReason::MacSpoofed), 1);
+    assert_eq!(bench.switch.macs().len(), 1, "a spoofed address is not learned");
+}
+
+#[test]
+fn isolated_ports_reach_uplinks_only() {
+    let isolated = PortSettings { isolated: true, ..plain() };
+    let uplink = PortSettings { role: Role::Uplink, ..plain() };
+    let mut bench = bench(&[isolated.clone(), isolated, plain(), uplink]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    assert_eq!(counts(&bench), [0, 0, 0, 1]);
+    bench.send(3, &[frame(9, 255, 0)]);
+    assert_eq!(counts(&bench), [1, 1, 1, 0]);
+    bench.send(2, &[frame(3, 1, 0)]);
+    assert_eq!(counts(&bench), [0, 0, 0, 0]);
+    assert_eq!(drops(&bench, 2, DropReason::Isolated), 1);
+}
+
+#[test]
+fn the_rate_holds_on_virtual_time() {
+    let slow = PortSettings {
+        rate: Some(RateLimit { bits_per_second: 8_000, burst_bytes: 500 }),
+        ..plain()
+    };
+    let mut bench = bench(&[slow, plain()]);
+    let burst: Vec<_> = (0..10).map(|_| frame(1, 255, 0)).collect();
+    let each = burst[0].bytes.len();
+    bench.send(0, &burst);
+    assert_eq!(counts(&bench), [0, 500 / each]);
+    bench.now = bench.now + Nanos::SECOND;
+    bench.send(0, &burst);
+    assert_eq!(counts(&bench)[1], 500 / each, "a second brings 1000 bytes, the bucket holds 500");
+    assert_eq!(drops(&bench, 0, DropReason::RateLimited), 20 - 2 * (500 / each) as u64);
+}
+
+#[test]
+fn a_mirror_gets_a_copy_of_both_directions() {
+    let mut bench = bench(&[plain(), plain(), plain()]);
+    let mirrored = PortSettings { mirror_to: Some(bench.ids[2]), ..plain() };
+    bench.switch.change_port(bench.ids[0], mirrored).unwrap();
+    bench.send(1, &[frame(2, 255, 0)]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    counts(&bench);
+    bench.send(0, &[frame(1, 2, 0)]);
+    assert_eq!(counts(&bench), [0, 1, 1]);
+    bench.send(1, &[frame(2, 1, 0)]);
+    assert_eq!(counts(&bench), [1, 0, 1]);
+    assert!(bench.switch.counters(bench.ids[2]).unwrap().mirrored_frames >= 2);
+}
+
+#[test]
+fn what_is_too_big_is_dropped_and_told_with_both_mtus() {
+    let jumbo = PortSettings { mtu: 9000, ..plain() };
+    let mut bench = bench(&[jumbo, plain()]);
+    let fits = Segment::parse("1+1460 .").frame();
+    let too_big = Segment::parse("1+1461 .").frame();
+    let train = Segment::parse("1+8000 . gso=4000").frame();
+    bench.send(0, &[fits, too_big, train]);
+    assert_eq!(counts(&bench), [0, 1]);
+    assert_eq!(drops(&bench, 1, DropReason::TooBig), 2);
+    let (from, to) = (bench.ids[0], bench.ids[1]);
+    assert_eq!(
+        bench.switch.take_events(),
+        [HealthEvent::TooBig { from, from_mtu: 9000, to, to_mtu: 1500 }]
+    );
+}
+
+#[test]
+fn a_full_port_drops_by_name_and_others_go_on() {
+    let mut bench = bench(&[plain(), plain(), plain()]);
+    for _ in 0..5 {
+        bench.send(0, &(0..256).map(|_| frame(1, 255, 0)).collect::<Vec<_>>());
+        while bench.peers[2].receive().is_some() {}
+    }
+    assert_eq!(drops(&bench, 1, DropReason::EgressFull), 5 * 256 - 1024);
+    assert_eq!(drops(&bench, 2, DropReason::EgressFull), 0);
+}
+
+#[test]
+fn ports_come_and_go_without_a_frame_lost_on_the_others() {
+    let mut bench = bench(&[plain(), plain()]);
+    bench.send(1, &[frame(2, 255, 0)]);
+    counts(&bench);
+    for round in 0..100u8 {
+        let id = bench.add(plain(), ALL);
+        bench.send(0, &[frame(1, 2, 0), frame(1, 200, 0)]);
+        bench.switch.remove_port(id).unwrap();
+        bench.peers.pop();
+        assert_eq!(bench.ids.pop(), Some(id));
+        assert_eq!(bench.received(1).len(), 2, "round {round}");
+    }
+    assert!(bench.switch.remove_port(datapath::PortId(2)).is_err());
+}
+
+#[test]
+fn hostile_offload_requests_are_dropped() {
+    let train = Segment::parse("1+3000 . gso=1000").frame();
+    let spoil: [fn(&mut wire::vnet::VnetHeader); 7] = [
+        |vnet| vnet.csum_start.set(60_000),
+        |vnet| vnet.csum_offset.set(65_535),
+        |vnet| vnet.gso_size.set(0),
+        |vnet| vnet.set_gso(wire::vnet::GsoType::Tcp6, false),
+        |vnet| vnet.set_gso(wire::vnet::GsoType::UdpL4, false),
+        |vnet| vnet.set_gso(wire::vnet::GsoType::Unknown(3), false),
+        |vnet| vnet.set_flags(wire::vnet::Flags::empty()),
+    ];
+    let mut bench = Bench::new(&[(plain(), ALL), (plain(), Offloads::empty())]);
+    for (number, spoil) in spoil.iter().enumerate() {
+        let mut frame = train.clone();
+        spoil(&mut frame.vnet);
+        bench.send(0, &[frame]);
+        assert_eq!(counts(&bench), [0, 0], "spoiled by {number}");
+    }
+    assert_eq!(drops(&bench, 0, DropReason::BadOffload), 7);
+    let mut tiny = train;
+    tiny.vnet.gso_size.set(1);
+    bench.send(0, &[tiny]);
+    assert_eq!(drops(&bench, 1, DropReason::BadOffload), 1, "3000 segments of one byte");
+}
+
+#[test]
+fn a_state_of_the_control_plane_shows_and_is_told_once() {
+    let mut bench = bench(&[plain()]);
+    let down = PortState::Down("no carrier".into());
+    bench.switch.set_state(bench.ids[0], down.clone()).unwrap();
+    bench.switch.set_state(bench.ids[0], down.clone()).unwrap();
+    assert_eq!(bench.switch.ports()[0].state, down);
+    assert_eq!(
+        bench.switch.take_events(),
+        [HealthEvent::PortState { port: bench.ids[0], state: down }]
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_switched_or_counted(frames in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..300), any::<[u8; 12]>()), 1..50)) {
+        let mut bench = Bench::new(&[(plain(), ALL), (PortSettings { rsc: common::rsc(datapath::RscPolicy::Ndis), ..plain() }, ALL), (plain(), Offloads::empty())]);
+        let count = frames.len() as u64;
+        let frames: Vec<MemoryFrame> = frames.into_iter().map(|(bytes, vnet)| {
+            MemoryFrame { vnet: zerocopy::transmute!(vnet), bytes }
+        }).collect();
+        bench.send(0, &frames);
+        let from = bench.switch.counters(bench.ids[0]).unwrap();
+        prop_assert_eq!(from.ingress_frames, count);
+        for port in [1, 2] {
+            let to = bench.switch.counters(bench.ids[port]).unwrap();
+            let out = to.egress_frames + to.coalesced_packets - (to.segments - to.segmented_trains) + to.dropped();
+            prop_assert_eq!(from.dropped() + out, count, "every frame is somewhere");
+        }
+    }
+}
