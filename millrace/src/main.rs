@@ -1,2 +1,28 @@
-//! The one binary: daemon and command line, glue only.
-fn main() {}
+//! The one binary: daemon and command line, glue only. A command is a file of `commands` with its arguments, its help and
+//! one function.
+
+mod cli;
+mod commands;
+mod output;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use commands::{capture, check, completions, man, port, queue, rsc, run, status, top};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    let outcome = match command {
+        Command::Run(args) => run::run(&args, &global),
+        Command::Status(args) => status::run(&args, &global),
+        Command::Top(args) => top::run(&args, &global),
+        Command::Port(args) => port::run(args, &global),
+        Command::Rsc(args) => rsc::run(&args, &global),
+        Command::Queue(args) => queue::run(&args, &global),
+        Command::Capture(args) => capture::run(&args, &global),
+        Command::Check(args) => check::run(&args, &global),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+    };
+    output::exit(outcome, &global)
+}

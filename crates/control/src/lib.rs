@@ -1,1 +1,24 @@
-//! Configuration, plan, REST API, client, metrics and health.
+//! The control plane: what an operator wants becomes what the switch does.
+//!
+//! A strict TOML file or an API request is read into a [`config::Config`]; [`plan`] compares it with what runs and gives
+//! the few steps between the two; [`running`] carries them out on the switch. The [`daemon`] does this on one tokio thread
+//! and serves a REST [`api`] on a Unix socket; [`client`] is its other side, used by the command line and by the lab.
+//! Nothing here is ever called per frame.
+
+pub mod api;
+pub mod body;
+pub mod client;
+pub mod config;
+pub mod daemon;
+pub mod devices;
+pub mod health;
+mod journal;
+mod metrics;
+pub mod plan;
+mod problem;
+pub mod running;
+
+pub use problem::Problem;
+
+#[cfg(test)]
+mod generate;

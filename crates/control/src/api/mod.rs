@@ -1,0 +1,95 @@
+//! The REST API, version 1: one file a noun, and an OpenAPI document made from the same handlers.
+//!
+//! Handlers lock the running switch for the moment they need and never wait while they hold it; the daemon's one thread
+//! runs them all. Each error has the one shape of [`Problem`](crate::Problem).
+
+mod config;
+mod ports;
+mod reply;
+mod rsc;
+mod switch;
+
+use crate::running::Running;
+use axum::http::{Method, Uri};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use reply::Refusal;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The running switch as handlers and the daemon share it.
+#[derive(Clone)]
+pub struct Shared(Arc<Mutex<Running>>);
+
+impl Shared {
+    /// Takes the switch in.
+    pub fn new(running: Running) -> Shared {
+        Shared(Arc::new(Mutex::new(running)))
+    }
+
+    /// The switch, for a moment.
+    pub fn lock(&self) -> MutexGuard<'_, Running> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Millrace",
+    description = "A user-space virtual switch. Settings are spelled as in the configuration file, facts in snake case, \
+                   receive segment coalescing in the words of Get-NetAdapterRsc.",
+    license(name = "Apache-2.0")
+))]
+struct Document;
+
+/// All routes.
+pub fn router(shared: Shared) -> Router {
+    let (router, document) = documented().split_for_parts();
+    router
+        .route("/v1/openapi.json", get(async move || Json(document)))
+        .route("/metrics", get(switch::metrics))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .with_state(shared)
+}
+
+/// The OpenAPI document.
+pub fn document() -> utoipa::openapi::OpenApi {
+    documented().split_for_parts().1
+}
+
+fn documented() -> OpenApiRouter<Shared> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(switch::show))
+        .routes(routes!(switch::workers))
+        .routes(routes!(switch::queues))
+        .routes(routes!(switch::macs))
+        .routes(routes!(switch::health))
+        .routes(routes!(ports::list, ports::add))
+        .routes(routes!(ports::show, ports::patch, ports::remove))
+        .routes(routes!(ports::counters))
+        .routes(routes!(rsc::list, rsc::set_all))
+        .routes(routes!(rsc::show, rsc::set))
+        .routes(routes!(config::show, config::put))
+}
+
+async fn unknown_path(uri: Uri) -> impl IntoResponse {
+    Refusal::not_found(
+        crate::Problem::new("there is no such resource")
+            .seen(uri.path())
+            .wanted("a path of /v1/openapi.json")
+            .remedy("GET /v1/openapi.json lists all paths"),
+    )
+}
+
+async fn unknown_method(method: Method, uri: Uri) -> impl IntoResponse {
+    Refusal::wrong_method(
+        crate::Problem::new(format!("{} does not take this method", uri.path()))
+            .seen(method)
+            .wanted("a method of /v1/openapi.json")
+            .remedy("GET /v1/openapi.json lists the methods of each path"),
+    )
+}

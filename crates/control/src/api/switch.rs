@@ -1,0 +1,48 @@
+//! The switch as a whole: state, workers, queues, learned addresses, health, metrics.
+
+use super::Shared;
+use super::reply::Refusal;
+use crate::body::{HealthBody, MacBody, QueueBody, SwitchBody, WorkerBody};
+use crate::metrics;
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use std::time::Instant;
+
+/// The switch as a whole.
+#[utoipa::path(get, path = "/v1/switch", tag = "switch", responses((status = 200, body = SwitchBody)))]
+pub(super) async fn show(State(shared): State<Shared>) -> Json<SwitchBody> {
+    Json(shared.lock().switch_body(Instant::now()))
+}
+
+/// All workers.
+#[utoipa::path(get, path = "/v1/workers", tag = "switch", responses((status = 200, body = Vec<WorkerBody>)))]
+pub(super) async fn workers(State(shared): State<Shared>) -> Json<Vec<WorkerBody>> {
+    Json(shared.lock().workers())
+}
+
+/// Which worker serves which queue of which port.
+#[utoipa::path(get, path = "/v1/queues", tag = "switch", responses((status = 200, body = Vec<QueueBody>)))]
+pub(super) async fn queues(State(shared): State<Shared>) -> Json<Vec<QueueBody>> {
+    Json(shared.lock().port_bodies().into_iter().flat_map(|port| port.queues).collect())
+}
+
+/// Learned addresses.
+#[utoipa::path(get, path = "/v1/macs", tag = "switch", responses((status = 200, body = Vec<MacBody>)))]
+pub(super) async fn macs(State(shared): State<Shared>) -> Json<Vec<MacBody>> {
+    Json(shared.lock().macs())
+}
+
+/// Configuration health: what is legal, runs, and still will not do what its owner expects.
+#[utoipa::path(get, path = "/v1/health", tag = "switch", responses((status = 200, body = HealthBody)))]
+pub(super) async fn health(State(shared): State<Shared>) -> Json<HealthBody> {
+    let findings = shared.lock().findings();
+    Json(HealthBody { healthy: findings.is_empty(), findings })
+}
+
+/// All counters in the text format of Prometheus.
+pub(super) async fn metrics(State(shared): State<Shared>) -> Result<impl IntoResponse, Refusal> {
+    let text = metrics::text(&shared).map_err(Refusal::refused)?;
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
+}

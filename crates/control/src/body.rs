@@ -1,0 +1,290 @@
+//! What the API says about the running switch: written by the daemon, read by the command line and the lab.
+//!
+//! Settings are spelled as in the file (`mac-ageing`), facts in snake case (`ingress_frames`), and coalescing in the words of
+//! `Get-NetAdapterRsc` and `Get-NetAdapterStatistics` (`IPv4OperationalState`, `CoalescedBytes`).
+
+use crate::Problem;
+use crate::config::{Config, PortConfig, PortRole, RscMode};
+use crate::plan::Step;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// The switch as a whole.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SwitchBody {
+    /// Of the daemon.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+    /// Ports of the configuration.
+    pub ports: usize,
+    /// Those that carry frames.
+    pub ports_up: usize,
+    /// Learned addresses.
+    pub macs: usize,
+    /// The workers.
+    pub workers: Vec<WorkerBody>,
+    /// Keys of `[switch]` that were changed and take effect when the daemon starts again.
+    pub restart_needed: Vec<String>,
+    /// What happened last, oldest first.
+    pub events: Vec<EventBody>,
+}
+
+/// One worker.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct WorkerBody {
+    /// Its number.
+    pub worker: usize,
+    /// The core it is pinned to.
+    pub cpu: Option<usize>,
+    /// Turns that found frames.
+    pub busy_turns: u64,
+    /// Turns that found none.
+    pub idle_turns: u64,
+    /// Times it slept.
+    pub sleeps: u64,
+    /// Frames it took.
+    pub frames: u64,
+}
+
+/// Something that happened, once or several times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventBody {
+    /// Seconds since the daemon started, of the last time.
+    pub at_s: u64,
+    /// Times.
+    pub count: u64,
+    /// What.
+    pub text: String,
+}
+
+/// Whether a port carries frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StateBody {
+    /// It does.
+    Up,
+    /// Not now; it comes back by itself.
+    Down,
+    /// Its device does not open or has failed; it is tried again every second.
+    Broken,
+}
+
+impl StateBody {
+    /// The word in API and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StateBody::Up => "up",
+            StateBody::Down => "down",
+            StateBody::Broken => "broken",
+        }
+    }
+}
+
+/// One port.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PortBody {
+    /// Its name.
+    pub name: String,
+    /// Kind and name of its device.
+    pub device: String,
+    /// Which way it faces.
+    pub role: PortRole,
+    /// Whether it carries frames.
+    pub state: StateBody,
+    /// Why not; empty when it does.
+    pub reason: String,
+    /// Largest IP packet in bytes; absent while the device is not open.
+    pub mtu: Option<u16>,
+    /// The device's own address.
+    pub mac: Option<String>,
+    /// VLAN mode, as in `access 10` or `trunk 10,20-30 native 1`.
+    pub vlan: String,
+    /// Coalescing toward the port, said or implied.
+    pub rsc: RscMode,
+    /// Which worker serves which queue.
+    pub queues: Vec<QueueBody>,
+    /// What its egress takes without help: `csum`, `tso4`, `tso6`, `uso`, `ecn`.
+    pub offloads: Vec<String>,
+    /// What the kernel does not do and is done in software.
+    pub degraded: Vec<String>,
+    /// Over the last second.
+    pub rates: RatesBody,
+    /// As it is configured.
+    pub config: PortConfig,
+}
+
+/// One queue of a port.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct QueueBody {
+    /// The port.
+    pub port: String,
+    /// The queue's number.
+    pub queue: usize,
+    /// The worker that serves it.
+    pub worker: usize,
+    /// The worker's core.
+    pub cpu: Option<usize>,
+}
+
+/// A port's traffic over the last second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RatesBody {
+    /// Into the switch.
+    pub ingress_frames_per_s: u64,
+    /// Into the switch.
+    pub ingress_bits_per_s: u64,
+    /// Out of the switch.
+    pub egress_frames_per_s: u64,
+    /// Out of the switch.
+    pub egress_bits_per_s: u64,
+    /// For whatever reason.
+    pub drops_per_s: u64,
+}
+
+/// One port's counters since it was opened. A train counts as one frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CountersBody {
+    /// Frames taken from the port.
+    pub ingress_frames: u64,
+    /// Their bytes.
+    pub ingress_bytes: u64,
+    /// Frames delivered to the port.
+    pub egress_frames: u64,
+    /// Their bytes.
+    pub egress_bytes: u64,
+    /// Copies delivered by flooding or multicast.
+    pub flooded_frames: u64,
+    /// Copies delivered by a mirror.
+    pub mirrored_frames: u64,
+    /// Trains cut into segments for the port.
+    pub segmented_trains: u64,
+    /// Segments they became.
+    pub segments: u64,
+    /// Transport checksums finished for the port.
+    pub checksums: u64,
+    /// Frames the device lost before the switch saw them.
+    pub device_lost: u64,
+    /// By reason.
+    pub drops: BTreeMap<String, u64>,
+    /// Of all reasons.
+    pub dropped: u64,
+    /// Coalescing toward the port.
+    pub rsc: RscCountersBody,
+}
+
+/// Coalescing, in the words of `Get-NetAdapterStatistics`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "PascalCase")]
+pub struct RscCountersBody {
+    /// Payload of the segments that joined a train, in bytes.
+    pub coalesced_bytes: u64,
+    /// Segments that joined a train that was open.
+    pub coalesced_packets: u64,
+    /// Trains of more than one segment.
+    pub coalescing_events: u64,
+    /// Exceptions that NDIS counts as such.
+    pub coalescing_exceptions: u64,
+    /// All of them, by reason.
+    pub exceptions_by_reason: BTreeMap<String, u64>,
+    /// Trains by number of segments, shortest first.
+    pub train_depth: Vec<DepthBody>,
+}
+
+/// Trains of one range of depths.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "PascalCase")]
+pub struct DepthBody {
+    /// `1`, `2`, `3-4`, … `65+`.
+    pub segments: String,
+    /// So many trains.
+    pub trains: u64,
+}
+
+/// Coalescing toward one port, in the words of `Get-NetAdapterRsc`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RscBody {
+    /// The port.
+    #[serde(rename = "Name")]
+    pub name: String,
+    /// The rules in force.
+    #[serde(rename = "Policy")]
+    pub policy: RscMode,
+    /// Asked for.
+    #[serde(rename = "IPv4Enabled")]
+    pub ipv4_enabled: bool,
+    /// Asked for.
+    #[serde(rename = "IPv6Enabled")]
+    pub ipv6_enabled: bool,
+    /// Done.
+    #[serde(rename = "IPv4OperationalState")]
+    pub ipv4_operational: bool,
+    /// Done.
+    #[serde(rename = "IPv6OperationalState")]
+    pub ipv6_operational: bool,
+    /// Why not.
+    #[serde(rename = "IPv4FailureReason")]
+    pub ipv4_failure_reason: String,
+    /// Why not.
+    #[serde(rename = "IPv6FailureReason")]
+    pub ipv6_failure_reason: String,
+    /// What was coalesced.
+    #[serde(rename = "Statistics")]
+    pub statistics: RscCountersBody,
+}
+
+/// What coalescing shall be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RscWish {
+    /// By NDIS rules toward a vNIC, by GRO rules toward an uplink. For all ports at once: vNICs only.
+    On,
+    /// None.
+    Off,
+    /// NDIS rules.
+    Ndis,
+    /// GRO rules.
+    Gro,
+}
+
+/// Body of `PUT /v1/rsc` and `PUT /v1/ports/{name}/rsc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RscChange {
+    /// The rules, on, or off.
+    pub policy: RscWish,
+}
+
+/// A learned address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MacBody {
+    /// The address.
+    pub mac: String,
+    /// VLAN inside the switch.
+    pub vlan: u16,
+    /// Where it lives.
+    pub port: String,
+    /// Seconds since it was seen.
+    pub age_s: u64,
+}
+
+/// What a look at the configuration's health found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HealthBody {
+    /// Nothing was found.
+    pub healthy: bool,
+    /// In the order of the ports.
+    pub findings: Vec<Problem>,
+}
+
+/// Answer of `PUT /v1/config`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PlanBody {
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// They were carried out; no: it was a dry run.
+    pub applied: bool,
+    /// What is in force now.
+    pub config: Config,
+}

@@ -1,0 +1,277 @@
+//! The other side of the API, blocking: for the command line and the lab.
+//!
+//! One connection a request on the daemon's Unix socket. Not for use inside an async runtime.
+
+use crate::Problem;
+use crate::body::{
+    CountersBody, HealthBody, PlanBody, PortBody, QueueBody, RscBody, RscChange, RscWish,
+    SwitchBody,
+};
+use crate::config::{Config, PortConfig};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+
+/// A request that takes longer has failed: the daemon hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a request gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens on the socket.
+    #[error("{0}")]
+    Unreachable(Box<Problem>),
+    /// The daemon refused, and said why.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+}
+
+impl ClientError {
+    /// What it is about.
+    pub fn problem(&self) -> &Problem {
+        match self {
+            ClientError::Unreachable(problem) | ClientError::Refused(problem) => problem,
+        }
+    }
+}
+
+/// The daemon, as seen by its callers.
+pub struct Client {
+    socket: PathBuf,
+    runtime: Runtime,
+}
+
+impl Client {
+    /// Finds the daemon on its socket.
+    pub fn connect(socket: &Path) -> Result<Client, ClientError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| unreachable_at(socket, &error))?;
+        let client = Client { socket: socket.to_owned(), runtime };
+        client.runtime.block_on(client.stream())?;
+        Ok(client)
+    }
+
+    /// The switch as a whole.
+    pub fn switch(&self) -> Result<SwitchBody, ClientError> {
+        self.get("/v1/switch")
+    }
+
+    /// All ports, by name.
+    pub fn ports(&self) -> Result<Vec<PortBody>, ClientError> {
+        self.get("/v1/ports")
+    }
+
+    /// One port.
+    pub fn port(&self, name: &str) -> Result<PortBody, ClientError> {
+        self.get(&format!("/v1/ports/{}", escape(name)))
+    }
+
+    /// Opens one more port.
+    pub fn add_port(&self, port: &PortConfig) -> Result<PortBody, ClientError> {
+        self.send(Method::POST, "/v1/ports", port)
+    }
+
+    /// Changes keys of a port, spelled as in the file; null takes a key away.
+    pub fn change_port(
+        &self,
+        name: &str,
+        change: &serde_json::Value,
+    ) -> Result<PortBody, ClientError> {
+        self.patch(&format!("/v1/ports/{}", escape(name)), change)
+    }
+
+    /// Removes a port.
+    pub fn remove_port(&self, name: &str) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/ports/{}", escape(name)))
+    }
+
+    /// One port's counters since it was opened.
+    pub fn counters(&self, name: &str) -> Result<CountersBody, ClientError> {
+        self.get(&format!("/v1/ports/{}/counters", escape(name)))
+    }
+
+    /// Coalescing toward one port, or toward all.
+    pub fn rsc(&self, port: Option<&str>) -> Result<Vec<RscBody>, ClientError> {
+        match port {
+            Some(name) => Ok(vec![self.get(&format!("/v1/ports/{}/rsc", escape(name)))?]),
+            None => self.get("/v1/rsc"),
+        }
+    }
+
+    /// Toggles coalescing of one port, or of all; it is done when this returns.
+    pub fn set_rsc(
+        &self,
+        port: Option<&str>,
+        policy: RscWish,
+    ) -> Result<Vec<RscBody>, ClientError> {
+        let change = RscChange { policy };
+        match port {
+            Some(name) => Ok(vec![self.put(&format!("/v1/ports/{}/rsc", escape(name)), &change)?]),
+            None => self.put("/v1/rsc", &change),
+        }
+    }
+
+    /// Which worker serves which queue.
+    pub fn queues(&self) -> Result<Vec<QueueBody>, ClientError> {
+        self.get("/v1/queues")
+    }
+
+    /// Configuration health.
+    pub fn health(&self) -> Result<HealthBody, ClientError> {
+        self.get("/v1/health")
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Result<Config, ClientError> {
+        self.get("/v1/config")
+    }
+
+    /// Replaces the configuration in force, or only shows the steps.
+    pub fn put_config(&self, config: &Config, dry_run: bool) -> Result<PlanBody, ClientError> {
+        self.put(&format!("/v1/config?dry_run={dry_run}"), config)
+    }
+
+    /// Any resource.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        read(&self.request(Method::GET, path, Bytes::new())?)
+    }
+
+    /// Replaces a resource.
+    pub fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.send(Method::PUT, path, body)
+    }
+
+    /// Changes a resource.
+    pub fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.send(Method::PATCH, path, body)
+    }
+
+    /// Makes a resource.
+    pub fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.send(Method::POST, path, body)
+    }
+
+    /// Removes a resource.
+    pub fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.request(Method::DELETE, path, Bytes::new()).map(drop)
+    }
+
+    /// The body of the answer as text, for resources that are not JSON.
+    pub fn text(&self, path: &str) -> Result<String, ClientError> {
+        let body = self.request(Method::GET, path, Bytes::new())?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(body).map_err(|error| broken_answer(&error))?;
+        read(&self.request(method, path, body.into())?)
+    }
+
+    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+        let answer = async {
+            match tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await {
+                Ok(answer) => answer,
+                Err(error) => Err(unreachable_at(&self.socket, &error)),
+            }
+        };
+        let (status, body) = self.runtime.block_on(answer)?;
+        if status.is_success() {
+            return Ok(body);
+        }
+        let problem = serde_json::from_slice(&body).unwrap_or_else(|_| {
+            Problem::new(format!("the daemon answered {status}"))
+                .seen(String::from_utf8_lossy(&body))
+        });
+        Err(ClientError::Refused(Box::new(problem)))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let lost = |error: hyper::Error| unreachable_at(&self.socket, &error);
+        let stream = self.stream().await?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+        let connection = tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "millrace")
+            .header("content-type", "application/json")
+            .body(Full::new(body))
+            .map_err(|error| unreachable_at(&self.socket, &error))?;
+        let response = sender.send_request(request).await.map_err(lost)?;
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(lost)?.to_bytes();
+        connection.abort();
+        Ok((status, body))
+    }
+
+    async fn stream(&self) -> Result<UnixStream, ClientError> {
+        let stream = UnixStream::connect(&self.socket).await;
+        stream.map_err(|error| unreachable_at(&self.socket, &error))
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, ClientError> {
+    serde_json::from_slice(body).map_err(|error| broken_answer(&error))
+}
+
+fn broken_answer(error: &serde_json::Error) -> ClientError {
+    let problem = Problem::new("the daemon's answer cannot be read")
+        .seen(error)
+        .wanted(format!("an answer of version {}", env!("CARGO_PKG_VERSION")))
+        .remedy("restart the daemon, so that it has the version of this program");
+    ClientError::Refused(Box::new(problem))
+}
+
+fn unreachable_at(socket: &Path, error: &dyn std::error::Error) -> ClientError {
+    let problem = Problem::new(format!("no daemon answers on {}", socket.display()))
+        .seen(error)
+        .wanted("a running `millrace run`")
+        .remedy(
+            "start it with `systemctl start millrace` or `millrace run -c FILE`, or name its socket with --socket",
+        );
+    ClientError::Unreachable(Box::new(problem))
+}
+
+/// Percent-encodes what may not stand in a path, so that any text typed as a name is asked for as typed.
+fn escape(name: &str) -> String {
+    let mut escaped = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    escaped
+}

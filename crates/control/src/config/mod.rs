@@ -1,0 +1,73 @@
+//! The configuration: one strict TOML file, and the same keys as JSON in the API.
+//!
+//! Text becomes a [`Config`] in [`Config::from_toml`] or [`Config::from_json`] or it is refused with the line and column,
+//! the value seen, the value wanted and the remedy. What can be judged from one value alone is judged by its type
+//! (`value`, `vlan`, `quantity`); what takes two keys or two ports is judged by `rules`.
+
+mod port;
+mod quantity;
+mod read;
+mod rules;
+pub(crate) mod scalar;
+mod switch;
+mod value;
+mod vlan;
+
+pub use port::{MacSpoofing, PortConfig, PortRole, RscMode};
+pub use quantity::{Rate, Seconds, Size};
+pub(crate) use read::from_json;
+pub use read::from_value;
+pub use switch::{Poll, SwitchConfig, Workers};
+pub use value::{FileMode, Flows, HostName, MacAddress, MacEntries, Mtu, PortName, Queues};
+pub use vlan::{VlanId, VlanList};
+
+use crate::Problem;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Config {
+    /// The switch as a whole.
+    pub switch: SwitchConfig,
+    /// The ports. Their order means nothing.
+    #[serde(rename = "port", skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortConfig>,
+}
+
+impl Config {
+    /// Reads the file's text. `name` is what the messages call it.
+    pub fn from_toml(name: &str, text: &str) -> Result<Config, Problem> {
+        read::from_toml(name, text)
+    }
+
+    /// Reads the body of `PUT /v1/config`.
+    pub fn from_json(text: &[u8]) -> Result<Config, Problem> {
+        let config: Config = read::from_json(text)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What takes two keys or two ports to judge.
+    pub fn check(&self) -> Result<(), Problem> {
+        match rules::broken_rule(self) {
+            Some(broken) => Err(broken.problem()),
+            None => Ok(()),
+        }
+    }
+
+    /// The file's text. Reading it back gives an equal configuration.
+    pub fn to_toml(&self) -> Result<String, Problem> {
+        toml::to_string(self)
+            .map_err(|error| Problem::new("writing the configuration").seen(error.to_string()))
+    }
+
+    /// The port of this name.
+    pub fn port(&self, name: &str) -> Option<&PortConfig> {
+        self.ports.iter().find(|port| port.name.as_str() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

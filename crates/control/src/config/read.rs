@@ -1,0 +1,125 @@
+//! From text to configuration, and from what serde says about text to what people need to know.
+
+use super::Config;
+use super::rules::{self, Broken};
+use crate::Problem;
+use serde::de::DeserializeOwned;
+use std::ops::Range;
+use toml::de::{DeTable, DeValue};
+
+/// The file's text.
+pub(crate) fn from_toml(name: &str, text: &str) -> Result<Config, Problem> {
+    let config: Config = toml::from_str(text).map_err(|error| {
+        let mut problem = explain(error.message());
+        if problem.seen.is_empty() {
+            problem.seen = shown(text, error.span());
+        }
+        problem.at(place(name, text, error.span()))
+    })?;
+    match rules::broken_rule(&config) {
+        Some(broken) => {
+            let span = locate(text, &broken);
+            Err(broken.problem().at(place(name, text, span)))
+        }
+        None => Ok(config),
+    }
+}
+
+/// A JSON body.
+pub(crate) fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(text).map_err(|error| explain_json(&error))
+}
+
+/// A JSON value that was read before.
+pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Problem> {
+    serde_json::from_value(value).map_err(|error| explain_json(&error))
+}
+
+/// serde_json appends the place to the text, which would spoil the last of the four parts.
+fn explain_json(error: &serde_json::Error) -> Problem {
+    let text = error.to_string();
+    let suffix = format!(" at line {} column {}", error.line(), error.column());
+    let problem = explain(text.strip_suffix(&suffix).unwrap_or(&text));
+    if error.line() == 0 {
+        problem
+    } else {
+        problem.at(format!("line {}, column {}", error.line(), error.column()))
+    }
+}
+
+/// `file:line:column`, or the file alone where the place is not known.
+fn place(name: &str, text: &str, span: Option<Range<usize>>) -> String {
+    let Some(before) = span.and_then(|span| text.get(..span.start)) else {
+        return name.to_owned();
+    };
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    format!("{name}:{line}:{column}")
+}
+
+/// What stands at the place, its first line, at most 40 characters of it.
+fn shown(text: &str, span: Option<Range<usize>>) -> String {
+    let seen = span.and_then(|span| text.get(span)).unwrap_or_default();
+    seen.lines().next().unwrap_or_default().chars().take(40).collect()
+}
+
+/// Where the value of the key at fault stands.
+fn locate(text: &str, broken: &Broken) -> Option<Range<usize>> {
+    let root = DeTable::parse(text).ok()?;
+    let ports = root.get_ref().get("port")?.get_ref();
+    let DeValue::Array(ports) = ports else { return None };
+    let port = ports.get(broken.port)?;
+    let value = port.get_ref().as_table().and_then(|table| table.get(broken.key));
+    Some(value.map_or(port.span(), |value| value.span()))
+}
+
+/// What serde says, in our four parts. Our own types pack the parts into the text; serde's own sentences about unknown
+/// keys and words name, in backticks, what was seen and then what is known.
+fn explain(message: &str) -> Problem {
+    if let Some(problem) = Problem::unpack(message) {
+        return problem;
+    }
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let kind = if message.starts_with("unknown field") {
+        "unknown key"
+    } else if message.starts_with("unknown variant") {
+        "unknown word"
+    } else if message.starts_with("missing field") {
+        let key = quoted.next().unwrap_or_default();
+        return Problem::new(format!("{key} is missing"))
+            .wanted(key)
+            .remedy(format!("add {key} = …"));
+    } else {
+        return mismatch(message);
+    };
+    let seen = quoted.next().unwrap_or_default();
+    let known: Vec<&str> = quoted.collect();
+    let remedy = match nearest(seen, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("remove it or use one of those wanted; `{seen}` resembles none"),
+    };
+    Problem::new(kind).seen(seen).wanted(format!("one of {}", known.join(", "))).remedy(remedy)
+}
+
+/// Type mismatches (`invalid type: map, expected a string`) and syntax errors, in the words of serde and toml.
+fn mismatch(message: &str) -> Problem {
+    let message = message.trim().replace('\n', ", ");
+    match message.split_once(", expected ") {
+        // What toml says where an enum is wanted and something else stands there.
+        None if message == "wanted string or table" => Problem::new("not a word in quotes")
+            .wanted("a word in quotes")
+            .remedy("put it in quotes"),
+        Some((what, wanted)) => {
+            let (error, seen) = what.split_once(": ").unwrap_or((what, ""));
+            Problem::new(error).seen(seen).wanted(wanted).remedy(format!("write {wanted}"))
+        }
+        None => Problem::new(message).remedy("correct the text at this place"),
+    }
+}
+
+/// The known word that is at most a third of its letters away.
+fn nearest<'a>(seen: &str, known: &[&'a str]) -> Option<&'a str> {
+    let near = known.iter().min_by_key(|word| strsim::damerau_levenshtein(seen, word))?;
+    let away = strsim::damerau_levenshtein(seen, near);
+    (away <= 1 + near.len() / 3).then_some(near)
+}

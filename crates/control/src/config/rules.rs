@@ -1,0 +1,140 @@
+//! What takes two keys or two ports to judge: the rules a configuration that reads well can still break.
+
+use super::{Config, PortConfig};
+use crate::Problem;
+
+/// A broken rule and the key at fault, so that the reader can find its line.
+pub(crate) struct Broken {
+    /// The port's place in the list.
+    pub(crate) port: usize,
+    /// Its name.
+    pub(crate) name: String,
+    /// The key at fault.
+    pub(crate) key: &'static str,
+    problem: Problem,
+}
+
+impl Broken {
+    /// For people, with the port's name in front.
+    pub(crate) fn problem(self) -> Problem {
+        self.problem.at(format!("port {}", self.name))
+    }
+}
+
+/// The first rule broken, in the order of the file.
+pub(crate) fn broken_rule(config: &Config) -> Option<Broken> {
+    config.ports.iter().enumerate().find_map(|(place, port)| {
+        let (key, problem) = own_rules(port).or_else(|| rules_among(config, place, port))?;
+        Some(Broken { port: place, name: port.name.to_string(), key, problem })
+    })
+}
+
+type Fault = (&'static str, Problem);
+
+/// Keys of one port that exclude or need each other.
+fn own_rules(port: &PortConfig) -> Option<Fault> {
+    device_rules(port).or_else(|| vlan_rules(port)).or_else(|| {
+        let lonely = port.burst.is_some() && port.rate.is_none();
+        lonely.then(|| ("burst", needs("burst", "rate", "add a rate such as \"1Gbit\"")))
+    })
+}
+
+fn device_rules(port: &PortConfig) -> Option<Fault> {
+    match (&port.tap, &port.packet) {
+        (Some(_), Some(_)) => return Some(("packet", excludes("tap", "packet"))),
+        (None, None) => {
+            let problem = Problem::new("no device is named")
+                .seen("neither tap nor packet")
+                .wanted("one of them")
+                .remedy("add tap = \"NAME\" for a guest or packet = \"NAME\" for an uplink");
+            return Some(("name", problem));
+        }
+        _ => {}
+    }
+    if port.promiscuous.is_some() && port.packet.is_none() {
+        return Some(("promiscuous", needs("promiscuous", "packet", "remove it")));
+    }
+    let interface = port.tap.as_ref().or(port.packet.as_ref())?;
+    if interface.as_str().len() > 15 {
+        let key = if port.tap.is_some() { "tap" } else { "packet" };
+        let problem = Problem::new("the device's name is too long for Linux")
+            .seen(interface)
+            .wanted("at most 15 bytes")
+            .remedy("choose a shorter name");
+        return Some((key, problem));
+    }
+    None
+}
+
+fn vlan_rules(port: &PortConfig) -> Option<Fault> {
+    if port.vlan.is_some() && port.trunk.is_some() {
+        return Some(("trunk", excludes("vlan", "trunk")));
+    }
+    if port.native.is_some() && port.trunk.is_none() {
+        return Some(("native", needs("native", "trunk", "use vlan = N for an access port")));
+    }
+    None
+}
+
+/// Rules between ports.
+fn rules_among(config: &Config, place: usize, port: &PortConfig) -> Option<Fault> {
+    let earlier = config.ports.get(..place).unwrap_or_default();
+    if earlier.iter().any(|other| other.name == port.name) {
+        let problem = Problem::new("the name is used twice")
+            .seen(&port.name)
+            .wanted("a name of its own for each port")
+            .remedy("rename one of the two");
+        return Some(("name", problem));
+    }
+    let device = |port: &PortConfig| (port.tap.clone().or(port.packet.clone()), port.netns.clone());
+    if let Some(other) = earlier.iter().find(|other| device(other) == device(port)) {
+        let problem = Problem::new("its device belongs to another port")
+            .seen(format!("{}, which is port {}'s", port.device(), other.name))
+            .wanted("a device of its own for each port")
+            .remedy("name another device or remove one of the two ports");
+        return Some((if port.tap.is_some() { "tap" } else { "packet" }, problem));
+    }
+    mirror_rule(config, port)
+}
+
+fn mirror_rule(config: &Config, port: &PortConfig) -> Option<Fault> {
+    let target = port.mirror_to.as_ref()?;
+    let problem = if *target == port.name {
+        Problem::new("mirrors to itself").seen(target).wanted("another port")
+    } else if config.port(target.as_str()).is_none() {
+        Problem::new("mirrors to a port that is not there")
+            .seen(target)
+            .wanted(format!("one of {}", names(config, port)))
+    } else {
+        return None;
+    };
+    Some(("mirror-to", problem.remedy("name another port, or remove mirror-to")))
+}
+
+fn names(config: &Config, but: &PortConfig) -> String {
+    let names: Vec<&str> = config
+        .ports
+        .iter()
+        .filter(|port| port.name != but.name)
+        .map(|port| port.name.as_str())
+        .collect();
+    if names.is_empty() {
+        "the ports, of which there are none".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+fn excludes(one: &str, other: &str) -> Problem {
+    Problem::new(format!("{one} and {other} exclude each other"))
+        .seen("both")
+        .wanted("one of them")
+        .remedy(format!("remove {one} or {other}"))
+}
+
+fn needs(key: &str, needed: &str, remedy: &str) -> Problem {
+    Problem::new(format!("{key} means nothing without {needed}"))
+        .seen(format!("{key} alone"))
+        .wanted(format!("{key} together with {needed}"))
+        .remedy(remedy)
+}

@@ -1,0 +1,138 @@
+//! A single value as it stands in the file or in a request, before anybody decides what it means.
+//!
+//! Every typed value of the configuration is made from one, so that a wrong type (`mtu = "big"`, `vlan = true`) is
+//! refused in the same words as a wrong number.
+
+use crate::Problem;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// A text, a number or a boolean.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Scalar {
+    /// In quotes.
+    Text(String),
+    /// A whole number.
+    Number(i64),
+    /// A number nobody here wants: fractions, or beyond 63 bits.
+    Float(f64),
+    /// `true` or `false`.
+    Bool(bool),
+}
+
+impl Scalar {
+    /// A whole number from `least` to `most`; `what` is wanted otherwise.
+    pub(crate) fn number(&self, range: std::ops::RangeInclusive<i64>) -> Result<i64, Problem> {
+        let wanted = format!("a number from {} to {}", range.start(), range.end());
+        match self {
+            Scalar::Number(number) if range.contains(number) => Ok(*number),
+            Scalar::Number(_) => Err(self.problem("out of range", &wanted)),
+            _ => Err(self.problem("not a whole number", &wanted)),
+        }
+    }
+
+    /// What is wrong with this value; the remedy says to write what is wanted.
+    pub(crate) fn problem(&self, error: &str, wanted: &str) -> Problem {
+        Problem::new(error).seen(self).wanted(wanted).remedy(format!("write {wanted}"))
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scalar::Text(text) => write!(out, "{text:?}"),
+            Scalar::Number(number) => number.fmt(out),
+            Scalar::Float(number) => number.fmt(out),
+            Scalar::Bool(bool) => bool.fmt(out),
+        }
+    }
+}
+
+struct ScalarVisitor;
+
+impl Visitor<'_> for ScalarVisitor {
+    type Value = Scalar;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("one value: a text or a number")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Scalar, E> {
+        Ok(Scalar::Text(text.to_owned()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Scalar, E> {
+        Ok(Scalar::Number(number))
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "only shown to people, and then refused")]
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Scalar, E> {
+        Ok(i64::try_from(number).map_or(Scalar::Float(number as f64), Scalar::Number))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Scalar, E> {
+        Ok(Scalar::Float(number))
+    }
+
+    fn visit_bool<E: Error>(self, bool: bool) -> Result<Scalar, E> {
+        Ok(Scalar::Bool(bool))
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Scalar, D::Error> {
+        input.deserialize_any(ScalarVisitor)
+    }
+}
+
+impl Serialize for Scalar {
+    fn serialize<S: Serializer>(&self, output: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Scalar::Text(text) => output.serialize_str(text),
+            Scalar::Number(number) => output.serialize_i64(*number),
+            Scalar::Float(number) => output.serialize_f64(*number),
+            Scalar::Bool(bool) => output.serialize_bool(*bool),
+        }
+    }
+}
+
+/// Makes a type readable from and writable as one [`Scalar`]; the type brings `read` and `write`.
+pub(crate) trait FromScalar: Sized {
+    /// The typed value, or what is wrong with it.
+    fn read(scalar: &Scalar) -> Result<Self, Problem>;
+    /// The value as it would be written in the file; `read` takes it back.
+    fn write(&self) -> Scalar;
+}
+
+/// For `#[serde(with = …)]`-free newtypes: both directions through [`FromScalar`].
+macro_rules! through_scalar {
+    ($($name:ty),*) => {$(
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+                let scalar = <$crate::config::scalar::Scalar as serde::Deserialize>::deserialize(input)?;
+                <$name as $crate::config::scalar::FromScalar>::read(&scalar)
+                    .map_err(|problem| serde::de::Error::custom(problem.pack()))
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, output: S) -> Result<S::Ok, S::Error> {
+                serde::Serialize::serialize(&$crate::config::scalar::FromScalar::write(self), output)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $crate::Problem;
+            /// As typed on a command line: a whole number where it reads as one, else a text.
+            fn from_str(text: &str) -> Result<Self, $crate::Problem> {
+                let scalar = match text.parse() {
+                    Ok(number) => $crate::config::scalar::Scalar::Number(number),
+                    Err(_) => $crate::config::scalar::Scalar::Text(text.to_owned()),
+                };
+                <$name as $crate::config::scalar::FromScalar>::read(&scalar)
+            }
+        }
+    )*};
+}
+pub(crate) use through_scalar;

@@ -1,0 +1,180 @@
+//! `[switch]`: the switch as a whole.
+
+use super::port::RscMode;
+use super::quantity::Seconds;
+use super::value::{FileMode, MacEntries};
+use crate::Problem;
+use datapath::{SwitchOptions, Wait, WorkerOptions};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::path::PathBuf;
+use utoipa::ToSchema;
+
+/// What a worker does when there is nothing to take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Poll {
+    /// Polls on.
+    Always,
+    /// Polls a little longer, then sleeps.
+    #[default]
+    Adaptive,
+    /// Sleeps at once.
+    Never,
+}
+
+/// The workers: a count, or the core of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Workers {
+    /// So many, wherever the kernel likes.
+    Count(u16),
+    /// One on each of these cores.
+    Cores(Vec<u16>),
+}
+
+/// `[switch]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct SwitchConfig {
+    /// A count, or the list of cores, one worker each.
+    #[schema(value_type = Object, example = 1)]
+    pub workers: Workers,
+    /// What a worker does when there is nothing to take.
+    pub poll: Poll,
+    /// Most learned addresses.
+    #[schema(value_type = u32)]
+    pub mac_entries: MacEntries,
+    /// After this silence an address is forgotten.
+    #[schema(value_type = String, example = "5min")]
+    pub mac_ageing: Seconds,
+    /// Where the API listens, where neither the command line nor the environment says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub socket: Option<PathBuf>,
+    /// Permissions of the socket, in octal.
+    #[schema(value_type = String, example = "0660")]
+    pub socket_mode: FileMode,
+    /// Group of the socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket_group: Option<String>,
+    /// Coalescing toward vNICs that do not say.
+    pub rsc: RscMode,
+}
+
+impl Default for SwitchConfig {
+    fn default() -> SwitchConfig {
+        SwitchConfig {
+            workers: Workers::Count(1),
+            poll: Poll::Adaptive,
+            mac_entries: MacEntries(8192),
+            mac_ageing: Seconds(300),
+            socket: None,
+            socket_mode: FileMode(0o660),
+            socket_group: None,
+            rsc: RscMode::Ndis,
+        }
+    }
+}
+
+impl SwitchConfig {
+    /// As the data path takes it.
+    pub fn options(&self) -> SwitchOptions {
+        let workers = match &self.workers {
+            Workers::Count(count) => vec![WorkerOptions { cpu: None }; usize::from(*count)],
+            Workers::Cores(cores) => {
+                cores.iter().map(|core| WorkerOptions { cpu: Some(usize::from(*core)) }).collect()
+            }
+        };
+        SwitchOptions {
+            workers,
+            wait: match self.poll {
+                Poll::Always => Wait::Always,
+                Poll::Adaptive => Wait::Adaptive,
+                Poll::Never => Wait::Never,
+            },
+            mac_entries: self.mac_entries.0 as usize,
+            mac_ageing_s: self.mac_ageing.0,
+        }
+    }
+}
+
+impl Workers {
+    /// Workers a switch can have.
+    const MOST: i64 = 256;
+    /// Cores that can be named.
+    const LAST_CORE: i64 = 4095;
+
+    fn count(number: i64) -> Result<Workers, Problem> {
+        match u16::try_from(number) {
+            Ok(count) if (1..=Workers::MOST).contains(&number) => Ok(Workers::Count(count)),
+            _ => Err(Problem::new("no number of workers")
+                .seen(number)
+                .wanted("1 to 256, or a list of cores such as [2, 3]")
+                .remedy("write how many workers there shall be, or the core of each")),
+        }
+    }
+
+    fn cores(cores: &[i64]) -> Result<Workers, Problem> {
+        let wrong = |error: &str| {
+            Problem::new(error)
+                .seen(format!("{cores:?}"))
+                .wanted("1 to 256 different cores from 0 to 4095")
+                .remedy("name each core once; `lscpu -e` shows them")
+        };
+        let good = |core: &i64| (0..=Workers::LAST_CORE).contains(core);
+        if cores.is_empty() || cores.len() > 256 || !cores.iter().all(good) {
+            return Err(wrong("no list of cores"));
+        }
+        let mut list: Vec<u16> =
+            cores.iter().filter_map(|core| u16::try_from(*core).ok()).collect();
+        let written = list.clone();
+        list.sort_unstable();
+        list.dedup();
+        if list.len() != written.len() {
+            return Err(wrong("a core is named twice"));
+        }
+        Ok(Workers::Cores(written))
+    }
+}
+
+struct WorkersVisitor;
+
+impl<'de> Visitor<'de> for WorkersVisitor {
+    type Value = Workers;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a number of workers or a list of cores")
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Workers, E> {
+        Workers::count(number).map_err(|problem| E::custom(problem.pack()))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Workers, E> {
+        self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Workers, A::Error> {
+        let mut cores = Vec::new();
+        while let Some(core) = seq.next_element::<i64>()? {
+            cores.push(core);
+        }
+        Workers::cores(&cores).map_err(|problem| A::Error::custom(problem.pack()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Workers {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Workers, D::Error> {
+        input.deserialize_any(WorkersVisitor)
+    }
+}
+
+impl Serialize for Workers {
+    fn serialize<S: Serializer>(&self, output: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Workers::Count(count) => count.serialize(output),
+            Workers::Cores(cores) => cores.serialize(output),
+        }
+    }
+}

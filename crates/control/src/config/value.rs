@@ -1,0 +1,235 @@
+//! The small typed values of the configuration: what cannot be written down wrongly cannot be run wrongly.
+
+use super::scalar::{FromScalar, Scalar, through_scalar};
+use crate::Problem;
+use std::fmt;
+use wire::Mac;
+
+/// A port's name: it stands in file names, URLs and tables, so it is 1 to 32 letters, digits, `.`, `_`, `-`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortName(String);
+
+/// Largest IP packet, in bytes: 68 (RFC 791) to 65535.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mtu(pub u16);
+
+/// A station's own address: never a group, never all zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacAddress(pub Mac);
+
+/// Queue pairs of one port, 1 to 64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queues(pub u16);
+
+/// Trains open at once for one egress queue, 1 to 128.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flows(pub u8);
+
+/// Learned addresses the switch may hold, 16 to 1048576.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacEntries(pub u32);
+
+/// Permissions of the socket, written in octal as `"0660"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileMode(pub u32);
+
+/// A device or namespace of the host: what a file name may be, so that it never leads out of its directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName(String);
+
+through_scalar!(PortName, Mtu, MacAddress, Queues, Flows, MacEntries, FileMode, HostName);
+
+impl PortName {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl HostName {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PortName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl FromScalar for PortName {
+    fn read(scalar: &Scalar) -> Result<PortName, Problem> {
+        let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        match text(scalar) {
+            Some(name)
+                if (1..=32).contains(&name.len())
+                    && name.chars().all(good)
+                    && name.starts_with(|c: char| c.is_ascii_alphanumeric()) =>
+            {
+                Ok(PortName(name))
+            }
+            _ => Err(scalar.problem(
+                "not a port name",
+                "1 to 32 letters, digits, `.`, `_` or `-`, a letter or digit first",
+            )),
+        }
+    }
+
+    fn write(&self) -> Scalar {
+        Scalar::Text(self.0.clone())
+    }
+}
+
+impl FromScalar for HostName {
+    fn read(scalar: &Scalar) -> Result<HostName, Problem> {
+        match text(scalar) {
+            Some(name)
+                if (1..=255).contains(&name.len())
+                    && name != "."
+                    && name != ".."
+                    && !name.contains(|c: char| {
+                        "/%".contains(c) || c.is_whitespace() || c.is_control()
+                    }) =>
+            {
+                Ok(HostName(name))
+            }
+            _ => Err(scalar.problem(
+                "not a device name",
+                "the name of a device or namespace of this host, without spaces, `/` and `%`",
+            )),
+        }
+    }
+
+    fn write(&self) -> Scalar {
+        Scalar::Text(self.0.clone())
+    }
+}
+
+/// A name may look like a number on the command line.
+fn text(scalar: &Scalar) -> Option<String> {
+    match scalar {
+        Scalar::Text(text) => Some(text.clone()),
+        Scalar::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+impl FromScalar for MacAddress {
+    fn read(scalar: &Scalar) -> Result<MacAddress, Problem> {
+        let mac = text(scalar).and_then(|text| text.parse::<Mac>().ok());
+        match mac {
+            Some(mac) if mac.is_group() || mac.to_u64() == 0 => {
+                Err(scalar
+                    .problem("no station's address", "a unicast address that is not all zero"))
+            }
+            Some(mac) => Ok(MacAddress(mac)),
+            None => Err(scalar.problem(
+                "not a MAC address",
+                "six pairs of hex digits, such as \"52:54:00:12:34:56\"",
+            )),
+        }
+    }
+
+    fn write(&self) -> Scalar {
+        Scalar::Text(self.0.to_string())
+    }
+}
+
+/// Whole numbers in a range.
+macro_rules! ranged {
+    ($($name:ident($inner:ty) = $range:expr;)*) => {$(
+        impl FromScalar for $name {
+            fn read(scalar: &Scalar) -> Result<$name, Problem> {
+                let number = scalar.number($range)?;
+                <$inner>::try_from(number)
+                    .map($name)
+                    .map_err(|_| scalar.problem("out of range", "a smaller number"))
+            }
+
+            fn write(&self) -> Scalar {
+                Scalar::Number(i64::from(self.0))
+            }
+        }
+    )*};
+}
+
+ranged! {
+    Mtu(u16) = 68..=65535;
+    Queues(u16) = 1..=64;
+    Flows(u8) = 1..=128;
+    MacEntries(u32) = 16..=1_048_576;
+}
+
+impl FromScalar for FileMode {
+    fn read(scalar: &Scalar) -> Result<FileMode, Problem> {
+        match scalar {
+            Scalar::Text(text) => {
+                u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777).map(FileMode)
+            }
+            _ => None,
+        }
+        .ok_or_else(|| {
+            scalar.problem("not a file mode", "octal digits in quotes, such as \"0660\"")
+        })
+    }
+
+    fn write(&self) -> Scalar {
+        Scalar::Text(format!("{:04o}", self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = (text.parse::<PortName>(), text.parse::<HostName>(), text.parse::<MacAddress>());
+            let _ = (text.parse::<Mtu>(), text.parse::<FileMode>(), text.parse::<Queues>());
+        }
+
+        #[test]
+        fn every_mtu_is_in_range_or_refused(number: i64) {
+            let read = Mtu::read(&Scalar::Number(number));
+            prop_assert_eq!(read.is_ok(), (68..=65535).contains(&number));
+        }
+
+        #[test]
+        fn names_read_back(name in "[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}") {
+            let read: PortName = name.parse().unwrap();
+            prop_assert_eq!(read.as_str(), name);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_names_value_and_remedy() {
+        for name in ["", "-vm", "vm/1", "vm 1", "üp", &"x".repeat(33)] {
+            assert!(name.parse::<PortName>().is_err(), "{name}");
+        }
+        for name in ["", ".", "..", "../eth0", "a b"] {
+            assert!(name.parse::<HostName>().is_err(), "{name}");
+        }
+        for mac in ["ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "01:00:5e:00:00:01", "vm1"] {
+            assert!(mac.parse::<MacAddress>().is_err(), "{mac}");
+        }
+        let problem = "20".parse::<Mtu>().unwrap_err();
+        assert_eq!(
+            (problem.seen.as_str(), problem.wanted.as_str()),
+            ("20", "a number from 68 to 65535")
+        );
+        assert!(
+            FileMode::read(&Scalar::Number(660)).is_err()
+                && FileMode::read(&Scalar::Text("0660".into())).is_ok()
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! The daemon: one thread that serves the API, looks at everything once a second, and listens to signals.
+
+mod socket;
+
+pub use socket::default_path;
+
+use crate::Problem;
+use crate::api::{self, Shared};
+use crate::config::{Config, SwitchConfig};
+use crate::devices::Opener;
+use crate::running::Running;
+use sd_notify::NotifyState;
+use socket::Socket;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+/// How the daemon runs, beside its configuration.
+pub struct Options {
+    /// The configuration file; SIGHUP reads it again. `None`: no ports until the API adds some.
+    pub file: Option<PathBuf>,
+    /// Where the API listens; `None`: the file's `socket`, or the usual place.
+    pub socket: Option<PathBuf>,
+    /// The API also listens here.
+    pub tcp: Option<SocketAddr>,
+    /// `tcp` may be an address that others can reach. Whoever reaches it rules the switch.
+    pub tcp_anyone: bool,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Problem::new("starting the runtime").seen(error))?;
+    runtime.block_on(serve(options, opener, stop_signal()?))
+}
+
+/// Reads the configuration file.
+pub fn read_file(path: &std::path::Path) -> Result<Config, Problem> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Problem::new(format!("{name} cannot be read"))
+            .seen(error)
+            .wanted("a configuration file in UTF-8")
+            .remedy("correct the path given with -c, or the file's permissions")
+    })?;
+    Config::from_toml(&name, &text)
+}
+
+/// Runs until `stop` is done.
+pub async fn serve(
+    options: &Options,
+    opener: Box<dyn Opener>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Problem> {
+    let config = match &options.file {
+        Some(path) => read_file(path)?,
+        None => Config::default(),
+    };
+    let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
+    let tcp = bind_tcp(options).await?;
+    let running = Running::start(config, opener, Instant::now())?;
+    if let Some(problem) = running.denied() {
+        return Err(problem);
+    }
+    let shared = Shared::new(running);
+    let router = api::router(shared.clone());
+    let (stopping, stopped) = watch::channel(false);
+    let done = |mut stopped: watch::Receiver<bool>| async move {
+        let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    let unix = tokio::spawn(
+        axum::serve(socket.listener()?, router.clone())
+            .with_graceful_shutdown(done(stopped.clone()))
+            .into_future(),
+    );
+    if let Some(listener) = tcp {
+        tokio::spawn(
+            axum::serve(listener, router).with_graceful_shutdown(done(stopped)).into_future(),
+        );
+    }
+    tracing::info!("serving the API on {}", socket.path().display());
+    notify(&[NotifyState::Ready]);
+    tokio::select! {
+        () = stop => {}
+        problem = keep_looking(options, &shared) => return Err(problem),
+    }
+    notify(&[NotifyState::Stopping]);
+    tracing::info!("stopping");
+    let _ = stopping.send(true);
+    // A client that keeps its connection open does not keep the daemon.
+    let _ = tokio::time::timeout(Duration::from_millis(500), unix).await;
+    Ok(())
+}
+
+fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
+    options.socket.clone().or_else(|| config.socket.clone()).unwrap_or_else(default_path)
+}
+
+async fn bind_tcp(options: &Options) -> Result<Option<TcpListener>, Problem> {
+    let Some(address) = options.tcp else { return Ok(None) };
+    if !address.ip().is_loopback() && !options.tcp_anyone {
+        return Err(Problem::new("the API has no passwords and would listen to others")
+            .seen(address)
+            .wanted("a loopback address such as 127.0.0.1:8008")
+            .remedy("choose one, or add --tcp-anyone where the network itself keeps others out"));
+    }
+    let listener = TcpListener::bind(address).await;
+    listener.map(Some).map_err(|error| {
+        Problem::new(format!("cannot listen on {address}"))
+            .seen(error)
+            .wanted("a free port")
+            .remedy("choose another address with --tcp")
+    })
+}
+
+/// Looks once a second and reads the file again at SIGHUP; returns only if signals cannot be had.
+async fn keep_looking(options: &Options, shared: &Shared) -> Problem {
+    let mut hangup = match on(SignalKind::hangup()) {
+        Ok(signal) => signal,
+        Err(problem) => return problem,
+    };
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            _ = second.tick() => look(shared),
+            _ = hangup.recv() => reload(options, shared),
+        }
+    }
+}
+
+fn look(shared: &Shared) {
+    let mut running = shared.lock();
+    let now = Instant::now();
+    running.look(now);
+    let switch = running.switch_body(now);
+    let status = format!("{} of {} ports up", switch.ports_up, switch.ports);
+    notify(&[NotifyState::Watchdog, NotifyState::Status(&status)]);
+}
+
+fn reload(options: &Options, shared: &Shared) {
+    let Some(path) = &options.file else {
+        tracing::warn!("there is no configuration file to read again");
+        return;
+    };
+    let outcome = read_file(path).and_then(|config| shared.lock().reload(config, Instant::now()));
+    match outcome {
+        Ok(steps) => tracing::info!(steps = steps.len(), "read {} again", path.display()),
+        Err(problem) => tracing::error!("the configuration stays as it is: {problem}"),
+    }
+}
+
+fn on(kind: SignalKind) -> Result<Signal, Problem> {
+    signal(kind).map_err(|error| Problem::new("listening to signals").seen(error))
+}
+
+fn stop_signal() -> Result<impl Future<Output = ()>, Problem> {
+    Ok(async {
+        let (Ok(mut terminate), Ok(mut interrupt)) =
+            (on(SignalKind::terminate()), on(SignalKind::interrupt()))
+        else {
+            return;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Tells systemd, where it runs us. Its absence is no error.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::debug!("telling systemd: {error}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Random configurations that are right, for property tests.
+
+use crate::config::{
+    Config, Flows, HostName, MacAddress, MacSpoofing, Mtu, PortConfig, PortName, PortRole, Queues,
+    Rate, RscMode, Seconds, Size, VlanId,
+};
+use proptest::option::of;
+use proptest::prelude::*;
+
+/// Up to six ports named `p0` to `p5`, some of them mirroring to a neighbour, and a random `[switch]`.
+pub(crate) fn config() -> impl Strategy<Value = Config> {
+    let ports = proptest::collection::btree_map(0u8..6, port(), 0..6);
+    (ports, any::<u32>(), rsc()).prop_map(|(ports, ageing, rsc)| {
+        let names: Vec<PortName> = ports.keys().map(|place| name("p", *place)).collect();
+        let mut config = Config::default();
+        config.switch.mac_ageing = Seconds(ageing);
+        config.switch.rsc = rsc;
+        for (place, (mut port, device, mirror)) in ports {
+            port.name = name("p", place);
+            let device = host(&format!("d{place}{}", if device { "x" } else { "" }));
+            if port.promiscuous.is_some() {
+                port.packet = Some(device);
+            } else {
+                port.tap = Some(device);
+            }
+            port.mirror_to =
+                names.get(usize::from(mirror)).filter(|other| **other != port.name).cloned();
+            config.ports.push(port);
+        }
+        config
+    })
+}
+
+fn name(prefix: &str, place: u8) -> PortName {
+    format!("{prefix}{place}").parse().expect("a good name")
+}
+
+fn host(name: &str) -> HostName {
+    name.parse().expect("a good name")
+}
+
+fn rsc() -> impl Strategy<Value = RscMode> {
+    prop_oneof![Just(RscMode::Ndis), Just(RscMode::Gro), Just(RscMode::Off)]
+}
+
+fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
+    let device = (of(1u16..=64), of(any::<bool>()), of(68u16..), any::<bool>());
+    let vlan = (of(0u16..4095), any::<bool>(), of(of(Just(()))));
+    let guard = (of(any::<u32>()), of(any::<bool>()), of(any::<bool>()));
+    let rate = (of((1u64..1 << 40, of(0u64..1 << 40))), of(rsc()), of(any::<bool>()));
+    let rest = (of(any::<u8>()), of(any::<u16>()), of(1u8..=128), 0u8..9);
+    (device, vlan, guard, rate, rest).prop_map(|(device, vlan, guard, rate, rest)| {
+        let mut port = PortConfig::named(name("p", 0));
+        port.queues = device.0.map(Queues);
+        port.promiscuous = device.1;
+        port.mtu = device.2.map(Mtu);
+        match (vlan.0, vlan.1) {
+            (Some(id), true) => {
+                port.trunk = format!("1-{}", id.max(1)).parse().ok();
+                port.native = vlan.2.map(|_| VlanId(id));
+            }
+            (id, _) => port.vlan = id.map(VlanId),
+        }
+        let address = |[b, c, d, e]: [u8; 4]| MacAddress(wire::Mac([2, 0, b, c, d, e]));
+        port.mac = guard.0.map(|mac| address(mac.to_be_bytes()));
+        port.mac_spoofing =
+            guard.1.map(|deny| if deny { MacSpoofing::Deny } else { MacSpoofing::Allow });
+        port.isolated = guard.2;
+        port.role = rate.2.map(|up| if up { PortRole::Uplink } else { PortRole::Vnic });
+        if let Some((bits, burst)) = rate.0 {
+            (port.rate, port.burst) = (Some(Rate(bits)), burst.map(Size));
+        }
+        (port.rsc, port.rsc_ipv6) = (rate.1, guard.2);
+        (port.length_limit, port.ack_limit, port.flows) = (rest.0, rest.1, rest.2.map(Flows));
+        (port, device.3, rest.3)
+    })
+}

@@ -1,0 +1,211 @@
+//! Configuration health: what is legal, runs, and still will not do what its owner expects.
+//!
+//! Judged from [`Picture`]s, which come from the running switch, or from a file alone when no daemon is asked.
+
+use crate::Problem;
+use crate::config::{Config, PortConfig, PortRole};
+use datapath::{RscFailureReason, RscStatus, Vlan};
+use wire::Mac;
+
+/// A port as far as it is known.
+pub(crate) struct Picture {
+    pub(crate) name: String,
+    pub(crate) role: PortRole,
+    pub(crate) vlan: Vlan,
+    pub(crate) isolated: bool,
+    /// Largest IP packet in bytes, where known.
+    pub(crate) mtu: Option<u16>,
+    pub(crate) mac: Option<Mac>,
+    /// Why it carries no frames.
+    pub(crate) trouble: Option<String>,
+    /// Frames that did not fit its MTU.
+    pub(crate) too_big: u64,
+    pub(crate) degraded: Vec<String>,
+    /// IPv4 and IPv6, of an open port.
+    pub(crate) rsc: Option<(RscStatus, RscStatus)>,
+}
+
+impl Picture {
+    /// What the configuration alone tells.
+    pub(crate) fn of(port: &PortConfig) -> Picture {
+        let settings = port.settings(crate::config::RscMode::Off, 0, None, None);
+        Picture {
+            name: port.name.to_string(),
+            role: port.role(),
+            vlan: settings.vlan,
+            isolated: settings.isolated,
+            mtu: port.mtu.map(|mtu| mtu.0),
+            mac: port.mac.map(|mac| mac.0),
+            trouble: None,
+            too_big: 0,
+            degraded: Vec::new(),
+            rsc: None,
+        }
+    }
+
+    fn meets(&self, other: &Picture) -> bool {
+        let may_talk = !(self.isolated && other.isolated);
+        may_talk && shares_vlan(&self.vlan, &other.vlan)
+    }
+}
+
+/// What is found in a configuration that does not run.
+pub fn offline(config: &Config) -> Vec<Problem> {
+    findings(&config.ports.iter().map(Picture::of).collect::<Vec<_>>())
+}
+
+/// All findings, port by port.
+pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
+    let mut found = Vec::new();
+    for (place, port) in ports.iter().enumerate() {
+        let earlier = ports.get(..place).unwrap_or_default();
+        found.extend(trouble(port));
+        found.extend(mtu_mismatch(port, ports));
+        found.extend(too_big(port));
+        found.extend(duplicate_mac(port, earlier));
+        found.extend(lonely(port, ports));
+        found.extend(rsc_not_operational(port));
+        found.extend(degraded(port));
+    }
+    found
+}
+
+fn trouble(port: &Picture) -> Option<Problem> {
+    let reason = port.trouble.as_ref()?;
+    Some(
+        Problem::new(format!("port {} {reason}", port.name))
+            .wanted("a port that carries frames")
+            .remedy("correct the reason; the port comes back by itself"),
+    )
+}
+
+/// One finding for the smaller side, against the largest it meets.
+fn mtu_mismatch(port: &Picture, ports: &[Picture]) -> Option<Problem> {
+    let own = port.mtu?;
+    let larger = ports.iter().filter(|other| other.mtu.is_some_and(|mtu| mtu > own));
+    let largest = larger.filter(|other| port.meets(other)).max_by_key(|other| other.mtu)?;
+    let (name, other) = (&port.name, &largest.name);
+    let mtu = largest.mtu.unwrap_or_default();
+    Some(
+        Problem::new(format!("{name} has MTU {own}, {other} has {mtu}"))
+            .seen(own)
+            .wanted(mtu)
+            .remedy(format!("raise {name} or lower {other}")),
+    )
+}
+
+fn too_big(port: &Picture) -> Option<Problem> {
+    (port.too_big > 0).then(|| {
+        Problem::new(format!("frames too big for port {} were dropped", port.name))
+            .seen(format!("{} frames", port.too_big))
+            .wanted("none")
+            .remedy("give all ports of a network the same MTU, guests included")
+    })
+}
+
+fn duplicate_mac(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
+    let mac = port.mac?;
+    let twin = earlier.iter().find(|other| other.mac == Some(mac) && port.meets(other))?;
+    Some(
+        Problem::new(format!("ports {} and {} have the same address", twin.name, port.name))
+            .seen(mac)
+            .wanted("an address of its own for each port")
+            .remedy("change one of the two guests' addresses and its `mac`"),
+    )
+}
+
+fn lonely(port: &Picture, ports: &[Picture]) -> Option<Problem> {
+    let uplink = |other: &Picture| other.role == PortRole::Uplink && other.name != port.name;
+    let reaches = ports.iter().any(|other| uplink(other) && shares_vlan(&port.vlan, &other.vlan));
+    (port.isolated && !reaches).then(|| {
+        Problem::new(format!("port {} is isolated and its VLAN has no uplink", port.name))
+            .seen("isolated, no uplink")
+            .wanted("an uplink, the only thing an isolated port reaches")
+            .remedy("add an uplink to its VLAN, or set isolated = false")
+    })
+}
+
+/// One sentence for both families where they fail alike, as they mostly do.
+fn rsc_not_operational(port: &Picture) -> Option<Problem> {
+    let (ipv4, ipv6) = port.rsc?;
+    let fails = |status: RscStatus| status.enabled && !status.operational;
+    let (families, status) = match (fails(ipv4), fails(ipv6)) {
+        (true, true) => ("IPv4 and IPv6", ipv4),
+        (true, false) => ("IPv4", ipv4),
+        (false, true) => ("IPv6", ipv6),
+        (false, false) => return None,
+    };
+    let remedy = match status.failure_reason {
+        RscFailureReason::Capability => {
+            "turn on checksum and TCP segmentation offload behind the port, or rsc = \"off\""
+        }
+        RscFailureReason::ForwardingEnabled => "set rsc = \"gro\"",
+        _ => "turn it on, or set rsc = \"off\"",
+    };
+    Some(
+        Problem::new(format!("port {}: RSC is on for {families} but not operational", port.name))
+            .seen(status.failure_reason.name())
+            .wanted("NoFailure")
+            .remedy(remedy),
+    )
+}
+
+fn degraded(port: &Picture) -> Option<Problem> {
+    (!port.degraded.is_empty()).then(|| {
+        Problem::new(format!("port {}: the kernel lacks offloads, software does them", port.name))
+            .seen(port.degraded.join("; "))
+            .wanted("all offloads")
+            .remedy("a newer kernel does them; nothing is lost but speed")
+    })
+}
+
+fn shares_vlan(one: &Vlan, other: &Vlan) -> bool {
+    let carries = |vlan: &Vlan, id: u16| match vlan {
+        Vlan::Access(own) => *own == id,
+        Vlan::Trunk { native, allowed } => *native == id || allowed.contains(id),
+    };
+    (0..4095).any(|id| carries(one, id) && carries(other, id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        let config = Config::from_toml("t", text).unwrap();
+        offline(&config).into_iter().map(|problem| problem.error).collect()
+    }
+
+    #[test]
+    fn mtu_mismatch_names_both_ports_once() {
+        let text = "[[port]]\nname='vm3'\ntap='t'\nmtu=9000\n[[port]]\nname='uplink0'\npacket='e'\nmtu=1500\n";
+        assert_eq!(found(text), ["uplink0 has MTU 1500, vm3 has 9000"]);
+        assert!(found(&text.replace("mtu=9000", "mtu=9000\nvlan=5")).is_empty());
+        assert!(found(&text.replace("9000", "1500")).is_empty());
+    }
+
+    #[test]
+    fn twins_and_the_lonely_are_found() {
+        let twins = "[[port]]\nname='a'\ntap='t'\nmac='52:54:00:00:00:01'\n[[port]]\nname='b'\ntap='u'\nmac='52:54:00:00:00:01'\n";
+        assert_eq!(found(twins), ["ports a and b have the same address"]);
+        assert!(found(&twins.replace("'u'", "'u'\nvlan=5")).is_empty());
+        let lonely = "[[port]]\nname='a'\ntap='t'\nisolated=true\nvlan=5";
+        assert_eq!(found(lonely), ["port a is isolated and its VLAN has no uplink"]);
+        assert!(found(&format!("{lonely}\n[[port]]\nname='u'\npacket='e'\ntrunk='5'")).is_empty());
+    }
+
+    #[test]
+    fn rsc_that_cannot_is_told_with_the_reason() {
+        let mut port =
+            Picture::of(&Config::from_toml("t", "[[port]]\nname='a'\ntap='t'").unwrap().ports[0]);
+        let status =
+            |operational, failure_reason| RscStatus { enabled: true, operational, failure_reason };
+        let good = status(true, RscFailureReason::NoFailure);
+        port.rsc = Some((good, good));
+        assert!(findings(std::slice::from_ref(&port)).is_empty());
+        port.rsc = Some((status(false, RscFailureReason::Capability), good));
+        let findings = findings(&[port]);
+        assert_eq!(findings[0].error, "port a: RSC is on for IPv4 but not operational");
+        assert_eq!(findings[0].seen, "Capability");
+    }
+}

@@ -1,0 +1,121 @@
+//! All counters in the text format of Prometheus, written when somebody asks.
+//!
+//! Nothing is kept between scrapes: a [`Collector`] reads the workers' own counters, so metrics cost the data path nothing.
+
+use crate::Problem;
+use crate::api::Shared;
+use crate::body::{CountersBody, PortBody, StateBody};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+
+/// Of the text.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The whole page.
+pub(crate) fn text(shared: &Shared) -> Result<String, Problem> {
+    let mut registry = Registry::with_prefix("millrace");
+    registry.register_collector(Box::new(Scrape::of(shared)));
+    let mut page = String::new();
+    text::encode(&mut page, &registry)
+        .map_err(|error| Problem::new("writing the metrics").seen(error))?;
+    Ok(page)
+}
+
+/// Everything at one moment.
+#[derive(Debug)]
+struct Scrape {
+    ports: Vec<(PortBody, CountersBody)>,
+    macs: usize,
+}
+
+/// Name, help, and the counter.
+type PortCounter = (&'static str, &'static str, fn(&CountersBody) -> u64);
+
+const PORT_COUNTERS: &[PortCounter] = &[
+    ("port_ingress_frames", "Frames taken from the port; a train is one", |c| c.ingress_frames),
+    ("port_ingress_bytes", "Bytes taken from the port", |c| c.ingress_bytes),
+    ("port_egress_frames", "Frames delivered to the port; a train is one", |c| c.egress_frames),
+    ("port_egress_bytes", "Bytes delivered to the port", |c| c.egress_bytes),
+    ("port_flooded_frames", "Copies delivered by flooding", |c| c.flooded_frames),
+    ("port_mirrored_frames", "Copies delivered by a mirror", |c| c.mirrored_frames),
+    ("port_segmented_trains", "Trains cut into segments", |c| c.segmented_trains),
+    ("port_segments", "Segments trains were cut into", |c| c.segments),
+    ("port_checksums", "Transport checksums finished in software", |c| c.checksums),
+    ("port_device_lost", "Frames the device lost before the switch", |c| c.device_lost),
+    ("rsc_coalesced_packets", "Segments that joined a train", |c| c.rsc.coalesced_packets),
+    ("rsc_coalesced_bytes", "Payload that joined a train", |c| c.rsc.coalesced_bytes),
+    ("rsc_coalescing_events", "Trains of several segments", |c| c.rsc.coalescing_events),
+    ("rsc_coalescing_exceptions", "NDIS aborts", |c| c.rsc.coalescing_exceptions),
+];
+
+impl Scrape {
+    fn of(shared: &Shared) -> Scrape {
+        let running = shared.lock();
+        let counted = |port: PortBody| {
+            let counters = running.counters(&port.name).unwrap_or_default();
+            (port, counters)
+        };
+        let ports = running.port_bodies().into_iter().map(counted).collect();
+        Scrape { ports, macs: running.macs().len() }
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
+        let gauge = ConstGauge::new(i64::try_from(self.macs).unwrap_or(i64::MAX));
+        gauge.encode(out.encode_descriptor(
+            "macs",
+            "Learned addresses",
+            None,
+            MetricType::Gauge,
+        )?)?;
+        self.encode_up(&mut out)?;
+        for (name, help, read) in PORT_COUNTERS {
+            let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (port, counters) in &self.ports {
+                let labels = [("port", port.name.as_str())];
+                ConstCounter::new(read(counters)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        self.encode_reasons(&mut out, ("port_drops", "Frames dropped, by reason"), |counters| {
+            counters.drops.iter().map(|(reason, count)| (reason.as_str(), *count)).collect()
+        })?;
+        self.encode_reasons(&mut out, ("rsc_exceptions", "Ends of trains, by reason"), |counters| {
+            let reasons = &counters.rsc.exceptions_by_reason;
+            reasons.iter().map(|(reason, count)| (reason.as_str(), *count)).collect()
+        })
+    }
+}
+
+impl Scrape {
+    fn encode_up(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Whether the port carries frames";
+        let mut family = out.encode_descriptor("port_up", help, None, MetricType::Gauge)?;
+        for (port, _) in &self.ports {
+            let up = i64::from(port.state == StateBody::Up);
+            ConstGauge::new(up).encode(family.encode_family(&[("port", port.name.as_str())])?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_reasons(
+        &self,
+        out: &mut DescriptorEncoder<'_>,
+        (name, help): (&str, &str),
+        read: fn(&CountersBody) -> Vec<(&str, u64)>,
+    ) -> fmt::Result {
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (port, counters) in &self.ports {
+            for (reason, count) in read(counters) {
+                let labels = [("port", port.name.as_str()), ("reason", reason)];
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}

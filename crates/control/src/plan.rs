@@ -1,0 +1,178 @@
+//! The steps from the configuration that runs to the one that is wanted.
+//!
+//! A pure function: the daemon carries the steps out, a dry run prints them. Ports that are not named by a step are not
+//! touched. Ports go before ports come, so that a name or device can change hands within one plan.
+
+use crate::config::{Config, PortConfig, SwitchConfig};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case", tag = "step")]
+pub enum Step {
+    /// Closes a port. `reopens`: it comes back later in the plan, because a key changed that takes opening the device.
+    Remove {
+        /// The port.
+        port: String,
+        /// It comes back with other keys.
+        reopens: bool,
+        /// The keys for which it is opened again.
+        keys: Vec<String>,
+    },
+    /// Changes a port while it runs.
+    Change {
+        /// What it becomes.
+        port: Box<PortConfig>,
+        /// The keys that differ.
+        keys: Vec<String>,
+    },
+    /// Takes other values for the switch as a whole.
+    Switch {
+        /// The keys that differ.
+        keys: Vec<String>,
+        /// Those of them that take effect when the daemon starts again.
+        restart: Vec<String>,
+    },
+    /// Opens a port. `reopens`: it was there before.
+    Add {
+        /// What it becomes.
+        port: Box<PortConfig>,
+        /// It was removed earlier in the plan.
+        reopens: bool,
+    },
+}
+
+/// Keys of `[switch]` that take effect at once; the others when the daemon starts.
+const LIVE: [&str; 1] = ["rsc"];
+
+/// The steps, in the order in which they are safe.
+pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
+    let (mut removed, mut changed, mut added) = (Vec::new(), Vec::new(), Vec::new());
+    for old in &current.ports {
+        if wanted.port(old.name.as_str()).is_none() {
+            removed.push(Step::Remove {
+                port: old.name.to_string(),
+                reopens: false,
+                keys: Vec::new(),
+            });
+        }
+    }
+    for new in &wanted.ports {
+        let port = Box::new(new.clone());
+        let Some(old) = current.port(new.name.as_str()) else {
+            added.push(Step::Add { port, reopens: false });
+            continue;
+        };
+        let keys = differing(old, new);
+        if keys.iter().any(|key| PortConfig::REOPENING.contains(&key.as_str())) {
+            removed.push(Step::Remove { port: new.name.to_string(), reopens: true, keys });
+            added.push(Step::Add { port, reopens: true });
+        } else if !keys.is_empty() {
+            changed.push(Step::Change { port, keys });
+        }
+    }
+    let keys = differing(&current.switch, &wanted.switch);
+    let restart = restart_keys(&current.switch, &wanted.switch);
+    let switch = (!keys.is_empty()).then_some(Step::Switch { keys, restart });
+    removed.into_iter().chain(switch).chain(changed).chain(added).collect()
+}
+
+/// Keys of `[switch]` that differ and take effect only when the daemon starts again.
+pub(crate) fn restart_keys(old: &SwitchConfig, new: &SwitchConfig) -> Vec<String> {
+    let mut keys = differing(old, new);
+    keys.retain(|key| !LIVE.contains(&key.as_str()));
+    keys
+}
+
+/// Keys whose values differ, as they are written.
+fn differing<T: Serialize>(old: &T, new: &T) -> Vec<String> {
+    let map = |value: &T| match serde_json::to_value(value) {
+        Ok(serde_json::Value::Object(map)) => map,
+        _ => serde_json::Map::new(),
+    };
+    let (old, new) = (map(old), map(new));
+    let gone = old.keys().filter(|key| !new.contains_key(*key));
+    let other = new.iter().filter(|(key, value)| old.get(*key) != Some(value)).map(|(key, _)| key);
+    let mut keys: Vec<String> = gone.chain(other).cloned().collect();
+    keys.sort();
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate;
+    use proptest::prelude::*;
+
+    /// The steps carried out on paper.
+    fn apply(current: &Config, wanted: &Config, steps: &[Step]) -> Config {
+        let mut config = current.clone();
+        for step in steps {
+            match step {
+                Step::Remove { port, .. } => {
+                    assert!(config.port(port).is_some(), "{port} is not there to remove");
+                    config.ports.retain(|other| other.name.as_str() != port);
+                }
+                Step::Change { port, .. } => {
+                    let place = config.ports.iter_mut().find(|other| other.name == port.name);
+                    *place.expect("a port to change") = (**port).clone();
+                }
+                Step::Switch { .. } => config.switch = wanted.switch.clone(),
+                Step::Add { port, .. } => {
+                    let taken = |other: &PortConfig| {
+                        other.name == port.name || other.device() == port.device()
+                    };
+                    assert!(!config.ports.iter().any(taken), "name or device is taken");
+                    config.ports.push((**port).clone());
+                }
+            }
+        }
+        config.ports.sort_by(|one, other| one.name.cmp(&other.name));
+        config
+    }
+
+    fn named(step: &Step) -> Option<&str> {
+        match step {
+            Step::Remove { port, .. } => Some(port),
+            Step::Change { port, .. } | Step::Add { port, .. } => Some(port.name.as_str()),
+            Step::Switch { .. } => None,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_plan_leads_from_current_to_wanted(current in generate::config(), wanted in generate::config()) {
+            let steps = plan(&current, &wanted);
+            prop_assert_eq!(apply(&current, &wanted, &steps), wanted);
+        }
+
+        #[test]
+        fn what_does_not_differ_is_not_touched(current in generate::config(), wanted in generate::config()) {
+            prop_assert_eq!(plan(&current, &current), Vec::new());
+            for step in plan(&current, &wanted) {
+                if let Some(name) = named(&step) {
+                    prop_assert_ne!(current.port(name), wanted.port(name));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_that_takes_opening_says_so() {
+        let read = |text| Config::from_toml("t", text).unwrap();
+        let one = read("[[port]]\nname='a'\ntap='t'\nmtu=1500");
+        let live = read("[[port]]\nname='a'\ntap='t'\nmtu=9000");
+        assert!(matches!(&plan(&one, &live)[..], [Step::Change { keys, .. }] if *keys == ["mtu"]));
+        let reopened = read("[[port]]\nname='a'\ntap='t'\nmtu=1500\nqueues=2");
+        assert!(matches!(
+            &plan(&one, &reopened)[..],
+            [Step::Remove { reopens: true, keys, .. }, Step::Add { reopens: true, .. }] if *keys == ["queues"]
+        ));
+        let other = read("[switch]\nworkers=2\nrsc='off'\n[[port]]\nname='a'\ntap='t'\nmtu=1500");
+        assert!(matches!(
+            &plan(&one, &other)[..],
+            [Step::Switch { keys, restart }] if *keys == ["rsc", "workers"] && *restart == ["workers"]
+        ));
+    }
+}

@@ -1,0 +1,168 @@
+//! The look at everything once a second: links, events of the workers, rates, and ports that are to be tried again.
+
+use super::{Live, OpenPort, Place, Running, Sample};
+use crate::body::RatesBody;
+use crate::config::PortName;
+use crate::devices::Look;
+use datapath::{HealthEvent, PortCounters, PortId, PortInfo, PortState};
+use std::time::Instant;
+
+impl Running {
+    /// Looks at everything. `now` never runs backwards.
+    pub fn look(&mut self, now: Instant) {
+        self.take_events(now);
+        self.close_failed(now);
+        self.look_at_links(now);
+        self.open_again(now);
+        self.settle(now);
+        self.sample(now);
+    }
+
+    fn take_events(&mut self, now: Instant) {
+        for event in self.switch.take_events() {
+            let text = match event {
+                HealthEvent::TooBig { from, from_mtu, to, to_mtu } => {
+                    let (from, to) = (self.name_of(from), self.name_of(to));
+                    format!(
+                        "{to} has MTU {to_mtu}, {from} has {from_mtu}: raise {to} or lower {from}"
+                    )
+                }
+                HealthEvent::PortState { port, state } => {
+                    format!("port {} {}", self.name_of(port), state_text(&state))
+                }
+            };
+            self.journal.note(now, text);
+        }
+    }
+
+    pub(super) fn name_of(&self, id: PortId) -> String {
+        let named = self
+            .ports
+            .iter()
+            .find(|(_, live)| matches!(&live.place, Place::Open(open) if open.id == id));
+        named.map_or_else(|| format!("number {}", id.0), |(name, _)| name.to_string())
+    }
+
+    /// What a worker found broken is taken out of the switch, so that its device is closed and can be opened again.
+    fn close_failed(&mut self, now: Instant) {
+        for info in self.switch.ports() {
+            if let PortState::Broken(reason) = info.state {
+                let name = self.ports.keys().find(|name| name.as_str() == info.name).cloned();
+                if let Some(name) = name {
+                    self.give_up(&name, &reason, now);
+                }
+            }
+        }
+    }
+
+    fn look_at_links(&mut self, now: Instant) {
+        let mut gone = Vec::new();
+        for (name, live) in &mut self.ports {
+            let Place::Open(open) = &mut live.place else { continue };
+            let look = open.watch.look();
+            if !look.exists {
+                gone.push(name.clone());
+                continue;
+            }
+            open.mtu = look.mtu;
+            let state = state_of(look);
+            if state != open.state {
+                self.journal.note(now, format!("port {name} {}", state_text(&state)));
+                if let Err(error) = self.switch.set_state(open.id, state.clone()) {
+                    self.journal.note(now, format!("port {name}: {error}"));
+                }
+                open.state = state;
+            }
+        }
+        for name in gone {
+            self.give_up(&name, "its device has gone", now);
+        }
+    }
+
+    /// Takes a port out of the switch and keeps it as broken.
+    fn give_up(&mut self, name: &PortName, reason: &str, now: Instant) {
+        let Some(live) = self.ports.get_mut(name) else { return };
+        let closed = Place::Closed { reason: reason.to_owned(), denied: false };
+        let Place::Open(open) = std::mem::replace(&mut live.place, closed) else { return };
+        self.settle(now);
+        if let Err(error) = self.switch.remove_port(open.id) {
+            self.journal.note(now, format!("port {name}: {error}"));
+        }
+        self.journal.note(now, format!("port {name} is broken: {reason}"));
+    }
+
+    fn open_again(&mut self, now: Instant) {
+        let closed = |(_, live): &(&PortName, &Live)| matches!(live.place, Place::Closed { .. });
+        let broken: Vec<_> =
+            self.ports.iter().filter(closed).map(|(_, live)| live.config.clone()).collect();
+        for port in broken {
+            self.open(port, now);
+        }
+    }
+
+    fn sample(&mut self, now: Instant) {
+        for live in self.ports.values_mut() {
+            let Place::Open(open) = &mut live.place else { continue };
+            if let Some(counters) = self.switch.counters(open.id) {
+                open.last = open.last.next(now, counters);
+            }
+        }
+    }
+
+    /// The ports in the switch with what the switch says about them.
+    pub(super) fn infos(&self) -> Vec<PortInfo> {
+        self.switch.ports()
+    }
+}
+
+impl Sample {
+    fn next(&self, now: Instant, counters: PortCounters) -> Sample {
+        let elapsed = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+        let rates = if elapsed > 0.0 {
+            rates(&self.counters, &counters, elapsed)
+        } else {
+            RatesBody::default()
+        };
+        Sample { at: Some(now), counters, rates }
+    }
+}
+
+fn rates(old: &PortCounters, new: &PortCounters, seconds: f64) -> RatesBody {
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate is shown to people, and the float-to-integer cast saturates"
+    )]
+    let rate = |old: u64, new: u64| (new.saturating_sub(old) as f64 / seconds).round() as u64;
+    RatesBody {
+        ingress_frames_per_s: rate(old.ingress_frames, new.ingress_frames),
+        ingress_bits_per_s: rate(old.ingress_bytes, new.ingress_bytes).saturating_mul(8),
+        egress_frames_per_s: rate(old.egress_frames, new.egress_frames),
+        egress_bits_per_s: rate(old.egress_bytes, new.egress_bytes).saturating_mul(8),
+        drops_per_s: rate(old.dropped(), new.dropped()),
+    }
+}
+
+fn state_of(look: Look) -> PortState {
+    match (look.up, look.carrier) {
+        (false, _) => PortState::Down("its device is administratively down".to_owned()),
+        (true, false) => PortState::Down("its device has no carrier".to_owned()),
+        (true, true) => PortState::Up,
+    }
+}
+
+fn state_text(state: &PortState) -> String {
+    match state {
+        PortState::Up => "is up".to_owned(),
+        PortState::Down(reason) => format!("is down: {reason}"),
+        PortState::Broken(reason) => format!("is broken: {reason}"),
+    }
+}
+
+impl OpenPort {
+    /// Rates of the last second.
+    pub(super) fn rates(&self) -> RatesBody {
+        self.last.rates
+    }
+}

@@ -1,0 +1,269 @@
+//! What runs, as the bodies of the API.
+
+use super::{Live, OpenPort, Place, Running};
+use crate::Problem;
+use crate::body::{
+    CountersBody, DepthBody, MacBody, PortBody, QueueBody, RscBody, RscCountersBody, StateBody,
+    SwitchBody, WorkerBody,
+};
+use crate::config::{PortConfig, PortName};
+use crate::health::{self, Picture};
+use datapath::{DropReason, PortCounters, PortInfo, PortState, RscException, RscStatus};
+use ports::Offloads;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Ranges of [`PortCounters::train_depth`].
+const DEPTHS: [&str; 8] = ["1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65+"];
+
+impl Running {
+    /// The switch as a whole.
+    pub fn switch_body(&self, now: Instant) -> SwitchBody {
+        let up = |port: &PortBody| port.state == StateBody::Up;
+        SwitchBody {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: self.journal.uptime(now).as_secs(),
+            ports: self.ports.len(),
+            ports_up: self.port_bodies().iter().filter(|port| up(port)).count(),
+            macs: self.switch.macs().len(),
+            workers: self.workers(),
+            restart_needed: self.restart_needed(),
+            events: self.journal.events(),
+        }
+    }
+
+    /// All workers.
+    pub fn workers(&self) -> Vec<WorkerBody> {
+        let bodies =
+            self.switch.workers().into_iter().enumerate().map(|(worker, info)| WorkerBody {
+                worker,
+                cpu: info.cpu,
+                busy_turns: info.busy_turns,
+                idle_turns: info.idle_turns,
+                sleeps: info.sleeps,
+                frames: info.frames,
+            });
+        bodies.collect()
+    }
+
+    /// All ports, by name.
+    pub fn port_bodies(&self) -> Vec<PortBody> {
+        let infos = self.infos();
+        self.ports.iter().map(|(name, live)| self.body(name, live, &infos)).collect()
+    }
+
+    /// One port.
+    pub fn port_body(&self, name: &str) -> Result<PortBody, Problem> {
+        let (name, live) = self.live(name)?;
+        Ok(self.body(name, live, &self.infos()))
+    }
+
+    /// One port's counters; all zero while its device is not open.
+    pub fn counters(&self, name: &str) -> Result<CountersBody, Problem> {
+        let (_, live) = self.live(name)?;
+        Ok(counters_body(&self.counters_of(live)))
+    }
+
+    /// Coalescing toward all ports.
+    pub fn rsc_bodies(&self) -> Vec<RscBody> {
+        let infos = self.infos();
+        self.ports.iter().map(|(name, live)| self.rsc_body_of(name, live, &infos)).collect()
+    }
+
+    /// Coalescing toward one port.
+    pub fn rsc_body(&self, name: &str) -> Result<RscBody, Problem> {
+        let (name, live) = self.live(name)?;
+        Ok(self.rsc_body_of(name, live, &self.infos()))
+    }
+
+    /// Learned addresses.
+    pub fn macs(&self) -> Vec<MacBody> {
+        let body = |entry: datapath::MacEntry| MacBody {
+            mac: entry.mac.to_string(),
+            vlan: entry.vlan,
+            port: self.name_of(entry.port),
+            age_s: entry.age_s,
+        };
+        self.switch.macs().into_iter().map(body).collect()
+    }
+
+    /// What a look at the configuration's health finds.
+    pub fn findings(&self) -> Vec<Problem> {
+        let infos = self.infos();
+        let pictures: Vec<_> =
+            self.ports.iter().map(|(name, live)| self.picture(name, live, &infos)).collect();
+        let mut findings = health::findings(&pictures);
+        let restart = self.restart_needed();
+        if !restart.is_empty() {
+            findings.push(
+                Problem::new("[switch] was changed in a way that takes a restart")
+                    .seen(restart.join(", "))
+                    .remedy("restart the daemon when the traffic allows it"),
+            );
+        }
+        findings
+    }
+
+    fn live(&self, name: &str) -> Result<(&PortName, &Live), Problem> {
+        let found = self.ports.iter().find(|(other, _)| other.as_str() == name);
+        found.ok_or_else(|| self.no_such_port(name))
+    }
+
+    fn counters_of(&self, live: &Live) -> PortCounters {
+        let Place::Open(open) = &live.place else { return PortCounters::default() };
+        self.switch.counters(open.id).unwrap_or_default()
+    }
+
+    fn body(&self, name: &PortName, live: &Live, infos: &[PortInfo]) -> PortBody {
+        let info = info_of(live, infos);
+        let open = live.open();
+        let (state, reason) = live.state(info);
+        PortBody {
+            name: name.to_string(),
+            device: live.config.device(),
+            role: live.config.role(),
+            state,
+            reason,
+            mtu: open.map(|open| open.settings.mtu),
+            mac: open.and_then(|open| open.mac).map(|mac| mac.to_string()),
+            vlan: vlan_text(&live.config),
+            rsc: live.config.rsc(self.config.switch.rsc),
+            queues: info.map_or_else(Vec::new, |info| self.queues(name, info)),
+            offloads: info.map_or_else(Vec::new, |info| offload_names(info.offloads)),
+            degraded: open.map_or_else(Vec::new, |open| open.degraded.clone()),
+            rates: open.map(OpenPort::rates).unwrap_or_default(),
+            config: live.config.clone(),
+        }
+    }
+
+    fn queues(&self, name: &PortName, info: &PortInfo) -> Vec<QueueBody> {
+        let workers = self.switch.workers();
+        let body = |(queue, worker): (usize, &usize)| QueueBody {
+            port: name.to_string(),
+            queue,
+            worker: *worker,
+            cpu: workers.get(*worker).and_then(|worker| worker.cpu),
+        };
+        info.queue_workers.iter().enumerate().map(body).collect()
+    }
+
+    fn rsc_body_of(&self, name: &PortName, live: &Live, infos: &[PortInfo]) -> RscBody {
+        let (ipv4, ipv6) = info_of(live, infos).map_or_else(not_open, PortInfo::rsc);
+        let reason = |status: RscStatus| status.failure_reason.name().to_owned();
+        RscBody {
+            name: name.to_string(),
+            policy: live.config.rsc(self.config.switch.rsc),
+            ipv4_enabled: ipv4.enabled,
+            ipv6_enabled: ipv6.enabled,
+            ipv4_operational: ipv4.operational,
+            ipv6_operational: ipv6.operational,
+            ipv4_failure_reason: reason(ipv4),
+            ipv6_failure_reason: reason(ipv6),
+            statistics: rsc_counters_body(&self.counters_of(live)),
+        }
+    }
+
+    fn picture(&self, name: &PortName, live: &Live, infos: &[PortInfo]) -> Picture {
+        let info = info_of(live, infos);
+        let (state, reason) = live.state(info);
+        let too_big = DropReason::ALL.iter().zip(self.counters_of(live).drops);
+        let mut picture = Picture::of(&live.config);
+        picture.name = name.to_string();
+        picture.trouble =
+            (state != StateBody::Up).then(|| format!("is {}: {reason}", state.name()));
+        picture.too_big =
+            too_big.filter(|(reason, _)| **reason == DropReason::TooBig).map(|(_, n)| n).sum();
+        if let Some(open) = live.open() {
+            picture.mtu = Some(open.settings.mtu);
+            picture.mac = live.config.mac.map(|mac| mac.0).or(open.mac);
+            picture.degraded.clone_from(&open.degraded);
+        }
+        picture.rsc = info.map(PortInfo::rsc);
+        picture
+    }
+}
+
+impl Live {
+    fn open(&self) -> Option<&OpenPort> {
+        match &self.place {
+            Place::Open(open) => Some(open),
+            Place::Closed { .. } => None,
+        }
+    }
+
+    /// The state and its reason: the worker's knowledge first, then the link's.
+    fn state(&self, info: Option<&PortInfo>) -> (StateBody, String) {
+        let state = match (&self.place, info) {
+            (Place::Closed { reason, .. }, _) => return (StateBody::Broken, reason.clone()),
+            (Place::Open(open), None) => &open.state,
+            (Place::Open(_), Some(info)) => &info.state,
+        };
+        match state {
+            PortState::Up => (StateBody::Up, String::new()),
+            PortState::Down(reason) => (StateBody::Down, reason.clone()),
+            PortState::Broken(reason) => (StateBody::Broken, reason.clone()),
+        }
+    }
+}
+
+fn info_of<'a>(live: &Live, infos: &'a [PortInfo]) -> Option<&'a PortInfo> {
+    let id = live.open()?.id;
+    infos.iter().find(|info| info.id == id)
+}
+
+/// Coalescing toward a port that is not open.
+fn not_open() -> (RscStatus, RscStatus) {
+    let status = RscStatus {
+        enabled: false,
+        operational: false,
+        failure_reason: datapath::RscFailureReason::Capability,
+    };
+    (status, status)
+}
+
+fn vlan_text(port: &PortConfig) -> String {
+    match (&port.trunk, port.native, port.vlan) {
+        (Some(list), Some(native), _) => format!("trunk {list} native {}", native.0),
+        (Some(list), None, _) => format!("trunk {list}"),
+        (None, _, vlan) => format!("access {}", vlan.map_or(0, |vlan| vlan.0)),
+    }
+}
+
+fn offload_names(offloads: Offloads) -> Vec<String> {
+    offloads.iter_names().map(|(name, _)| name.to_lowercase()).collect()
+}
+
+fn counters_body(counters: &PortCounters) -> CountersBody {
+    let drops = DropReason::ALL.iter().map(|reason| reason.name().to_owned());
+    CountersBody {
+        ingress_frames: counters.ingress_frames,
+        ingress_bytes: counters.ingress_bytes,
+        egress_frames: counters.egress_frames,
+        egress_bytes: counters.egress_bytes,
+        flooded_frames: counters.flooded_frames,
+        mirrored_frames: counters.mirrored_frames,
+        segmented_trains: counters.segmented_trains,
+        segments: counters.segments,
+        checksums: counters.checksums,
+        device_lost: counters.device_lost,
+        drops: drops.zip(counters.drops).collect(),
+        dropped: counters.dropped(),
+        rsc: rsc_counters_body(counters),
+    }
+}
+
+fn rsc_counters_body(counters: &PortCounters) -> RscCountersBody {
+    let reasons = RscException::ALL.iter().map(|reason| reason.name().to_owned());
+    let depth =
+        |(segments, trains): (&str, u64)| DepthBody { segments: segments.to_owned(), trains };
+    let exceptions_by_reason: BTreeMap<String, u64> =
+        reasons.zip(counters.rsc_exceptions).collect();
+    RscCountersBody {
+        coalesced_bytes: counters.coalesced_bytes,
+        coalesced_packets: counters.coalesced_packets,
+        coalescing_events: counters.coalescing_events,
+        coalescing_exceptions: counters.coalescing_exceptions(),
+        exceptions_by_reason,
+        train_depth: DEPTHS.into_iter().zip(counters.train_depth).map(depth).collect(),
+    }
+}

@@ -1,0 +1,70 @@
+//! What can be typed.
+
+use crate::commands::{capture, check, completions, man, port, queue, rsc, run, status, top};
+use crate::output::{Failure, unreachable};
+use clap::{Args, Parser, Subcommand};
+use control::client::Client;
+use std::path::PathBuf;
+
+/// Shown at the end of every help.
+const EXIT_CODES: &str =
+    "Exit codes: 0 done, 1 failed or something was found, 2 wrong usage, 3 no daemon answers.";
+
+/// A user-space virtual switch that brings Hyper-V's network path to Linux hosts.
+#[derive(Parser)]
+#[command(name = "millrace", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Args)]
+pub(crate) struct Global {
+    /// The daemon's socket [default: /run/millrace/api.sock; below $XDG_RUNTIME_DIR where not root].
+    #[arg(
+        long,
+        global = true,
+        env = "MILLRACE_SOCKET",
+        value_name = "PATH",
+        hide_env_values = true
+    )]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print JSON, also for errors.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+impl Global {
+    /// The daemon.
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        let path = self.socket.clone().unwrap_or_else(control::daemon::default_path);
+        Client::connect(&path).map_err(unreachable)
+    }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run the switch in the foreground
+    Run(run::Arguments),
+    /// Show ports, rates, workers and health at a glance
+    Status(status::Arguments),
+    /// Show rates live
+    Top(top::Arguments),
+    /// Add, remove, show, change and list ports
+    Port(port::Arguments),
+    /// Show and toggle receive segment coalescing
+    Rsc(rsc::Arguments),
+    /// Show which worker serves which queue
+    Queue(queue::Arguments),
+    /// Write what passes a port to a pcapng file
+    Capture(capture::Arguments),
+    /// Check a configuration file, or the health of the one that runs
+    Check(check::Arguments),
+    /// Print completions for a shell
+    Completions(completions::Arguments),
+    /// Print the manual page, or write all of them to a directory
+    Man(man::Arguments),
+}

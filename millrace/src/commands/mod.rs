@@ -1,0 +1,12 @@
+//! One command a file: its arguments and help, and a function `run`.
+
+pub(crate) mod capture;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod man;
+pub(crate) mod port;
+pub(crate) mod queue;
+pub(crate) mod rsc;
+pub(crate) mod run;
+pub(crate) mod status;
+pub(crate) mod top;

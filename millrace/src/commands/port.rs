@@ -1,0 +1,219 @@
+//! `millrace port`: ports while the switch runs.
+
+use crate::cli::Global;
+use crate::commands::status;
+use crate::output::{self, Failure, Outcome};
+use clap::{ArgGroup, Args, Subcommand};
+use control::Problem;
+use control::body::{CountersBody, PortBody};
+use control::config::{
+    HostName, MacAddress, Mtu, PortConfig, PortName, Queues, Rate, Size, VlanId, VlanList,
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Open one more port
+    Add(Box<Add>),
+    /// Close a port
+    Remove(Name),
+    /// Show one port and its counters
+    Show(Name),
+    /// Change keys of a port while it runs
+    Set(Set),
+    /// List all ports
+    List(List),
+}
+
+#[derive(Args)]
+#[command(group = ArgGroup::new("device").required(true))]
+#[command(after_help = "\
+Examples:
+  millrace port add vm1 --tap tap1 --vlan 10 --mac 52:54:00:12:34:56
+  millrace port add uplink0 --packet eth1 --trunk 10,20-30
+
+A port added here lasts until the daemon stops or reads its file again.")]
+struct Add {
+    /// Its name: letters, digits, `.`, `_` and `-`.
+    name: PortName,
+    /// Open this TAP device, or make it.
+    #[arg(long, group = "device", value_name = "DEVICE")]
+    tap: Option<HostName>,
+    /// Join this network device as an uplink.
+    #[arg(long, group = "device", value_name = "DEVICE")]
+    packet: Option<HostName>,
+    /// The network namespace the device lives in.
+    #[arg(long, value_name = "NAME")]
+    netns: Option<HostName>,
+    /// Queue pairs.
+    #[arg(long)]
+    queues: Option<Queues>,
+    /// Largest IP packet in bytes.
+    #[arg(long)]
+    mtu: Option<Mtu>,
+    /// Access mode: the VLAN of untagged frames.
+    #[arg(long, conflicts_with = "trunk")]
+    vlan: Option<VlanId>,
+    /// Trunk mode: the tagged VLANs that may pass, such as 10,20-30.
+    #[arg(long, value_name = "VLANS")]
+    trunk: Option<VlanList>,
+    /// The VLAN of a trunk's untagged frames.
+    #[arg(long, requires = "trunk", value_name = "VLAN")]
+    native: Option<VlanId>,
+    /// The guest's address.
+    #[arg(long)]
+    mac: Option<MacAddress>,
+    /// Most the port may send, such as 1Gbit.
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// What may pass at once after a pause, such as 256KiB.
+    #[arg(long, requires = "rate", value_name = "SIZE")]
+    burst: Option<Size>,
+    /// Let it reach uplinks only.
+    #[arg(long)]
+    isolated: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  millrace port show vm1\n  millrace port remove vm1")]
+struct Name {
+    /// The port.
+    name: String,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  millrace port list\n  millrace port list --json | jq -r '.[].name'"
+)]
+struct List {}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace port set vm1 mtu=9000 rate=1Gbit
+  millrace port set vm1 rate=            # takes the key away
+  millrace port set vm1 trunk=10,20-30 vlan=
+
+Keys are those of [[port]] in the configuration file.")]
+struct Set {
+    /// The port.
+    name: String,
+    /// Keys and their values.
+    #[arg(required = true, value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+}
+
+/// A port with its counters.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    port: PortBody,
+    counters: CountersBody,
+}
+
+pub(crate) fn run(arguments: Arguments, global: &Global) -> Outcome {
+    match arguments.verb {
+        Verb::Add(add) => {
+            let port = global.client()?.add_port(&add.port())?;
+            output::show(global, &port, |port| status::ports(std::slice::from_ref(port)))
+        }
+        Verb::Remove(Name { name }) => {
+            global.client()?.remove_port(&name)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Show(Name { name }) => {
+            let client = global.client()?;
+            let shown = Shown { port: client.port(&name)?, counters: client.counters(&name)? };
+            output::show(global, &shown, text)
+        }
+        Verb::Set(set) => {
+            let change = changes(&set.changes)?;
+            let port = global.client()?.change_port(&set.name, &change)?;
+            output::show(global, &port, |port| status::ports(std::slice::from_ref(port)))
+        }
+        Verb::List(_) => {
+            output::show(global, &global.client()?.ports()?, |ports| status::ports(ports))
+        }
+    }
+}
+
+impl Add {
+    fn port(self) -> PortConfig {
+        PortConfig {
+            tap: self.tap,
+            packet: self.packet,
+            netns: self.netns,
+            queues: self.queues,
+            mtu: self.mtu,
+            vlan: self.vlan,
+            trunk: self.trunk,
+            native: self.native,
+            mac: self.mac,
+            rate: self.rate,
+            burst: self.burst,
+            isolated: self.isolated.then_some(true),
+            ..PortConfig::named(self.name)
+        }
+    }
+}
+
+/// `key=value` as a merge patch: numbers and booleans where they read as such, null where there is no value.
+fn changes(texts: &[String]) -> Result<Value, Failure> {
+    let mut map = Map::new();
+    for text in texts {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(Failure::Usage(
+                Problem::new("not a change")
+                    .seen(text)
+                    .wanted("KEY=VALUE")
+                    .remedy("write mtu=9000"),
+            ));
+        };
+        let value = match value {
+            "" => Value::Null,
+            "true" | "false" => json!(value == "true"),
+            _ => value.parse::<i64>().map_or_else(|_| json!(value), |number| json!(number)),
+        };
+        map.insert(key.to_owned(), value);
+    }
+    Ok(Value::Object(map))
+}
+
+fn text(shown: &Shown) -> String {
+    let (port, counters) = (&shown.port, &shown.counters);
+    let mut text = format!("{}\n\n", status::ports(std::slice::from_ref(port)));
+    let facts = [
+        ("address", port.mac.clone().unwrap_or_else(|| "none".to_owned())),
+        ("takes", port.offloads.join(" ")),
+        ("in software", port.degraded.join("; ")),
+    ];
+    for (label, fact) in facts.iter().filter(|(_, fact)| !fact.is_empty()) {
+        text.push_str(&format!("{label}: {fact}\n"));
+    }
+    let numbers = [
+        ("ingress frames", counters.ingress_frames),
+        ("ingress bytes", counters.ingress_bytes),
+        ("egress frames", counters.egress_frames),
+        ("egress bytes", counters.egress_bytes),
+        ("flooded frames", counters.flooded_frames),
+        ("mirrored frames", counters.mirrored_frames),
+        ("trains cut", counters.segmented_trains),
+        ("segments cut", counters.segments),
+        ("checksums finished", counters.checksums),
+        ("lost by the device", counters.device_lost),
+        ("dropped", counters.dropped),
+    ];
+    let rows = numbers.iter().map(|(label, number)| vec![(*label).to_owned(), number.to_string()]);
+    let drops = counters.drops.iter().filter(|(_, count)| **count > 0);
+    let drops = drops.map(|(reason, count)| vec![format!("  {reason}"), count.to_string()]);
+    text.push_str(&format!("\n{}\n", output::table(&["COUNTER", ""], rows.chain(drops))));
+    text
+}

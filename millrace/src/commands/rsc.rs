@@ -1,0 +1,112 @@
+//! `millrace rsc`: receive segment coalescing, shown and toggled live.
+
+use crate::cli::Global;
+use crate::output::{self, Outcome, count, table, word};
+use clap::{Args, Subcommand};
+use control::body::{RscBody, RscWish};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Show settings, state and statistics, in the words of Get-NetAdapterRsc
+    Show(Port),
+    /// Turn it on: NDIS rules toward vNICs, GRO rules toward an uplink that is named
+    On(Port),
+    /// Turn it off; open trains are delivered first
+    Off(Port),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace rsc show
+  millrace rsc off vm1
+  millrace rsc on
+
+No connection is disturbed. The change lasts until the daemon stops or reads its file again.")]
+struct Port {
+    /// The port; all ports where none is named.
+    port: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let client = global.client()?;
+    let bodies = match &arguments.verb {
+        Verb::Show(Port { port }) => client.rsc(port.as_deref())?,
+        Verb::On(Port { port }) => client.set_rsc(port.as_deref(), RscWish::On)?,
+        Verb::Off(Port { port }) => client.set_rsc(port.as_deref(), RscWish::Off)?,
+    };
+    output::show(global, &bodies, |bodies| text(bodies))
+}
+
+fn text(bodies: &[RscBody]) -> String {
+    let header = [
+        "Name",
+        "Policy",
+        "IPv4Enabled",
+        "IPv6Enabled",
+        "IPv4OperationalState",
+        "IPv6OperationalState",
+        "IPv4FailureReason",
+        "IPv6FailureReason",
+    ];
+    let settings = bodies.iter().map(|body| {
+        vec![
+            body.name.clone(),
+            word(&body.policy),
+            body.ipv4_enabled.to_string(),
+            body.ipv6_enabled.to_string(),
+            body.ipv4_operational.to_string(),
+            body.ipv6_operational.to_string(),
+            body.ipv4_failure_reason.clone(),
+            body.ipv6_failure_reason.clone(),
+        ]
+    });
+    format!("{}\n\n{}\n{}", table(&header, settings), statistics(bodies), details(bodies))
+}
+
+fn statistics(bodies: &[RscBody]) -> String {
+    let header =
+        ["Name", "CoalescedBytes", "CoalescedPackets", "CoalescingEvents", "CoalescingExceptions"];
+    let rows = bodies.iter().map(|body| {
+        let statistics = &body.statistics;
+        vec![
+            body.name.clone(),
+            statistics.coalesced_bytes.to_string(),
+            statistics.coalesced_packets.to_string(),
+            statistics.coalescing_events.to_string(),
+            statistics.coalescing_exceptions.to_string(),
+        ]
+    });
+    table(&header, rows)
+}
+
+/// Train depths and exceptions, where there are any.
+fn details(bodies: &[RscBody]) -> String {
+    let mut text = String::new();
+    for body in bodies {
+        let depths = body.statistics.train_depth.iter().filter(|depth| depth.trains > 0);
+        let depths = list(depths.map(|depth| (depth.segments.as_str(), depth.trains)));
+        let reasons = body.statistics.exceptions_by_reason.iter().filter(|(_, count)| **count > 0);
+        let reasons = list(reasons.map(|(reason, count)| (reason.as_str(), *count)));
+        if !depths.is_empty() {
+            text.push_str(&format!("\n{}: trains by segments: {depths}\n", body.name));
+        }
+        if !reasons.is_empty() {
+            text.push_str(&format!("{}: ends by reason: {reasons}\n", body.name));
+        }
+    }
+    text
+}
+
+fn list<'a>(pairs: impl Iterator<Item = (&'a str, u64)>) -> String {
+    pairs
+        .map(|(label, number)| format!("{label}: {}", count(number)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}

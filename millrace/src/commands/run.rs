@@ -1,0 +1,44 @@
+//! `millrace run`: the daemon in the foreground.
+
+use crate::cli::Global;
+use crate::output::{Failure, Outcome};
+use clap::Args;
+use control::daemon::{self, Options};
+use control::devices::HostDevices;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  millrace run -c /etc/millrace/millrace.toml
+
+SIGHUP reads the file again and changes only what differs. SIGTERM and SIGINT stop the switch.
+A port whose device does not open is shown as broken and tried again every second.
+MILLRACE_LOG sets the log level (error, warn, info, debug).")]
+pub(crate) struct Arguments {
+    /// Configuration file; without one there are no ports until some are added.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Also serve the API on this address; it has no passwords, so only a loopback address is taken.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    tcp: Option<SocketAddr>,
+    /// Take an address that others can reach for --tcp.
+    #[arg(long, requires = "tcp")]
+    tcp_anyone: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let filter = EnvFilter::try_from_env("MILLRACE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let options = Options {
+        file: arguments.config.clone(),
+        socket: global.socket.clone(),
+        tcp: arguments.tcp,
+        tcp_anyone: arguments.tcp_anyone,
+    };
+    daemon::run(&options, Box::new(HostDevices)).map_err(Failure::Failed)?;
+    Ok(ExitCode::SUCCESS)
+}

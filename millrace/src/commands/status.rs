@@ -1,0 +1,91 @@
+//! `millrace status`: everything at a glance.
+
+use crate::cli::Global;
+use crate::output::{self, Outcome, bits, count, table};
+use clap::Args;
+use control::body::{HealthBody, PortBody, SwitchBody};
+use serde::Serialize;
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  millrace status\n  millrace status --json | jq '.ports[] | select(.state != \"up\") | .name'"
+)]
+pub(crate) struct Arguments {}
+
+/// The three of them as one body.
+#[derive(Serialize)]
+struct Status {
+    switch: SwitchBody,
+    ports: Vec<PortBody>,
+    health: HealthBody,
+}
+
+pub(crate) fn run(_: &Arguments, global: &Global) -> Outcome {
+    let client = global.client()?;
+    let status =
+        Status { switch: client.switch()?, ports: client.ports()?, health: client.health()? };
+    output::show(global, &status, text)
+}
+
+fn text(status: &Status) -> String {
+    let switch = &status.switch;
+    let mut text = format!(
+        "millrace {}, up for {}, {} of {} ports up, {} workers, {} addresses learned\n",
+        switch.version,
+        duration(switch.uptime_s),
+        switch.ports_up,
+        switch.ports,
+        switch.workers.len(),
+        switch.macs,
+    );
+    if !status.ports.is_empty() {
+        text.push_str(&format!("\n{}\n", ports(&status.ports)));
+    }
+    if !status.health.findings.is_empty() {
+        text.push_str("\nFindings (`millrace check` has the remedies):\n");
+        for finding in &status.health.findings {
+            text.push_str(&format!("  {}\n", finding.error));
+        }
+    }
+    let recent = switch.events.iter().rev().take(5).collect::<Vec<_>>();
+    if !recent.is_empty() {
+        text.push_str("\nLast events:\n");
+    }
+    for event in recent.into_iter().rev() {
+        let ago = duration(switch.uptime_s.saturating_sub(event.at_s));
+        let times =
+            if event.count > 1 { format!(" ({} times)", event.count) } else { String::new() };
+        text.push_str(&format!("  {ago} ago: {}{times}\n", event.text));
+    }
+    text
+}
+
+/// The table of ports, also that of `millrace port list`.
+pub(crate) fn ports(ports: &[PortBody]) -> String {
+    let header =
+        ["PORT", "STATE", "DEVICE", "MTU", "VLAN", "RSC", "IN", "OUT", "DROPS/S", "REASON"];
+    let row = |port: &PortBody| {
+        vec![
+            port.name.clone(),
+            port.state.name().to_owned(),
+            port.device.clone(),
+            port.mtu.map_or_else(|| "-".to_owned(), |mtu| mtu.to_string()),
+            port.vlan.clone(),
+            output::word(&port.rsc),
+            bits(port.rates.ingress_bits_per_s),
+            bits(port.rates.egress_bits_per_s),
+            count(port.rates.drops_per_s),
+            port.reason.clone(),
+        ]
+    };
+    table(&header, ports.iter().map(row))
+}
+
+/// `3 h 12 min`, `12 min 5 s`, `5 s`.
+fn duration(seconds: u64) -> String {
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}

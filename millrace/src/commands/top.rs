@@ -1,0 +1,85 @@
+//! `millrace top`: rates, live.
+
+use crate::cli::Global;
+use crate::commands::status;
+use crate::output::{self, Failure, Outcome, bits, table};
+use clap::Args;
+use control::body::{SwitchBody, WorkerBody};
+use control::client::Client;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  millrace top\n  millrace top --interval 5 --count 3 > rates.txt"
+)]
+pub(crate) struct Arguments {
+    /// Seconds between two pictures.
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    interval: u16,
+    /// Stop after so many pictures; 0: go on.
+    #[arg(short = 'n', long, default_value_t = 0)]
+    count: u32,
+}
+
+/// To the top left, and clear from there.
+const HOME: &str = "\x1b[H\x1b[J";
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let client = global.client()?;
+    let mut before = client.switch()?;
+    let mut shown = 0;
+    loop {
+        std::thread::sleep(Duration::from_secs(u64::from(arguments.interval)));
+        let now = client.switch()?;
+        picture(&client, global, &before, &now)?;
+        before = now;
+        shown += 1;
+        if shown == arguments.count {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+fn picture(
+    client: &Client,
+    global: &Global,
+    before: &SwitchBody,
+    now: &SwitchBody,
+) -> Result<(), Failure> {
+    let ports = client.ports()?;
+    if global.json {
+        return output::show(global, &ports, |_| String::new()).map(drop);
+    }
+    let clear = if std::io::stdout().is_terminal() { HOME } else { "" };
+    let (ingress, egress) = ports.iter().fold((0, 0), |(ingress, egress), port| {
+        (ingress + port.rates.ingress_bits_per_s, egress + port.rates.egress_bits_per_s)
+    });
+    output::print(&format!(
+        "{clear}in {}, out {}, {} of {} ports up\n\n{}\n\n{}\n",
+        bits(ingress),
+        bits(egress),
+        now.ports_up,
+        now.ports,
+        status::ports(&ports),
+        workers(&before.workers, &now.workers),
+    ))
+}
+
+/// How busy each worker was between the two pictures.
+fn workers(before: &[WorkerBody], now: &[WorkerBody]) -> String {
+    let rows = now.iter().map(|worker| {
+        let old = before.iter().find(|old| old.worker == worker.worker).unwrap_or(worker);
+        let busy = worker.busy_turns.saturating_sub(old.busy_turns);
+        let turns = busy + worker.idle_turns.saturating_sub(old.idle_turns);
+        vec![
+            worker.worker.to_string(),
+            worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
+            format!("{} %", (100 * busy).checked_div(turns).unwrap_or(0)),
+            worker.sleeps.saturating_sub(old.sleeps).to_string(),
+            worker.frames.saturating_sub(old.frames).to_string(),
+        ]
+    });
+    table(&["WORKER", "CORE", "BUSY TURNS", "SLEEPS", "FRAMES"], rows)
+}

@@ -1,0 +1,157 @@
+//! What commands print, and what they exit with.
+
+use crate::cli::Global;
+use comfy_table::{Table, presets};
+use control::Problem;
+use control::client::ClientError;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why a command did not do what was asked.
+pub(crate) enum Failure {
+    /// Exit code 1.
+    Failed(Problem),
+    /// Exit code 2.
+    Usage(Problem),
+    /// Exit code 3.
+    Unreachable(Problem),
+    /// Whoever read our output has gone: nothing to say to nobody.
+    Closed,
+}
+
+/// Of a command: whether it found something (exit code 1 without a message) or not.
+pub(crate) type Outcome = Result<ExitCode, Failure>;
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Failed(problem)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        match error {
+            ClientError::Unreachable(problem) => Failure::Unreachable(*problem),
+            ClientError::Refused(problem) => Failure::Failed(*problem),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Closed,
+            _ => Failure::Failed(Problem::new("writing the output").seen(error)),
+        }
+    }
+}
+
+/// For `map_err`.
+pub(crate) fn unreachable(error: ClientError) -> Failure {
+    error.into()
+}
+
+/// Ends the program.
+pub(crate) fn exit(outcome: Outcome, global: &Global) -> ExitCode {
+    let (problem, code) = match outcome {
+        Ok(code) => return code,
+        Err(Failure::Closed) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(problem)) => (problem, 1),
+        Err(Failure::Usage(problem)) => (problem, 2),
+        Err(Failure::Unreachable(problem)) => (problem, 3),
+    };
+    let text = match serde_json::to_string(&problem) {
+        Ok(json) if global.json => json,
+        _ => format!("millrace: {problem}"),
+    };
+    // Nobody is left to be told that standard error is closed.
+    let _ = writeln!(io::stderr(), "{text}");
+    ExitCode::from(code)
+}
+
+/// Prints text, ending in a line feed.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Prints a body as JSON, or as the text made of it.
+pub(crate) fn show<T: Serialize>(
+    global: &Global,
+    body: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Outcome {
+    if global.json {
+        let json = serde_json::to_string_pretty(body)
+            .map_err(|error| Problem::new("writing JSON").seen(error))?;
+        print(&json)?;
+    } else {
+        print(&text(body))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A table without lines, which grep and awk can read.
+pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
+}
+
+/// A word of the API as it is spelled there.
+pub(crate) fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+/// `1.23 Gb/s`.
+pub(crate) fn bits(rate: u64) -> String {
+    scaled(rate, "b/s")
+}
+
+/// `12.3 M`.
+pub(crate) fn count(number: u64) -> String {
+    scaled(number, "").trim_end().to_owned()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn scaled(number: u64, unit: &str) -> String {
+    let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let value = number as f64;
+    match steps.iter().find(|(step, _)| value >= *step) {
+        None => format!("{number} {unit}"),
+        Some((step, letter)) => {
+            let value = value / step;
+            let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+            format!("{value:.decimals$} {letter}{unit}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_say_it() {
+        assert_eq!(
+            (bits(0), bits(999), bits(1000)),
+            ("0 b/s".into(), "999 b/s".into(), "1.00 kb/s".into())
+        );
+        assert_eq!(bits(12_345_678_901), "12.3 Gb/s");
+        assert_eq!((count(7), count(123_456)), ("7".into(), "123 k".into()));
+    }
+}
