@@ -1,0 +1,90 @@
+//! Which dialect a line is in: the rules of the module above, as code.
+
+use super::value::is_size;
+use super::{ArgumentError, Dialect, Draft};
+
+/// Options of more than one letter, and single ones, that only Windows has; typed in any case.
+const WINDOWS: [&str; 33] = [
+    "rb", "sb", "ns", "ndl", "wu", "cd", "wa", "xml", "na", "sp", "to", "hpt", "rt", "nic", "ps",
+    "lm", "jm", "cfi", "es", "icp", "uso", "uro", "uc", "hv", "nsb", "thr", "brn", "sam", "qos",
+    "d", "w", "nsc", "io",
+];
+
+/// What a word says about the dialect.
+enum Evidence {
+    Nothing,
+    Windows,
+    Linux,
+    /// Its meanings on Windows and on Linux.
+    Either(&'static str, &'static str),
+}
+
+pub(super) fn decide(words: &[String], draft: &mut Draft) -> Result<Dialect, ArgumentError> {
+    if let Some(dialect) = draft.dialect {
+        return Ok(dialect);
+    }
+    let (mut windows, mut linux, mut either) = (None, None, None);
+    for (place, word) in words.iter().enumerate() {
+        let next = words.get(place + 1).map(String::as_str);
+        match evidence(word, next) {
+            Evidence::Nothing => {}
+            Evidence::Windows => windows = windows.or(Some(word)),
+            Evidence::Linux => linux = linux.or(Some(word)),
+            Evidence::Either(here, there) => {
+                let typed = format!("{word} {}", next.unwrap_or_default());
+                either = either.or(Some((typed.trim_end().to_string(), here, there)));
+            }
+        }
+    }
+    match (windows, linux, either) {
+        (Some(windows), Some(linux), _) => {
+            Err(ArgumentError::Mixed { windows: windows.clone(), linux: linux.clone() })
+        }
+        (Some(_), None, _) => Ok(Dialect::Windows),
+        (None, Some(_), _) => Ok(Dialect::Linux),
+        (None, None, Some((word, windows, linux))) => {
+            Err(ArgumentError::Ambiguous { word, windows, linux })
+        }
+        (None, None, None) => Ok(by_mapping(words, draft)),
+    }
+}
+
+fn by_mapping(words: &[String], draft: &mut Draft) -> Dialect {
+    if !words.iter().any(|word| word.contains(',')) {
+        return Dialect::Linux;
+    }
+    draft.notes.push(
+        "the line was read as Windows NTttcp's; --dialect linux reads it as ntttcp-for-linux's"
+            .into(),
+    );
+    Dialect::Windows
+}
+
+fn evidence(word: &str, next: Option<&str>) -> Evidence {
+    let Some(name) = word.strip_prefix('-').filter(|name| !name.starts_with('-')) else {
+        return Evidence::Nothing;
+    };
+    let follows = next.filter(|next| !next.starts_with('-'));
+    let number = follows.and_then(|next| next.parse::<u64>().ok());
+    let unit = follows.is_some_and(|next| is_size(next) && number.is_none());
+    match name {
+        "m" | "p" | "u" | "6" | "t" | "v" | "V" | "h" => Evidence::Nothing,
+        "s" | "r" if follows.is_none() => Evidence::Nothing,
+        "S" | "R" | "T" | "U" | "A" | "X" => Evidence::Windows,
+        "M" if follows.is_some_and(|next| next.contains(',')) => Evidence::Windows,
+        "a" if follows.is_none_or(is_size) => Evidence::Windows,
+        "P" if number.is_some_and(|ports| ports > 512) => Evidence::Windows,
+        "N" | "L" if follows.is_some_and(is_size) => Evidence::Windows,
+        "W" if number.is_none() => Evidence::Windows,
+        // In lower case they would be Windows's.
+        "W" | "D" => Evidence::Linux,
+        "x" if number.is_some() => Evidence::Windows,
+        "l" if unit || number.is_some_and(|bytes| bytes > 1000) => Evidence::Windows,
+        "n" if unit || number.is_some_and(|buffers| buffers > 25_600) => Evidence::Windows,
+        "l" => Evidence::Either("the buffer length in bytes", "the connections of each thread"),
+        "n" => Evidence::Either("the buffers to send", "the threads for each port"),
+        name if WINDOWS.contains(&name.to_ascii_lowercase().as_str()) => Evidence::Windows,
+        name if name.starts_with(super::linux::LETTERS) => Evidence::Linux,
+        _ => Evidence::Nothing,
+    }
+}

@@ -1,0 +1,125 @@
+//! The long options, which both dialects share: ours, and ntttcp-for-linux's.
+
+use super::draft::Draft;
+use super::words::Words;
+use super::{ArgumentError, Destination, Dialect, value};
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+NTttcp-compatible sender and receiver
+
+Windows style (any case):
+  -s | -r                     sender | receiver
+  -m THREADS,PROCESSOR,ADDRESS ...  one port a thread; * or a processor to pin to; the receiver's address
+  -l SIZE   buffer [64k; UDP 128]      -n COUNT  buffers a thread [20k, without -t]
+  -a N      calls a turn [2]           -t S      measured seconds (0: until stopped)
+  -wu S     warm-up     -cd S  cool-down     -p PORT  first port [5001]
+  -rb SIZE  -sb SIZE    socket buffers       -ndl     no delay
+  -u UDP    -6 IPv6     -ns no synchronisation    -d verify    -lm latency
+  -to MS    wait for the sender    -nic NAME    -v    -xml [FILE]
+
+Linux style:
+  -s [ADDRESS] | -r [ADDRESS]  -m PORTS,PROCESSOR,ADDRESS
+  -P PORTS [16]   -n THREADS a port [4]   -l CONNECTIONS a thread [1]
+  -b SIZE   -B BITS/S   -t S [60]   -W S   -C S   -p PORT   -f [PORT]   -a ADDRESS
+  -u -6 -N   -M several senders   -L last sender   -H repeat   -Q -V   -x [FILE] -j [FILE] -O [FILE]
+
+Both:
+  --dialect windows|linux     when a line could be either
+  --json[=FILE]  --xml[=FILE] the report, on standard output or in a file
+  --latency   round trips of one byte      --verify   check every byte
+  --cc NAME   congestion control           --bind ADDRESS   source address
+  --wait S    receiver: limit of waiting [0: for ever]
+  --connect-attempts N        sender: 100 ms apart [100]
+  --no-delay  --fq-rate-limit BITS/S  --show-tcp-retrans
+  --show-nic-packets NAME     --show-dev-interrupts TEXT
+
+Examples:
+  millrace ntttcp -r -m 8,*,192.168.1.1 -t 20
+  millrace ntttcp -s -m 8,*,192.168.1.1 -t 20 -l 64k
+";
+
+/// Takes the long options out of a line; what is left is in a dialect.
+pub(super) fn take(words: &mut Words, draft: &mut Draft) -> Result<Vec<String>, ArgumentError> {
+    let mut rest = Vec::new();
+    while let Some(word) = words.next() {
+        if !word.starts_with("--") {
+            rest.push(word);
+            continue;
+        }
+        let (name, attached) = match word.split_once('=') {
+            Some((name, value)) => (name.to_string(), Some(value.to_string())),
+            None => (word, None),
+        };
+        let named = attached.is_some();
+        if !flag(&name, &attached, draft) {
+            with_value(&name, attached, words, draft)?;
+        } else if named && !matches!(name.as_str(), "--json" | "--xml") {
+            return Err(value::bad(&name, &attached.unwrap_or_default(), "no value"));
+        }
+    }
+    Ok(rest)
+}
+
+fn flag(name: &str, attached: &Option<String>, draft: &mut Draft) -> bool {
+    let destination = || match attached {
+        Some(file) => Destination::File(file.into()),
+        None => Destination::Standard,
+    };
+    match name {
+        "--help" => draft.help = true,
+        "--json" => draft.output.json = Some(destination()),
+        "--xml" => draft.output.xml = Some(destination()),
+        "--latency" => draft.latency = true,
+        "--verify" => draft.verify = true,
+        "--no-delay" => draft.no_delay = true,
+        // Retransmissions are always in the report, per connection and host-wide.
+        "--show-tcp-retrans" => {}
+        _ => return false,
+    }
+    true
+}
+
+fn with_value(
+    name: &str,
+    attached: Option<String>,
+    words: &mut Words,
+    draft: &mut Draft,
+) -> Result<(), ArgumentError> {
+    const NAMES: [&str; 8] = [
+        "--dialect",
+        "--cc",
+        "--bind",
+        "--wait",
+        "--connect-attempts",
+        "--fq-rate-limit",
+        "--show-nic-packets",
+        "--show-dev-interrupts",
+    ];
+    if !NAMES.contains(&name) {
+        return Err(ArgumentError::Unknown { word: name.into(), dialect: "either", hint: "" });
+    }
+    let word = match attached {
+        Some(word) => word,
+        None => words.value(name, "see --help")?,
+    };
+    match name {
+        "--dialect" => {
+            draft.dialect = Some(match word.to_ascii_lowercase().as_str() {
+                "windows" => Dialect::Windows,
+                "linux" => Dialect::Linux,
+                _ => return Err(value::bad(name, &word, "windows or linux")),
+            });
+        }
+        "--cc" => draft.congestion = Some(word),
+        "--bind" => draft.source = Some(value::address(name, &word)?),
+        "--wait" => draft.wait_s = Some(value::seconds(name, &word)?.into()),
+        "--connect-attempts" => {
+            draft.connect_attempts = Some(value::number(name, &word, "a number of attempts")?)
+        }
+        "--fq-rate-limit" => draft.pacing_bytes_per_s = Some(value::rate(name, &word)? / 8),
+        "--show-nic-packets" => draft.interface = Some(word),
+        _ => draft.interrupts = Some(word),
+    }
+    Ok(())
+}

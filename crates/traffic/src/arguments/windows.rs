@@ -1,0 +1,117 @@
+//! Windows NTttcp's options, in any case.
+
+use super::draft::Draft;
+use super::words::Words;
+use super::{ArgumentError, Destination, value};
+
+/// Options that choose how Windows does its input and output, or what its measuring reads; here they have no counterpart
+/// and no effect, and the report says so.
+const WITHOUT_EFFECT: [&str; 10] =
+    ["-w", "-wa", "-na", "-hpt", "-nsb", "-icp", "-cfi", "-sp", "-rt", "-es"];
+
+pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentError> {
+    while let Some(word) = words.next() {
+        let option = word.to_ascii_lowercase();
+        if flag(&option, draft) {
+            continue;
+        }
+        if WITHOUT_EFFECT.contains(&option.as_str()) {
+            draft
+                .notes
+                .push(format!("{option} has no effect here: it chooses how Windows does its work"));
+            continue;
+        }
+        match option.as_str() {
+            "-m" => mappings(words, draft)?,
+            "-a" => {
+                let asked = words.optional(value::is_size);
+                let asked = asked
+                    .map(|word| value::number(&option, &word, "a number of outstanding requests"));
+                draft.outstanding = Some(asked.transpose()?.unwrap_or(2));
+            }
+            "-xml" => {
+                let file = words.optional(|_| true).unwrap_or_else(|| "xml.txt".into());
+                draft.output.xml = Some(Destination::File(file.into()));
+            }
+            "-uso" | "-uro" | "-uc" | "-hv" | "-thr" | "-brn" | "-sam" | "-qos" | "-jm" | "-ps"
+            | "-x" => {
+                return Err(not_served(&option));
+            }
+            _ => with_value(&option, &word, words, draft)?,
+        }
+    }
+    Ok(())
+}
+
+fn flag(option: &str, draft: &mut Draft) -> bool {
+    match option {
+        "-s" => draft.sender = true,
+        "-r" => draft.receiver = true,
+        "-u" => draft.udp = true,
+        "-6" => draft.v6 = true,
+        "-ns" => draft.no_sync = true,
+        "-ndl" => draft.no_delay = true,
+        "-v" => draft.output.verbose = true,
+        "-d" => draft.verify = true,
+        "-lm" => draft.latency = true,
+        _ => return false,
+    }
+    true
+}
+
+/// One `-m` may be followed by several triples.
+fn mappings(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentError> {
+    let first = words.value("-m", "THREADS,PROCESSOR,ADDRESS")?;
+    draft.mappings.push(value::mapping("-m", &first)?);
+    while let Some(next) = words.optional(|word| word.contains(',')) {
+        draft.mappings.push(value::mapping("-m", &next)?);
+    }
+    Ok(())
+}
+
+fn with_value(
+    option: &str,
+    typed: &str,
+    words: &mut Words,
+    draft: &mut Draft,
+) -> Result<(), ArgumentError> {
+    let known = ["-l", "-n", "-p", "-rb", "-sb", "-t", "-wu", "-cd", "-to", "-nic"];
+    if !known.contains(&option) {
+        let hint = "; if the line is ntttcp-for-linux's, add --dialect linux";
+        return Err(ArgumentError::Unknown { word: typed.into(), dialect: "Windows", hint });
+    }
+    let word = words.value(option, "see --help")?;
+    match option {
+        "-l" => draft.buffer_bytes = Some(value::bytes(option, &word)?),
+        "-n" => draft.buffers = Some(value::size(option, &word)?),
+        "-p" => draft.base_port = Some(value::port(option, &word)?),
+        "-rb" => draft.receive_socket_bytes = value::socket_bytes(option, &word)?,
+        "-sb" => {
+            draft.send_socket_bytes = value::socket_bytes(option, &word)?;
+            if word == "0" {
+                draft.notes.push("-sb 0: a socket without a send buffer is Windows's alone; the host's default is used".into());
+            }
+        }
+        "-t" => draft.seconds = Some(value::seconds(option, &word)?),
+        "-wu" => draft.warm_up_s = value::seconds(option, &word)?,
+        "-cd" => draft.cool_down_s = value::seconds(option, &word)?,
+        "-to" => {
+            let milliseconds: u64 = value::number(option, &word, "milliseconds")?;
+            draft.wait_s = Some(milliseconds.div_ceil(1000));
+        }
+        _ => draft.interface = Some(word),
+    }
+    Ok(())
+}
+
+fn not_served(option: &str) -> ArgumentError {
+    let reason = match option {
+        "-uso" | "-uro" => {
+            "the switch and the host decide about UDP offloads; `millrace validate` compares them"
+        }
+        "-jm" | "-ps" | "-lm" => "--latency measures round trips with their distribution",
+        "-brn" => "it only burns processor time",
+        _ => "it has no counterpart on Linux: leave it out",
+    };
+    ArgumentError::NotServed { option: option.into(), reason }
+}

@@ -1,0 +1,166 @@
+//! The conductor: warm-up, measured interval, cool-down, and what may cut them short.
+
+use crate::lane::Stage;
+use crate::latch::wait_readable;
+use crate::plan::{Length, Plan, Role};
+use crate::report::Ending;
+use crate::run::Progress;
+use crate::snapshot::{Interval, Probes};
+use rustix::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// What cut a wait short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The plan's stop flag.
+    User,
+    /// The peer said that it is over.
+    Peer,
+    /// No lane has anything left to do.
+    Lanes,
+}
+
+/// The peer's voice during a run: the receiver's synchronisation desk, or nothing.
+pub(crate) trait Ear {
+    /// Becomes readable when there is something to hear.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+    /// Tells the peer that traffic may flow.
+    fn begin(&mut self);
+    /// The peer has ended the test.
+    fn peer_has_ended(&mut self) -> bool;
+}
+
+/// A sender hears nothing during a run.
+pub(crate) struct Deaf;
+
+impl Ear for Deaf {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn begin(&mut self) {}
+
+    fn peer_has_ended(&mut self) -> bool {
+        false
+    }
+}
+
+/// A run that ends so little before its time has ended in time: the two ends' clocks start a moment apart.
+const SLACK: Duration = Duration::from_millis(500);
+/// How often the stop flag is looked at.
+const GLANCE: Duration = Duration::from_millis(100);
+/// How often progress is told.
+const TELL: Duration = Duration::from_millis(500);
+
+/// Walks a run from its first byte to its last.
+pub(crate) struct Conductor<'c> {
+    pub(crate) plan: &'c Plan,
+    pub(crate) stage: &'c Stage,
+    pub(crate) ear: &'c mut dyn Ear,
+    pub(crate) progress: &'c mut dyn FnMut(Progress),
+}
+
+impl Conductor<'_> {
+    /// Measures. `total_s` is what both ends agreed on, 0 for an open end; `begin` lets the traffic flow. Without warm-up
+    /// the first counters are read before that, so that no byte is missed.
+    pub(crate) fn measure(
+        &mut self,
+        probes: &Probes<'_>,
+        total_s: u32,
+        begin: impl FnOnce(&mut dyn Ear),
+    ) -> (Interval, Ending) {
+        let warm_up = Duration::from_secs(self.plan.warm_up_s.into());
+        let at_once = warm_up.is_zero().then(|| probes.begin(self.stage));
+        begin(self.ear);
+        let start = Instant::now();
+        if !warm_up.is_zero() {
+            (self.progress)(Progress::WarmUp);
+        }
+        let early = self.wait(Some(start + warm_up), false);
+        let first = at_once.unwrap_or_else(|| probes.begin(self.stage));
+        self.stage.measuring.store(true, Ordering::Relaxed);
+        (self.progress)(Progress::Measuring);
+        let planned = self.planned(total_s);
+        let cut = early.or_else(|| self.wait(planned.map(|length| Instant::now() + length), true));
+        self.stage.measuring.store(false, Ordering::Relaxed);
+        let last = probes.end(self.stage);
+        let interval = first.until(&last);
+        let ending = self.ending(cut, &interval, planned);
+        if cut.is_none() {
+            let total = Duration::from_secs(total_s.into());
+            let own = warm_up
+                + planned.unwrap_or_default()
+                + Duration::from_secs(self.plan.cool_down_s.into());
+            (self.progress)(Progress::CoolDown);
+            self.wait(Some(start + total.max(own)), false);
+        }
+        (interval, ending)
+    }
+
+    /// The measured interval's length, where it has one: a receiver goes by an open end that the sender asked for.
+    fn planned(&self, total_s: u32) -> Option<Duration> {
+        match (self.plan.length, self.plan.role) {
+            (Length::Seconds(_), Role::Receiver) if total_s == 0 => None,
+            (Length::Seconds(seconds), _) => Some(Duration::from_secs(seconds.into())),
+            (Length::Buffers(_) | Length::UntilStopped, _) => None,
+        }
+    }
+
+    /// Waits until `deadline`, or for ever, unless something cuts it short.
+    pub(crate) fn wait(&mut self, deadline: Option<Instant>, tell: bool) -> Option<Cut> {
+        let mut told = (Instant::now(), self.stage.bytes());
+        loop {
+            self.stage.bell.clear();
+            if let Some(cut) = self.cut() {
+                return Some(cut);
+            }
+            let now = Instant::now();
+            let left = deadline.map_or(GLANCE, |deadline| deadline.saturating_duration_since(now));
+            if left.is_zero() {
+                return None;
+            }
+            if tell && now.duration_since(told.0) >= TELL {
+                told = self.tell(told, now);
+            }
+            let mut fds = vec![rustix::fd::AsFd::as_fd(&self.stage.bell)];
+            fds.extend(self.ear.fd());
+            wait_readable(&fds, Some(left.min(GLANCE)));
+        }
+    }
+
+    fn cut(&mut self) -> Option<Cut> {
+        if self.plan.stop.load(Ordering::Relaxed) {
+            return Some(Cut::User);
+        }
+        let (opened, closed) = (self.stage.opened(), self.stage.closed());
+        if self.stage.all_done() || (opened > 0 && closed >= opened) {
+            return Some(Cut::Lanes);
+        }
+        self.ear.peer_has_ended().then_some(Cut::Peer)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+    fn tell(&mut self, (then, bytes_then): (Instant, u64), now: Instant) -> (Instant, u64) {
+        let bytes = self.stage.bytes();
+        let seconds = now.duration_since(then).as_secs_f64();
+        let bytes_per_s = bytes.saturating_sub(bytes_then) as f64 / seconds;
+        (self.progress)(Progress::Rate { bytes_per_s });
+        (now, bytes)
+    }
+
+    fn ending(&self, cut: Option<Cut>, interval: &Interval, planned: Option<Duration>) -> Ending {
+        let in_time = planned
+            .is_some_and(|planned| interval.seconds + SLACK.as_secs_f64() >= planned.as_secs_f64());
+        match (cut, planned) {
+            (None, _) => Ending::Complete,
+            (Some(Cut::User), _) => Ending::StoppedByUser,
+            (Some(_), Some(_)) if in_time => Ending::Complete,
+            (Some(Cut::Peer), None) => Ending::Complete,
+            (Some(Cut::Peer), Some(_)) => Ending::StoppedByPeer,
+            (Some(Cut::Lanes), None) if self.stage.broken() == 0 => Ending::Complete,
+            (Some(Cut::Lanes), _) if self.stage.broken() == 0 => Ending::StoppedByPeer,
+            (Some(Cut::Lanes), _) => Ending::PeerLost,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! This host and this process: name, processors, open files, pinning.
+
+use crate::TrafficError;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Files beside the connections: listeners, event descriptors, /proc, the output.
+const FILES_BESIDE: u64 = 64;
+
+/// Raises the soft limit of open files so that so many sockets fit.
+pub(crate) fn allow_files(sockets: u64) -> Result<(), TrafficError> {
+    let wanted = sockets + FILES_BESIDE;
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    if let Some(hard) = limit.maximum.filter(|hard| *hard < wanted) {
+        return Err(TrafficError::TooManyFiles { wanted, limit: hard });
+    }
+    limit.current = Some(wanted);
+    setrlimit(Resource::Nofile, limit)
+        .map_err(TrafficError::system("raise the limit of open files"))
+}
+
+/// Raises the soft limit of open files as far as it goes: a receiver does not know how many will come.
+pub(crate) fn allow_all_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused at worst, and then the old limit holds and a shortage is reported when it is met.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Pins the calling thread to a processor.
+pub(crate) fn pin(processor: Option<usize>) -> Result<(), TrafficError> {
+    let Some(processor) = processor else { return Ok(()) };
+    let online = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut set = CpuSet::new();
+    if processor < CpuSet::MAX_CPU {
+        set.set(processor);
+    }
+    sched_setaffinity(None, &set).map_err(|_| {
+        TrafficError::Plan(format!(
+            "processor {processor} of the mapping cannot be used: this process has {online}, counted from 0; * leaves the choice to the scheduler"
+        ))
+    })
+}
+
+/// The host's name, for the report.
+pub(crate) fn name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "unknown".into(), |name| name.trim().to_string())
+}
+
+/// The slowest and the fastest processor's frequency in MHz by /proc/cpuinfo, where it says so.
+pub(crate) fn frequency_mhz() -> Option<(f64, f64)> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let mut range: Option<(f64, f64)> = None;
+    for line in text.lines().filter(|line| line.starts_with("cpu MHz")) {
+        let Some(mhz) = line.rsplit(' ').next().and_then(|word| word.parse::<f64>().ok()) else {
+            continue;
+        };
+        range = Some(range.map_or((mhz, mhz), |(low, high)| (low.min(mhz), high.max(mhz))));
+    }
+    range
+}

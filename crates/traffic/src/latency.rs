@@ -1,0 +1,95 @@
+//! The latency test's sender: one byte there and back, one connection after the other, each round trip timed.
+
+use crate::TrafficError;
+use crate::lane::{Lane, Stage, lock};
+use crate::plan::{Length, Plan};
+use crate::send::Stream;
+use hdrhistogram::Histogram;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often a wait looks at the stop signal; a datagram that has not come back by then is sent again.
+const GLANCE: Duration = Duration::from_millis(200);
+/// The longest round trip that is told apart: one minute, in nanoseconds.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// Round trips until the stop, or as many as `-n` says. One clock reading each: the end of one is the start of the next.
+pub(crate) fn ping(
+    plan: &Plan,
+    stage: &Stage,
+    lane: &Lane,
+    streams: &mut [Stream],
+) -> Result<(), TrafficError> {
+    let mut trips = histogram()?;
+    for stream in streams.iter() {
+        rustix::io::ioctl_fionbio(&stream.socket, false)
+            .and_then(|()| set_socket_timeout(&stream.socket, Timeout::Recv, Some(GLANCE)))
+            .map_err(TrafficError::system("make a socket wait"))?;
+    }
+    let mut left = match plan.length {
+        Length::Buffers(count) => count,
+        Length::Seconds(_) | Length::UntilStopped => u64::MAX,
+    };
+    let mut start = Instant::now();
+    'run: while streams.iter().any(|stream| stream.alive) {
+        for stream in streams.iter_mut().filter(|stream| stream.alive) {
+            if stage.stop.is_raised() || left == 0 {
+                break 'run;
+            }
+            left -= 1;
+            match round_trip(stage, lane, stream) {
+                Ok(back) => {
+                    let end = Instant::now();
+                    if back && stage.measuring.load(Ordering::Relaxed) {
+                        let nanoseconds = end.duration_since(start).as_nanos();
+                        trips.saturating_record(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+                    }
+                    start = end;
+                }
+                Err(error) => {
+                    stream.alive = false;
+                    lane.close(Some(&error.to_string()));
+                    stage.bell.ring();
+                }
+            }
+        }
+    }
+    *lock(&lane.round_trips) = Some(trips);
+    Ok(())
+}
+
+/// An empty histogram of nanoseconds, three digits exact.
+pub(crate) fn histogram() -> Result<Histogram<u64>, TrafficError> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3)
+        .map_err(|error| TrafficError::Plan(format!("cannot make a histogram: {error}")))
+}
+
+/// Whether the byte came back before the run's end.
+fn round_trip(stage: &Stage, lane: &Lane, stream: &Stream) -> Result<bool, Errno> {
+    let mut byte = [0; 1];
+    send(&stream.socket, b"P", SendFlags::NOSIGNAL)?;
+    loop {
+        match recv(&stream.socket, &mut byte, RecvFlags::empty()) {
+            Ok((0, _)) => return Err(Errno::CONNRESET),
+            Ok(_) => {
+                lane.counters.add(1);
+                return Ok(true);
+            }
+            Err(Errno::AGAIN | Errno::INTR) if stage.stop.is_raised() => return Ok(false),
+            Err(Errno::AGAIN) if lost_for_good(stream) => {
+                lane.counters.add_error();
+                return Ok(false);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A datagram may be lost; a stream's byte is only late.
+fn lost_for_good(stream: &Stream) -> bool {
+    rustix::net::sockopt::socket_type(&stream.socket) == Ok(rustix::net::SocketType::DGRAM)
+}

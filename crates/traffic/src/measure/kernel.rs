@@ -1,0 +1,243 @@
+//! Counters the kernel keeps for a whole host or network namespace: retransmissions, datagrams, interrupts, packets.
+//!
+//! They count everybody's traffic, so the report says "host" wherever one of them is shown.
+
+use super::Figure;
+use serde::{Deserialize, Serialize};
+use std::fs::read_to_string;
+
+/// /proc/net/snmp and /proc/net/netstat: segments sent again, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpRetransmits {
+    /// All.
+    pub segments: u64,
+    /// Lost again after a retransmission.
+    pub lost: u64,
+    /// Of the opening segment.
+    pub syn: u64,
+    /// By fast retransmit.
+    pub fast: u64,
+    /// In slow start.
+    pub slow_start: u64,
+    /// That could not be sent.
+    pub failed: u64,
+}
+
+/// /proc/net/snmp: datagrams of the network namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Udp {
+    /// Delivered to applications.
+    pub received: u64,
+    /// Sent by applications.
+    pub sent: u64,
+    /// Received and not delivered, for whatever reason.
+    pub receive_errors: u64,
+    /// Of those, because a socket's buffer was full.
+    pub receive_buffer_full: u64,
+}
+
+/// Packets of one interface, /sys/class/net/NAME/statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceCounters {
+    /// Sent.
+    pub sent_packets: u64,
+    /// Received.
+    pub received_packets: u64,
+}
+
+/// All of them at one moment; what is not there is `None`.
+#[derive(Clone, Debug, Default)]
+pub struct KernelCounters {
+    tcp: Option<TcpRetransmits>,
+    udp: Option<Udp>,
+    net_rx_softirqs: Option<u64>,
+    interrupts: Option<u64>,
+    interface: Option<InterfaceCounters>,
+}
+
+/// What was added between two moments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelDelta {
+    /// Retransmissions of all connections of the network namespace.
+    pub tcp_retransmits: Figure<TcpRetransmits>,
+    /// Datagrams of the network namespace.
+    pub udp: Figure<Udp>,
+    /// Receive runs of the network stack on all processors: the nearest to NTttcp's DPCs.
+    pub net_rx_softirqs: Figure<u64>,
+    /// Interrupts of all devices and processors, or of the named device.
+    pub interrupts: Figure<u64>,
+    /// Packets of the named interface.
+    pub interface: Figure<InterfaceCounters>,
+}
+
+impl KernelCounters {
+    /// Reads all counters now; `interface` and `interrupts` name what to look for.
+    pub fn read(interface: Option<&str>, interrupts: Option<&str>) -> KernelCounters {
+        let text = |path: &str| read_to_string(path).ok();
+        let snmp = text("/proc/net/snmp");
+        let netstat = text("/proc/net/netstat").unwrap_or_default();
+        KernelCounters {
+            tcp: snmp.as_deref().and_then(|snmp| tcp_retransmits(snmp, &netstat)),
+            udp: snmp.as_deref().and_then(udp),
+            net_rx_softirqs: text("/proc/softirqs")
+                .and_then(|softirqs| row_sum(&softirqs, "NET_RX:")),
+            interrupts: match interrupts {
+                Some(device) => text("/proc/interrupts").and_then(|rows| row_sum(&rows, device)),
+                None => text("/proc/stat").and_then(|stat| all_interrupts(&stat)),
+            },
+            interface: interface.and_then(interface_counters),
+        }
+    }
+
+    /// What was added since an earlier reading.
+    pub fn since(&self, earlier: &KernelCounters) -> KernelDelta {
+        KernelDelta {
+            tcp_retransmits: delta(
+                self.tcp,
+                earlier.tcp,
+                "/proc/net/snmp and netstat, whole host",
+                |now, then| TcpRetransmits {
+                    segments: now.segments.saturating_sub(then.segments),
+                    lost: now.lost.saturating_sub(then.lost),
+                    syn: now.syn.saturating_sub(then.syn),
+                    fast: now.fast.saturating_sub(then.fast),
+                    slow_start: now.slow_start.saturating_sub(then.slow_start),
+                    failed: now.failed.saturating_sub(then.failed),
+                },
+            ),
+            udp: delta(self.udp, earlier.udp, "/proc/net/snmp, whole host", |now, then| Udp {
+                received: now.received.saturating_sub(then.received),
+                sent: now.sent.saturating_sub(then.sent),
+                receive_errors: now.receive_errors.saturating_sub(then.receive_errors),
+                receive_buffer_full: now
+                    .receive_buffer_full
+                    .saturating_sub(then.receive_buffer_full),
+            }),
+            net_rx_softirqs: delta(
+                self.net_rx_softirqs,
+                earlier.net_rx_softirqs,
+                "/proc/softirqs NET_RX, all processors",
+                u64::saturating_sub,
+            ),
+            interrupts: delta(
+                self.interrupts,
+                earlier.interrupts,
+                "/proc/interrupts or /proc/stat, all processors",
+                u64::saturating_sub,
+            ),
+            interface: delta(
+                self.interface,
+                earlier.interface,
+                "/sys/class/net statistics",
+                |now, then| InterfaceCounters {
+                    sent_packets: now.sent_packets.saturating_sub(then.sent_packets),
+                    received_packets: now.received_packets.saturating_sub(then.received_packets),
+                },
+            ),
+        }
+    }
+}
+
+fn delta<T>(
+    now: Option<T>,
+    then: Option<T>,
+    source: &str,
+    minus: impl FnOnce(T, T) -> T,
+) -> Figure<T> {
+    match (now, then) {
+        (Some(now), Some(then)) => Figure::measured(minus(now, then), source),
+        _ => Figure::absent(format!("not asked for, or not there ({source})")),
+    }
+}
+
+/// A number of the files that have a line of names and a line of values for each protocol.
+fn named(text: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
+    let place = lines.next()?.split_ascii_whitespace().position(|word| word == name)?;
+    lines.next()?.split_ascii_whitespace().nth(place)?.parse().ok()
+}
+
+fn tcp_retransmits(snmp: &str, netstat: &str) -> Option<TcpRetransmits> {
+    let extra = |name| named(netstat, "TcpExt", name).unwrap_or(0);
+    Some(TcpRetransmits {
+        segments: named(snmp, "Tcp", "RetransSegs")?,
+        lost: extra("TCPLostRetransmit"),
+        syn: extra("TCPSynRetrans"),
+        fast: extra("TCPFastRetrans"),
+        slow_start: extra("TCPSlowStartRetrans"),
+        failed: extra("TCPRetransFail"),
+    })
+}
+
+fn udp(snmp: &str) -> Option<Udp> {
+    let number = |name| named(snmp, "Udp", name);
+    Some(Udp {
+        received: number("InDatagrams")?,
+        sent: number("OutDatagrams")?,
+        receive_errors: number("InErrors")?,
+        receive_buffer_full: number("RcvbufErrors").unwrap_or(0),
+    })
+}
+
+/// The processors' columns of all rows that contain `label`, added up; `None` where there is no such row.
+fn row_sum(text: &str, label: &str) -> Option<u64> {
+    let rows: Vec<&str> = text.lines().filter(|line| line.contains(label)).collect();
+    let sum = |row: &str| -> u64 {
+        let columns = row.split_once(':').map_or("", |(_, columns)| columns);
+        columns.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok()).sum()
+    };
+    (!rows.is_empty()).then(|| rows.into_iter().map(sum).sum())
+}
+
+fn all_interrupts(stat: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix("intr "))?.split(' ').next()?.parse().ok()
+}
+
+fn interface_counters(name: &str) -> Option<InterfaceCounters> {
+    if name.contains('/') {
+        return None;
+    }
+    let number = |counter: &str| {
+        let path = format!("/sys/class/net/{name}/statistics/{counter}");
+        read_to_string(path).ok()?.trim().parse().ok()
+    };
+    Some(InterfaceCounters {
+        sent_packets: number("tx_packets")?,
+        received_packets: number("rx_packets")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rows_are_found_by_name_and_columns_end_at_the_first_word() {
+        let interrupts = "  24:  10  20  IO-APIC 1-edge virtio0-input\n  25:   1   2  IO-APIC 2-edge virtio1-input\n";
+        assert_eq!(row_sum(interrupts, "virtio"), Some(33));
+        assert_eq!(row_sum(interrupts, "mlx5"), None);
+        let snmp = "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 5 0 2 7 1\nTcp: A RetransSegs\nTcp: 1 9\n";
+        assert_eq!(
+            udp(snmp),
+            Some(Udp { received: 5, sent: 7, receive_errors: 2, receive_buffer_full: 1 })
+        );
+        assert_eq!(tcp_retransmits(snmp, "").map(|tcp| tcp.segments), Some(9));
+    }
+
+    #[test]
+    fn what_is_not_there_has_a_reason() {
+        let first = KernelCounters::read(Some("no-such-interface"), Some("no such device"));
+        let delta = first.since(&first);
+        assert!(delta.interface.value.is_none() && delta.interface.reason.is_some());
+        assert!(delta.interrupts.value.is_none());
+        assert_eq!(delta.net_rx_softirqs.value, Some(0));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".*", label in ".{0,5}") {
+            let _ = (row_sum(&text, &label), named(&text, "Tcp", &label), all_interrupts(&text));
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What a run shall do, whichever dialect it was typed in.
+
+use crate::TrafficError;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Which end of the connections this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Connects and sends.
+    Sender,
+    /// Listens and receives.
+    Receiver,
+}
+
+/// What carries the payload. Synchronisation is always TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// A byte stream.
+    Tcp,
+    /// Datagrams of one buffer each.
+    Udp,
+}
+
+/// The address family where no address says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// The address that means all of this host's.
+    pub fn unspecified(self) -> IpAddr {
+        match self {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+}
+
+/// When the measured interval ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Length {
+    /// After so many seconds (`-t`).
+    Seconds(u32),
+    /// When each sending thread has sent so many buffers (Windows `-n`); a receiver measures until its peers are done.
+    Buffers(u64),
+    /// When someone stops it (`-t 0`).
+    UntilStopped,
+}
+
+/// NTttcp's `-m threads,processor,host`.
+///
+/// Ports are numbered per host, in the order of the mappings: two mappings of one host go on counting (this is how
+/// threads are pinned to several processors), while another host begins at the base port again, because it is another
+/// receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Receiver ports, one receiver thread each. 1 to 1024.
+    pub ports: u16,
+    /// The processor the threads are pinned to; `None` (`*`) lets the scheduler choose.
+    pub processor: Option<usize>,
+    /// The receiver's address: where a sender connects, what a receiver binds.
+    pub host: IpAddr,
+}
+
+/// What a run shall do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which end this is.
+    pub role: Role,
+    /// Threads, processors, addresses. Never empty.
+    pub mappings: Vec<Mapping>,
+    /// The first data port; synchronisation uses the port below.
+    pub base_port: u16,
+    /// What carries the payload.
+    pub transport: Transport,
+    /// Sender: threads for each receiver port (Linux `-n`).
+    pub threads_per_port: u32,
+    /// Sender: connections of each thread (Linux `-l`).
+    pub connections_per_thread: u32,
+    /// Bytes of one send or receive call, and of one UDP datagram.
+    pub buffer_bytes: usize,
+    /// Calls made for a ready connection before the next one is served (`-a`).
+    pub outstanding: u32,
+    /// SO_RCVBUF; `None` leaves the host's default.
+    pub receive_socket_bytes: Option<usize>,
+    /// SO_SNDBUF; `None` leaves the host's default.
+    pub send_socket_bytes: Option<usize>,
+    /// TCP_NODELAY.
+    pub no_delay: bool,
+    /// TCP_CONGESTION; `None` leaves the host's default.
+    pub congestion: Option<String>,
+    /// Seconds of traffic before the measured interval.
+    pub warm_up_s: u32,
+    /// The measured interval.
+    pub length: Length,
+    /// Seconds of traffic after the measured interval.
+    pub cool_down_s: u32,
+    /// Agree with the peer on begin and end (off with `-ns` and `-N`).
+    pub sync: bool,
+    /// Receiver: wait for several senders (Linux `-M`), until one says it is the last.
+    pub multi_client: bool,
+    /// Sender: this is the last of several (Linux `-L`).
+    pub last_client: bool,
+    /// Sender: bits per second of all connections together (Linux `-B`).
+    pub bandwidth_bits_per_s: Option<u64>,
+    /// Sender: SO_MAX_PACING_RATE of each socket, in bytes per second (`--fq-rate-limit`).
+    pub pacing_bytes_per_s: Option<u64>,
+    /// Sender: the address to send from (`--bind`, Linux `-a`).
+    pub source: Option<IpAddr>,
+    /// Sender: the first source port (Linux `-f`).
+    pub source_port: Option<u16>,
+    /// The sender sends a known pattern and the receiver checks every byte.
+    pub verify: bool,
+    /// One byte to and fro instead of bulk: round-trip times.
+    pub latency: bool,
+    /// Receiver: seconds to wait for a sender; 0 waits for ever.
+    pub wait_s: u64,
+    /// Sender: connection attempts, 100 ms apart, before it gives up.
+    pub connect_attempts: u32,
+    /// An interface whose packet counters go into the report.
+    pub interface: Option<String>,
+    /// What a line of /proc/interrupts must contain to be counted; `None` counts all interrupts.
+    pub interrupts: Option<String>,
+    /// Sentences for the report's notes: how an option of the command line was understood.
+    pub notes: Vec<String>,
+    /// Set by anyone (a signal handler, say) to end the run; what was measured so far is reported.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Connections of one sender, all threads together: beyond it one source address runs out of ports.
+pub(crate) const CONNECTIONS_MAX: u64 = 65_536;
+
+impl Plan {
+    /// One connection over TCP for `seconds`, all options at their defaults: where to start from in code.
+    pub fn new(role: Role, host: IpAddr, base_port: u16, seconds: u32) -> Plan {
+        Plan {
+            role,
+            mappings: vec![Mapping { ports: 1, processor: None, host }],
+            base_port,
+            transport: Transport::Tcp,
+            threads_per_port: 1,
+            connections_per_thread: 1,
+            buffer_bytes: 64 * 1024,
+            outstanding: 2,
+            receive_socket_bytes: None,
+            send_socket_bytes: None,
+            no_delay: false,
+            congestion: None,
+            warm_up_s: 0,
+            length: if seconds == 0 { Length::UntilStopped } else { Length::Seconds(seconds) },
+            cool_down_s: 0,
+            sync: true,
+            multi_client: false,
+            last_client: false,
+            bandwidth_bits_per_s: None,
+            pacing_bytes_per_s: None,
+            source: None,
+            source_port: None,
+            verify: false,
+            latency: false,
+            wait_s: 0,
+            connect_attempts: 100,
+            interface: None,
+            interrupts: None,
+            notes: Vec::new(),
+            stop: Arc::default(),
+        }
+    }
+
+    /// Threads that move payload.
+    pub fn threads(&self) -> u64 {
+        let ports: u64 = self.mappings.iter().map(|mapping| u64::from(mapping.ports)).sum();
+        match self.role {
+            Role::Sender => ports * u64::from(self.threads_per_port),
+            Role::Receiver => ports,
+        }
+    }
+
+    /// Connections a sender opens; for a receiver, unknown until they come.
+    pub fn connections(&self) -> u64 {
+        self.threads() * u64::from(self.connections_per_thread)
+    }
+
+    /// The receivers' addresses, each once, in the order of the mappings.
+    pub fn hosts(&self) -> Vec<IpAddr> {
+        let mut hosts = Vec::new();
+        for mapping in &self.mappings {
+            if !hosts.contains(&mapping.host) {
+                hosts.push(mapping.host);
+            }
+        }
+        hosts
+    }
+
+    /// Ports that are used at one host.
+    pub fn ports_at(&self, host: IpAddr) -> u32 {
+        self.mappings.iter().filter(|m| m.host == host).map(|m| u32::from(m.ports)).sum()
+    }
+
+    /// Warm-up, measured interval and cool-down together; 0 where only a stop or the last buffer ends the run.
+    pub fn total_s(&self) -> u32 {
+        match self.length {
+            Length::Seconds(seconds) => self.warm_up_s + seconds + self.cool_down_s,
+            Length::Buffers(_) | Length::UntilStopped => 0,
+        }
+    }
+
+    /// Refuses what cannot be carried out.
+    ///
+    /// # Errors
+    /// [`TrafficError::Plan`] with the value seen and the value wanted.
+    pub fn check(&self) -> Result<(), TrafficError> {
+        let refuse = |text: String| Err(TrafficError::Plan(text));
+        if self.mappings.is_empty() || self.threads() == 0 || self.connections() == 0 {
+            return refuse(
+                "no connection is asked for: at least one mapping, thread and connection".into(),
+            );
+        }
+        if self.role == Role::Sender && self.connections() > CONNECTIONS_MAX {
+            return refuse(format!(
+                "{} connections are asked for and {CONNECTIONS_MAX} are the most: use fewer ports, threads or connections",
+                self.connections()
+            ));
+        }
+        for host in self.hosts() {
+            let last = u32::from(self.base_port) + self.ports_at(host) - 1;
+            if last > u32::from(u16::MAX) || self.base_port < 2 {
+                return refuse(format!(
+                    "ports {} to {last} are out of range: use another -p",
+                    self.base_port
+                ));
+            }
+            if self.role == Role::Sender && host.is_unspecified() {
+                return refuse(format!(
+                    "a sender needs the receiver's address, not {host}: give it after -s or in -m"
+                ));
+            }
+        }
+        let largest = if self.transport == Transport::Udp { DATAGRAM_MAX } else { BUFFER_MAX };
+        if self.buffer_bytes == 0 || self.buffer_bytes > largest {
+            return refuse(format!(
+                "a buffer of {} bytes: 1 to {largest} are possible",
+                self.buffer_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The largest UDP payload over IPv4: 65535 less the IP and UDP headers.
+pub(crate) const DATAGRAM_MAX: usize = 65_507;
+/// The largest buffer of a TCP call.
+pub(crate) const BUFFER_MAX: usize = 64 * 1024 * 1024;

@@ -1,0 +1,215 @@
+//! A receiving lane: one port, all connections that come to it, one large buffer.
+
+use crate::lane::{Lane, Stage};
+use crate::payload::{Checker, Mismatch, Pattern};
+use crate::plan::{Plan, Transport};
+use crate::{TrafficError, host};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{
+    RecvFlags, SendFlags, SocketFlags, accept_with, recv, recvfrom, send, sendto, sockopt,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const STOP: u64 = u64::MAX;
+const PORT: u64 = u64::MAX - 1;
+const EVENTS: usize = 512;
+/// Datagrams taken before the next look at the signals.
+const DATAGRAMS: u32 = 64;
+
+/// The thread's life; `port` is the listener, or the UDP socket.
+pub(crate) fn run(
+    plan: &Plan,
+    stage: &Stage,
+    lane: &Lane,
+    port: OwnedFd,
+    processor: Option<usize>,
+) -> Result<(), TrafficError> {
+    let result = host::pin(processor).and_then(|()| {
+        let mut reader = Reader::new(plan, stage, lane, port)?;
+        reader.turns()
+    });
+    if result.is_err() {
+        lane.failed.store(true, Ordering::Release);
+    }
+    lane.done.store(true, Ordering::Release);
+    stage.bell.ring();
+    result
+}
+
+struct Reader<'r> {
+    plan: &'r Plan,
+    stage: &'r Stage,
+    lane: &'r Lane,
+    port: Arc<OwnedFd>,
+    epoll: OwnedFd,
+    streams: Vec<Option<Stream>>,
+    buffer: Vec<u8>,
+    pattern: Option<Pattern>,
+}
+
+struct Stream {
+    socket: Arc<OwnedFd>,
+    checker: Checker,
+}
+
+impl<'r> Reader<'r> {
+    fn new(
+        plan: &'r Plan,
+        stage: &'r Stage,
+        lane: &'r Lane,
+        port: OwnedFd,
+    ) -> Result<Self, TrafficError> {
+        let build = || {
+            let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+            epoll::add(&epoll, &stage.stop, EventData::new_u64(STOP), EventFlags::IN)?;
+            epoll::add(&epoll, &port, EventData::new_u64(PORT), EventFlags::IN)?;
+            Ok::<_, Errno>(epoll)
+        };
+        let epoll = build().map_err(TrafficError::system("watch sockets"))?;
+        // A datagram longer than the buffer would be cut.
+        let room = if plan.transport == Transport::Udp { 65_536 } else { plan.buffer_bytes };
+        Ok(Reader {
+            plan,
+            stage,
+            lane,
+            port: Arc::new(port),
+            epoll,
+            streams: Vec::new(),
+            buffer: vec![0; room],
+            pattern: plan.verify.then(|| Pattern::new(room)),
+        })
+    }
+
+    fn turns(&mut self) -> Result<(), TrafficError> {
+        let mut events = Vec::with_capacity(EVENTS);
+        while !self.stage.stop.is_raised() {
+            events.clear();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(TrafficError::system("wait for sockets")(error)),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    STOP => {}
+                    PORT if self.plan.transport == Transport::Udp => self.datagrams(),
+                    PORT => self.accept(),
+                    place => self.read(usize::try_from(place).unwrap_or(usize::MAX)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        loop {
+            match accept_with(&self.port, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => self.admit(socket),
+                Err(Errno::AGAIN) => return,
+                // The peer has already gone again.
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(error) => {
+                    // Out of files: going on would turn for ever over a listener that stays ready.
+                    let _ = epoll::delete(&self.epoll, &self.port);
+                    self.lane.counters.add_error();
+                    self.lane.remark(format!(
+                        "no more connections were accepted: {error}; raise `ulimit -Hn`"
+                    ));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd) {
+        if self.plan.latency {
+            // Refused only on a socket that is gone already, which the next read finds.
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+        }
+        let place = EventData::new_u64(self.streams.len() as u64);
+        let socket = self.lane.open(socket);
+        match epoll::add(&self.epoll, &socket, place, EventFlags::IN) {
+            Ok(()) => self.streams.push(Some(Stream { socket, checker: Checker::default() })),
+            Err(error) => self.lane.close(Some(&error.to_string())),
+        }
+        self.stage.bell.ring();
+    }
+
+    /// Up to `-a` buffers from one ready connection.
+    fn read(&mut self, place: usize) {
+        let Some(Some(stream)) = self.streams.get_mut(place) else { return };
+        let mut end = None;
+        for _ in 0..self.plan.outstanding.max(1) {
+            match recv(&stream.socket, &mut self.buffer[..], RecvFlags::empty()) {
+                Ok((0, _)) => end = Some(None),
+                Ok((count, _)) => {
+                    self.lane.counters.add(count);
+                    let bytes = self.buffer.get(..count).unwrap_or_default();
+                    check(self.lane, self.pattern.as_ref(), &mut stream.checker, bytes);
+                    if self.plan.latency
+                        && send(&stream.socket, bytes, SendFlags::NOSIGNAL) != Ok(count)
+                    {
+                        self.lane.counters.add_error();
+                    }
+                    if count < self.buffer.len() {
+                        break;
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                Err(error) => end = Some(Some(error.to_string())),
+            }
+            if end.is_some() {
+                break;
+            }
+        }
+        if let Some(error) = end {
+            let _ = epoll::delete(&self.epoll, &stream.socket);
+            if let Some(slot) = self.streams.get_mut(place) {
+                *slot = None;
+            }
+            self.lane.close(error.as_deref());
+            self.stage.bell.ring();
+        }
+    }
+
+    fn datagrams(&mut self) {
+        for _ in 0..DATAGRAMS {
+            let (count, from) = match recvfrom(&self.port, &mut self.buffer[..], RecvFlags::empty())
+            {
+                Ok((count, _, from)) => (count, from),
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(_) => {
+                    self.lane.counters.add_error();
+                    return;
+                }
+            };
+            if self.lane.opened.load(Ordering::Relaxed) == 0 {
+                self.lane.opened.store(1, Ordering::Release);
+                self.stage.bell.ring();
+            }
+            self.lane.counters.add(count);
+            let bytes = self.buffer.get(..count).unwrap_or_default();
+            check(self.lane, self.pattern.as_ref(), &mut Checker::default(), bytes);
+            let Some(from) = from.filter(|_| self.plan.latency) else { continue };
+            if sendto(&self.port, bytes, SendFlags::NOSIGNAL, &from) != Ok(count) {
+                self.lane.counters.add_error();
+            }
+        }
+    }
+}
+
+fn check(lane: &Lane, pattern: Option<&Pattern>, checker: &mut Checker, bytes: &[u8]) {
+    let Some(pattern) = pattern else { return };
+    match checker.check(pattern, bytes) {
+        Ok(()) => lane.counters.add_verified(bytes.len()),
+        Err(Mismatch { offset, sent, received }) => {
+            lane.counters.add_error();
+            lane.remark(format!(
+                "byte {offset} of a connection is {received:#04x}, {sent:#04x} was sent"
+            ));
+        }
+    }
+}

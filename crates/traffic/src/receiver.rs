@@ -1,0 +1,186 @@
+//! The receiver's part of a run: listen, wait for senders, measure, drain, exchange figures.
+
+use crate::conduct::{Conductor, Deaf, Ear};
+use crate::lane::Stage;
+use crate::latch::wait_readable;
+use crate::plan::{Plan, Transport};
+use crate::report::{Ending, Side};
+use crate::run::Progress;
+use crate::sender::join;
+use crate::snapshot::{Interval, Probes};
+use crate::sync::{Desk, DeskEvent, PeerKind};
+use crate::{Report, TrafficError, host, receive, socket};
+use rustix::fd::{AsFd, OwnedFd};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::thread::scope;
+use std::time::{Duration, Instant};
+
+/// A lane's listener and processor.
+type Port = (OwnedFd, Option<usize>);
+
+/// How long bytes that are still under way after the test are waited for.
+const DRAIN: Duration = Duration::from_secs(10);
+const GLANCE: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
+    host::allow_all_files();
+    let ports = listen(plan)?;
+    let notes = ports.first().map(|(port, _)| socket::buffer_notes(plan, port)).unwrap_or_default();
+    let mut desk = plan.sync.then(|| Desk::open(plan)).transpose()?;
+    let first = plan.mappings.first().map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |mapping| {
+        SocketAddr::new(mapping.host, plan.base_port)
+    });
+    progress(Progress::Listening(first));
+    let stage = Stage::new(ports.len())?;
+    let (interval, ending) = scope(|scope| {
+        let lanes = stage.lanes.iter().zip(ports);
+        let (plan, stage) = (plan, &stage);
+        let handles = lanes
+            .map(|(lane, (port, processor))| {
+                scope.spawn(move || receive::run(plan, stage, lane, port, processor))
+            })
+            .collect();
+        let measured = conduct(plan, stage, desk.as_mut(), progress);
+        stage.stop.raise();
+        join(handles).and(measured)
+    })?;
+    let mut report = Report::new(plan, &stage, &interval, ending, stage.opened() as u64);
+    report.notes.extend(notes);
+    if let Some(mut desk) = desk {
+        exchange(&mut desk, &mut report);
+    }
+    Ok(report)
+}
+
+fn listen(plan: &Plan) -> Result<Vec<Port>, TrafficError> {
+    let mut ports = Vec::new();
+    let mut used = std::collections::BTreeMap::new();
+    for mapping in &plan.mappings {
+        for _ in 0..mapping.ports {
+            let ahead: &mut u16 = used.entry(mapping.host).or_default();
+            let address = SocketAddr::new(mapping.host, plan.base_port.saturating_add(*ahead));
+            *ahead += 1;
+            ports.push((socket::data_listener(plan, address)?, mapping.processor));
+        }
+    }
+    Ok(ports)
+}
+
+fn conduct(
+    plan: &Plan,
+    stage: &Stage,
+    desk: Option<&mut Desk>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Interval, Ending), TrafficError> {
+    let probes = Probes::new(plan);
+    let mut deaf = Deaf;
+    let (total_s, ear): (u32, &mut dyn Ear) = match desk {
+        Some(desk) => (await_start(plan, stage, desk)?, desk),
+        None => {
+            await_traffic(plan, stage)?;
+            (plan.total_s(), &mut deaf)
+        }
+    };
+    progress(Progress::Connected(stage.opened()));
+    let mut conductor = Conductor { plan, stage, ear, progress };
+    let (interval, ending) = conductor.measure(&probes, total_s, |ear| ear.begin());
+    drain(plan, &mut conductor);
+    Ok((interval, ending))
+}
+
+/// Serves the desk until a sender may begin.
+fn await_start(plan: &Plan, stage: &Stage, desk: &mut Desk) -> Result<u32, TrafficError> {
+    let start = Instant::now();
+    loop {
+        match desk.turn() {
+            Some(DeskEvent::Start { total_s }) => return Ok(total_s),
+            Some(_) => {}
+            None => {
+                wait_a_moment(plan, stage, start)?;
+                let fds: Vec<_> = desk.fd().into_iter().collect();
+                wait_readable(&fds, Some(GLANCE));
+            }
+        }
+    }
+}
+
+/// Without synchronisation the first connection (or datagram) is the begin.
+fn await_traffic(plan: &Plan, stage: &Stage) -> Result<(), TrafficError> {
+    let start = Instant::now();
+    while stage.opened() == 0 {
+        stage.bell.clear();
+        wait_a_moment(plan, stage, start)?;
+        if stage.opened() == 0 {
+            wait_readable(&[stage.bell.as_fd()], Some(GLANCE));
+        }
+    }
+    Ok(())
+}
+
+/// Whether to go on waiting for a sender.
+fn wait_a_moment(plan: &Plan, stage: &Stage, start: Instant) -> Result<(), TrafficError> {
+    if plan.stop.load(Ordering::Relaxed) || stage.any_failed() {
+        return Err(TrafficError::StoppedEarly);
+    }
+    if plan.wait_s > 0 && start.elapsed() >= Duration::from_secs(plan.wait_s) {
+        return Err(TrafficError::NobodyCame { seconds: plan.wait_s });
+    }
+    Ok(())
+}
+
+/// Reads on until every sender has ended, so that the whole run's bytes can be compared.
+fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
+    let deadline = Instant::now() + DRAIN;
+    let mut seen = None;
+    while Instant::now() < deadline && !plan.stop.load(Ordering::Relaxed) {
+        conductor.stage.bell.clear();
+        let bytes = conductor.stage.bytes();
+        let ended = match plan.transport {
+            Transport::Tcp => conductor.stage.closed() >= conductor.stage.opened(),
+            // Datagrams have no end: the peer's word is one, and then silence for a glance.
+            Transport::Udp => {
+                !plan.sync || (conductor.ear.peer_has_ended() && seen.replace(bytes) == Some(bytes))
+            }
+        };
+        if ended {
+            return;
+        }
+        wait_readable(&[conductor.stage.bell.as_fd()], Some(GLANCE));
+    }
+}
+
+/// Answers figures until the senders of the test have gone. A plain NTttcp only closes its connection.
+fn exchange(desk: &mut Desk, report: &mut Report) {
+    desk.finish();
+    let deadline = Instant::now() + DRAIN;
+    let own: Side = report.own.clone();
+    report.peer_kind = PeerKind::Ntttcp;
+    loop {
+        match desk.turn() {
+            Some(DeskEvent::Figures(client, body)) => {
+                desk.answer(client, &own);
+                match serde_json::from_slice(&body) {
+                    Ok(side) => {
+                        report.peer_kind = PeerKind::Millrace;
+                        report.add_peer(side);
+                    }
+                    Err(error) => {
+                        report.notes.push(format!("the sender's figures are not readable: {error}"))
+                    }
+                }
+            }
+            Some(_) => {}
+            None if !desk.has_senders()
+                || Instant::now() >= deadline
+                || report.ending == Ending::StoppedByUser =>
+            {
+                return;
+            }
+            None => {
+                let fds: Vec<_> = desk.fd().into_iter().collect();
+                wait_readable(&fds, Some(GLANCE));
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What moved on this host during a run: a figure measured meanwhile is to be taken with care.
+
+use crate::snapshot::Interval;
+
+/// Shares from which a reader should know.
+const STEAL_PERCENT: f64 = 1.0;
+const FREQUENCY_PERCENT: f64 = 2.0;
+/// Of one processor.
+const OTHER_LOAD_PERCENT: f64 = 20.0;
+
+/// One sentence for each thing that moved.
+pub(crate) fn of(interval: &Interval) -> Vec<String> {
+    [steal(interval), frequency(interval), other_load(interval)].into_iter().flatten().collect()
+}
+
+fn steal(interval: &Interval) -> Option<String> {
+    let stolen = interval.cpu.value.as_ref()?.steal_percent;
+    (stolen >= STEAL_PERCENT).then(|| {
+        format!("the hypervisor gave {stolen:.1} % of this host's processor time to others (steal)")
+    })
+}
+
+fn frequency(interval: &Interval) -> Option<String> {
+    let [Some((low_then, high_then)), Some((low_now, high_now))] = interval.frequency_mhz else {
+        return None;
+    };
+    let (low, high) = (low_then.min(low_now), high_then.max(high_now));
+    (low > 0.0 && (high - low) * 100.0 / low >= FREQUENCY_PERCENT)
+        .then(|| format!("processors ran between {low:.0} and {high:.0} MHz: cycles per byte by the formula are off by as much"))
+}
+
+/// What was neither this process nor the network stack's interrupts.
+#[allow(clippy::cast_precision_loss, reason = "a handful of processors")]
+fn other_load(interval: &Interval) -> Option<String> {
+    let usage = interval.cpu.value.as_ref()?;
+    let own = interval.process.value?.percent_of_one_processor;
+    let host = (usage.user_percent + usage.system_percent) * usage.processors as f64;
+    let other = host - own;
+    (other >= OTHER_LOAD_PERCENT)
+        .then(|| format!("other processes used {other:.0} % of a processor on this host: they are in Avg. CPU % and in cycles/byte"))
+}

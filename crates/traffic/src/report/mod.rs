@@ -1,0 +1,248 @@
+//! What a run has measured, as numbers with units in their names.
+//!
+//! [`Report`] is what `--json` prints: numbers are JSON numbers, what could not be measured is a
+//! [`Figure`](crate::measure::Figure) with a reason. [`Report::to_text`] is NTttcp's familiar table,
+//! [`Report::to_xml`] its XML.
+
+mod condition;
+mod side;
+mod text;
+mod xml;
+
+use crate::lane::{Stage, lock};
+use crate::latency::histogram;
+use crate::plan::{Family, Length, Plan, Role, Transport};
+use crate::snapshot::{Count, Interval};
+pub use crate::sync::PeerKind;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+pub use side::{Segments, Side, Throughput};
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// As planned.
+    Complete,
+    /// This end's user stopped it; the figures are those until then.
+    StoppedByUser,
+    /// The other end stopped it before its time.
+    StoppedByPeer,
+    /// All connections broke.
+    PeerLost,
+}
+
+/// One end's report of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The program and its version.
+    pub tool: String,
+    /// How the run ended. Anything but `complete` is a partial result.
+    pub ending: Ending,
+    /// Who the other end was.
+    pub peer_kind: PeerKind,
+    /// What was asked for.
+    pub settings: Settings,
+    /// This end's figures.
+    pub own: Side,
+    /// The other end's figures, where it is Millrace too.
+    pub peer: Option<Side>,
+    /// This end's threads, in the order of the mappings.
+    pub threads: Vec<ThreadFigures>,
+    /// Round trips of a latency test.
+    pub round_trips: Option<RoundTrips>,
+    /// UDP, both ends Millrace: datagrams that were sent and did not arrive, over the whole run.
+    pub datagrams_lost: Option<u64>,
+    /// What a reader must know to read the figures right.
+    pub notes: Vec<String>,
+    /// What moved on this host during the run and may have moved the figures.
+    pub conditions: Vec<String>,
+}
+
+/// What was asked for, whichever dialect it was typed in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// IPv4 or IPv6.
+    pub family: Family,
+    /// The first data port.
+    pub base_port: u16,
+    /// Begin and end agreed with the peer.
+    pub sync: bool,
+    /// Bytes of one send or receive call.
+    pub buffer_bytes: usize,
+    /// Calls made for a ready connection before the next one is served (`-a`).
+    pub outstanding: u32,
+    /// SO_RCVBUF asked for.
+    pub receive_socket_bytes: Option<usize>,
+    /// SO_SNDBUF asked for.
+    pub send_socket_bytes: Option<usize>,
+    /// TCP_NODELAY.
+    pub no_delay: bool,
+    /// TCP_CONGESTION asked for.
+    pub congestion: Option<String>,
+    /// Seconds before the measured interval.
+    pub warm_up_s: u32,
+    /// The measured interval.
+    pub length: Length,
+    /// Seconds after it.
+    pub cool_down_s: u32,
+    /// Every byte was checked.
+    pub verify: bool,
+}
+
+/// One thread's figures over the measured interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadFigures {
+    /// Bytes its application moved.
+    pub bytes: u64,
+    /// Send or receive calls that moved something.
+    pub calls: u64,
+    /// Calls that failed.
+    pub errors: u64,
+    /// Its throughput.
+    pub throughput: Throughput,
+    /// Bytes per call; `None` without calls.
+    pub bytes_per_call: Option<f64>,
+}
+
+/// Round trips of one byte, in nanoseconds, three digits exact.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundTrips {
+    /// How many.
+    pub count: u64,
+    /// The fastest.
+    pub min_ns: u64,
+    /// The mean.
+    pub mean_ns: f64,
+    /// Half were faster.
+    pub p50_ns: u64,
+    /// Nine of ten were faster.
+    pub p90_ns: u64,
+    /// 99 of 100 were faster.
+    pub p99_ns: u64,
+    /// The slowest.
+    pub max_ns: u64,
+}
+
+impl Report {
+    pub(crate) fn new(
+        plan: &Plan,
+        stage: &Stage,
+        interval: &Interval,
+        ending: Ending,
+        connections: u64,
+    ) -> Report {
+        Report {
+            tool: concat!("Millrace ", env!("CARGO_PKG_VERSION")).into(),
+            ending,
+            peer_kind: PeerKind::Unsynchronised,
+            settings: Settings::of(plan),
+            own: Side::new(plan, stage, interval, connections),
+            peer: None,
+            threads: interval
+                .lanes
+                .iter()
+                .map(|lane| ThreadFigures::of(*lane, interval.seconds))
+                .collect(),
+            round_trips: (plan.latency && plan.role == Role::Sender)
+                .then(|| round_trips(stage))
+                .flatten(),
+            datagrams_lost: None,
+            notes: notes(plan, stage),
+            conditions: condition::of(interval),
+        }
+    }
+
+    /// Whether the run went as planned.
+    pub fn is_complete(&self) -> bool {
+        self.ending == Ending::Complete
+    }
+
+    /// Bytes per second that the receiver's application got, where this report has that end's figures.
+    pub fn received_bytes_per_s(&self) -> Option<f64> {
+        let mut sides = [Some(&self.own), self.peer.as_ref()].into_iter().flatten();
+        sides.find(|side| side.role == Role::Receiver).map(|side| side.throughput.bytes_per_s)
+    }
+
+    pub(crate) fn add_peer(&mut self, peer: Side) {
+        if self.settings.transport == Transport::Udp {
+            let (sent, received) = match self.own.role {
+                Role::Sender => (self.own.whole_run_calls, peer.whole_run_calls),
+                Role::Receiver => (peer.whole_run_calls, self.own.whole_run_calls),
+            };
+            let before = self.datagrams_lost.unwrap_or(0);
+            self.datagrams_lost = Some(before.saturating_add(sent.saturating_sub(received)));
+        }
+        match &mut self.peer {
+            None => self.peer = Some(peer),
+            Some(first) => first.add(&peer),
+        }
+    }
+}
+
+impl Settings {
+    fn of(plan: &Plan) -> Settings {
+        let v4 = plan.mappings.first().is_none_or(|mapping| mapping.host.is_ipv4());
+        Settings {
+            transport: plan.transport,
+            family: if v4 { Family::V4 } else { Family::V6 },
+            base_port: plan.base_port,
+            sync: plan.sync,
+            buffer_bytes: plan.buffer_bytes,
+            outstanding: plan.outstanding,
+            receive_socket_bytes: plan.receive_socket_bytes,
+            send_socket_bytes: plan.send_socket_bytes,
+            no_delay: plan.no_delay,
+            congestion: plan.congestion.clone(),
+            warm_up_s: plan.warm_up_s,
+            length: plan.length,
+            cool_down_s: plan.cool_down_s,
+            verify: plan.verify,
+        }
+    }
+}
+
+impl ThreadFigures {
+    #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
+    fn of(lane: Count, seconds: f64) -> ThreadFigures {
+        ThreadFigures {
+            bytes: lane.bytes,
+            calls: lane.calls,
+            errors: lane.errors,
+            throughput: Throughput::of(lane.bytes, seconds),
+            bytes_per_call: (lane.calls > 0).then(|| lane.bytes as f64 / lane.calls as f64),
+        }
+    }
+}
+
+fn round_trips(stage: &Stage) -> Option<RoundTrips> {
+    let mut all: Histogram<u64> = histogram().ok()?;
+    for lane in &stage.lanes {
+        if let Some(trips) = lock(&lane.round_trips).as_ref() {
+            all.add(trips).ok()?;
+        }
+    }
+    (!all.is_empty()).then(|| RoundTrips {
+        count: all.len(),
+        min_ns: all.min(),
+        mean_ns: all.mean(),
+        p50_ns: all.value_at_quantile(0.5),
+        p90_ns: all.value_at_quantile(0.9),
+        p99_ns: all.value_at_quantile(0.99),
+        max_ns: all.max(),
+    })
+}
+
+fn notes(plan: &Plan, stage: &Stage) -> Vec<String> {
+    let mut notes = plan.notes.clone();
+    for lane in &stage.lanes {
+        for remark in lock(&lane.remarks).iter() {
+            if !notes.contains(remark) {
+                notes.push(remark.clone());
+            }
+        }
+    }
+    notes
+}

@@ -1,0 +1,239 @@
+//! One end's figures: what it moved, what its TCP and its host counted, what it cost.
+
+use crate::host;
+use crate::lane::Stage;
+use crate::measure::{CpuUsage, Cycles, Figure, KernelDelta, ProcessUsage, TcpTotals};
+use crate::plan::{Plan, Role, Transport};
+use crate::snapshot::Interval;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::Ordering;
+
+/// The same rate in the units people ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Throughput {
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// NTttcp's "MB/s": 2^20 bytes per second.
+    pub mebibytes_per_s: f64,
+    /// 10^6 bits per second.
+    pub megabits_per_s: f64,
+}
+
+impl Throughput {
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    pub(crate) fn of(bytes: u64, seconds: f64) -> Throughput {
+        let bytes_per_s = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
+        Throughput {
+            bytes_per_s,
+            mebibytes_per_s: bytes_per_s / 1_048_576.0,
+            megabits_per_s: bytes_per_s * 8.0 / 1e6,
+        }
+    }
+}
+
+/// What TCP or UDP counted over the measured interval. For TCP it is the sum of TCP_INFO over this run's connections, in
+/// segments of the wire; NTttcp shows the whole host's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Segments {
+    /// Segments or datagrams sent.
+    pub sent: Figure<u64>,
+    /// Segments or datagrams received.
+    pub received: Figure<u64>,
+    /// Segments sent again.
+    pub retransmits: Figure<u64>,
+    /// Payload bytes of an average segment that had any.
+    pub average_frame_bytes: Figure<f64>,
+    /// Smoothed round-trip time at the end, mean over connections, microseconds.
+    pub rtt_us: Figure<f64>,
+}
+
+/// See the module. All but the `whole_run` fields are of the measured interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// Which end.
+    pub role: Role,
+    /// The host's name.
+    pub computer: String,
+    /// Connections of the run.
+    pub connections: u64,
+    /// The measured interval by this end's monotonic clock.
+    pub seconds: f64,
+    /// Bytes the application sent or received.
+    pub bytes: u64,
+    /// The rate of that.
+    pub throughput: Throughput,
+    /// Send or receive calls that moved something (for UDP, datagrams).
+    pub calls: u64,
+    /// NTttcp's buffers: bytes over the buffer length.
+    pub buffers: f64,
+    /// Calls and connections that failed.
+    pub errors: u64,
+    /// Bytes from the first connection to the last, warm-up, cool-down and what was under way included. With TCP both
+    /// ends' are equal, or something is wrong.
+    pub whole_run_bytes: u64,
+    /// Calls of the same.
+    pub whole_run_calls: u64,
+    /// Receiver with `--verify`: bytes that were compared and were right, of the whole run.
+    pub verified_bytes: Option<u64>,
+    /// TCP's or UDP's own books.
+    pub segments: Segments,
+    /// The whole host's processors.
+    pub cpu: Figure<CpuUsage>,
+    /// This process.
+    pub process: Figure<ProcessUsage>,
+    /// The whole host's cycles.
+    pub cycles: Cycles,
+    /// NTttcp's formula: busy share x processors x frequency x seconds / bytes.
+    pub cycles_per_byte: Figure<f64>,
+    /// The hardware's count / bytes.
+    pub hardware_cycles_per_byte: Figure<f64>,
+    /// The whole host's counters.
+    pub kernel: KernelDelta,
+}
+
+impl Side {
+    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+    pub(crate) fn new(plan: &Plan, stage: &Stage, interval: &Interval, connections: u64) -> Side {
+        let sum =
+            |part: fn(&crate::snapshot::Count) -> u64| interval.lanes.iter().map(part).sum::<u64>();
+        let (bytes, calls) = (sum(|lane| lane.bytes), sum(|lane| lane.calls));
+        let seconds = interval.seconds;
+        let verified =
+            || stage.lanes.iter().map(|lane| lane.counters.verified.load(Ordering::Relaxed)).sum();
+        let whole = stage.lanes.iter().map(|lane| lane.counters.calls.load(Ordering::Relaxed));
+        let cycles_per_byte = match &interval.cpu.value {
+            Some(usage) => interval.cycles.per_byte_by_formula(usage, seconds, bytes),
+            None => Figure { value: None, source: None, reason: interval.cpu.reason.clone() },
+        };
+        Side {
+            role: plan.role,
+            computer: host::name(),
+            connections,
+            seconds,
+            bytes,
+            throughput: Throughput::of(bytes, seconds),
+            calls,
+            buffers: bytes as f64 / plan.buffer_bytes as f64,
+            errors: sum(|lane| lane.errors),
+            whole_run_bytes: stage.bytes(),
+            whole_run_calls: whole.sum(),
+            verified_bytes: (plan.verify && plan.role == Role::Receiver).then(verified),
+            segments: Segments::of(plan, interval, bytes, calls),
+            cpu: interval.cpu.clone(),
+            process: interval.process.clone(),
+            hardware_cycles_per_byte: interval.cycles.per_byte_by_hardware(bytes),
+            cycles: interval.cycles.clone(),
+            cycles_per_byte,
+            kernel: interval.kernel.clone(),
+        }
+    }
+
+    /// Adds another peer's payload: several receivers of one sender, or several senders of one receiver. What a host
+    /// counted stays the first one's.
+    pub(crate) fn add(&mut self, other: &Side) {
+        self.connections = self.connections.saturating_add(other.connections);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.calls = self.calls.saturating_add(other.calls);
+        self.buffers += other.buffers;
+        self.errors = self.errors.saturating_add(other.errors);
+        self.whole_run_bytes = self.whole_run_bytes.saturating_add(other.whole_run_bytes);
+        self.whole_run_calls = self.whole_run_calls.saturating_add(other.whole_run_calls);
+        self.throughput = Throughput {
+            bytes_per_s: self.throughput.bytes_per_s + other.throughput.bytes_per_s,
+            mebibytes_per_s: self.throughput.mebibytes_per_s + other.throughput.mebibytes_per_s,
+            megabits_per_s: self.throughput.megabits_per_s + other.throughput.megabits_per_s,
+        };
+        self.computer = format!("{}, {}", self.computer, other.computer);
+    }
+
+    /// Host-wide interrupts per second.
+    pub fn interrupts_per_s(&self) -> Figure<f64> {
+        self.per_second(&self.kernel.interrupts)
+    }
+
+    /// Host-wide receive runs of the network stack per second, NTttcp's "DPCs".
+    pub fn net_rx_softirqs_per_s(&self) -> Figure<f64> {
+        self.per_second(&self.kernel.net_rx_softirqs)
+    }
+
+    /// NTttcp's packets per interrupt: received only.
+    pub fn packets_per_interrupt(&self) -> Figure<f64> {
+        self.received_per(&self.kernel.interrupts)
+    }
+
+    /// NTttcp's packets per DPC: received only.
+    pub fn packets_per_softirq(&self) -> Figure<f64> {
+        self.received_per(&self.kernel.net_rx_softirqs)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    fn per_second(&self, count: &Figure<u64>) -> Figure<f64> {
+        count.then(|count| (self.seconds > 0.0).then(|| *count as f64 / self.seconds))
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a ratio")]
+    fn received_per(&self, count: &Figure<u64>) -> Figure<f64> {
+        let Some(received) = self.segments.received.value else {
+            return Figure {
+                value: None,
+                source: None,
+                reason: self.segments.received.reason.clone(),
+            };
+        };
+        count.then(|count| (*count > 0).then(|| received as f64 / *count as f64))
+    }
+}
+
+impl Segments {
+    fn of(plan: &Plan, interval: &Interval, bytes: u64, calls: u64) -> Segments {
+        match plan.transport {
+            Transport::Tcp => Segments::of_tcp(plan.role, &interval.tcp, bytes),
+            Transport::Udp => Segments::of_udp(plan.role, bytes, calls),
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "means for people")]
+    fn of_tcp(role: Role, tcp: &TcpTotals, bytes: u64) -> Segments {
+        const SOURCE: &str = "TCP_INFO of this run's connections";
+        if tcp.connections == 0 {
+            let none = || "no connection was open".to_string();
+            return Segments {
+                sent: Figure::absent(none()),
+                received: Figure::absent(none()),
+                retransmits: Figure::absent(none()),
+                average_frame_bytes: Figure::absent(none()),
+                rtt_us: Figure::absent(none()),
+            };
+        }
+        let frames = match role {
+            Role::Sender => tcp.data_segments_out,
+            Role::Receiver => tcp.data_segments_in,
+        };
+        let mean = |sum: u64, count: u64| (count > 0).then(|| sum as f64 / count as f64);
+        Segments {
+            sent: Figure::measured(tcp.segments_out, SOURCE),
+            received: Figure::measured(tcp.segments_in, SOURCE),
+            retransmits: Figure::measured(tcp.retransmits, SOURCE),
+            average_frame_bytes: Figure::measured((), SOURCE).then(|()| mean(bytes, frames)),
+            rtt_us: Figure::measured((), SOURCE).then(|()| mean(tcp.rtt_us_sum, tcp.connections)),
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a mean for people")]
+    fn of_udp(role: Role, bytes: u64, calls: u64) -> Segments {
+        const SOURCE: &str = "datagrams of this process";
+        let other = || "UDP does not tell what the other end sends back".to_string();
+        let (sent, received) = match role {
+            Role::Sender => (Figure::measured(calls, SOURCE), Figure::absent(other())),
+            Role::Receiver => (Figure::absent(other()), Figure::measured(calls, SOURCE)),
+        };
+        Segments {
+            sent,
+            received,
+            retransmits: Figure::absent("UDP has no retransmissions"),
+            average_frame_bytes: Figure::measured((), SOURCE)
+                .then(|()| (calls > 0).then(|| bytes as f64 / calls as f64)),
+            rtt_us: Figure::absent("UDP measures no round trips; --latency does"),
+        }
+    }
+}

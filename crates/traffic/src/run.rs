@@ -1,0 +1,42 @@
+//! The one verb of the crate: carry out a plan.
+
+use crate::plan::{Plan, Role};
+use crate::{Report, TrafficError, receiver, sender};
+use std::net::SocketAddr;
+
+/// What happens while a run is under way, for whoever shows it. Rates come twice a second.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// The receiver listens; this is its first data port.
+    Listening(SocketAddr),
+    /// So many connections are open (sender) or the first one is (receiver).
+    Connected(usize),
+    /// Traffic flows and does not count yet.
+    WarmUp,
+    /// Traffic flows and counts.
+    Measuring,
+    /// What the application moved since the last time.
+    Rate {
+        /// Bytes per second.
+        bytes_per_s: f64,
+    },
+    /// Traffic flows and counts no more.
+    CoolDown,
+    /// Something a person should know now.
+    Note(String),
+}
+
+/// Carries out a plan on the calling thread and one thread more for each of the plan's threads.
+///
+/// A run that was cut short (`plan.stop`, a peer that went away) returns a report of what was measured until then; see
+/// [`Report::ending`].
+///
+/// # Errors
+/// [`TrafficError`]: nothing was measured.
+pub fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
+    plan.check()?;
+    match plan.role {
+        Role::Sender => sender::run(plan, progress),
+        Role::Receiver => receiver::run(plan, progress),
+    }
+}

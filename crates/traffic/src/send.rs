@@ -1,0 +1,237 @@
+//! A sending lane: connects, waits for the begin, and writes buffers until it is told to stop or has written its share.
+
+use crate::lane::{Lane, Stage};
+use crate::payload::{HEADER, Pattern};
+use crate::plan::{Length, Plan, Transport};
+use crate::{TrafficError, connect, host, latency};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Where a lane's connections go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) peer: SocketAddr,
+    pub(crate) processor: Option<usize>,
+    /// 0 lets the kernel choose.
+    pub(crate) source_port: u16,
+    /// The first connection's number in the whole run.
+    pub(crate) number: u64,
+}
+
+/// One connection of the lane.
+pub(crate) struct Stream {
+    pub(crate) socket: Arc<OwnedFd>,
+    number: u64,
+    sent: u64,
+    pub(crate) alive: bool,
+}
+
+const STOP: u64 = u64::MAX;
+const EVENTS: usize = 512;
+
+/// The thread's life.
+pub(crate) fn run(
+    plan: &Plan,
+    stage: &Stage,
+    lane: &Lane,
+    target: Target,
+) -> Result<(), TrafficError> {
+    let opened = host::pin(target.processor).and_then(|()| open(plan, lane, target));
+    if opened.is_err() {
+        lane.failed.store(true, Ordering::Release);
+    }
+    stage.bell.ring();
+    let mut streams = opened?;
+    while !stage.begin.is_raised() && !stage.stop.is_raised() {
+        stage.begin.wait(Some(Duration::from_millis(100)));
+    }
+    let result = if plan.latency {
+        latency::ping(plan, stage, lane, &mut streams)
+    } else {
+        pump(plan, stage, lane, &mut streams)
+    };
+    for stream in streams.iter().filter(|stream| stream.alive) {
+        // A peer that has just gone is the only way to fail, and all bytes are counted by now.
+        let _ = shutdown(&stream.socket, Shutdown::Write);
+    }
+    lane.done.store(true, Ordering::Release);
+    stage.bell.ring();
+    result
+}
+
+fn open(plan: &Plan, lane: &Lane, target: Target) -> Result<Vec<Stream>, TrafficError> {
+    let mut streams = Vec::new();
+    for place in 0..plan.connections_per_thread {
+        let ahead = u16::try_from(place).unwrap_or(u16::MAX);
+        let port =
+            if target.source_port == 0 { 0 } else { target.source_port.saturating_add(ahead) };
+        let socket = lane.open(connect::data(plan, target.peer, port)?);
+        streams.push(Stream {
+            socket,
+            number: target.number + u64::from(place),
+            sent: 0,
+            alive: true,
+        });
+    }
+    Ok(streams)
+}
+
+fn pump(
+    plan: &Plan,
+    stage: &Stage,
+    lane: &Lane,
+    streams: &mut [Stream],
+) -> Result<(), TrafficError> {
+    let epoll = watch(stage, streams)?;
+    let mut writer = Writer::new(plan);
+    let pace = Pace::new(plan);
+    let mut events = Vec::with_capacity(EVENTS);
+    while !stage.stop.is_raised()
+        && writer.left != Some(0)
+        && streams.iter().any(|stream| stream.alive)
+    {
+        events.clear();
+        match epoll::wait(&epoll, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(TrafficError::system("wait for sockets")(error)),
+        }
+        for event in &events {
+            let place = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
+            let Some(stream) = streams.get_mut(place) else { continue };
+            if let Err(error) = writer.serve(lane, stream) {
+                stream.alive = false;
+                let _ = epoll::delete(&epoll, &stream.socket);
+                lane.close(Some(&error.to_string()));
+                stage.bell.ring();
+            }
+        }
+        pace.hold(stage, lane);
+    }
+    Ok(())
+}
+
+fn watch(stage: &Stage, streams: &[Stream]) -> Result<OwnedFd, TrafficError> {
+    let build = || {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &stage.stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        for (place, stream) in streams.iter().enumerate() {
+            epoll::add(&epoll, &stream.socket, EventData::new_u64(place as u64), EventFlags::OUT)?;
+        }
+        Ok::<_, Errno>(epoll)
+    };
+    build().map_err(TrafficError::system("watch sockets"))
+}
+
+/// Writes what the plan says: plain or checked bytes, as a stream or as datagrams.
+struct Writer<'p> {
+    plan: &'p Plan,
+    plain: Vec<u8>,
+    pattern: Option<Pattern>,
+    datagrams: u64,
+    left: Option<u64>,
+}
+
+impl Writer<'_> {
+    fn new(plan: &Plan) -> Writer<'_> {
+        let letter = if plan.transport == Transport::Tcp { b'A' } else { b'B' };
+        let left = match plan.length {
+            Length::Buffers(count) => Some(count.saturating_mul(plan.buffer_bytes as u64)),
+            Length::Seconds(_) | Length::UntilStopped => None,
+        };
+        Writer {
+            plan,
+            plain: vec![letter; plan.buffer_bytes],
+            pattern: plan.verify.then(|| Pattern::new(plan.buffer_bytes)),
+            datagrams: 0,
+            left,
+        }
+    }
+
+    /// Up to `-a` buffers for one ready connection.
+    fn serve(&mut self, lane: &Lane, stream: &mut Stream) -> Result<(), Errno> {
+        for _ in 0..self.plan.outstanding.max(1) {
+            let result = match self.plan.transport {
+                Transport::Tcp => self.write_stream(stream),
+                Transport::Udp => self.write_datagram(stream),
+            };
+            match result {
+                Ok(0) | Err(Errno::AGAIN | Errno::INTR) => break,
+                Ok(sent) => {
+                    lane.counters.add(sent);
+                    stream.sent += sent as u64;
+                    self.left = self.left.map(|left| left.saturating_sub(sent as u64));
+                }
+                // What an earlier datagram met at the peer, or a full device queue: the next one may fare better.
+                Err(_) if self.plan.transport == Transport::Udp => lane.counters.add_error(),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_stream(&self, stream: &Stream) -> Result<usize, Errno> {
+        let room = self.room();
+        let header = stream.number.to_be_bytes();
+        let bytes = match &self.pattern {
+            None => self.plain.get(..room).unwrap_or_default(),
+            Some(pattern) => match stream.sent.checked_sub(HEADER as u64) {
+                Some(offset) => pattern.at(stream.number, offset, room),
+                None => header.get(usize::try_from(stream.sent).unwrap_or(0)..).unwrap_or_default(),
+            },
+        };
+        let bytes = bytes.get(..room.min(bytes.len())).unwrap_or_default();
+        send(&stream.socket, bytes, SendFlags::NOSIGNAL)
+    }
+
+    fn write_datagram(&mut self, stream: &Stream) -> Result<usize, Errno> {
+        let room = self.room();
+        if let Some(pattern) = &self.pattern {
+            let number = (stream.number << 40) | self.datagrams;
+            let (header, rest) = self.plain.split_at_mut(HEADER.min(self.plan.buffer_bytes));
+            header.copy_from_slice(number.to_be_bytes().get(..header.len()).unwrap_or_default());
+            rest.copy_from_slice(pattern.at(number, 0, rest.len()));
+        }
+        let sent =
+            send(&stream.socket, self.plain.get(..room).unwrap_or_default(), SendFlags::NOSIGNAL)?;
+        self.datagrams += 1;
+        Ok(sent)
+    }
+
+    /// Bytes of the next call: a buffer, or what is left of the lane's share.
+    fn room(&self) -> usize {
+        let left = self.left.and_then(|left| usize::try_from(left).ok()).unwrap_or(usize::MAX);
+        self.plan.buffer_bytes.min(left)
+    }
+}
+
+/// Holds a lane to its part of `-B`. It sleeps where it is ahead, and burns nothing.
+struct Pace {
+    bytes_per_s: Option<f64>,
+    start: Instant,
+}
+
+impl Pace {
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    fn new(plan: &Plan) -> Pace {
+        let rate =
+            plan.bandwidth_bits_per_s.map(|bits| bits as f64 / 8.0 / plan.threads().max(1) as f64);
+        Pace { bytes_per_s: rate, start: Instant::now() }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    fn hold(&self, stage: &Stage, lane: &Lane) {
+        let Some(rate) = self.bytes_per_s else { return };
+        let due = lane.counters.bytes.load(Ordering::Relaxed) as f64 / rate.max(1.0);
+        let ahead = due - self.start.elapsed().as_secs_f64();
+        if ahead > 0.000_2 {
+            stage.stop.wait(Some(Duration::from_secs_f64(ahead.min(1.0))));
+        }
+    }
+}

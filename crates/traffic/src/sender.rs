@@ -1,0 +1,163 @@
+//! The sender's part of a run: agree, connect, begin, measure, end, exchange figures.
+
+use crate::conduct::{Conductor, Deaf};
+use crate::lane::Stage;
+use crate::plan::Plan;
+use crate::report::{Ending, Side};
+use crate::run::Progress;
+use crate::send::{self, Target};
+use crate::snapshot::{Interval, Probes};
+use crate::sync::{PeerKind, Session, clear_of_commands};
+use crate::{Report, TrafficError, host};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::thread::{Scope, ScopedJoinHandle, scope};
+use std::time::Duration;
+
+pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
+    host::allow_files(plan.connections())?;
+    let mut sessions = Vec::new();
+    if plan.sync {
+        for host in plan.hosts() {
+            sessions.push(Session::open(plan, host)?);
+        }
+    }
+    let targets = targets(plan);
+    let stage = Stage::new(targets.len())?;
+    let (interval, ending) = scope(|scope| {
+        let lanes = start(scope, plan, &stage, &targets);
+        let measured = conduct(plan, &stage, &mut sessions, progress);
+        stage.stop.raise();
+        let ended = join(lanes);
+        // A lane's own failure says more than "not all connected".
+        ended.and(measured)
+    })?;
+    let mut report = Report::new(plan, &stage, &interval, ending, plan.connections());
+    note_time(plan, &sessions, &mut report);
+    report.peer_kind = sessions
+        .iter()
+        .map(|session| session.kind)
+        .min_by_key(|kind| *kind as u8)
+        .unwrap_or(PeerKind::Unsynchronised);
+    finish(sessions, &mut report);
+    Ok(report)
+}
+
+/// Where each lane connects, port by port and thread by thread.
+fn targets(plan: &Plan) -> Vec<Target> {
+    let mut targets = Vec::new();
+    let mut number: u64 = 0;
+    let mut used = std::collections::BTreeMap::new();
+    for mapping in &plan.mappings {
+        for _ in 0..mapping.ports {
+            let ahead: &mut u16 = used.entry(mapping.host).or_default();
+            let port = plan.base_port.saturating_add(*ahead);
+            *ahead += 1;
+            for _ in 0..plan.threads_per_port {
+                let source = plan.source_port.map_or(0, |first| {
+                    first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
+                });
+                let peer = SocketAddr::new(mapping.host, port);
+                targets.push(Target {
+                    peer,
+                    processor: mapping.processor,
+                    source_port: source,
+                    number,
+                });
+                number += u64::from(plan.connections_per_thread);
+            }
+        }
+    }
+    targets
+}
+
+type Handle<'s> = ScopedJoinHandle<'s, Result<(), TrafficError>>;
+
+fn start<'s, 'e: 's>(
+    scope: &'s Scope<'s, 'e>,
+    plan: &'e Plan,
+    stage: &'e Stage,
+    targets: &[Target],
+) -> Vec<Handle<'s>> {
+    let lanes = stage.lanes.iter().zip(targets.iter().copied());
+    lanes.map(|(lane, target)| scope.spawn(move || send::run(plan, stage, lane, target))).collect()
+}
+
+fn conduct(
+    plan: &Plan,
+    stage: &Stage,
+    sessions: &mut [Session<'_>],
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Interval, Ending), TrafficError> {
+    await_connections(plan, stage)?;
+    progress(Progress::Connected(stage.opened()));
+    let probes = Probes::new(plan);
+    for session in sessions.iter_mut() {
+        session.request_begin()?;
+    }
+    for session in sessions.iter_mut() {
+        session.await_begin()?;
+    }
+    let total_s = sessions.iter().map(|session| session.total_s).max().unwrap_or(plan.total_s());
+    let mut conductor = Conductor { plan, stage, ear: &mut Deaf, progress };
+    Ok(conductor.measure(&probes, total_s, |_| stage.begin.raise()))
+}
+
+fn await_connections(plan: &Plan, stage: &Stage) -> Result<(), TrafficError> {
+    loop {
+        stage.bell.clear();
+        if plan.stop.load(Ordering::Relaxed) || stage.any_failed() {
+            return Err(TrafficError::StoppedEarly);
+        }
+        if stage.opened() as u64 >= plan.connections() {
+            return Ok(());
+        }
+        let bell = rustix::fd::AsFd::as_fd(&stage.bell);
+        crate::latch::wait_readable(&[bell], Some(Duration::from_millis(100)));
+    }
+}
+
+/// The first error of any lane.
+pub(crate) fn join(lanes: Vec<Handle<'_>>) -> Result<(), TrafficError> {
+    let mut result = Ok(());
+    for lane in lanes {
+        let ended = lane
+            .join()
+            .unwrap_or_else(|_| Err(TrafficError::Plan("a thread panicked: this is a bug".into())));
+        result = result.and(ended);
+    }
+    result
+}
+
+fn note_time(plan: &Plan, sessions: &[Session<'_>], report: &mut Report) {
+    let own = plan.total_s();
+    if plan.sync && clear_of_commands(own) != own {
+        report.notes.push(format!(
+            "a test of {own} s would be read as a command by the peer, so one more second of cool-down was agreed on"
+        ));
+    }
+    for session in
+        sessions.iter().filter(|session| session.total_s > clear_of_commands(own) && own > 0)
+    {
+        report.notes.push(format!(
+            "the receiver wanted {} s altogether: traffic went on after the {own} s of this end's test",
+            session.total_s
+        ));
+    }
+}
+
+fn finish(sessions: Vec<Session<'_>>, report: &mut Report) {
+    for mut session in sessions {
+        if session.kind == PeerKind::Millrace {
+            let own: Side = report.own.clone();
+            match session.exchange(&own) {
+                Ok(side) => report.add_peer(side),
+                Err(error) => {
+                    report.notes.push(format!("the receiver's figures are missing: {error}"))
+                }
+            }
+        } else if report.ending != Ending::Complete || session.total_s == 0 {
+            session.exit();
+        }
+    }
+}

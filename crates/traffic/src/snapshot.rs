@@ -1,0 +1,174 @@
+//! All counters at the two ends of the measured interval.
+//!
+//! Slow readings (TCP's books of every connection, /proc) are taken before the interval begins and after it ends; the
+//! payload counters and the clock are read last at the begin and first at the end, so that reading costs no throughput.
+
+use crate::host;
+use crate::lane::{Lane, Stage, lock};
+use crate::measure::{
+    CpuSample, CpuUsage, CycleCounter, CycleSample, Cycles, Figure, KernelCounters, KernelDelta,
+    ProcessSample, ProcessUsage, TcpInfo, TcpTotals,
+};
+use crate::plan::{Plan, Transport};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// What reads them.
+#[derive(Debug)]
+pub(crate) struct Probes<'p> {
+    plan: &'p Plan,
+    cycles: CycleCounter,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    at: Instant,
+    lanes: Vec<Count>,
+    cpu: Result<CpuSample, String>,
+    process: Result<ProcessSample, String>,
+    cycles: CycleSample,
+    kernel: KernelCounters,
+    tcp: Vec<Vec<Option<TcpInfo>>>,
+    frequency_mhz: Option<(f64, f64)>,
+}
+
+/// A lane's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) bytes: u64,
+    pub(crate) calls: u64,
+    pub(crate) errors: u64,
+}
+
+/// The difference of two snapshots.
+#[derive(Debug)]
+pub(crate) struct Interval {
+    pub(crate) seconds: f64,
+    pub(crate) lanes: Vec<Count>,
+    pub(crate) cpu: Figure<CpuUsage>,
+    pub(crate) process: Figure<ProcessUsage>,
+    pub(crate) cycles: Cycles,
+    pub(crate) kernel: KernelDelta,
+    pub(crate) tcp: TcpTotals,
+    /// Lowest and highest at the begin, and at the end.
+    pub(crate) frequency_mhz: [Option<(f64, f64)>; 2],
+}
+
+impl<'p> Probes<'p> {
+    pub(crate) fn new(plan: &'p Plan) -> Probes<'p> {
+        let processors = CpuSample::read().map_or(1, |sample| sample.since(&sample).processors);
+        Probes { plan, cycles: CycleCounter::open(processors) }
+    }
+
+    pub(crate) fn begin(&self, stage: &Stage) -> Snapshot {
+        let frequency_mhz = host::frequency_mhz();
+        let tcp = self.tcp(stage);
+        let kernel = self.kernel();
+        let process = text(ProcessSample::read_own());
+        let cpu = text(CpuSample::read());
+        let cycles = self.cycles.sample();
+        let lanes = counts(stage);
+        Snapshot { at: Instant::now(), lanes, cpu, process, cycles, kernel, tcp, frequency_mhz }
+    }
+
+    pub(crate) fn end(&self, stage: &Stage) -> Snapshot {
+        let at = Instant::now();
+        let lanes = counts(stage);
+        let cycles = self.cycles.sample();
+        let cpu = text(CpuSample::read());
+        let process = text(ProcessSample::read_own());
+        let kernel = self.kernel();
+        let tcp = self.tcp(stage);
+        Snapshot {
+            at,
+            lanes,
+            cpu,
+            process,
+            cycles,
+            kernel,
+            tcp,
+            frequency_mhz: host::frequency_mhz(),
+        }
+    }
+
+    fn kernel(&self) -> KernelCounters {
+        KernelCounters::read(self.plan.interface.as_deref(), self.plan.interrupts.as_deref())
+    }
+
+    fn tcp(&self, stage: &Stage) -> Vec<Vec<Option<TcpInfo>>> {
+        if self.plan.transport == Transport::Udp {
+            return Vec::new();
+        }
+        let of_lane = |lane: &Lane| {
+            let sockets = lock(&lane.sockets).clone();
+            sockets.iter().map(|socket| TcpInfo::read(socket).ok()).collect()
+        };
+        stage.lanes.iter().map(of_lane).collect()
+    }
+}
+
+impl Snapshot {
+    /// What happened from `self` to `end`.
+    pub(crate) fn until(&self, end: &Snapshot) -> Interval {
+        let lanes = self.lanes.iter().zip(&end.lanes).map(|(then, now)| Count {
+            bytes: now.bytes.saturating_sub(then.bytes),
+            calls: now.calls.saturating_sub(then.calls),
+            errors: now.errors.saturating_sub(then.errors),
+        });
+        Interval {
+            seconds: end.at.duration_since(self.at).as_secs_f64(),
+            lanes: lanes.collect(),
+            cpu: difference(&end.cpu, &self.cpu, "/proc/stat, all processors", CpuSample::since),
+            process: difference(
+                &end.process,
+                &self.process,
+                "/proc/self/stat",
+                ProcessSample::since,
+            ),
+            cycles: end.cycles.since(&self.cycles),
+            kernel: end.kernel.since(&self.kernel),
+            tcp: self.tcp_until(end),
+            frequency_mhz: [self.frequency_mhz, end.frequency_mhz],
+        }
+    }
+
+    /// A connection that opened after the begin counts from its own begin.
+    fn tcp_until(&self, end: &Snapshot) -> TcpTotals {
+        let mut totals = TcpTotals::default();
+        for (lane, infos) in end.tcp.iter().enumerate() {
+            for (place, info) in infos.iter().enumerate() {
+                let then = self.tcp.get(lane).and_then(|lane| lane.get(place)).copied().flatten();
+                if let Some(now) = info {
+                    totals += now.since(&then.unwrap_or_default());
+                }
+            }
+        }
+        totals
+    }
+}
+
+fn counts(stage: &Stage) -> Vec<Count> {
+    let read = |lane: &Lane| Count {
+        bytes: lane.counters.bytes.load(Ordering::Relaxed),
+        calls: lane.counters.calls.load(Ordering::Relaxed),
+        errors: lane.counters.errors.load(Ordering::Relaxed),
+    };
+    stage.lanes.iter().map(read).collect()
+}
+
+fn text<T>(result: std::io::Result<T>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+fn difference<S, U>(
+    now: &Result<S, String>,
+    then: &Result<S, String>,
+    source: &str,
+    since: impl FnOnce(&S, &S) -> U,
+) -> Figure<U> {
+    match (now, then) {
+        (Ok(now), Ok(then)) => Figure::measured(since(now, then), source),
+        (Err(reason), _) | (_, Err(reason)) => Figure::absent(format!("{source}: {reason}")),
+    }
+}

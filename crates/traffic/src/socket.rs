@@ -1,0 +1,152 @@
+//! Sockets as a plan wants them: made, bound, with their options set and the refusals explained.
+
+use crate::TrafficError;
+use crate::measure::set_pacing_rate;
+use crate::plan::{Plan, Transport};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+use std::net::{IpAddr, SocketAddr};
+
+/// Connections that may wait to be accepted; the kernel lowers it to net.core.somaxconn.
+const BACKLOG: i32 = 8192;
+/// A sender gives a silent receiver up after so long (TCP_USER_TIMEOUT).
+const SILENCE_MS: u32 = 20_000;
+
+/// A socket of the plan's transport for `peer_or_own`'s family, not blocking, with the options that come before a
+/// connection.
+pub(crate) fn data_socket(plan: &Plan, address: IpAddr) -> Result<OwnedFd, TrafficError> {
+    let kind = match plan.transport {
+        Transport::Tcp => SocketType::STREAM,
+        Transport::Udp => SocketType::DGRAM,
+    };
+    let socket = socket(address, kind)?;
+    if let Some(bytes) = plan.receive_socket_bytes {
+        // The forced variant, for those who may, is not capped by net.core.rmem_max.
+        sockopt::set_socket_recv_buffer_size_force(&socket, bytes)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, bytes))
+            .map_err(setting("SO_RCVBUF", bytes.to_string(), "use a smaller -rb"))?;
+    }
+    if let Some(bytes) = plan.send_socket_bytes {
+        sockopt::set_socket_send_buffer_size_force(&socket, bytes)
+            .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, bytes))
+            .map_err(setting("SO_SNDBUF", bytes.to_string(), "use a smaller -sb"))?;
+    }
+    if plan.transport == Transport::Tcp {
+        stream_options(plan, &socket)?;
+    }
+    if let Some(rate) = plan.pacing_bytes_per_s {
+        set_pacing_rate(&socket, rate).map_err(setting(
+            "SO_MAX_PACING_RATE",
+            rate.to_string(),
+            "leave out --fq-rate-limit",
+        ))?;
+    }
+    Ok(socket)
+}
+
+fn stream_options(plan: &Plan, socket: &OwnedFd) -> Result<(), TrafficError> {
+    if plan.no_delay || plan.latency {
+        sockopt::set_tcp_nodelay(socket, true).map_err(setting(
+            "TCP_NODELAY",
+            "on".into(),
+            "leave out -ndl or --no-delay",
+        ))?;
+    }
+    if let Some(name) = &plan.congestion {
+        sockopt::set_tcp_congestion(socket, name).map_err(setting(
+            "TCP_CONGESTION",
+            name.clone(),
+            "net.ipv4.tcp_available_congestion_control lists what this kernel has; load the module tcp_NAME for another",
+        ))?;
+    }
+    sockopt::set_tcp_user_timeout(socket, SILENCE_MS).map_err(setting(
+        "TCP_USER_TIMEOUT",
+        SILENCE_MS.to_string(),
+        "a newer kernel is needed",
+    ))
+}
+
+/// A listening TCP socket, or a bound UDP socket, for payload.
+pub(crate) fn data_listener(plan: &Plan, address: SocketAddr) -> Result<OwnedFd, TrafficError> {
+    let socket = data_socket(plan, address.ip())?;
+    bind_listener(&socket, address)?;
+    if plan.transport == Transport::Tcp {
+        listen(&socket, BACKLOG).map_err(|source| bind_error(address, source))?;
+    }
+    Ok(socket)
+}
+
+/// A listening TCP socket for synchronisation.
+pub(crate) fn sync_listener(address: SocketAddr) -> Result<OwnedFd, TrafficError> {
+    let socket = socket(address.ip(), SocketType::STREAM)?;
+    bind_listener(&socket, address)?;
+    listen(&socket, 64).map_err(|source| bind_error(address, source))?;
+    Ok(socket)
+}
+
+/// A TCP socket for synchronisation, not yet connected.
+pub(crate) fn sync_socket(address: IpAddr) -> Result<OwnedFd, TrafficError> {
+    socket(address, SocketType::STREAM)
+}
+
+fn socket(address: IpAddr, kind: SocketType) -> Result<OwnedFd, TrafficError> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+        .map_err(TrafficError::system("make a socket"))
+}
+
+fn bind_listener(socket: &OwnedFd, address: SocketAddr) -> Result<(), TrafficError> {
+    let prepare = || {
+        sockopt::set_socket_reuseaddr(socket, true)?;
+        if address.is_ipv6() {
+            sockopt::set_ipv6_v6only(socket, true)?;
+        }
+        bind(socket, &address)
+    };
+    prepare().map_err(|source| bind_error(address, source))
+}
+
+pub(crate) fn bind_error(address: SocketAddr, source: Errno) -> TrafficError {
+    let remedy = match source {
+        Errno::ADDRINUSE => "something uses this port already: end it, or use another -p",
+        Errno::ADDRNOTAVAIL => "the address is not one of this host's: `ip address` lists them",
+        Errno::ACCESS => "ports below 1024 need privileges: use another -p",
+        _ => "check the address and the port",
+    };
+    TrafficError::Bind { address, source, remedy }
+}
+
+fn setting(
+    what: &'static str,
+    value: String,
+    remedy: &'static str,
+) -> impl FnOnce(Errno) -> TrafficError {
+    move |source| TrafficError::Setting { what, value, source, remedy }
+}
+
+/// Sentences about socket buffers that are smaller than asked for; the kernel caps them without an error.
+pub(crate) fn buffer_notes(plan: &Plan, socket: impl AsFd) -> Vec<String> {
+    let asked = [
+        (
+            "receive",
+            "rmem_max",
+            plan.receive_socket_bytes,
+            sockopt::socket_recv_buffer_size(&socket),
+        ),
+        ("send", "wmem_max", plan.send_socket_bytes, sockopt::socket_send_buffer_size(&socket)),
+    ];
+    let mut notes = Vec::new();
+    for (name, limit, wanted, effective) in asked {
+        let (Some(wanted), Ok(effective)) = (wanted, effective) else { continue };
+        // The kernel doubles the number for its own books (socket(7)).
+        if effective / 2 < wanted {
+            notes.push(format!(
+                "the {name} socket buffer is {} bytes, {wanted} were asked for: raise net.core.{limit}",
+                effective / 2
+            ));
+        }
+    }
+    notes
+}

@@ -1,0 +1,209 @@
+//! The receiver's synchronisation desk: the listeners below the data ports, and every sender that has come to them.
+
+use super::{Action, ClientId, Code, Inbox, Message, Offer, ReceiverSync, Senders};
+use crate::conduct::Ear;
+use crate::plan::Plan;
+use crate::report::Side;
+use crate::{TrafficError, socket};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+/// What the receiver has to act on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum DeskEvent {
+    /// Traffic begins.
+    Start { total_s: u32 },
+    /// A sender of the test ends it, or is gone.
+    Stop,
+    /// A sender's figures.
+    Figures(ClientId, Vec<u8>),
+}
+
+/// Senders and strangers at the desk at once.
+const CLIENTS_MAX: usize = 64;
+/// Client numbers begin here; below are the listeners.
+const FIRST_CLIENT: ClientId = 1 << 32;
+
+/// See the module.
+pub(crate) struct Desk {
+    epoll: OwnedFd,
+    listeners: Vec<OwnedFd>,
+    clients: BTreeMap<ClientId, Client>,
+    next: ClientId,
+    machine: ReceiverSync,
+    events: VecDeque<DeskEvent>,
+    /// Answers that let the traffic flow, kept back until [`Ear::begin`].
+    held: Option<Vec<(ClientId, Message)>>,
+    ended: bool,
+}
+
+struct Client {
+    socket: OwnedFd,
+    inbox: Inbox,
+}
+
+impl Desk {
+    /// Listens below the data ports of each of the plan's hosts.
+    pub(crate) fn open(plan: &Plan) -> Result<Desk, TrafficError> {
+        let hosts = plan.hosts();
+        let port = plan.base_port.saturating_sub(1);
+        let open = |host: &IpAddr| socket::sync_listener(SocketAddr::new(*host, port));
+        let listeners: Vec<OwnedFd> = hosts.iter().map(open).collect::<Result<_, _>>()?;
+        let epoll =
+            watch(&listeners).map_err(TrafficError::system("watch the synchronisation port"))?;
+        let ports = hosts.iter().map(|host| plan.ports_at(*host)).min().unwrap_or(0);
+        let senders =
+            if plan.multi_client { Senders::UntilLast } else { Senders::Count(hosts.len()) };
+        let machine = ReceiverSync::new(plan.total_s(), Offer::of(plan, ports), senders);
+        let (clients, events) = (BTreeMap::new(), VecDeque::new());
+        Ok(Desk {
+            epoll,
+            listeners,
+            clients,
+            next: FIRST_CLIENT,
+            machine,
+            events,
+            held: None,
+            ended: false,
+        })
+    }
+
+    /// Serves whoever has something to say, and returns the oldest event.
+    pub(crate) fn turn(&mut self) -> Option<DeskEvent> {
+        let mut ready = Vec::with_capacity(CLIENTS_MAX);
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Interrupted at worst; the next turn comes soon.
+        let _ = epoll::wait(&self.epoll, spare_capacity(&mut ready), Some(&now));
+        for event in ready {
+            let number = event.data.u64();
+            if number >= FIRST_CLIENT { self.hear(number) } else { self.accept(number) }
+        }
+        self.events.pop_front()
+    }
+
+    /// Later queries hear that the test is over.
+    pub(crate) fn finish(&mut self) {
+        self.machine.finish();
+    }
+
+    /// Whether a sender of the test is still connected.
+    pub(crate) fn has_senders(&self) -> bool {
+        self.clients.keys().any(|client| self.machine.takes_part(*client))
+    }
+
+    /// Answers a sender's figures with ours.
+    pub(crate) fn answer(&mut self, client: ClientId, own: &Side) {
+        let Ok(body) = serde_json::to_vec(own) else { return };
+        self.write(client, &Message::Body(Code::Figures, body));
+    }
+
+    fn accept(&mut self, listener: ClientId) {
+        let place = usize::try_from(listener).unwrap_or(usize::MAX);
+        let Some(listener) = self.listeners.get(place) else { return };
+        let Ok(socket) = accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) else {
+            return;
+        };
+        let client = self.next;
+        let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(client), EventFlags::IN);
+        if watched.is_ok() && self.clients.len() < CLIENTS_MAX {
+            self.next += 1;
+            self.clients.insert(client, Client { socket, inbox: Inbox::default() });
+        }
+    }
+
+    fn hear(&mut self, number: ClientId) {
+        let mut bytes = [0; 4096];
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        match recv(&client.socket, &mut bytes[..], RecvFlags::empty()) {
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            Ok((0, _)) | Err(_) => return self.drop_client(number),
+            Ok((count, _)) => client.inbox.push(bytes.get(..count).unwrap_or_default()),
+        }
+        loop {
+            let Some(client) = self.clients.get_mut(&number) else { return };
+            match client.inbox.pop() {
+                Ok(None) => return,
+                Ok(Some(message)) => {
+                    for action in self.machine.on_message(number, message) {
+                        self.act(action);
+                    }
+                }
+                Err(_) => return self.drop_client(number),
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Reply(client, message) => match &mut self.held {
+                Some(held) => held.push((client, message)),
+                None => self.write(client, &message),
+            },
+            Action::Start { total_s } => {
+                self.held = Some(Vec::new());
+                self.events.push_back(DeskEvent::Start { total_s });
+            }
+            Action::Stop => self.events.push_back(DeskEvent::Stop),
+            Action::Figures(client, body) => {
+                self.events.push_back(DeskEvent::Figures(client, body))
+            }
+        }
+    }
+
+    /// Answers fit into an empty socket buffer; a sender that lets it fill up is dropped.
+    fn write(&mut self, number: ClientId, message: &Message) {
+        let bytes = message.encode();
+        let Some(client) = self.clients.get(&number) else { return };
+        if send(&client.socket, &bytes, SendFlags::NOSIGNAL) != Ok(bytes.len()) {
+            self.drop_client(number);
+        }
+    }
+
+    fn drop_client(&mut self, number: ClientId) {
+        self.clients.remove(&number);
+        if self.machine.takes_part(number) {
+            self.events.push_back(DeskEvent::Stop);
+        }
+        self.machine.on_closed(number);
+    }
+}
+
+impl Ear for Desk {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
+    }
+
+    fn begin(&mut self) {
+        for (client, message) in self.held.take().unwrap_or_default() {
+            self.write(client, &message);
+        }
+    }
+
+    /// Figures that come before our own end stay for [`Desk::turn`] after it.
+    fn peer_has_ended(&mut self) -> bool {
+        match self.turn() {
+            None => {}
+            Some(DeskEvent::Start { .. }) => {}
+            Some(DeskEvent::Stop) => self.ended = true,
+            Some(figures @ DeskEvent::Figures(..)) => {
+                self.ended = true;
+                self.events.push_front(figures);
+            }
+        }
+        self.ended
+    }
+}
+
+fn watch(listeners: &[OwnedFd]) -> Result<OwnedFd, Errno> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    for (place, listener) in listeners.iter().enumerate() {
+        epoll::add(&epoll, listener, EventData::new_u64(place as u64), EventFlags::IN)?;
+    }
+    Ok(epoll)
+}

@@ -1,0 +1,71 @@
+//! What two Millrace ends compare before a test, so that a mistyped option is a message and not a wrong figure.
+
+use crate::plan::{Plan, Transport};
+use serde::{Deserialize, Serialize};
+
+/// The parts of a plan that both ends must mean alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// Ports used at the receiver.
+    pub ports: u32,
+    /// Every byte is checked.
+    pub verify: bool,
+    /// Round trips instead of bulk.
+    pub latency: bool,
+}
+
+impl Offer {
+    /// What `plan` means for a receiver with so many ports.
+    pub fn of(plan: &Plan, ports: u32) -> Offer {
+        Offer { transport: plan.transport, ports, verify: plan.verify, latency: plan.latency }
+    }
+
+    /// Why a receiver that means `self` cannot run what the sender means; `None` where it can.
+    pub fn objection(&self, sender: &Offer) -> Option<String> {
+        let switch = |name: &str, here: bool, there: bool| {
+            (here != there).then(|| {
+                let (with, without) =
+                    if here { ("receiver", "sender") } else { ("sender", "receiver") };
+                format!(
+                    "the {with} has {name} and the {without} has not: give it to both or to none"
+                )
+            })
+        };
+        let udp = |offer: &Offer| offer.transport == Transport::Udp;
+        switch("-u (UDP)", udp(self), udp(sender))
+            .or_else(|| switch("--verify", self.verify, sender.verify))
+            .or_else(|| switch("--latency", self.latency, sender.latency))
+            .or_else(|| {
+                (sender.ports > self.ports).then(|| {
+                    format!(
+                        "the sender uses {} ports and the receiver listens on {}: give both the same -m or -P",
+                        sender.ports, self.ports
+                    )
+                })
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_difference_is_named_with_its_remedy() {
+        let here = Offer { transport: Transport::Tcp, ports: 2, verify: false, latency: false };
+        assert_eq!(here.objection(&here), None);
+        assert_eq!(here.objection(&Offer { ports: 1, ..here.clone() }), None);
+        let cases = [
+            (Offer { transport: Transport::Udp, ..here.clone() }, "sender has -u"),
+            (Offer { verify: true, ..here.clone() }, "sender has --verify"),
+            (Offer { latency: true, ..here.clone() }, "sender has --latency"),
+            (Offer { ports: 3, ..here.clone() }, "uses 3 ports and the receiver listens on 2"),
+        ];
+        for (there, words) in cases {
+            let objection = here.objection(&there).unwrap();
+            assert!(objection.contains(words), "{objection}");
+        }
+    }
+}

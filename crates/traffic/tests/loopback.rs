@@ -1,0 +1,232 @@
+//! Whole runs over the loopback interface. What is asserted is which bytes arrived and what the report says, never speed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test's unwrap is an assertion, in its helpers too"
+)]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::sync::atomic::Ordering;
+use std::thread::{scope, sleep};
+use std::time::Duration;
+use traffic::report::{Ending, PeerKind};
+use traffic::{Length, Plan, Progress, Report, Role, TrafficError, Transport, run};
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+/// A port with free neighbours. Each test takes its own stretch, so that they can run side by side.
+fn base_port(host: IpAddr, count: u16) -> u16 {
+    for _ in 0..100 {
+        let probe = TcpListener::bind((host, 0)).unwrap();
+        let first = probe.local_addr().unwrap().port();
+        let Some(last) = first.checked_add(count) else { continue };
+        if (first..=last).skip(1).all(|port| TcpListener::bind((host, port)).is_ok()) {
+            return first + 1;
+        }
+    }
+    panic!("no {count} free ports in a row");
+}
+
+/// Runs both ends of a plan and returns (sender, receiver).
+fn both(host: IpAddr, ports: u16, shape: impl Fn(&mut Plan)) -> (Report, Report) {
+    let base = base_port(host, ports);
+    let plan = |role| {
+        let mut plan = Plan::new(role, host, base, 1);
+        plan.mappings[0].ports = ports;
+        shape(&mut plan);
+        plan
+    };
+    let (sender, receiver) = (plan(Role::Sender), plan(Role::Receiver));
+    let mut quiet = |_: Progress| {};
+    scope(|scope| {
+        let receiver = scope.spawn(move || run(&receiver, &mut |_| {}));
+        let sender = run(&sender, &mut quiet).unwrap();
+        (sender, receiver.join().unwrap().unwrap())
+    })
+}
+
+fn buffers(count: u64) -> impl Fn(&mut Plan) {
+    move |plan| plan.length = Length::Buffers(count)
+}
+
+#[test]
+fn every_byte_sent_over_v4_and_v6_is_received_and_both_ends_know() {
+    for host in [V4, V6] {
+        let (sender, receiver) = both(host, 1, buffers(100));
+        assert_eq!(sender.own.bytes, 100 * 65_536);
+        assert_eq!(receiver.own.whole_run_bytes, sender.own.whole_run_bytes);
+        assert_eq!(sender.peer.as_ref().unwrap().whole_run_bytes, receiver.own.whole_run_bytes);
+        assert_eq!(receiver.peer.as_ref().unwrap().whole_run_bytes, sender.own.whole_run_bytes);
+        assert_eq!((sender.ending, receiver.ending), (Ending::Complete, Ending::Complete));
+        assert_eq!(
+            (sender.peer_kind, receiver.peer_kind),
+            (PeerKind::Millrace, PeerKind::Millrace)
+        );
+    }
+}
+
+#[test]
+fn a_timed_run_measures_its_second_and_loses_nothing() {
+    let (sender, receiver) = both(V4, 2, |plan| plan.threads_per_port = 2);
+    assert_eq!(receiver.own.whole_run_bytes, sender.own.whole_run_bytes);
+    assert!(receiver.own.bytes > 0 && receiver.own.bytes <= receiver.own.whole_run_bytes);
+    assert!((0.9..3.0).contains(&receiver.own.seconds), "{}", receiver.own.seconds);
+    assert_eq!((sender.own.connections, receiver.own.connections), (4, 4));
+    assert_eq!(receiver.ending, Ending::Complete);
+    assert!(receiver.own.segments.average_frame_bytes.value.unwrap() > 500.0);
+}
+
+#[test]
+fn many_connections_are_checked_byte_for_byte() {
+    let (sender, receiver) = both(V4, 4, |plan| {
+        plan.connections_per_thread = 100;
+        plan.verify = true;
+        plan.buffer_bytes = 10_007;
+        plan.length = Length::Buffers(2_000);
+    });
+    assert_eq!(receiver.own.connections, 400);
+    assert_eq!(sender.own.whole_run_bytes, 4 * 2_000 * 10_007);
+    assert_eq!(receiver.own.verified_bytes, Some(sender.own.whole_run_bytes));
+    assert_eq!(receiver.own.errors, 0);
+}
+
+#[test]
+fn datagrams_over_v4_and_v6_are_counted_at_both_ends() {
+    for host in [V4, V6] {
+        let (sender, receiver) = both(host, 1, |plan| {
+            plan.transport = Transport::Udp;
+            plan.buffer_bytes = 1000;
+            plan.verify = true;
+            plan.length = Length::Buffers(500);
+            plan.bandwidth_bits_per_s = Some(40_000_000);
+        });
+        assert_eq!(sender.own.whole_run_calls, 500);
+        let lost = sender.datagrams_lost.unwrap();
+        assert_eq!(receiver.own.whole_run_calls + lost, 500);
+        assert_eq!(receiver.own.verified_bytes, Some(receiver.own.whole_run_bytes));
+    }
+}
+
+#[test]
+fn round_trips_are_counted_one_by_one() {
+    let (sender, receiver) = both(V4, 1, |plan| {
+        plan.latency = true;
+        plan.length = Length::Buffers(300);
+    });
+    let trips = sender.round_trips.unwrap();
+    assert!(trips.count > 0 && trips.count <= 300);
+    assert!(trips.min_ns > 0 && trips.min_ns <= trips.p50_ns && trips.p50_ns <= trips.max_ns);
+    assert_eq!(receiver.own.whole_run_bytes, 300);
+}
+
+#[test]
+fn without_synchronisation_the_first_connection_begins() {
+    let (sender, receiver) = both(V4, 1, |plan| {
+        plan.sync = false;
+        plan.length = Length::Buffers(50);
+    });
+    assert_eq!(sender.peer_kind, PeerKind::Unsynchronised);
+    assert_eq!(receiver.own.whole_run_bytes, sender.own.whole_run_bytes);
+    assert!(sender.peer.is_none());
+}
+
+#[test]
+fn a_sender_without_a_receiver_says_what_to_do() {
+    let mut plan = Plan::new(Role::Sender, V4, base_port(V4, 1), 1);
+    plan.connect_attempts = 2;
+    let error = run(&plan, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, TrafficError::Unreachable { attempts: 2, .. }));
+    assert!(error.to_string().contains("start the receiver first"), "{error}");
+}
+
+#[test]
+fn a_receiver_waits_only_as_long_as_it_was_told() {
+    let mut plan = Plan::new(Role::Receiver, V4, base_port(V4, 1), 1);
+    plan.wait_s = 1;
+    assert!(matches!(run(&plan, &mut |_| {}), Err(TrafficError::NobodyCame { seconds: 1 })));
+}
+
+#[test]
+fn ends_that_mean_different_tests_say_so() {
+    let base = base_port(V4, 1);
+    let receiver = Plan::new(Role::Receiver, V4, base, 1);
+    let mut sender = Plan::new(Role::Sender, V4, base, 1);
+    sender.verify = true;
+    let stop = receiver.stop.clone();
+    scope(|scope| {
+        let receiver = scope.spawn(move || run(&receiver, &mut |_| {}));
+        let error = run(&sender, &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("the sender has --verify"), "{error}");
+        stop.store(true, Ordering::Relaxed);
+        assert!(matches!(receiver.join().unwrap(), Err(TrafficError::StoppedEarly)));
+    });
+}
+
+#[test]
+fn an_interrupted_sender_leaves_two_partial_reports() {
+    let base = base_port(V4, 1);
+    let receiver = Plan::new(Role::Receiver, V4, base, 30);
+    let sender = Plan::new(Role::Sender, V4, base, 30);
+    let stop = sender.stop.clone();
+    scope(|scope| {
+        let receiver = scope.spawn(move || run(&receiver, &mut |_| {}));
+        let sender = run(&sender, &mut |progress| {
+            if matches!(progress, Progress::Rate { .. }) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })
+        .unwrap();
+        let receiver = receiver.join().unwrap().unwrap();
+        assert_eq!(
+            (sender.ending, receiver.ending),
+            (Ending::StoppedByUser, Ending::StoppedByPeer)
+        );
+        assert_eq!(sender.own.whole_run_bytes, receiver.own.whole_run_bytes);
+        assert!(sender.to_text().contains("INTERRUPTED"));
+    });
+}
+
+#[test]
+fn a_receiver_that_goes_away_is_reported_and_not_waited_for() {
+    let base = base_port(V4, 1);
+    let receiver = Plan::new(Role::Receiver, V4, base, 30);
+    let sender = Plan::new(Role::Sender, V4, base, 30);
+    let stop = receiver.stop.clone();
+    scope(|scope| {
+        let receiver = scope.spawn(move || run(&receiver, &mut |_| {}));
+        let sender = run(&sender, &mut |progress| {
+            if matches!(progress, Progress::Rate { .. }) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })
+        .unwrap();
+        assert_eq!(receiver.join().unwrap().unwrap().ending, Ending::StoppedByUser);
+        assert_eq!(sender.ending, Ending::PeerLost);
+        assert!(sender.own.bytes > 0);
+    });
+}
+
+#[test]
+fn a_stranger_at_the_synchronisation_port_changes_nothing() {
+    use std::io::Write;
+    let base = base_port(V4, 2) + 1;
+    let receiver = Plan::new(Role::Receiver, V4, base, 1);
+    let mut sender = Plan::new(Role::Sender, V4, base, 1);
+    sender.length = Length::Buffers(10);
+    scope(|scope| {
+        let receiver = scope.spawn(move || run(&receiver, &mut |_| {}));
+        let mut stranger = loop {
+            match std::net::TcpStream::connect((V4, base - 1)) {
+                Ok(stream) => break stream,
+                Err(_) => sleep(Duration::from_millis(10)),
+            }
+        };
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\nMR\x02\x01\xff\xff\xff\xff").unwrap();
+        let sender = run(&sender, &mut |_| {}).unwrap();
+        assert_eq!(
+            receiver.join().unwrap().unwrap().own.whole_run_bytes,
+            sender.own.whole_run_bytes
+        );
+    });
+}
