@@ -251,7 +251,13 @@ impl Switch {
     /// Gives each queue to its worker.
     fn hand_out(&mut self, port: PortId, ingress: Vec<IngressQueue>, queue_workers: &[usize]) {
         for (number, (ingress, worker)) in ingress.into_iter().zip(queue_workers).enumerate() {
-            let queue = OwnedQueue { port, number, ingress, resting_until: None };
+            let queue = OwnedQueue {
+                port,
+                number,
+                ingress,
+                resting_until: None,
+                next_count: Nanos::default(),
+            };
             if let Some(handle) = self.workers.get_mut(*worker) {
                 let (reply, replied) = sync_channel(1);
                 handle.post(Letter::Own(vec![queue], reply));

@@ -20,6 +20,9 @@ use std::sync::{Arc, PoisonError};
 /// How long a queue whose device is down is left alone.
 const REST: Nanos = Nanos(100_000_000);
 
+/// How often a busy queue's device is asked what it lost.
+const LOST_PERIOD: Nanos = Nanos(100_000_000);
+
 /// An ingress queue with its place in the switch.
 pub(crate) struct OwnedQueue {
     pub(crate) port: PortId,
@@ -28,6 +31,8 @@ pub(crate) struct OwnedQueue {
     pub(crate) ingress: IngressQueue,
     /// Not looked at before this time, after its device failed. `None` in the usual case.
     pub(crate) resting_until: Option<Nanos>,
+    /// When the device is to be asked again what it lost: asking may be a system call.
+    pub(crate) next_count: Nanos,
 }
 
 /// What the control plane tells a worker. Each is answered once the worker is between turns.
@@ -191,10 +196,11 @@ fn note_ingress(
             queue.resting_until = None;
             port.shared.set_state(PortState::Up);
         }
-        if taken > 0
-            && let Some(lost) = port.shared.lost.get(queue.number)
-        {
-            lost.store(queue.ingress.lost(), Ordering::Relaxed);
+        if taken > 0 && now >= queue.next_count {
+            queue.next_count = now + LOST_PERIOD;
+            if let Some(lost) = port.shared.lost.get(queue.number) {
+                lost.store(queue.ingress.lost(), Ordering::Relaxed);
+            }
         }
         return;
     };

@@ -1,5 +1,14 @@
 //! Coalescing, a case a line: what arrives in one turn, what leaves.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test says what it means, and its numbers are small"
+)]
+
 mod common;
 
 use common::trace::Segment;
@@ -285,8 +294,14 @@ fn a_family_that_is_off_passes() {
 }
 
 #[test]
+fn segments_too_small_to_be_cut_again_are_not_merged_by_gro() {
+    gro(&["1+47 .", "48+47 . id=1"], &["1+47 .", "48+47 . id=1"]);
+    gro(&["1+48 .", "49+48 . id=1"], &["1+96 . gso=48"]);
+}
+
+#[test]
 fn identifications_count_for_gro() {
-    gro(&["1+10 . id=7", "11+10 . id=9"], &["1+10 . id=7", "11+10 . id=9"]);
-    gro(&["1+10 . id=65535", "11+10 . id=32768"], &["1+20 . id=65535 gso=10"]);
+    gro(&["1+100 . id=7", "101+100 . id=9"], &["1+100 . id=7", "101+100 . id=9"]);
+    gro(&["1+100 . id=65535", "101+100 . id=32768"], &["1+200 . id=65535 gso=100"]);
     ndis(&["1+10 . id=7", "11+10 . id=900"], &["1+20 . id=7 gso=10"]);
 }

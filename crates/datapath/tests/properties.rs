@@ -4,6 +4,15 @@
 //! connection at a time, without any regard for speed. The GRO rules are held against their promise: what is coalesced
 //! and then segmented is what went in, byte for byte.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test says what it means, and its numbers are small"
+)]
+
 mod common;
 
 use common::trace::{PLAIN, Segment};

@@ -1,5 +1,14 @@
 //! Switching: who gets a frame, and who may send one.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test says what it means, and its numbers are small"
+)]
+
 mod common;
 
 use common::trace::Segment;

@@ -7,7 +7,7 @@
 use super::candidate::Candidate;
 use super::train::Train;
 use crate::counters::RscException;
-use crate::segment::next_identification;
+use crate::segment::{SMALLEST, next_identification};
 use wire::tcp::TcpFlags;
 
 /// The answer.
@@ -89,8 +89,10 @@ pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32) -> Join {
         && next.hops == last.hops
         && !(next.flags | last.flags).contains(TcpFlags::CWR)
         && (next.key.is_v6() || next.identification == next_identification(last.identification, 1));
-    // All of one size, only the last may be smaller; PSH stays on the last when the train is cut again.
-    let ended = train.last_payload < train.first_payload || last.flags.contains(TcpFlags::PSH);
+    // All of one size that segmentation takes, only the last may be smaller; PSH stays on the last when the train is cut again.
+    let ended = train.first_payload < SMALLEST.into()
+        || train.last_payload < train.first_payload
+        || last.flags.contains(TcpFlags::PSH);
     if !same_headers || ended || next.payload > train.first_payload {
         return Join::Start(RscException::HeaderChange);
     }

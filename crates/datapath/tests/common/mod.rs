@@ -5,6 +5,14 @@
 //! v6 vlan= gso= bad=ip|tcp frag ipopt`. The payload bytes are a function of flow and sequence number, so that a byte out of place shows.
 
 #![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test says what it means, and its numbers are small"
+)]
+#![allow(
     dead_code,
     unreachable_pub,
     reason = "each test file uses its part of what has no outside"

@@ -1,0 +1,102 @@
+//! Instructions of a turn, counted by Callgrind: `cargo bench -p millrace-datapath --bench instructions`.
+//!
+//! Needs valgrind and `gungraun-runner` (the version of the gungraun dependency). A turn takes 256 frames from one memory
+//! port and delivers them to another; the memory ports' own queues are in the count, filling and emptying them is not.
+//! Each budget is for the whole turn of 256 frames; over it the run fails.
+
+#![allow(missing_docs, reason = "gungraun's macros make public items without docs")]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a bench is a test")]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::trace::Segment;
+use common::{ALL, Bench, plain, rsc};
+use datapath::{PortSettings, RscPolicy};
+use gungraun::prelude::*;
+use gungraun::{Callgrind, EventKind};
+use ports::memory::MemoryFrame;
+use std::hint::black_box;
+
+/// Frames of a turn.
+const FRAMES: u64 = 256;
+
+/// The most instructions a frame may take in this bench.
+fn budget(per_frame: u64) -> LibraryBenchmarkConfig {
+    let mut callgrind = Callgrind::default();
+    callgrind.hard_limits([(EventKind::Ir, per_frame * FRAMES)]);
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(callgrind);
+    config
+}
+
+/// A switch that has learned both stations and run a turn of the same frames, filled for the next.
+fn warm(policy: RscPolicy, frame: impl Fn(u32) -> MemoryFrame) -> Bench {
+    let receiver = PortSettings { rsc: rsc(policy), ..plain() };
+    let mut bench = Bench::new(&[(plain(), ALL), (receiver, ALL)]);
+    let mut back = frame(0);
+    let (to, from) = back.bytes[..12].split_at_mut(6);
+    to.swap_with_slice(from);
+    bench.send(1, &[back]);
+    for _ in 0..2 {
+        bench
+            .peers
+            .iter()
+            .for_each(|peer| while peer.receive().map(|frame| peer.recycle(frame)).is_some() {});
+        (0..FRAMES as u32)
+            .map(&frame)
+            .for_each(|frame| assert!(bench.peers[0].send(frame.vnet, &frame.bytes)));
+        bench.now = bench.now + ports::Nanos(1000);
+        if bench.received(1).is_empty()
+            && bench.switch.counters(bench.ids[0]).unwrap().ingress_frames == 0
+        {
+            bench.switch.step(bench.now);
+        }
+    }
+    bench
+}
+
+/// 64 bytes with the FCS that no port carries: a TCP ACK of 54 bytes and padding.
+fn smallest(_: u32) -> MemoryFrame {
+    let mut frame = Segment::parse("1+0 .").frame();
+    frame.bytes.resize(60, 0);
+    frame
+}
+
+/// The segments of one connection, in order, their checksum vouched for by the device.
+fn segment(number: u32) -> MemoryFrame {
+    let segment = Segment {
+        sequence: number.wrapping_mul(1448),
+        payload: 1448,
+        timestamps: Some((1, 2)),
+        ..Segment::parse(".")
+    };
+    let mut frame = segment.frame();
+    frame.vnet.set_flags(wire::vnet::Flags::DATA_VALID);
+    frame
+}
+
+fn smallest_frames() -> Bench {
+    warm(RscPolicy::Off, smallest)
+}
+
+fn segments_plain() -> Bench {
+    warm(RscPolicy::Off, segment)
+}
+
+fn segments_coalesced() -> Bench {
+    warm(RscPolicy::Ndis, segment)
+}
+
+#[library_benchmark]
+#[bench::smallest(args = (), setup = smallest_frames, config = budget(250))]
+#[bench::segments(args = (), setup = segments_plain, config = budget(300))]
+#[bench::coalesced(args = (), setup = segments_coalesced, config = budget(420))]
+fn turn(mut bench: Bench) -> Bench {
+    let now = bench.now;
+    assert_eq!(black_box(bench.switch.step(black_box(now))) as u64, FRAMES);
+    bench
+}
+
+library_benchmark_group!(name = turns, benchmarks = [turn]);
+main!(library_benchmark_groups = turns);
