@@ -88,14 +88,19 @@ impl Conductor<'_> {
         let interval = first.until(&last);
         let ending = self.ending(cut, &interval, planned);
         if cut.is_none() {
-            let total = Duration::from_secs(total_s.into());
-            let own = warm_up
-                + planned.unwrap_or_default()
-                + Duration::from_secs(self.plan.cool_down_s.into());
-            (self.progress)(Progress::CoolDown);
-            self.wait(Some(start + total.max(own)), false);
+            self.cool_down(start, total_s, warm_up + planned.unwrap_or_default());
         }
         (interval, ending)
+    }
+
+    /// Traffic goes on for as long as either end wants it.
+    fn cool_down(&mut self, start: Instant, total_s: u32, so_far: Duration) {
+        let own = so_far + Duration::from_secs(self.plan.cool_down_s.into());
+        let end = start + own.max(Duration::from_secs(total_s.into()));
+        if end > Instant::now() {
+            (self.progress)(Progress::CoolDown);
+            self.wait(Some(end), false);
+        }
     }
 
     /// The measured interval's length, where it has one: a receiver goes by an open end that the sender asked for.

@@ -153,34 +153,41 @@ fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
 /// Answers figures until the senders of the test have gone. A plain NTttcp only closes its connection.
 fn exchange(desk: &mut Desk, report: &mut Report) {
     desk.finish();
-    let deadline = Instant::now() + DRAIN;
-    let own: Side = report.own.clone();
     report.peer_kind = PeerKind::Ntttcp;
-    loop {
+    let deadline = Instant::now() + DRAIN;
+    let senders = desk.senders();
+    let mut answered = 0;
+    while report.ending != Ending::StoppedByUser && Instant::now() < deadline {
         match desk.turn() {
             Some(DeskEvent::Figures(client, body)) => {
-                desk.answer(client, &own);
-                match serde_json::from_slice(&body) {
-                    Ok(side) => {
-                        report.peer_kind = PeerKind::Millrace;
-                        report.add_peer(side);
-                    }
-                    Err(error) => {
-                        report.notes.push(format!("the sender's figures are not readable: {error}"))
-                    }
-                }
+                desk.answer(client, &report.own);
+                answered += usize::from(take_figures(report, &body));
             }
             Some(_) => {}
-            None if !desk.has_senders()
-                || Instant::now() >= deadline
-                || report.ending == Ending::StoppedByUser =>
-            {
-                return;
-            }
+            None if !desk.has_senders() => break,
             None => {
                 let fds: Vec<_> = desk.fd().into_iter().collect();
                 wait_readable(&fds, Some(GLANCE));
             }
+        }
+    }
+    if answered > 0 && answered < senders {
+        report.notes.push(format!(
+            "the other end's figures are those of {answered} of {senders} senders: the others are not Millrace's"
+        ));
+    }
+}
+
+fn take_figures(report: &mut Report, body: &[u8]) -> bool {
+    match serde_json::from_slice::<Side>(body) {
+        Ok(side) => {
+            report.peer_kind = PeerKind::Millrace;
+            report.add_peer(side);
+            true
+        }
+        Err(error) => {
+            report.notes.push(format!("the sender's figures are not readable: {error}"));
+            false
         }
     }
 }

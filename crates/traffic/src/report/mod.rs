@@ -246,3 +246,6 @@ fn notes(plan: &Plan, stage: &Stage) -> Vec<String> {
     }
     notes
 }
+
+#[cfg(test)]
+mod tests;

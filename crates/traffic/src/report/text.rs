@@ -105,6 +105,7 @@ fn side_tables(text: &mut String, side: &Side, whose: &str) {
         ],
     );
     cost_tables(text, side);
+    host_lines(text, side);
     if let Some(verified) = side.verified_bytes {
         let _ = writeln!(
             text,
@@ -141,6 +142,21 @@ fn cost_tables(text: &mut String, side: &Side) {
             ),
         ],
     );
+}
+
+/// What the whole host counted, beside this run's connections.
+fn host_lines(text: &mut String, side: &Side) {
+    if let Some(tcp) = side.kernel.tcp_retransmits.value {
+        let _ = writeln!(
+            text,
+            "Whole host: {} TCP segments sent again (lost {}, syn {}, fast {}, slow start {}, failed {})",
+            tcp.segments, tcp.lost, tcp.syn, tcp.fast, tcp.slow_start, tcp.failed
+        );
+    }
+    if let Some(interface) = side.kernel.interface.value {
+        let (sent, received) = (interface.sent_packets, interface.received_packets);
+        let _ = writeln!(text, "Interface: {sent} packets sent, {received} received");
+    }
 }
 
 fn share(side: &Side, of: impl FnOnce(&crate::measure::CpuUsage) -> f64) -> String {

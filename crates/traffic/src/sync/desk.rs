@@ -97,6 +97,11 @@ impl Desk {
         self.clients.keys().any(|client| self.machine.takes_part(*client))
     }
 
+    /// Senders of the test.
+    pub(crate) fn senders(&self) -> usize {
+        self.machine.senders()
+    }
+
     /// Answers a sender's figures with ours.
     pub(crate) fn answer(&mut self, client: ClientId, own: &Side) {
         let Ok(body) = serde_json::to_vec(own) else { return };

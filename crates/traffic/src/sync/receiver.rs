@@ -93,6 +93,11 @@ impl ReceiverSync {
         self.waiting.contains(&client)
     }
 
+    /// Senders of the running test that are still connected, or that wait for its begin.
+    pub fn senders(&self) -> usize {
+        self.waiting.len()
+    }
+
     fn marked_state(&self) -> i32 {
         match self.state {
             State::Idle => MARK | word::IDLE,

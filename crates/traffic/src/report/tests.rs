@@ -1,0 +1,144 @@
+use super::*;
+use crate::measure::{CpuUsage, Cycles, Figure, KernelDelta, ProcessUsage};
+use proptest::prelude::*;
+use std::net::{IpAddr, Ipv4Addr};
+
+fn side(role: Role) -> Side {
+    let cpu = CpuUsage {
+        processors: 2,
+        busy_percent: 50.0,
+        user_percent: 5.0,
+        system_percent: 25.0,
+        irq_percent: 0.0,
+        softirq_percent: 20.0,
+        idle_percent: 49.0,
+        iowait_percent: 0.0,
+        steal_percent: 1.0,
+        busy_percent_of_each: vec![60.0, 40.0],
+    };
+    let bytes = 2_097_152;
+    Side {
+        role,
+        computer: "host<1>\u{1b}[2J".into(),
+        connections: 1,
+        seconds: 2.0,
+        bytes,
+        throughput: Throughput::of(bytes, 2.0),
+        calls: 32,
+        buffers: 32.0,
+        errors: 0,
+        whole_run_bytes: 4_194_304,
+        whole_run_calls: 64,
+        verified_bytes: (role == Role::Receiver).then_some(4_194_304),
+        segments: Segments {
+            sent: Figure::measured(1500, "test"),
+            received: Figure::measured(700, "test"),
+            retransmits: Figure::measured(1, "test"),
+            average_frame_bytes: Figure::measured(1448.0, "test"),
+            rtt_us: Figure::absent("not measured in this test"),
+        },
+        cpu: Figure::measured(cpu, "test"),
+        process: Figure::measured(
+            ProcessUsage { user_s: 0.1, system_s: 0.9, percent_of_one_processor: 50.0 },
+            "test",
+        ),
+        cycles: Cycles {
+            hardware: Figure::absent("no counter"),
+            time_stamp_hz: Figure::measured(2e9, "test"),
+        },
+        cycles_per_byte: Figure::measured(1907.349, "test"),
+        hardware_cycles_per_byte: Figure::absent("no counter"),
+        kernel: KernelDelta {
+            tcp_retransmits: Figure::absent("no file"),
+            udp: Figure::absent("no file"),
+            net_rx_softirqs: Figure::measured(350, "test"),
+            interrupts: Figure::measured(100, "test"),
+            interface: Figure::absent("no file"),
+        },
+    }
+}
+
+fn report() -> Report {
+    let plan = Plan::new(Role::Sender, IpAddr::V4(Ipv4Addr::LOCALHOST), 5001, 2);
+    let lane = Count { bytes: 2_097_152, calls: 32, errors: 0 };
+    let trips = RoundTrips {
+        count: 10,
+        min_ns: 1,
+        mean_ns: 2.5,
+        p50_ns: 2,
+        p90_ns: 4,
+        p99_ns: 5,
+        max_ns: 6,
+    };
+    Report {
+        tool: "Millrace".into(),
+        ending: Ending::StoppedByUser,
+        peer_kind: PeerKind::Millrace,
+        settings: Settings::of(&plan),
+        own: side(Role::Sender),
+        peer: Some(side(Role::Receiver)),
+        threads: vec![ThreadFigures::of(lane, 2.0)],
+        round_trips: Some(trips),
+        datagrams_lost: None,
+        notes: vec!["a note with <brackets> & \"quotes\"".into()],
+        conditions: vec!["something moved".into()],
+    }
+}
+
+#[test]
+fn json_is_typed_and_read_back_as_it_was() {
+    let json = serde_json::to_string_pretty(&report()).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report());
+    insta::assert_snapshot!(json);
+}
+
+#[test]
+fn text_has_ntttcps_tables_and_no_escape_codes_of_a_peer() {
+    let text = report().to_text();
+    assert!(!text.contains('\u{1b}'));
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn xml_is_well_formed_with_ntttcps_names() {
+    let xml = report().to_xml();
+    let document = roxmltree::Document::parse(&xml).unwrap();
+    let root = document.root_element();
+    assert_eq!(root.tag_name().name(), "ntttcps");
+    let value = |name: &str| root.children().find(|child| child.has_tag_name(name)).unwrap().text();
+    assert_eq!((value("realtime"), value("cycles")), (Some("2.000000"), Some("1907.349")));
+    let receiver = Report { own: side(Role::Receiver), ..report() }.to_xml();
+    assert!(roxmltree::Document::parse(&receiver).unwrap().root_element().has_tag_name("ntttcpr"));
+    insta::assert_snapshot!(xml);
+}
+
+#[test]
+fn throughput_is_what_the_receiver_got() {
+    let mut sender = report();
+    sender.own.throughput = Throughput::of(1 << 40, 1.0);
+    assert_eq!(sender.received_bytes_per_s(), Some(1_048_576.0));
+    sender.peer = None;
+    assert_eq!(sender.received_bytes_per_s(), None);
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_peer_calls_its_figures_is_shown_or_refused(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), "[0-9a-z\"{}:,.eE+-]{0,6}"), 0..6),
+    ) {
+        let mut json = serde_json::to_string(&side(Role::Receiver)).unwrap();
+        for (place, text) in changes {
+            let at = place.index(json.len());
+            json.replace_range(at..=at, &text);
+            if json.is_empty() {
+                break;
+            }
+        }
+        if let Ok(peer) = serde_json::from_str::<Side>(&json) {
+            let mut report = report();
+            report.add_peer(peer);
+            prop_assert!(!report.to_text().contains('\u{1b}'));
+            prop_assert!(roxmltree::Document::parse(&report.to_xml()).is_ok());
+        }
+    }
+}
