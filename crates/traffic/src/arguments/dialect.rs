@@ -26,20 +26,21 @@ pub(super) fn decide(words: &[String], draft: &mut Draft) -> Result<Dialect, Arg
     let (mut windows, mut linux, mut either) = (None, None, None);
     for (place, word) in words.iter().enumerate() {
         let next = words.get(place + 1).map(String::as_str);
+        let typed = || match next {
+            Some(value) if !value.starts_with('-') => format!("{word} {value}"),
+            _ => word.clone(),
+        };
         match evidence(word, next) {
             Evidence::Nothing => {}
-            Evidence::Windows => windows = windows.or(Some(word)),
-            Evidence::Linux => linux = linux.or(Some(word)),
+            Evidence::Windows => windows = windows.or_else(|| Some(typed())),
+            Evidence::Linux => linux = linux.or_else(|| Some(typed())),
             Evidence::Either(here, there) => {
-                let typed = format!("{word} {}", next.unwrap_or_default());
-                either = either.or(Some((typed.trim_end().to_string(), here, there)));
+                either = either.or_else(|| Some((typed(), here, there)))
             }
         }
     }
     match (windows, linux, either) {
-        (Some(windows), Some(linux), _) => {
-            Err(ArgumentError::Mixed { windows: windows.clone(), linux: linux.clone() })
-        }
+        (Some(windows), Some(linux), _) => Err(ArgumentError::Mixed { windows, linux }),
         (Some(_), None, _) => Ok(Dialect::Windows),
         (None, Some(_), _) => Ok(Dialect::Linux),
         (None, None, Some((word, windows, linux))) => {
