@@ -78,7 +78,7 @@ pub enum TcpOptions {
     Other,
 }
 
-/// The result of [`parse`]: offsets are from the first byte of the frame, lengths in bytes.
+/// The result of [`parse`](crate::parse): offsets are from the first byte of the frame, lengths in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parsed {
     /// What the frame is.
