@@ -11,6 +11,17 @@
 //!   counters at the two ends of the measured interval;
 //! - no others: the synchronisation with the peer (module [`sync`]) is served by the conductor too.
 //!
+//! ```no_run
+//! use traffic::arguments::{Invocation, parse};
+//!
+//! let line = "-r -m 1,*,192.168.24.102 -l 64k -a 6 -t 30";
+//! if let Invocation::Run(request) = parse(line.split(' ').map(String::from))? {
+//!     let report = traffic::run(&request.plan, &mut |progress| eprintln!("{progress:?}"))?;
+//!     print!("{}", report.to_text());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! What is surprising: throughput is what *this end's application* moved between the two reads. A sender says "sent",
 //! never "received"; when both ends are Millrace's they exchange their figures after the run, and each report has both.
 

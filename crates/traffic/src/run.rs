@@ -11,6 +11,8 @@ pub enum Progress {
     Listening(SocketAddr),
     /// So many connections are open (sender) or the first one is (receiver).
     Connected(usize),
+    /// The receiver waits for more senders.
+    AwaitingOthers,
     /// Traffic flows and does not count yet.
     WarmUp,
     /// Traffic flows and counts.
@@ -22,8 +24,6 @@ pub enum Progress {
     },
     /// Traffic flows and counts no more.
     CoolDown,
-    /// Something a person should know now.
-    Note(String),
 }
 
 /// Carries out a plan on the calling thread and one thread more for each of the plan's threads.

@@ -96,7 +96,7 @@ fn conduct(
         session.request_begin()?;
     }
     for session in sessions.iter_mut() {
-        session.await_begin()?;
+        session.await_begin(&mut || progress(Progress::AwaitingOthers))?;
     }
     let total_s = sessions.iter().map(|session| session.total_s).max().unwrap_or(plan.total_s());
     let mut conductor = Conductor { plan, stage, ear: &mut Deaf, progress };

@@ -6,7 +6,7 @@
 )]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 use traffic::report::{Ending, PeerKind};
@@ -15,13 +15,15 @@ use traffic::{Length, Plan, Progress, Report, Role, TrafficError, Transport, run
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
-/// A port with free neighbours. Each test takes its own stretch, so that they can run side by side.
+/// A port that is free with its neighbours below and above. Each call takes its own stretch, below the ports that the
+/// kernel gives to connections, so that tests can run side by side.
 fn base_port(host: IpAddr, count: u16) -> u16 {
-    for _ in 0..100 {
-        let probe = TcpListener::bind((host, 0)).unwrap();
-        let first = probe.local_addr().unwrap().port();
-        let Some(last) = first.checked_add(count) else { continue };
-        if (first..=last).skip(1).all(|port| TcpListener::bind((host, port)).is_ok()) {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    for _ in 0..500 {
+        let stretch = NEXT.fetch_add(1, Ordering::Relaxed);
+        let offset = u16::try_from(std::process::id() % 100).unwrap() * 100;
+        let first = 12_000 + (offset + stretch * 10) % 20_000;
+        if (first..=first + count).all(|port| TcpListener::bind((host, port)).is_ok()) {
             return first + 1;
         }
     }
@@ -210,7 +212,7 @@ fn a_receiver_that_goes_away_is_reported_and_not_waited_for() {
 #[test]
 fn a_stranger_at_the_synchronisation_port_changes_nothing() {
     use std::io::Write;
-    let base = base_port(V4, 2) + 1;
+    let base = base_port(V4, 1);
     let receiver = Plan::new(Role::Receiver, V4, base, 1);
     let mut sender = Plan::new(Role::Sender, V4, base, 1);
     sender.length = Length::Buffers(10);
@@ -228,5 +230,66 @@ fn a_stranger_at_the_synchronisation_port_changes_nothing() {
             receiver.join().unwrap().unwrap().own.whole_run_bytes,
             sender.own.whole_run_bytes
         );
+    });
+}
+
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+fn two_hosts(plan: &mut Plan) {
+    plan.mappings.push(traffic::Mapping { ports: 1, processor: None, host: OTHER });
+    plan.length = Length::Buffers(40);
+}
+
+#[test]
+fn one_sender_serves_two_receivers() {
+    let base = base_port(V4, 1);
+    let receivers = [V4, OTHER].map(|host| Plan::new(Role::Receiver, host, base, 0));
+    let mut sender = Plan::new(Role::Sender, V4, base, 0);
+    two_hosts(&mut sender);
+    scope(|scope| {
+        let receivers = receivers.map(|plan| scope.spawn(move || run(&plan, &mut |_| {})));
+        let sender = run(&sender, &mut |_| {}).unwrap();
+        let received =
+            receivers.map(|receiver| receiver.join().unwrap().unwrap().own.whole_run_bytes);
+        assert_eq!(received, [40 * 65_536; 2]);
+        assert_eq!(sender.peer.unwrap().whole_run_bytes, sender.own.whole_run_bytes);
+    });
+}
+
+#[test]
+fn a_receiver_with_two_addresses_is_one_end() {
+    let (sender, receiver) = both(V4, 1, two_hosts);
+    assert_eq!(receiver.own.whole_run_bytes, 2 * 40 * 65_536);
+    assert_eq!(sender.peer.unwrap().whole_run_bytes, receiver.own.whole_run_bytes);
+    assert_eq!(receiver.peer.unwrap().whole_run_bytes, sender.own.whole_run_bytes);
+}
+
+#[test]
+fn several_senders_begin_with_the_last_one() {
+    let base = base_port(V4, 1);
+    let mut receiver = Plan::new(Role::Receiver, V4, base, 1);
+    receiver.multi_client = true;
+    let first = Plan::new(Role::Sender, V4, base, 1);
+    let mut last = first.clone();
+    last.last_client = true;
+    scope(|scope| {
+        let receiver = scope.spawn(move || run(&receiver, &mut |_| {}));
+        let (tell, told) = std::sync::mpsc::channel();
+        let first = scope.spawn(move || {
+            run(&first, &mut |progress| {
+                if matches!(progress, Progress::AwaitingOthers) {
+                    let _ = tell.send(());
+                }
+            })
+        });
+        told.recv().unwrap();
+        let last = run(&last, &mut |_| {});
+        let receiver = receiver.join().unwrap().unwrap();
+        let first = first.join().unwrap().unwrap();
+        assert_eq!(
+            receiver.own.whole_run_bytes,
+            first.own.whole_run_bytes + last.unwrap().own.whole_run_bytes
+        );
+        assert_eq!(receiver.own.connections, 2);
     });
 }

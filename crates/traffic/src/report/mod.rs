@@ -47,6 +47,9 @@ pub struct Report {
     pub own: Side,
     /// The other end's figures, where it is Millrace too.
     pub peer: Option<Side>,
+    /// The ends whose figures are in `peer`: several receivers, or several senders.
+    #[serde(skip)]
+    pub(crate) peer_ids: Vec<u32>,
     /// This end's threads, in the order of the mappings.
     pub threads: Vec<ThreadFigures>,
     /// Round trips of a latency test.
@@ -141,6 +144,7 @@ impl Report {
             settings: Settings::of(plan),
             own: Side::new(plan, stage, interval, connections),
             peer: None,
+            peer_ids: Vec::new(),
             threads: interval
                 .lanes
                 .iter()
@@ -167,18 +171,24 @@ impl Report {
     }
 
     pub(crate) fn add_peer(&mut self, peer: Side) {
-        if self.settings.transport == Transport::Udp {
-            let (sent, received) = match self.own.role {
-                Role::Sender => (self.own.whole_run_calls, peer.whole_run_calls),
-                Role::Receiver => (peer.whole_run_calls, self.own.whole_run_calls),
-            };
-            let before = self.datagrams_lost.unwrap_or(0);
-            self.datagrams_lost = Some(before.saturating_add(sent.saturating_sub(received)));
+        if self.peer_ids.contains(&peer.end_id) {
+            return;
         }
+        self.peer_ids.push(peer.end_id);
         match &mut self.peer {
             None => self.peer = Some(peer),
             Some(first) => first.add(&peer),
         }
+        self.datagrams_lost = self.lost();
+    }
+
+    fn lost(&self) -> Option<u64> {
+        let peer = self.peer.as_ref().filter(|_| self.settings.transport == Transport::Udp)?;
+        let (sender, receiver) = match self.own.role {
+            Role::Sender => (&self.own, peer),
+            Role::Receiver => (peer, &self.own),
+        };
+        Some(sender.whole_run_calls.saturating_sub(receiver.whole_run_calls))
     }
 }
 

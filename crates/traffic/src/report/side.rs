@@ -6,6 +6,7 @@ use crate::measure::{CpuUsage, Cycles, Figure, KernelDelta, ProcessUsage, TcpTot
 use crate::plan::{Plan, Role, Transport};
 use crate::snapshot::Interval;
 use serde::{Deserialize, Serialize};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 
 /// The same rate in the units people ask for.
@@ -52,6 +53,8 @@ pub struct Segments {
 pub struct Side {
     /// Which end.
     pub role: Role,
+    /// A number drawn for this end's run: figures with the same number are of one end, reached at two addresses.
+    pub end_id: u32,
     /// The host's name.
     pub computer: String,
     /// Connections of the run.
@@ -107,6 +110,7 @@ impl Side {
         };
         Side {
             role: plan.role,
+            end_id: draw(),
             computer: host::name(),
             connections,
             seconds,
@@ -182,6 +186,13 @@ impl Side {
         };
         count.then(|count| (*count > 0).then(|| received as f64 / *count as f64))
     }
+}
+
+/// A number nobody else has drawn, but for one chance in four thousand million. The standard library's hash keys are
+/// random, and nothing more is needed here.
+#[allow(clippy::cast_possible_truncation, reason = "half of the hash's bits are enough")]
+fn draw() -> u32 {
+    RandomState::new().hash_one(std::process::id()) as u32
 }
 
 impl Segments {

@@ -19,6 +19,7 @@ fn side(role: Role) -> Side {
     let bytes = 2_097_152;
     Side {
         role,
+        end_id: if role == Role::Sender { 1 } else { 2 },
         computer: "host<1>\u{1b}[2J".into(),
         connections: 1,
         seconds: 2.0,
@@ -77,6 +78,7 @@ fn report() -> Report {
         settings: Settings::of(&plan),
         own: side(Role::Sender),
         peer: Some(side(Role::Receiver)),
+        peer_ids: Vec::new(),
         threads: vec![ThreadFigures::of(lane, 2.0)],
         round_trips: Some(trips),
         datagrams_lost: None,

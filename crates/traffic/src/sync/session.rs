@@ -77,14 +77,17 @@ impl<'p> Session<'p> {
         self.write(&request, "asking for the begin")
     }
 
-    /// Waits for the begin, however long the last sender takes.
-    pub(crate) fn await_begin(&mut self) -> Result<(), TrafficError> {
+    /// Waits for the begin, however long the last sender takes; `waits` is told that it is not yet there.
+    pub(crate) fn await_begin(&mut self, waits: &mut dyn FnMut()) -> Result<(), TrafficError> {
         let mut limit = Some(ANSWER);
         loop {
             let answer = self.read(limit, "waiting for the begin")?;
             match self.step(&answer)? {
                 Step::Run => return Ok(()),
-                Step::Wait => limit = None,
+                Step::Wait => {
+                    limit = None;
+                    waits();
+                }
                 Step::Ask(_) | Step::Connect { .. } => {
                     return Err(self.garbled("it answers what was not asked"));
                 }
