@@ -29,5 +29,5 @@ mod reservation;
 
 pub use address::{Gpa, UserAddress};
 pub use dirty::DirtyLog;
-pub use memory::{GuestMemory, Translator};
+pub use memory::{GuestMemory, Span, Translator};
 pub use region::{MemoryError, Region};

@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// What `fstatfs` says of a file of huge pages.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// Guest addresses without a hole, and where they are.
+/// Guest addresses without a hole, and where they are. Copied out of a translator for the length of a burst.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+pub struct Span {
     start: u64,
     len: u64,
     host: NonNull<u8>,
@@ -32,9 +32,9 @@ unsafe impl Sync for Span {}
 impl Span {
     const NONE: Span = Span { start: 0, len: 0, host: NonNull::dangling() };
 
-    /// The host's address of `len` bytes, all of them within the span.
-    #[inline]
-    fn find(&self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
+    /// The host's address of `len` bytes, if all of them are within the span.
+    #[inline(always)]
+    pub fn find(&self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
         let offset = gpa.0.wrapping_sub(self.start);
         if offset < self.len && u64::from(len) <= self.len - offset {
             // SAFETY: the offset lies in the span, which is mapped from `host` on.
@@ -237,6 +237,24 @@ impl Translator {
     fn translate_cold(&mut self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
         self.hot = *self.memory.span(gpa)?;
         self.hot.find(gpa, len)
+    }
+
+    /// Copies bytes out of guest memory; `false`, and `out` as it was, where some are not there.
+    #[inline]
+    pub fn read(&mut self, gpa: Gpa, out: &mut [u8]) -> bool {
+        let Some(from) = u32::try_from(out.len()).ok().and_then(|len| self.translate(gpa, len))
+        else {
+            return false;
+        };
+        // SAFETY: as in `GuestMemory::read`.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
+        true
+    }
+
+    /// The span that was used last.
+    #[inline]
+    pub fn span(&self) -> Span {
+        self.hot
     }
 
     /// The snapshot that is translated.

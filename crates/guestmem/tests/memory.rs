@@ -1,5 +1,7 @@
 //! Guest memory over real files: what is written through a translated pointer is found in the file, and the other way
 //! round; changes, truncation and the dirty log.
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+#![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use guestmem::{DirtyLog, Gpa, GuestMemory, MemoryError, Region, Translator, UserAddress};
 use proptest::prelude::*;

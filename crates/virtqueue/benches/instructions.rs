@@ -1,1 +1,109 @@
-fn main() {}
+//! Instructions of a burst of 256 single-buffer frames, in both formats and directions. Divide by 256 for a frame.
+#![allow(missing_docs, reason = "the macros of the bench harness make public items")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here ends the bench")]
+
+#[path = "../tests/guest/mod.rs"]
+mod guest;
+
+use guest::{BUFFERS, Guest, readable, writable};
+use gungraun::{library_benchmark, library_benchmark_group, main};
+use std::hint::black_box;
+use virtqueue::driver::{Driver, Shape};
+use virtqueue::{Features, Limit, Packed, Reservation, Ring, Split, Virtqueue};
+
+const FRAMES: u16 = 256;
+
+/// A queue with a full burst available. One burst has gone before, so that nothing is done for the first time.
+fn prepare<R: Ring>(
+    features: Features,
+    write: bool,
+    device: fn(&Guest) -> Virtqueue<R>,
+) -> (Virtqueue<R>, Driver) {
+    let guest = Guest::new(FRAMES, features | Features::EVENT_IDX);
+    let (mut queue, mut driver) = (device(&guest), guest.driver());
+    for warm in [true, false] {
+        for frame in 0..u64::from(FRAMES) {
+            let gpa = BUFFERS + frame * 2048;
+            let buffer = if write { writable(gpa, 1526) } else { readable(gpa, 76) };
+            driver.add(&[buffer], Shape::Direct).expect("the ring has room for a burst");
+        }
+        driver.publish();
+        driver.arm();
+        if warm {
+            let done = if write { fill(&mut queue) } else { drain(&mut queue) };
+            assert!(done >= usize::from(FRAMES));
+            while driver.reap().is_some() {}
+        }
+    }
+    (queue, driver)
+}
+
+fn split(write: bool) -> (Virtqueue<Split>, Driver) {
+    prepare(Features::empty(), write, Guest::split)
+}
+
+fn packed(write: bool) -> (Virtqueue<Packed>, Driver) {
+    prepare(Features::RING_PACKED, write, Guest::packed)
+}
+
+fn packed_in_order(write: bool) -> (Virtqueue<Packed>, Driver) {
+    prepare(Features::RING_PACKED | Features::IN_ORDER, write, Guest::packed)
+}
+
+fn drain<R: Ring>(queue: &mut Virtqueue<R>) -> usize {
+    let limit = Limit { chains: usize::from(FRAMES), bytes: 512 * 1024 };
+    let count = queue.take(limit).unwrap_or(0);
+    let bytes =
+        queue.taken().filter_map(|pieces| pieces.first()).map(|piece| piece.len).sum::<usize>();
+    queue.complete(count);
+    count + bytes
+}
+
+fn fill<R: Ring>(queue: &mut Virtqueue<R>) -> usize {
+    let mut room = 0;
+    for _ in 0..FRAMES {
+        if let Ok(Reservation::Room(found)) = queue.reserve(76, 16) {
+            room += found.pieces.len();
+        }
+    }
+    queue.publish();
+    room
+}
+
+#[library_benchmark]
+#[bench::burst(split(false))]
+fn split_take_complete(state: (Virtqueue<Split>, Driver)) -> (usize, Virtqueue<Split>, Driver) {
+    let (mut queue, driver) = state;
+    (black_box(drain(&mut queue)), queue, driver)
+}
+
+#[library_benchmark]
+#[bench::burst(split(true))]
+fn split_reserve_publish(state: (Virtqueue<Split>, Driver)) -> (usize, Virtqueue<Split>, Driver) {
+    let (mut queue, driver) = state;
+    (black_box(fill(&mut queue)), queue, driver)
+}
+
+#[library_benchmark]
+#[bench::burst(packed(false))]
+#[bench::in_order(packed_in_order(false))]
+fn packed_take_complete(state: (Virtqueue<Packed>, Driver)) -> (usize, Virtqueue<Packed>, Driver) {
+    let (mut queue, driver) = state;
+    (black_box(drain(&mut queue)), queue, driver)
+}
+
+#[library_benchmark]
+#[bench::burst(packed(true))]
+fn packed_reserve_publish(
+    state: (Virtqueue<Packed>, Driver),
+) -> (usize, Virtqueue<Packed>, Driver) {
+    let (mut queue, driver) = state;
+    (black_box(fill(&mut queue)), queue, driver)
+}
+
+library_benchmark_group!(
+    name = bursts,
+    benchmarks =
+        [split_take_complete, split_reserve_publish, packed_take_complete, packed_reserve_publish]
+);
+main!(library_benchmark_groups = bursts);

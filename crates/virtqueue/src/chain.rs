@@ -1,0 +1,324 @@
+//! Chains of descriptors, checked and turned into pieces of host memory. Both ring formats walk their descriptors in here.
+
+use crate::descriptor::{Descriptor, INDIRECT, KIND, NEXT, WRITE};
+use crate::list::List;
+use crate::{Piece, QueueFault, prefetch};
+use guestmem::{GuestMemory, Span, Translator};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Descriptors served in an indirect table, whatever the ring's size: as many as QEMU serves. Linux makes tables longer
+/// than a small ring.
+const TABLE: u32 = 1024;
+
+/// Bytes a buffer counts for at least, where a chain has several: 8192 of them fill a burst of 512 KiB.
+const PIECE_WEIGHT: usize = 64;
+
+/// What a chain's buffers are to be for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// All for the device to read.
+    Readable,
+    /// All for the device to write.
+    Writable,
+    /// Some to read, then some to write.
+    Request,
+}
+
+impl Want {
+    /// Where the one buffer of a chain is, if the chain is of one direct descriptor of this kind and lies in the span. Most
+    /// are; the others go the long way.
+    #[inline(always)]
+    pub(crate) fn simple(self, descriptor: Descriptor, span: &Span) -> Option<NonNull<u8>> {
+        let kind = match self {
+            Want::Readable => 0,
+            Want::Writable => WRITE,
+            Want::Request => return None,
+        };
+        if descriptor.flags & KIND != kind || descriptor.len == 0 {
+            return None;
+        }
+        let start = span.find(descriptor.gpa, descriptor.len)?;
+        match self {
+            Want::Writable => prefetch::to_write(start),
+            _ => prefetch::to_read(start),
+        }
+        Some(start)
+    }
+}
+
+/// A chain that was taken from the ring and not given back yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chain {
+    /// Where its pieces end; they start where those of the chain before it end.
+    pub(crate) end: u32,
+    /// Bytes of all its buffers.
+    pub(crate) bytes: u32,
+    /// Bytes the device has written to it.
+    pub(crate) written: u32,
+    /// What the driver knows it by.
+    pub(crate) id: u16,
+    /// Places it takes in a packed ring.
+    pub(crate) slots: u16,
+}
+
+/// A chain on the way.
+#[derive(Default)]
+pub(crate) struct Partial {
+    bytes: u64,
+    readable: u16,
+    writable: bool,
+}
+
+/// The chains that were taken, oldest first, and the guest's memory.
+#[derive(Debug)]
+pub struct Walk {
+    translator: Translator,
+    chains: List<Chain>,
+    pieces: List<Piece>,
+    /// How many pieces of the chain walked last are to be read.
+    readable: u16,
+    /// The indirect table that is being walked, copied so that it cannot change.
+    table: Vec<u8>,
+}
+
+/// Room for a run of chains of one buffer each, written in place.
+pub(crate) struct Run<'w> {
+    /// Where their buffers should be.
+    pub(crate) span: Span,
+    /// Where the pieces of the first one start.
+    pub(crate) start: u32,
+    pub(crate) pieces: &'w mut [Piece],
+    pub(crate) chains: &'w mut [Chain],
+}
+
+/// How the descriptors of an indirect table follow each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TableOrder {
+    /// By their `next` field (split, section 2.7.5.3).
+    Linked,
+    /// One after the other, to the table's end (packed, section 2.8.7).
+    Sequential,
+}
+
+impl Walk {
+    /// With room for a full burst of single-buffer chains.
+    pub(crate) fn new(memory: Arc<GuestMemory>) -> Walk {
+        Walk {
+            translator: Translator::new(memory),
+            chains: List::new(256),
+            pieces: List::new(1024),
+            readable: 0,
+            table: Vec::new(),
+        }
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<GuestMemory> {
+        self.translator.memory()
+    }
+
+    #[inline(always)]
+    pub(crate) fn chains(&self) -> &[Chain] {
+        self.chains.as_slice()
+    }
+
+    #[inline(always)]
+    pub(crate) fn chains_mut(&mut self) -> &mut [Chain] {
+        self.chains.as_mut_slice()
+    }
+
+    /// How many pieces of the chain walked last are to be read.
+    pub(crate) fn readable(&self) -> usize {
+        usize::from(self.readable)
+    }
+
+    /// The pieces of some chains that follow each other.
+    #[inline(always)]
+    pub(crate) fn pieces(&self, first: usize, after: usize) -> &[Piece] {
+        let range = self.start_of(first) as usize..self.start_of(after) as usize;
+        self.pieces.as_slice().get(range).unwrap_or_default()
+    }
+
+    /// Where the pieces of a chain start.
+    #[inline(always)]
+    fn start_of(&self, chain: usize) -> u32 {
+        let before = chain.checked_sub(1).and_then(|before| self.chains().get(before));
+        before.map_or(0, |before| before.end)
+    }
+
+    /// The pieces of each chain.
+    #[inline(always)]
+    pub(crate) fn each(&self) -> impl Iterator<Item = &[Piece]> {
+        let (mut start, pieces) = (0, self.pieces.as_slice());
+        self.chains().iter().map(move |chain| {
+            let range = start..chain.end as usize;
+            start = range.end;
+            pieces.get(range).unwrap_or_default()
+        })
+    }
+
+    /// Room for so many chains of one buffer each.
+    #[inline(always)]
+    pub(crate) fn run(&mut self, count: usize) -> Run<'_> {
+        let (span, start) = (self.translator.span(), self.end());
+        let (pieces, chains) = (self.pieces.spare(count), self.chains.spare(count));
+        Run { span, start, pieces, chains }
+    }
+
+    /// So many chains of the run were written.
+    #[inline(always)]
+    pub(crate) fn extend(&mut self, count: usize) {
+        self.pieces.extend(count);
+        self.chains.extend(count);
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "65536 chains of 33792 descriptors at most")]
+    fn end(&self) -> u32 {
+        self.pieces.len() as u32
+    }
+
+    /// Adds one descriptor of a chain, or all those of its table.
+    pub(crate) fn add(
+        &mut self,
+        partial: &mut Partial,
+        descriptor: Descriptor,
+        want: Want,
+        order: TableOrder,
+    ) -> Result<(), QueueFault> {
+        if descriptor.flags & INDIRECT == 0 {
+            return self.add_direct(partial, descriptor, want);
+        }
+        if descriptor.flags & NEXT != 0 {
+            return Err(QueueFault::IndirectWithNext);
+        }
+        self.add_table(partial, descriptor, want, order)
+    }
+
+    fn add_direct(
+        &mut self,
+        partial: &mut Partial,
+        descriptor: Descriptor,
+        want: Want,
+    ) -> Result<(), QueueFault> {
+        let Descriptor { gpa, len, flags, .. } = descriptor;
+        let writable = flags & WRITE != 0;
+        if writable && want == Want::Readable {
+            return Err(QueueFault::NotReadable { gpa });
+        }
+        if !writable && (want == Want::Writable || partial.writable) {
+            return Err(QueueFault::NotWritable { gpa });
+        }
+        let start = self.translator.translate(gpa, len).filter(|_| len != 0);
+        let start = start.ok_or_else(|| misplaced(descriptor))?;
+        partial.bytes += u64::from(len);
+        partial.writable = writable;
+        partial.readable += u16::from(!writable);
+        self.pieces.push(Piece { start: start.as_ptr(), len: len as usize });
+        Ok(())
+    }
+
+    fn add_table(
+        &mut self,
+        partial: &mut Partial,
+        table: Descriptor,
+        want: Want,
+        order: TableOrder,
+    ) -> Result<(), QueueFault> {
+        let count = self.copy_table(table)?;
+        let mut index = 0;
+        for _ in 0..count {
+            let descriptor = self.table_entry(index, order);
+            let Some(descriptor) = descriptor else {
+                let index = u16::try_from(index).unwrap_or(u16::MAX);
+                return Err(QueueFault::NoSuchDescriptor { index, size: count });
+            };
+            if descriptor.flags & INDIRECT != 0 {
+                return Err(QueueFault::NestedIndirect);
+            }
+            self.add_direct(partial, descriptor, want)?;
+            index = match order {
+                TableOrder::Sequential => index + 1,
+                TableOrder::Linked if descriptor.flags & NEXT == 0 => return Ok(()),
+                TableOrder::Linked => usize::from(descriptor.tag),
+            };
+        }
+        match order {
+            TableOrder::Sequential => Ok(()),
+            TableOrder::Linked => Err(QueueFault::ChainTooLong { limit: count }),
+        }
+    }
+
+    /// Copies the table a descriptor names; how many descriptors it has.
+    fn copy_table(&mut self, table: Descriptor) -> Result<u32, QueueFault> {
+        let Descriptor { gpa, len, .. } = table;
+        let count = len / 16;
+        if len % 16 != 0 || count == 0 || count > TABLE {
+            return Err(QueueFault::IndirectLength { len, limit: TABLE });
+        }
+        self.table.resize(len as usize, 0);
+        if !self.translator.read(gpa, &mut self.table) {
+            return Err(QueueFault::OutsideMemory { gpa, len });
+        }
+        Ok(count)
+    }
+
+    fn table_entry(&self, index: usize, order: TableOrder) -> Option<Descriptor> {
+        let bytes = self.table.as_chunks().0.get(index)?;
+        Some(match order {
+            TableOrder::Linked => Descriptor::from_table(bytes, false),
+            // Only WRITE counts in a table (section 2.8.7).
+            TableOrder::Sequential => {
+                let descriptor = Descriptor::from_table(bytes, true);
+                Descriptor { flags: descriptor.flags & KIND & !NEXT, ..descriptor }
+            }
+        })
+    }
+
+    /// The chain is complete.
+    pub(crate) fn finish(
+        &mut self,
+        partial: Partial,
+        id: u16,
+        slots: u16,
+    ) -> Result<(), QueueFault> {
+        let Partial { bytes, readable, .. } = partial;
+        let Ok(bytes) = u32::try_from(bytes) else {
+            return Err(QueueFault::TooManyBytes { bytes });
+        };
+        self.chains.push(Chain { end: self.end(), bytes, written: 0, id, slots });
+        self.readable = readable;
+        Ok(())
+    }
+
+    /// What the chain just finished counts for in a burst, in bytes. Very many tiny buffers count as many bytes, so that
+    /// a guest cannot make a burst of millions of them.
+    pub(crate) fn weight_of_last(&self) -> usize {
+        let count = self.chains.len();
+        let pieces = self.pieces(count.saturating_sub(1), count);
+        let bytes = self.chains().last().map_or(0, |chain| chain.bytes);
+        (bytes as usize).max(pieces.len() * PIECE_WEIGHT)
+    }
+
+    /// Forgets the pieces of a chain that was not completed.
+    pub(crate) fn forget_partial(&mut self) {
+        self.pieces.truncate(self.start_of(self.chains.len()) as usize);
+    }
+
+    /// Forgets the oldest chains.
+    #[inline]
+    pub(crate) fn forget_front(&mut self, count: usize) {
+        let gone = self.start_of(count);
+        self.chains.forget_front(count);
+        self.pieces.forget_front(gone as usize);
+        for chain in self.chains.as_mut_slice() {
+            chain.end -= gone;
+        }
+    }
+}
+
+#[cold]
+fn misplaced(descriptor: Descriptor) -> QueueFault {
+    let Descriptor { gpa, len, .. } = descriptor;
+    if len == 0 { QueueFault::EmptyBuffer { gpa } } else { QueueFault::OutsideMemory { gpa, len } }
+}

@@ -1,0 +1,89 @@
+//! What a driver may not do. Any of these stops its queue, and nothing else.
+
+use guestmem::Gpa;
+
+/// Why a queue was stopped: what the driver wrote, as it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueFault {
+    /// More buffers available than the ring has places.
+    #[error(
+        "the available index is {seen}, with {used} used in a ring of {size}: it may be ahead by {size} at most"
+    )]
+    IndexJump {
+        /// The driver's index.
+        seen: u16,
+        /// Ours.
+        used: u16,
+        /// Places in the ring.
+        size: u16,
+    },
+    /// A descriptor that the table does not have.
+    #[error("descriptor {index} is named, the table has {size}")]
+    NoSuchDescriptor {
+        /// The number seen.
+        index: u16,
+        /// Descriptors in the table.
+        size: u32,
+    },
+    /// A loop, or a chain the ring cannot hold.
+    #[error("a chain has more than {limit} descriptors, or runs in a loop")]
+    ChainTooLong {
+        /// Descriptors that are served.
+        limit: u32,
+    },
+    /// A buffer of 4 GiB or more.
+    #[error("a chain has {bytes} bytes, less than 4 GiB are served")]
+    TooManyBytes {
+        /// The sum so far.
+        bytes: u64,
+    },
+    /// A table within a table.
+    #[error("an indirect table holds a descriptor that is itself indirect")]
+    NestedIndirect,
+    /// Both flags on one descriptor.
+    #[error("a descriptor is indirect and has a next one")]
+    IndirectWithNext,
+    /// A table of odd length, of no entries, or of too many.
+    #[error(
+        "an indirect table has {len} bytes: 16 for each of 1 to {limit} descriptors are served"
+    )]
+    IndirectLength {
+        /// Bytes seen.
+        len: u32,
+        /// Descriptors served.
+        limit: u32,
+    },
+    /// A descriptor without bytes.
+    #[error("the buffer at guest address {gpa} has length 0")]
+    EmptyBuffer {
+        /// Where it should be.
+        gpa: Gpa,
+    },
+    /// Not the guest's memory.
+    #[error("{len} bytes at guest address {gpa} are not all in the guest's memory")]
+    OutsideMemory {
+        /// The address seen.
+        gpa: Gpa,
+        /// The bytes seen.
+        len: u32,
+    },
+    /// A buffer the device may only write, where it should read.
+    #[error(
+        "the buffer at guest address {gpa} is for the device to write, one to read was expected"
+    )]
+    NotReadable {
+        /// Its address.
+        gpa: Gpa,
+    },
+    /// A buffer the device may only read, where it should write.
+    #[error(
+        "the buffer at guest address {gpa} is for the device to read, one to write was expected"
+    )]
+    NotWritable {
+        /// Its address.
+        gpa: Gpa,
+    },
+    /// The front end truncated a memory file.
+    #[error("the guest's memory file was truncated while it was mapped")]
+    MemoryBroken,
+}

@@ -1,0 +1,26 @@
+// UNSAFETY: a piece goes along when its queue is handed to another worker.
+//! A piece of a buffer, as host memory.
+#![allow(unsafe_code)]
+
+/// Bytes of a guest's buffer. They stay mapped until the queue that gave them out is remapped or dropped, and the guest
+/// may change them at any time. Laid out as `struct iovec`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Piece {
+    /// Where they start.
+    pub start: *mut u8,
+    /// How many.
+    pub len: usize,
+}
+
+impl Default for Piece {
+    /// No bytes.
+    fn default() -> Piece {
+        Piece { start: std::ptr::null_mut(), len: 0 }
+    }
+}
+
+// SAFETY: an address and a length; whoever uses the bytes needs unsafe of their own.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}

@@ -1,0 +1,91 @@
+//! What the session knows about a queue before it starts, and what can be wrong with it.
+
+use bitflags::bitflags;
+use guestmem::Gpa;
+
+bitflags! {
+    /// The ring features (virtio 1.2, section 6), at their bit numbers: truncate the negotiated bits to get them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Features: u64 {
+        /// Tables of descriptors.
+        const INDIRECT_DESC = 1 << 28;
+        /// Notification by position.
+        const EVENT_IDX = 1 << 29;
+        /// The packed format.
+        const RING_PACKED = 1 << 34;
+        /// Buffers are used in the order they were made available.
+        const IN_ORDER = 1 << 35;
+    }
+}
+
+/// Where the three parts of a ring are, whatever the format (virtio 1.2, section 4.1.5.1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Rings {
+    /// Descriptor table, or packed descriptor ring.
+    pub descriptors: Gpa,
+    /// Written by the driver: available ring, or driver event suppression.
+    pub driver: Gpa,
+    /// Written by the device: used ring, or device event suppression.
+    pub device: Gpa,
+}
+
+/// A queue as negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Descriptors: a power of two in a split ring, up to 32768 in either.
+    pub size: u16,
+    /// Where the ring is.
+    pub rings: Rings,
+    /// What was negotiated.
+    pub features: Features,
+    /// Where to resume, as in `VHOST_USER_SET_VRING_BASE`. Split: the available index. Packed: bits 0 to 14 the next
+    /// descriptor, bit 15 its wrap counter (higher bits repeat it for used descriptors and are not looked at).
+    pub base: u32,
+}
+
+/// Why a queue cannot start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// A size the format does not have.
+    #[error(
+        "queue size {size}: a split ring has a power of two from 1 to 32768, a packed ring 1 to 32768"
+    )]
+    Size {
+        /// The size seen.
+        size: u16,
+    },
+    /// A part of the ring starts at an odd place.
+    #[error("the {part} is at guest address {gpa}, which is not a multiple of {align}")]
+    Unaligned {
+        /// Which part.
+        part: &'static str,
+        /// Its address.
+        gpa: Gpa,
+        /// What it must be a multiple of.
+        align: u64,
+    },
+    /// A part of the ring is not in guest memory.
+    #[error("the {part}, {len} bytes at guest address {gpa}, is not all in the guest's memory")]
+    OutsideMemory {
+        /// Which part.
+        part: &'static str,
+        /// Its address.
+        gpa: Gpa,
+        /// Its bytes.
+        len: usize,
+    },
+    /// A base the ring does not have.
+    #[error("vring base {base:#x} in a ring of {size}")]
+    Base {
+        /// The base seen.
+        base: u32,
+        /// Descriptors in the ring.
+        size: u16,
+    },
+    /// The memory cannot be changed now.
+    #[error("{chains} chains are lent: give them back before the memory is changed")]
+    Lent {
+        /// How many.
+        chains: usize,
+    },
+}

@@ -1,0 +1,180 @@
+//! The device side of a split ring (virtio 1.2, section 2.7).
+
+use crate::chain::{Chain, Partial, TableOrder, Walk, Want};
+use crate::descriptor::{INDIRECT, NEXT};
+use crate::event::SplitWords;
+use crate::split_area::SplitArea;
+use crate::virtqueue::{Limit, Ring};
+use crate::{Features, Piece, QueueFault, Rings, Setup, SetupError};
+use guestmem::{DirtyLog, GuestMemory};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// A split ring and how far the device has come in it.
+#[derive(Debug)]
+pub struct Split {
+    area: SplitArea,
+    by_position: bool,
+    /// The next place of the available ring to read.
+    next: u16,
+    /// The driver's index when it was read last: up to here everything is known to be there.
+    available: u16,
+    /// The next place of the used ring to write.
+    used: u16,
+}
+
+impl Split {
+    /// How many chains wait. The driver's index is read again only where fewer are known than are wanted.
+    #[inline]
+    fn waiting(&mut self, wanted: usize) -> Result<u16, QueueFault> {
+        let known = self.available.wrapping_sub(self.next);
+        if usize::from(known) >= wanted {
+            return Ok(known);
+        }
+        // Pairs with the driver's barrier before its store to avail.idx (section 2.7.13.3): heads and descriptors
+        // were written before it.
+        let seen = self.area.avail.index.load(Ordering::Acquire);
+        let (used, size) = (self.used, self.area.size);
+        if seen.wrapping_sub(used) > size {
+            return Err(QueueFault::IndexJump { seen, used, size });
+        }
+        self.available = seen;
+        Ok(seen.wrapping_sub(self.next))
+    }
+
+    /// Takes chains of one descriptor, up to the end of the available ring, or to one that is not as simple. How many,
+    /// and how many bytes are left of the budget.
+    #[inline(always)]
+    fn take_run(&self, walk: &mut Walk, count: usize, budget: usize, want: Want) -> (usize, usize) {
+        let heads = self.area.heads.get(self.area.place(self.next)..).unwrap_or_default();
+        let descriptors = &*self.area.descriptors;
+        let run = walk.run(count);
+        let (mut taken, mut left, mut end) = (0, budget, run.start);
+        for ((head, piece), chain) in heads.iter().zip(run.pieces).zip(run.chains) {
+            // Relaxed: ordered by the acquire load of the available index.
+            let id = head.load(Ordering::Relaxed);
+            let Some(cell) = descriptors.get(usize::from(id)) else { break };
+            let descriptor = cell.read();
+            let Some(start) = want.simple(descriptor, &run.span) else { break };
+            let bytes = descriptor.len;
+            end += 1;
+            *piece = Piece { start: start.as_ptr(), len: bytes as usize };
+            *chain = Chain { end, bytes, written: 0, id, slots: 1 };
+            taken += 1;
+            left = left.saturating_sub(bytes as usize);
+            if left == 0 {
+                break;
+            }
+        }
+        walk.extend(taken);
+        (taken, left)
+    }
+
+    /// Takes a chain of any kind; what is wrong with it is said here.
+    fn take_long(&self, walk: &mut Walk, want: Want) -> Result<(), QueueFault> {
+        let heads = self.area.heads.get(self.area.place(self.next));
+        // Relaxed: as in `take_run`.
+        let head = heads.map_or(0, |head| head.load(Ordering::Relaxed));
+        let (mut partial, mut index) = (Partial::default(), head);
+        let size = u32::from(self.area.size);
+        for _ in 0..size {
+            let Some(cell) = self.area.descriptors.get(usize::from(index)) else {
+                return Err(QueueFault::NoSuchDescriptor { index, size });
+            };
+            let descriptor = cell.read();
+            walk.add(&mut partial, descriptor, want, TableOrder::Linked)?;
+            if descriptor.flags & INDIRECT != 0 || descriptor.flags & NEXT == 0 {
+                return walk.finish(partial, head, 1);
+            }
+            index = descriptor.tag;
+        }
+        Err(QueueFault::ChainTooLong { limit: size })
+    }
+
+    fn words(&self) -> SplitWords<'_, AtomicU16> {
+        let SplitArea { used, avail, used_event, .. } = &self.area;
+        let (index, flags, event) = (&used.index, &avail.flags, &**used_event);
+        SplitWords { index, flags, event, by_position: self.by_position }
+    }
+
+    /// The other direction: the driver's index, our wish.
+    fn wishes(&self) -> SplitWords<'_, AtomicU16> {
+        let SplitArea { used, avail, avail_event, .. } = &self.area;
+        let (index, flags, event) = (&avail.index, &used.flags, &**avail_event);
+        SplitWords { index, flags, event, by_position: self.by_position }
+    }
+}
+
+impl Ring for Split {
+    /// Where the base is not where the used ring ends, a device before us left chains unfinished: they are taken again.
+    fn new(memory: &Arc<GuestMemory>, setup: &Setup) -> Result<Split, SetupError> {
+        let area = SplitArea::new(memory, setup.rings, setup.size)?;
+        if u16::try_from(setup.base).is_err() {
+            return Err(SetupError::Base { base: setup.base, size: setup.size });
+        }
+        let used = area.used.index.load(Ordering::Relaxed);
+        let by_position = setup.features.contains(Features::EVENT_IDX);
+        Ok(Split { area, by_position, next: used, available: used, used })
+    }
+
+    #[inline(always)]
+    fn take(&mut self, walk: &mut Walk, limit: Limit, want: Want) -> Result<(), QueueFault> {
+        let mut count = usize::from(self.waiting(limit.chains)?).min(limit.chains);
+        let mut budget = limit.bytes;
+        while count > 0 && budget > 0 {
+            let run = count.min(usize::from(self.area.size) - self.area.place(self.next));
+            let (taken, left) = self.take_run(walk, run, budget, want);
+            #[allow(clippy::cast_possible_truncation, reason = "at most the ring's size")]
+            let mut advance = taken as u16;
+            budget = left;
+            if taken < run && budget > 0 {
+                self.next = self.next.wrapping_add(advance);
+                self.take_long(walk, want)?;
+                budget = budget.saturating_sub(walk.weight_of_last());
+                (advance, count) = (1, count - 1);
+            }
+            self.next = self.next.wrapping_add(advance);
+            count -= taken;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn give_back(&mut self, chains: &[Chain]) -> bool {
+        let (old, mut index) = (self.used, self.used);
+        let elements = &*self.area.elements;
+        for chain in chains {
+            if let Some(element) = elements.get(self.area.place(index)) {
+                // Relaxed: published by the release store of the used index.
+                element.id.store(u32::from(chain.id), Ordering::Relaxed);
+                element.len.store(chain.written, Ordering::Relaxed);
+            }
+            index = index.wrapping_add(1);
+        }
+        self.used = index;
+        self.words().publish(old, index)
+    }
+
+    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: Rings) -> Result<(), SetupError> {
+        self.area = SplitArea::new(memory, rings, self.area.size)?;
+        self.next = self.used;
+        self.available = self.used;
+        Ok(())
+    }
+
+    fn arm(&mut self) -> bool {
+        self.wishes().arm(self.next)
+    }
+
+    fn disarm(&mut self) {
+        self.wishes().disarm();
+    }
+
+    fn base(&self) -> u32 {
+        u32::from(self.used)
+    }
+
+    fn log(&self, log: &DirtyLog) {
+        self.area.log(log);
+    }
+}

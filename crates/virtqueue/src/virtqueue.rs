@@ -1,0 +1,295 @@
+//! A queue of one format, from the device's side: what a port uses, burst by burst.
+
+use crate::chain::{Chain, Walk, Want};
+use crate::{Piece, QueueFault, Rings, Setup, SetupError};
+use guestmem::{DirtyLog, GuestMemory};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Chains looked up at a time for [`Virtqueue::reserve`]: enough that their prefetches overlap.
+const AHEAD: usize = 32;
+
+/// How much to take in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Chains at most.
+    pub chains: usize,
+    /// Bytes after which no further chain is taken.
+    pub bytes: usize,
+}
+
+/// What a ring format has to know how to do. Implemented by [`Split`](crate::Split) and [`Packed`](crate::Packed); nobody
+/// else can, since chains have no public face.
+pub trait Ring: Sized {
+    /// Checks a ring and resumes at its base.
+    fn new(memory: &Arc<GuestMemory>, setup: &Setup) -> Result<Self, SetupError>;
+    /// Walks available chains, as far as the limit allows.
+    fn take(&mut self, walk: &mut Walk, limit: Limit, want: Want) -> Result<(), QueueFault>;
+    /// Publishes the oldest chains as used; `true`: notify the driver.
+    fn give_back(&mut self, chains: &[Chain]) -> bool;
+    /// Finds the ring in other memory, and steps back to the oldest chain that was not given back.
+    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: Rings) -> Result<(), SetupError>;
+    /// See [`Virtqueue::arm`].
+    fn arm(&mut self) -> bool;
+    /// See [`Virtqueue::disarm`].
+    fn disarm(&mut self);
+    /// See [`Virtqueue::base`].
+    fn base(&self) -> u32;
+    /// Marks what the device writes of the ring as written.
+    fn log(&self, log: &DirtyLog);
+}
+
+/// Room for one frame in a guest's buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct Room<'q> {
+    /// Where the frame goes; the last one may be longer than needed.
+    pub pieces: &'q [Piece],
+    /// How many buffers they belong to (`num_buffers` of the virtio-net header).
+    pub buffers: u16,
+}
+
+/// What came of asking for room.
+#[derive(Clone, Copy, Debug)]
+pub enum Reservation<'q> {
+    /// Here it is.
+    Room(Room<'q>),
+    /// The guest has not made enough buffers available.
+    Full,
+    /// As many buffers as a frame may have are too small for this one.
+    TooSmall,
+}
+
+/// One chain of a control queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'q> {
+    /// What the driver asks.
+    pub readable: &'q [Piece],
+    /// Where the answer goes.
+    pub writable: &'q [Piece],
+}
+
+/// The device side of a queue of one format.
+#[derive(Debug)]
+pub struct Virtqueue<R> {
+    ring: R,
+    walk: Walk,
+    /// Egress: how many of the walked chains have a frame in them.
+    filled: usize,
+    /// Egress: chains are walked before they are needed.
+    ahead: bool,
+    enabled: bool,
+    fault: Option<QueueFault>,
+    log: Option<Arc<DirtyLog>>,
+    setup: Setup,
+}
+
+impl<R: Ring> Virtqueue<R> {
+    /// Starts a queue, disabled as vhost-user has it, with notifications from the driver as the ring says.
+    pub fn new(memory: Arc<GuestMemory>, setup: &Setup) -> Result<Virtqueue<R>, SetupError> {
+        Ok(Virtqueue {
+            ring: R::new(&memory, setup)?,
+            walk: Walk::new(memory),
+            filled: 0,
+            ahead: false,
+            enabled: false,
+            fault: None,
+            log: None,
+            setup: *setup,
+        })
+    }
+
+    /// Takes available chains of readable buffers, at most `limit`; how many. After a fault this returns the chains that
+    /// came before it, and the fault the next time.
+    #[inline]
+    pub fn take(&mut self, limit: Limit) -> Result<usize, QueueFault> {
+        self.walk_on(limit, Want::Readable)
+    }
+
+    /// The pieces of each chain that was taken and not completed, oldest first.
+    #[inline]
+    pub fn taken(&self) -> impl Iterator<Item = &[Piece]> {
+        self.walk.each()
+    }
+
+    /// Gives the oldest `count` chains that were taken back to the driver; `true`: notify it.
+    #[inline]
+    pub fn complete(&mut self, count: usize) -> bool {
+        self.filled = count.min(self.walk.chains().len());
+        self.publish()
+    }
+
+    /// Finds room for a frame of `len` bytes in at most `buffers` buffers. The frame counts as written from then on: the caller
+    /// copies it before it publishes.
+    #[inline]
+    pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reservation<'_>, QueueFault> {
+        let first = self.filled;
+        let mut left = len;
+        loop {
+            let Some(chain) = self.walk.chains_mut().get_mut(self.filled) else {
+                if self.look_ahead()? {
+                    continue;
+                }
+                self.filled = first;
+                return Ok(Reservation::Full);
+            };
+            chain.written = chain.bytes.min(left);
+            left -= chain.written;
+            self.filled += 1;
+            if left == 0 {
+                break;
+            }
+            if self.filled - first >= usize::from(buffers) {
+                self.filled = first;
+                return Ok(Reservation::TooSmall);
+            }
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "at most `buffers`, or 1")]
+        let buffers = (self.filled - first) as u16;
+        Ok(Reservation::Room(Room { pieces: self.walk.pieces(first, self.filled), buffers }))
+    }
+
+    #[cold]
+    fn look_ahead(&mut self) -> Result<bool, QueueFault> {
+        self.ahead = true;
+        let limit = Limit { chains: AHEAD, bytes: usize::MAX };
+        Ok(self.walk_on(limit, Want::Writable)? > 0)
+    }
+
+    /// Hands all frames for which room was reserved to the driver; `true`: notify it.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        if self.filled == 0 {
+            return false;
+        }
+        let given = self.walk.chains().get(..self.filled).unwrap_or_default();
+        let notify = self.ring.give_back(given);
+        if self.log.is_some() {
+            self.log_given();
+        }
+        self.walk.forget_front(self.filled);
+        self.filled = 0;
+        notify
+    }
+
+    /// Takes one chain of any buffers. Until it is answered the same one is returned.
+    pub fn take_request(&mut self) -> Result<Option<Request<'_>>, QueueFault> {
+        if self.walk.chains().is_empty() {
+            self.walk_on(Limit { chains: 1, bytes: usize::MAX }, Want::Request)?;
+        }
+        if self.walk.chains().is_empty() {
+            return Ok(None);
+        }
+        let pieces = self.walk.pieces(0, 1);
+        let (readable, writable) = pieces.split_at(self.walk.readable().min(pieces.len()));
+        Ok(Some(Request { readable, writable }))
+    }
+
+    /// Gives the request back with `written` bytes in its answer; `true`: notify the driver.
+    pub fn answer(&mut self, written: u32) -> bool {
+        if let Some(chain) = self.walk.chains_mut().first_mut() {
+            chain.written = written;
+        }
+        self.complete(1)
+    }
+
+    /// Walks on from what was taken before, and sorts out what a fault means.
+    #[inline(always)]
+    fn walk_on(&mut self, limit: Limit, want: Want) -> Result<usize, QueueFault> {
+        if !self.enabled {
+            return Ok(0);
+        }
+        if self.walk.memory().is_broken() {
+            self.fault.get_or_insert(QueueFault::MemoryBroken);
+        }
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let before = self.walk.chains().len();
+        let result = self.ring.take(&mut self.walk, limit, want);
+        let taken = self.walk.chains().len() - before;
+        match result {
+            Ok(()) => Ok(taken),
+            Err(fault) => self.stop(fault, taken),
+        }
+    }
+
+    #[cold]
+    fn stop(&mut self, fault: QueueFault, taken: usize) -> Result<usize, QueueFault> {
+        self.walk.forget_partial();
+        self.fault = Some(fault);
+        if taken > 0 { Ok(taken) } else { Err(fault) }
+    }
+
+    #[cold]
+    fn log_given(&self) {
+        let Some(log) = &self.log else { return };
+        let memory = self.walk.memory();
+        for (chain, pieces) in self.walk.chains().iter().zip(self.walk.each()).take(self.filled) {
+            let mut left = chain.written as usize;
+            for piece in pieces.iter().skip(self.walk.readable()) {
+                let len = piece.len.min(left);
+                left -= len;
+                if let Some(start) = NonNull::new(piece.start) {
+                    memory.mark_written(log, start, len);
+                }
+            }
+        }
+        self.ring.log(log);
+    }
+
+    /// Asks the driver to notify us of what comes next. `true`: something is there already, do not sleep.
+    pub fn arm(&mut self) -> bool {
+        let waiting = self.ring.arm();
+        self.log_ring();
+        waiting && self.enabled
+    }
+
+    /// Tells the driver that notifications are a waste.
+    pub fn disarm(&mut self) {
+        self.ring.disarm();
+        self.log_ring();
+    }
+
+    fn log_ring(&self) {
+        if let Some(log) = &self.log {
+            self.ring.log(log);
+        }
+    }
+
+    /// Where a successor resumes, as in `VHOST_USER_GET_VRING_BASE`: the oldest chain that was not given back.
+    pub fn base(&self) -> u32 {
+        self.ring.base()
+    }
+
+    /// Starts or stops taking chains (`VHOST_USER_SET_VRING_ENABLE`). What is lent stays lent.
+    pub fn set_enabled(&mut self, enabled: bool) {
+        self.enabled = enabled;
+    }
+
+    /// Whether chains are taken.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Why the queue was stopped, if it was. Only a new queue helps.
+    pub fn fault(&self) -> Option<QueueFault> {
+        self.fault
+    }
+
+    /// Logs every write to the guest from now on, or no longer.
+    pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
+        self.log = log;
+    }
+
+    /// Goes on in another generation of the guest's memory, with the ring at the same guest addresses. Chains that were
+    /// looked up ahead are looked up anew; there must be none that is lent.
+    pub fn remap(&mut self, memory: Arc<GuestMemory>) -> Result<(), SetupError> {
+        let chains = if self.ahead { self.filled } else { self.walk.chains().len() };
+        if chains > 0 {
+            return Err(SetupError::Lent { chains });
+        }
+        self.ring.remap(&memory, self.setup.rings)?;
+        self.walk = Walk::new(memory);
+        Ok(())
+    }
+}
