@@ -1,0 +1,340 @@
+//! A guest that writes anything anywhere: no panic, no piece outside its memory, and an end to every burst.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+
+mod guest;
+
+use guest::{BUFFERS, Guest, HIGH, LOW, TABLES, readable, writable};
+use guestmem::Gpa;
+use proptest::prelude::*;
+use virtqueue::driver::{Driver, Shape};
+use virtqueue::{
+    Features, Limit, Queue, QueueFault, Reservation, Ring, Setup, SetupError, Virtqueue,
+};
+
+/// A descriptor of either format: address, length, two fields of 16 bits.
+type Raw = (u64, u32, u16, u16);
+
+/// Values that are nearly right: most faults hide behind many good descriptors.
+fn descriptor() -> impl Strategy<Value = Raw> {
+    let gpa = prop_oneof![
+        6 => (0..HIGH).prop_map(|offset| BUFFERS + offset),
+        2 => (0u64..64).prop_map(|table| TABLES + table * 16),
+        1 => Just(BUFFERS + HIGH - 16),
+        1 => Just(LOW - 8),
+        1 => any::<u64>(),
+    ];
+    let len = prop_oneof![6 => 1u32..2000, 2 => (1u32..8).prop_map(|n| n * 16), 1 => Just(0), 1 => any::<u32>()];
+    // In a split ring the first is the flags, in a packed ring the second.
+    let half = || prop_oneof![6 => 0u16..8, 2 => (0u16..8).prop_map(|kind| kind | 0x80), 1 => any::<u16>()];
+    (gpa, len, half(), half())
+}
+
+#[derive(Clone, Debug)]
+enum Attack {
+    /// A descriptor in the ring, the table, or the indirect tables.
+    Descriptor(bool, u64, Raw),
+    /// Any 16 bits of the driver's part, near its start.
+    Driver(u64, u16),
+    /// Any 16 bits of the device's part, where the driver has no business.
+    Device(u64, u16),
+    Take,
+    Reserve(u32),
+    Request,
+    GiveBack,
+    Arm,
+}
+
+fn attacks() -> impl Strategy<Value = Vec<Attack>> {
+    let small = || prop_oneof![4 => 0u16..20, 1 => any::<u16>()];
+    let attack = prop_oneof![
+        8 => (any::<bool>(), 0u64..20, descriptor()).prop_map(|(ring, place, raw)| Attack::Descriptor(ring, place, raw)),
+        4 => (0u64..20, small()).prop_map(|(place, value)| Attack::Driver(place, value)),
+        1 => (0u64..80, small()).prop_map(|(place, value)| Attack::Device(place, value)),
+        3 => Just(Attack::Take),
+        3 => (0u32..70_000).prop_map(Attack::Reserve),
+        1 => Just(Attack::Request),
+        3 => Just(Attack::GiveBack),
+        1 => Just(Attack::Arm),
+    ];
+    proptest::collection::vec(attack, 1..120)
+}
+
+fn put(guest: &Guest, attack: &Attack) {
+    let rings = guest.setup.rings;
+    let short = |gpa: Gpa, place: u64, value: u16| {
+        assert!(guest.memory.write(Gpa(gpa.0 + place * 2), &value.to_le_bytes()));
+    };
+    match attack {
+        Attack::Descriptor(ring, place, (gpa, len, first, last)) => {
+            let start = if *ring { rings.descriptors.0 } else { TABLES };
+            let mut bytes = gpa.to_le_bytes().to_vec();
+            bytes.extend(len.to_le_bytes());
+            bytes.extend(first.to_le_bytes());
+            bytes.extend(last.to_le_bytes());
+            assert!(guest.memory.write(Gpa(start + place * 16), &bytes));
+        }
+        Attack::Driver(place, value) => short(rings.driver, *place, *value),
+        Attack::Device(place, value) => short(rings.device, *place, *value),
+        _ => {}
+    }
+}
+
+/// What the device does meanwhile. Every piece it is given must be the guest's.
+fn serve<R: Ring>(guest: &Guest, queue: &mut Virtqueue<R>, attack: &Attack) {
+    let limit = Limit { chains: 64, bytes: 64 * 1024 };
+    match attack {
+        Attack::Take => {
+            let _ = queue.take(limit);
+            assert!(queue.taken().flatten().all(|piece| piece.len > 0 && guest.owns(piece)));
+            assert!(queue.taken().all(|pieces| !pieces.is_empty()));
+        }
+        Attack::Reserve(len) => {
+            if let Ok(Reservation::Room(room)) = queue.reserve(*len, 8) {
+                assert!(room.pieces.iter().all(|piece| guest.owns(piece)));
+                assert!(room.pieces.iter().map(|piece| piece.len).sum::<usize>() >= *len as usize);
+                assert!((1..=8).contains(&room.buffers));
+            }
+        }
+        Attack::Request => {
+            if let Ok(Some(request)) = queue.take_request() {
+                let mut all = request.readable.iter().chain(request.writable);
+                assert!(all.all(|piece| guest.owns(piece)));
+                queue.answer(1);
+            }
+        }
+        Attack::GiveBack => {
+            queue.publish();
+            queue.complete(7);
+        }
+        Attack::Arm => {
+            queue.arm();
+            queue.disarm();
+        }
+        _ => {}
+    }
+}
+
+fn run<R: Ring>(guest: &Guest, queue: &mut Virtqueue<R>, attacks: &[Attack]) {
+    for attack in attacks {
+        put(guest, attack);
+        serve(guest, queue, attack);
+    }
+    if let Some(fault) = queue.fault() {
+        assert_eq!(
+            queue.take(Limit { chains: 1, bytes: 1 }),
+            Err(fault),
+            "a stopped queue stays stopped"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn anything_in_the_ring(bits in 0u8..8, size in 1u16..20, power in 0u32..5, attacks in attacks()) {
+        let chosen = [Features::EVENT_IDX, Features::IN_ORDER, Features::RING_PACKED];
+        let chosen = chosen.into_iter().enumerate().filter(|(place, _)| bits & 1 << place != 0);
+        let features: Features = chosen.map(|(_, feature)| feature).collect();
+        let packed = features.contains(Features::RING_PACKED);
+        let guest = Guest::new(if packed { size } else { 1 << power }, features);
+        match guest.queue() {
+            Queue::Split(mut queue) => run(&guest, &mut queue, &attacks),
+            Queue::Packed(mut queue) => run(&guest, &mut queue, &attacks),
+        }
+    }
+
+    #[test]
+    fn any_setup(size: u16, base: u32, spread in proptest::array::uniform3(any::<u64>()), near: bool, packed: bool) {
+        let guest = Guest::new(8, Features::empty());
+        let place = |gpa: u64| Gpa(if near { gpa % (LOW + 64) } else { gpa });
+        let [descriptors, driver, device] = spread.map(place);
+        let rings = virtqueue::Rings { descriptors, driver, device };
+        let features = if packed { Features::RING_PACKED } else { Features::empty() };
+        let setup = Setup { size, rings, features, base };
+        if let Ok(mut queue) = Queue::new(guest.memory.clone(), &setup) {
+            queue.set_enabled(true);
+            let _ = queue.take(Limit { chains: 8, bytes: 8 });
+        }
+    }
+}
+
+/// A queue of 8 and its driver, in the format.
+fn pair(features: Features) -> (Guest, Driver, Queue) {
+    let guest = Guest::new(8, features);
+    let (driver, queue) = (guest.driver(), guest.queue());
+    (guest, driver, queue)
+}
+
+const LIMIT: Limit = Limit { chains: 8, bytes: usize::MAX };
+const FORMATS: [Features; 2] = [Features::empty(), Features::RING_PACKED];
+
+/// What the device says about a chain of these buffers.
+fn fault_of(features: Features, shape: Shape, buffers: &[virtqueue::driver::Buffer]) -> QueueFault {
+    let (_guest, mut driver, mut queue) = pair(features);
+    driver.add(buffers, shape).unwrap();
+    driver.publish();
+    queue.take(LIMIT).unwrap_err()
+}
+
+#[test]
+fn faults_name_what_was_seen() {
+    for (features, shape) in
+        FORMATS.map(|format| [(format, Shape::Direct), (format, Shape::Indirect)]).concat()
+    {
+        let fault = |buffer| fault_of(features, shape, &[readable(BUFFERS, 4), buffer]);
+        let end = BUFFERS + HIGH;
+        assert_eq!(fault(readable(end, 0)), QueueFault::EmptyBuffer { gpa: Gpa(end) });
+        let outside = |gpa, len| QueueFault::OutsideMemory { gpa: Gpa(gpa), len };
+        assert_eq!(fault(readable(end - 3, 4)), outside(end - 3, 4));
+        assert_eq!(fault(readable(LOW - 1, 2)), outside(LOW - 1, 2));
+        assert_eq!(fault(readable(BUFFERS, u32::MAX)), outside(BUFFERS, u32::MAX));
+        assert_eq!(fault(readable(u64::MAX, 2)), outside(u64::MAX, 2));
+        assert_eq!(fault(writable(BUFFERS, 2)), QueueFault::NotReadable { gpa: Gpa(BUFFERS) });
+    }
+}
+
+#[test]
+fn a_split_chain_that_loops() {
+    let (guest, mut driver, mut queue) = pair(Features::empty());
+    driver.add(&[readable(BUFFERS, 4), readable(BUFFERS, 4)], Shape::Direct).unwrap();
+    driver.publish();
+    // The second descriptor goes back to the first.
+    guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 16 + 12), &[1, 0, 0, 0]);
+    assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong { limit: 8 }));
+    // A descriptor the table does not have.
+    let (guest, mut driver, mut queue) = pair(Features::empty());
+    driver.add(&[readable(BUFFERS, 4)], Shape::Direct).unwrap();
+    driver.publish();
+    guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 12), &[1, 0, 8, 0]);
+    assert_eq!(queue.take(LIMIT), Err(QueueFault::NoSuchDescriptor { index: 8, size: 8 }));
+}
+
+#[test]
+fn a_packed_chain_without_an_end() {
+    let (guest, mut driver, mut queue) = pair(Features::RING_PACKED);
+    driver.add(&[readable(BUFFERS, 4); 8], Shape::Direct).unwrap();
+    driver.publish();
+    guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 7 * 16 + 14), &[0x81]);
+    assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong { limit: 8 }));
+}
+
+#[test]
+fn an_index_that_jumps() {
+    let (guest, _driver, mut queue) = pair(Features::empty());
+    guest.memory.write(Gpa(guest.setup.rings.driver.0 + 2), &9u16.to_le_bytes());
+    assert_eq!(queue.take(LIMIT), Err(QueueFault::IndexJump { seen: 9, used: 0, size: 8 }));
+}
+
+#[test]
+fn tables_that_are_wrong() {
+    // Indirect with a next one, a table of odd length, a table within a table: (flags, length, flags of the entry).
+    let cases = [
+        (5, 16, 0, QueueFault::IndirectWithNext),
+        (4, 17, 0, QueueFault::IndirectLength { len: 17, limit: 1024 }),
+        (4, 0, 0, QueueFault::IndirectLength { len: 0, limit: 1024 }),
+        (4, 1025 * 16, 0, QueueFault::IndirectLength { len: 1025 * 16, limit: 1024 }),
+        (4, 16, 4, QueueFault::NestedIndirect),
+    ];
+    for (flags, len, entry, expected) in cases {
+        for format in FORMATS {
+            let (guest, mut driver, mut queue) = pair(format);
+            driver.add(&[readable(BUFFERS, 4)], Shape::Indirect).unwrap();
+            driver.publish();
+            let place = if format.is_empty() { 12 } else { 14 };
+            let head = guest.setup.rings.descriptors.0;
+            guest.memory.write(Gpa(head + 8), &u32::to_le_bytes(len));
+            guest.memory.write(Gpa(head + place), &[flags]);
+            guest.memory.write(Gpa(TABLES + place), &[entry]);
+            // The high byte of packed flags has USED, the low one AVAIL.
+            if !format.is_empty() {
+                guest.memory.write(Gpa(head + place), &[flags | 0x80]);
+            }
+            assert_eq!(queue.take(LIMIT), Err(expected));
+        }
+    }
+}
+
+#[test]
+fn good_chains_before_a_bad_one_are_delivered() {
+    for format in FORMATS {
+        let (_guest, mut driver, mut queue) = pair(format);
+        driver.add(&[readable(BUFFERS, 4)], Shape::Direct).unwrap();
+        driver.add(&[readable(BUFFERS, 0)], Shape::Direct).unwrap();
+        driver.publish();
+        assert_eq!(queue.take(LIMIT), Ok(1));
+        queue.complete(1);
+        assert_eq!(driver.reap().map(|used| used.len), Some(0));
+        assert_eq!(queue.take(LIMIT), Err(QueueFault::EmptyBuffer { gpa: Gpa(BUFFERS) }));
+    }
+}
+
+#[test]
+fn a_chain_of_millions_of_pieces_fills_a_burst() {
+    for format in FORMATS {
+        let (guest, mut driver, mut queue) = pair(format);
+        let table: Vec<u8> = (0u16..1024)
+            .flat_map(|place| {
+                let mut entry = (BUFFERS + u64::from(place)).to_le_bytes().to_vec();
+                entry.extend(1u32.to_le_bytes());
+                let next = if place < 1023 { [1, 0] } else { [0, 0] };
+                // Flags and next of a split ring; the id and, without meaning, the flags of a packed one.
+                let link = (place + 1).to_le_bytes();
+                entry.extend(if format.is_empty() { [next, link] } else { [link, next] }.concat());
+                entry
+            })
+            .collect();
+        guest.memory.write(Gpa(BUFFERS + (1 << 20)), &table);
+        for _ in 0..8 {
+            driver.add(&[readable(BUFFERS + (1 << 20), 16 * 1024)], Shape::Direct).unwrap();
+        }
+        driver.publish();
+        for slot in 0..8 {
+            let (place, flags) = if format.is_empty() { (12, 4) } else { (14, 0x84) };
+            guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + slot * 16 + place), &[flags]);
+        }
+        assert_eq!(
+            queue.take(Limit { chains: 8, bytes: 100_000 }),
+            Ok(2),
+            "1024 bytes count as 65536"
+        );
+    }
+}
+
+#[test]
+fn a_truncated_memory_stops_the_queue() {
+    let (guest, mut driver, mut queue) = pair(Features::empty());
+    driver.add(&[readable(BUFFERS, 4)], Shape::Direct).unwrap();
+    driver.publish();
+    rustix::fs::ftruncate(&*guest.file, 0).unwrap();
+    // The first look at the ring hits the hole, the next one sees the mark.
+    let _ = queue.take(LIMIT);
+    assert_eq!(queue.take(LIMIT), Err(QueueFault::MemoryBroken));
+}
+
+#[test]
+fn what_cannot_start() {
+    let guest = Guest::new(8, Features::empty());
+    let refuse = |setup: Setup| Queue::new(guest.memory.clone(), &setup).unwrap_err();
+    let good = guest.setup;
+    assert_eq!(refuse(Setup { size: 7, ..good }), SetupError::Size { size: 7 });
+    let packed = Features::RING_PACKED;
+    assert_eq!(refuse(Setup { size: 0, features: packed, ..good }), SetupError::Size { size: 0 });
+    assert_eq!(
+        refuse(Setup { base: 1 << 16, ..good }),
+        SetupError::Base { base: 1 << 16, size: 8 }
+    );
+    assert_eq!(
+        refuse(Setup { base: 8, features: packed, ..good }),
+        SetupError::Base { base: 8, size: 8 }
+    );
+    let mut odd = good;
+    odd.rings.descriptors = Gpa(8);
+    assert_eq!(
+        refuse(odd).to_string(),
+        "the descriptor table is at guest address 0x8, which is not a multiple of 16"
+    );
+    odd.rings.descriptors = Gpa(LOW - 64);
+    assert!(refuse(odd).to_string().contains("128 bytes at guest address 0x3fffc0, is not all"));
+}

@@ -1,0 +1,112 @@
+//! The split ring against rust-vmm's `virtio-queue`: the same bytes in, the same buffers and the same used ring out.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+
+mod guest;
+
+use guest::{BUFFERS, Guest, HIGH, LOW, readable, writable};
+use guestmem::Gpa;
+use proptest::prelude::*;
+use virtio_queue::{Queue as OracleQueue, QueueT};
+use virtqueue::driver::{Buffer, Shape};
+use virtqueue::{Features, Limit, Reservation};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+const SIZE: u16 = 64;
+
+/// The guest's memory as it is now, copied.
+fn copy(guest: &Guest) -> GuestMemoryMmap<()> {
+    let ranges = [(GuestAddress(0), LOW as usize), (GuestAddress(BUFFERS), HIGH as usize)];
+    let memory = GuestMemoryMmap::from_ranges(&ranges).unwrap();
+    // Rings and tables; the buffers' contents do not matter.
+    memory.write_slice(&guest.read(0, LOW as usize), GuestAddress(0)).unwrap();
+    memory
+}
+
+fn oracle(guest: &Guest) -> OracleQueue {
+    let mut queue = OracleQueue::new(SIZE).unwrap();
+    queue.set_size(SIZE);
+    let rings = guest.setup.rings;
+    let halves = |gpa: Gpa| (Some(gpa.0 as u32), Some((gpa.0 >> 32) as u32));
+    let (low, high) = halves(rings.descriptors);
+    queue.set_desc_table_address(low, high);
+    let (low, high) = halves(rings.driver);
+    queue.set_avail_ring_address(low, high);
+    let (low, high) = halves(rings.device);
+    queue.set_used_ring_address(low, high);
+    queue.set_event_idx(guest.setup.features.contains(Features::EVENT_IDX));
+    queue.set_ready(true);
+    queue
+}
+
+fn used_ring(guest: &Guest) -> Vec<u8> {
+    guest.read(guest.setup.rings.device.0, 4 + 8 * usize::from(SIZE))
+}
+
+fn chains() -> impl Strategy<Value = Vec<(Vec<u32>, bool)>> {
+    let lengths = proptest::collection::vec(1u32..3000, 1..8);
+    proptest::collection::vec((lengths, any::<bool>()), 0..20)
+}
+
+fn buffers(lengths: &[u32], seed: usize, write: bool) -> Vec<Buffer> {
+    let make = |(place, len): (usize, &u32)| {
+        let gpa = BUFFERS + (seed * 8 + place) as u64 * 4096;
+        if write { writable(gpa, *len) } else { readable(gpa, *len) }
+    };
+    lengths.iter().enumerate().map(make).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn the_same_buffers_and_the_same_used_ring(rounds in proptest::collection::vec(chains(), 1..6), write: bool, by_position: bool) {
+        let features = Features::INDIRECT_DESC | if by_position { Features::EVENT_IDX } else { Features::empty() };
+        let guest = Guest::new(SIZE, features);
+        let (mut driver, mut oracle) = (guest.driver(), oracle(&guest));
+        let virtqueue::Queue::Split(mut ours) = guest.queue() else { unreachable!() };
+        for round in rounds {
+            let added = round.iter().enumerate().map_while(|(seed, (lengths, indirect))| {
+                let shape = if *indirect { Shape::Indirect } else { Shape::Direct };
+                driver.add(&buffers(lengths, seed, write), shape)
+            });
+            let added = added.count();
+            driver.publish();
+            if by_position {
+                driver.arm();
+            }
+            let theirs = copy(&guest);
+            let mut expected = Vec::new();
+            while let Some(chain) = oracle.pop_descriptor_chain(&theirs) {
+                let head = chain.head_index();
+                let pieces: Vec<_> = chain.map(|piece| (piece.addr().0, piece.len() as usize)).collect();
+                let written = if write { pieces.iter().map(|(_, len)| *len as u32).sum() } else { 0 };
+                oracle.add_used(&theirs, head, written).unwrap();
+                expected.push(pieces);
+            }
+            prop_assert_eq!(expected.len(), added);
+            let notify = oracle.needs_notification(&theirs).unwrap();
+            let mut found = Vec::new();
+            if write {
+                for pieces in &expected {
+                    let len: usize = pieces.iter().map(|(_, len)| *len).sum();
+                    let Ok(Reservation::Room(room)) = ours.reserve(len as u32, 1) else { panic!("no room") };
+                    found.push(room.pieces.iter().map(|piece| (guest.gpa_of(piece), piece.len)).collect::<Vec<_>>());
+                }
+                prop_assert!(matches!(ours.reserve(0, 1), Ok(Reservation::Full)));
+            } else {
+                ours.take(Limit { chains: 64, bytes: usize::MAX }).unwrap();
+                found.extend(ours.taken().map(|pieces| pieces.iter().map(|piece| (guest.gpa_of(piece), piece.len)).collect()));
+            }
+            let ours_notify = if write { ours.publish() } else { ours.complete(added) };
+            prop_assert_eq!(found, expected);
+            let mut expected = vec![0; 4 + 8 * usize::from(SIZE)];
+            theirs.read_slice(&mut expected, GuestAddress(guest.setup.rings.device.0)).unwrap();
+            prop_assert_eq!(used_ring(&guest), expected);
+            if by_position && added > 0 {
+                prop_assert_eq!(ours_notify, notify);
+            }
+            while driver.reap().is_some() {}
+        }
+    }
+}
