@@ -47,7 +47,7 @@ pub struct Measure {
 pub struct StopRule {
     /// Most intervals per arm.
     pub repetitions: usize,
-    /// Ends early once the first measure's interval is narrower than this (0.02: two per cent), though not before
+    /// Ends early once every measure's interval is narrower than this (0.02: two per cent), though not before
     /// half of the repetitions. `None`: never early.
     pub narrow: Option<f64>,
     /// Most time for all of it.
@@ -61,7 +61,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// The arm that should be better, the baseline, and any more.
     pub arms: Vec<Arm>,
-    /// What each interval yields; the first decides when the run is narrow enough.
+    /// What each interval yields.
     pub measures: &'static [Measure],
     /// Runs before anything is measured, and is thrown away.
     pub warm_up: Duration,
@@ -182,7 +182,7 @@ impl Experiment {
         for (round, place) in sequence(self.arms.len(), self.stop.repetitions) {
             let Some(arm) = self.arms.get(place) else { continue };
             let done = samples.len();
-            if done % self.arms.len() == 0
+            if done.is_multiple_of(self.arms.len())
                 && let Some(ended) = self.enough(samples, bench.now().saturating_sub(begin))
             {
                 return Ok(ended);
@@ -207,8 +207,10 @@ impl Experiment {
         }
         let rounds = samples.len() / self.arms.len();
         let narrow = self.stop.narrow.filter(|_| 2 * rounds >= self.stop.repetitions)?;
-        let comparison = self.compare(samples, self.measures.first()?)?;
-        (comparison.interval.width() < narrow).then_some(Ended::NarrowEnough)
+        let known = |measure| {
+            self.compare(samples, measure).is_some_and(|found| found.interval.width() < narrow)
+        };
+        self.measures.iter().all(known).then_some(Ended::NarrowEnough)
     }
 
     /// The first arm against the second in one measure, whole rounds only.

@@ -7,6 +7,6 @@ mod bootstrap;
 mod order;
 mod summary;
 
-pub use bootstrap::{Better, Comparison, Interval, Verdict, compare};
+pub use bootstrap::{Better, Comparison, FEWEST_PAIRS, Interval, Verdict, compare};
 pub use order::sequence;
 pub use summary::{Summary, median, quantile};

@@ -16,7 +16,7 @@ const DRAWS: usize = 2000;
 /// The interval holds the true ratio in this part of all experiments.
 const CONFIDENCE: f64 = 0.98;
 /// Fewer pairs than this never show a difference: even if all agree, chance does the same one time in sixteen.
-const FEWEST_PAIRS: usize = 5;
+pub const FEWEST_PAIRS: usize = 5;
 
 /// Which way a figure should move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,133 @@
+//! The real daemon in the topology's switch host: configured by a file, reached over its own socket.
+
+use crate::LabError;
+use crate::host::Request;
+use crate::interrupt::Interrupt;
+use crate::report::Check;
+use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic};
+use control::body::{RscBody, RscWish, StateBody};
+use control::client::{Client, ClientError};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A daemon that does not answer by then never will.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The port toward the receiver.
+const PORT: &str = "vnic";
+
+/// See the module. It runs until the topology's switch host ends.
+pub(crate) struct Daemon {
+    client: Client,
+}
+
+/// What left the switch toward the receiver.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Egress {
+    /// Frames, a train counting as one.
+    pub(crate) frames: u64,
+    /// Segments that joined a train.
+    pub(crate) coalesced_packets: u64,
+}
+
+impl Daemon {
+    /// Turns the switch host into the daemon, waits until both its ports are up, and addresses the receiver.
+    pub(crate) fn start(
+        topology: &mut Topology,
+        interrupt: &Interrupt,
+    ) -> Result<Daemon, LabError> {
+        let file = topology.directory().join("millrace.toml");
+        let text = configuration(topology);
+        std::fs::write(&file, &text)
+            .map_err(LabError::io(format!("writing {}", file.display())))?;
+        let program = topology.program().display().to_string();
+        let arguments = vec!["run".to_owned(), "-c".to_owned(), file.display().to_string()];
+        let line = format!("millrace run -c millrace.toml  # {}", text.trim().replace('\n', "; "));
+        topology.switch.order(&Request::Become { program, arguments }, &line)?;
+        let client = Daemon::connect(topology, interrupt)?;
+        if topology.vnic == Vnic::Tap {
+            topology.address_tap()?;
+        }
+        let daemon = Daemon { client };
+        daemon.wait_for_ports(interrupt)?;
+        Ok(daemon)
+    }
+
+    fn connect(topology: &mut Topology, interrupt: &Interrupt) -> Result<Client, LabError> {
+        let socket = socket(topology);
+        let answers = || {
+            topology.switch.check()?;
+            let client = Client::connect(&socket).ok();
+            let ready = client.filter(|client| client.ports().is_ok_and(|ports| ports.len() == 2));
+            Ok(ready)
+        };
+        let client = interrupt.wait_for(PATIENCE, answers)?;
+        client.ok_or_else(|| LabError::Switch(topology.switch.last_words()))
+    }
+
+    fn wait_for_ports(&self, interrupt: &Interrupt) -> Result<(), LabError> {
+        let mut seen = String::new();
+        let all_up = || {
+            let ports = self.client.ports().map_err(told)?;
+            let waiting = ports.iter().find(|port| port.state != StateBody::Up);
+            seen = waiting.map_or(String::new(), |port| format!("{}: {}", port.name, port.reason));
+            Ok(waiting.is_none().then_some(()))
+        };
+        let up = interrupt.wait_for(PATIENCE, all_up)?;
+        up.ok_or_else(|| LabError::Switch(format!("a port does not come up: {seen}")))
+    }
+
+    /// Toggles coalescing toward the receiver; done when this returns.
+    pub(crate) fn set_rsc(&self, on: bool) -> Result<(), LabError> {
+        let wish = if on { RscWish::On } else { RscWish::Off };
+        self.client.set_rsc(Some(PORT), wish).map(drop).map_err(told)
+    }
+
+    /// Counters toward the receiver.
+    pub(crate) fn egress(&self) -> Result<Egress, LabError> {
+        let counters = self.client.counters(PORT).map_err(told)?;
+        Ok(Egress {
+            frames: counters.egress_frames,
+            coalesced_packets: counters.rsc.coalesced_packets,
+        })
+    }
+
+    /// Activity 1 of the guide: RSC is on, and what each family's adapter status says.
+    pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
+        let rsc = self.client.rsc(Some(PORT)).map_err(told)?;
+        Ok(rsc.iter().flat_map(statuses).collect())
+    }
+}
+
+fn statuses(rsc: &RscBody) -> [Check; 2] {
+    let status = |family: &str, enabled: bool, operational: bool, reason: &str| Check {
+        name: format!("Get-NetAdapterRsc {} {family}", rsc.name),
+        passed: enabled && operational,
+        seen: format!(
+            "{family}Enabled {enabled}, {family}OperationalState {operational}, {family}FailureReason {reason}"
+        ),
+    };
+    [
+        status("IPv4", rsc.ipv4_enabled, rsc.ipv4_operational, &rsc.ipv4_failure_reason),
+        status("IPv6", rsc.ipv6_enabled, rsc.ipv6_operational, &rsc.ipv6_failure_reason),
+    ]
+}
+
+fn socket(topology: &Topology) -> PathBuf {
+    topology.directory().join("api.sock")
+}
+
+/// The daemon's file. RSC is not mentioned: activity 1 is about the default.
+fn configuration(topology: &Topology) -> String {
+    let vnic = match topology.vnic {
+        Vnic::Tap => format!("tap = \"{VNIC}\"\nnetns = \"receiver\""),
+        Vnic::Veth => format!("packet = \"{GUEST}\"\nrole = \"vnic\"\nmac-spoofing = \"allow\""),
+    };
+    let socket = socket(topology);
+    format!(
+        "[switch]\nsocket = {socket:?}\n[[port]]\nname = \"uplink\"\npacket = \"{UPLINK}\"\n[[port]]\nname = \"{PORT}\"\n{vnic}\n"
+    )
+}
+
+fn told(error: ClientError) -> LabError {
+    LabError::Switch(error.to_string())
+}

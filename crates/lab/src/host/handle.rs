@@ -1,0 +1,210 @@
+//! The parent's side of a host: starts the child, asks it, and sees to it that it ends.
+
+use super::COMMAND;
+use super::protocol::{Reading, Reply, Request, RoundTrips};
+use crate::LabError;
+use crate::report;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// An answer that has not come by then will not.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a child may take to end by itself.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// See the module.
+pub(crate) struct Host {
+    name: String,
+    child: Child,
+    /// Dropped to tell the child to end.
+    requests: Option<ChildStdin>,
+    replies: Receiver<String>,
+    /// What the child says on standard error.
+    log: std::fs::File,
+    /// Every command it ran, for the report.
+    commands: Vec<report::Command>,
+}
+
+impl Host {
+    /// Starts a host of this name. `program` is this binary, and `directory` holds the child's log.
+    pub(crate) fn start(name: &str, program: &Path, directory: &Path) -> Result<Host, LabError> {
+        let doing = || LabError::io(format!("starting the {name} host"));
+        let path = directory.join(format!("{name}.log"));
+        let mut options = std::fs::File::options();
+        let log = options.create(true).append(true).read(true).open(&path).map_err(doing())?;
+        let mut child = Command::new(program)
+            .arg(COMMAND)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log.try_clone().map_err(doing())?)
+            // A Ctrl-C on the terminal is ours to handle, the child ends with us.
+            .process_group(0)
+            .spawn()
+            .map_err(doing())?;
+        let (sender, replies) = channel();
+        if let Some(out) = child.stdout.take() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(out).lines().map_while(Result::ok) {
+                    // The daemon's own output is read and forgotten once nobody listens.
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        let requests = child.stdin.take();
+        let host =
+            Host { name: name.to_owned(), child, requests, replies, log, commands: Vec::new() };
+        match host.answer("start", PATIENCE)? {
+            Reply::Done => Ok(host),
+            Reply::Error { message } => Err(LabError::NamespaceRefused(message)),
+            other => Err(host.refused("start", &format!("{other:?}"))),
+        }
+    }
+
+    /// Its process id, by which `ip link … netns PID` and `/proc/PID/ns/net` find its namespace.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Every command it ran.
+    pub(crate) fn commands(&self) -> &[report::Command] {
+        &self.commands
+    }
+
+    /// Runs a command line of plain words to its end; what it printed.
+    pub(crate) fn run(&mut self, line: &str) -> Result<String, LabError> {
+        let mut words = line.split_ascii_whitespace().map(str::to_owned);
+        let program = words.next().unwrap_or_default();
+        self.record(line);
+        match self.ask(&Request::Run { program, arguments: words.collect() }, line, PATIENCE)? {
+            Reply::Output { text } => Ok(text),
+            Reply::Missing { program } => {
+                let package = if program == "ip" { "iproute2" } else { "util-linux" };
+                Err(LabError::ProgramMissing { program, package })
+            }
+            Reply::Error { message } => {
+                Err(LabError::Command { command: line.to_owned(), said: message })
+            }
+            other => Err(self.refused(line, &format!("{other:?}"))),
+        }
+    }
+
+    /// Asks for something that is answered by `Done`. `line` is the same as a command, for the report.
+    pub(crate) fn order(&mut self, request: &Request, line: &str) -> Result<(), LabError> {
+        self.record(line);
+        match self.ask(request, line, PATIENCE)? {
+            Reply::Done => Ok(()),
+            Reply::Error { message } => Err(self.refused(line, &message)),
+            other => Err(self.refused(line, &format!("{other:?}"))),
+        }
+    }
+
+    /// Reads its counters.
+    pub(crate) fn read(&mut self, link: &str) -> Result<Reading, LabError> {
+        let what = "read its counters";
+        match self.ask(&Request::Read { link: link.to_owned() }, what, PATIENCE)? {
+            Reply::Reading(reading) => Ok(reading),
+            other => Err(self.refused(what, &format!("{other:?}"))),
+        }
+    }
+
+    /// Makes round trips for a time.
+    pub(crate) fn round_trips(
+        &mut self,
+        to: SocketAddr,
+        time: Duration,
+    ) -> Result<RoundTrips, LabError> {
+        let what = "make round trips";
+        let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        match self.ask(&Request::RoundTrips { to, milliseconds }, what, time + PATIENCE)? {
+            Reply::RoundTrips(trips) => Ok(trips),
+            Reply::Error { message } => Err(self.refused(what, &message)),
+            other => Err(self.refused(what, &format!("{other:?}"))),
+        }
+    }
+
+    /// Whether the child still runs; otherwise its last words.
+    pub(crate) fn check(&mut self) -> Result<(), LabError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            _ => Err(self.died("running")),
+        }
+    }
+
+    fn record(&mut self, line: &str) {
+        self.commands.push(report::Command { host: self.name.clone(), command: line.to_owned() });
+    }
+
+    fn ask(
+        &mut self,
+        request: &Request,
+        doing: &str,
+        patience: Duration,
+    ) -> Result<Reply, LabError> {
+        let line = serde_json::to_string(request)
+            .map_err(|error| self.refused(doing, &error.to_string()))?;
+        let written = self.requests.as_mut().map(|input| writeln!(input, "{line}"));
+        if !matches!(written, Some(Ok(()))) {
+            return Err(self.died(doing));
+        }
+        self.answer(doing, patience)
+    }
+
+    fn answer(&self, doing: &str, patience: Duration) -> Result<Reply, LabError> {
+        match self.replies.recv_timeout(patience) {
+            Ok(line) => serde_json::from_str(&line).map_err(|_| self.refused(doing, &line)),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(self.refused(doing, &format!("no answer in {} s", patience.as_secs())))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(self.died(doing)),
+        }
+    }
+
+    fn refused(&self, doing: &str, said: &str) -> LabError {
+        LabError::Refused {
+            host: self.name.clone(),
+            doing: doing.to_owned(),
+            said: said.to_owned(),
+        }
+    }
+
+    fn died(&self, doing: &str) -> LabError {
+        LabError::HostDied {
+            host: self.name.clone(),
+            doing: doing.to_owned(),
+            said: self.last_words(),
+        }
+    }
+
+    /// The last lines of its log.
+    pub(crate) fn last_words(&self) -> String {
+        let mut text = String::new();
+        let mut log = &self.log;
+        let read = log.seek(SeekFrom::Start(0)).and_then(|_| log.read_to_string(&mut text));
+        if read.is_err() || text.trim().is_empty() {
+            return "it said nothing".to_owned();
+        }
+        let lines: Vec<&str> = text.lines().rev().take(3).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        if let Some(process) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(process, Signal::TERM);
+        }
+        let begin = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && begin.elapsed() < GRACE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

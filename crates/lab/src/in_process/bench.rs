@@ -1,0 +1,220 @@
+//! The bench: the switch, two guests, and what is read of them.
+
+use super::guest::{End, Guest, Shared};
+use crate::LabError;
+use crate::experiment::{Arm, Bench, Values};
+use crate::experiments::{Load, rsc};
+use crate::interrupt::Interrupt;
+use crate::meter::{Meter, Moment};
+use crate::report::Check;
+use datapath::{
+    PortCounters, PortId, PortSettings, Role, RscPolicy, RscStatus, Switch, SwitchOptions,
+};
+use hdrhistogram::Histogram;
+use ports::{Offloads, memory};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use traffic::measure::ProcessSample;
+
+/// MTU of both ports.
+const MTU: u16 = 1500;
+/// Largest IP packet: what the receiving guest takes.
+const LARGEST: u16 = u16::MAX;
+/// Frames a port holds in each direction: more than all windows together.
+const DEPTH: usize = 4096;
+/// Guests that have not exchanged a byte by then never will.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest round trip, in nanoseconds.
+const LONGEST_NS: u64 = 10_000_000_000;
+
+/// See the module.
+pub(crate) struct InProcess {
+    switch: Switch,
+    port: PortId,
+    settings: PortSettings,
+    sender: Running,
+    receiver: Running,
+    load: Load,
+    meter: Meter,
+    interrupt: Interrupt,
+    begin: Instant,
+}
+
+/// A guest's thread; dropping it ends it.
+struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Snapshot {
+    moment: Moment,
+    bytes: u64,
+    counters: PortCounters,
+    process: Option<ProcessSample>,
+    sender_ns: u64,
+    receiver_ns: u64,
+}
+
+impl InProcess {
+    /// Starts switch and guests and waits for the first byte.
+    pub(crate) fn start(load: Load, interrupt: Interrupt) -> Result<InProcess, LabError> {
+        let refused = |error: datapath::SwitchError| LabError::Switch(error.to_string());
+        let opened = LabError::io("opening a port in memory");
+        let (uplink, sender) = memory::open(DEPTH, Offloads::empty(), MTU).map_err(opened)?;
+        let takes = Offloads::CSUM | Offloads::TSO4 | Offloads::TSO6;
+        let opened = LabError::io("opening a port in memory");
+        let (vnic, receiver) = memory::open(DEPTH, takes, MTU).map_err(opened)?;
+        let mut switch = Switch::start(SwitchOptions::default()).map_err(refused)?;
+        let mut settings = PortSettings { mtu: MTU, ..PortSettings::default() };
+        settings.rsc.policy = RscPolicy::Ndis;
+        let outside = PortSettings { role: Role::Uplink, mtu: MTU, ..PortSettings::default() };
+        switch.add_port("uplink", uplink, outside).map_err(refused)?;
+        let port = switch.add_port("vnic", vnic, settings.clone()).map_err(refused)?;
+        let bench = InProcess {
+            switch,
+            port,
+            settings,
+            receiver: Running::start(End::Receiver, load, receiver, LARGEST)?,
+            sender: Running::start(End::Sender, load, sender, MTU)?,
+            load,
+            meter: Meter::new(),
+            interrupt,
+            begin: Instant::now(),
+        };
+        bench.wait_for_traffic()?;
+        Ok(bench)
+    }
+
+    fn wait_for_traffic(&self) -> Result<(), LabError> {
+        let flows = || Ok((self.receiver.shared.bytes.load(Relaxed) > 0).then_some(()));
+        self.interrupt.wait_for(PATIENCE, flows)?.ok_or_else(|| LabError::NoTraffic {
+            from: "the sending guest".into(),
+            to: "the receiving guest".into(),
+            waited: PATIENCE,
+        })
+    }
+
+    /// Activity 1 of the guide: what the receiver's port says about coalescing.
+    pub(crate) fn checks(&self) -> Vec<Check> {
+        let ports = self.switch.ports();
+        let Some(port) = ports.iter().find(|port| port.id == self.port) else { return Vec::new() };
+        let status = |family: &str, status: RscStatus| Check {
+            name: format!("Get-NetAdapterRsc vnic {family}"),
+            passed: status.operational,
+            seen: format!(
+                "{family}Enabled {}, {family}OperationalState {}, {family}FailureReason {}",
+                status.enabled,
+                status.operational,
+                status.failure_reason.name()
+            ),
+        };
+        let (ipv4, ipv6) = port.rsc();
+        vec![status("IPv4", ipv4), status("IPv6", ipv6)]
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, LabError> {
+        Ok(Snapshot {
+            counters: self.switch.counters(self.port).unwrap_or_default(),
+            process: ProcessSample::read_own().ok(),
+            sender_ns: self.sender.shared.cpu_ns.load(Relaxed),
+            receiver_ns: self.receiver.shared.cpu_ns.load(Relaxed),
+            bytes: self.receiver.shared.bytes.load(Relaxed),
+            moment: self.meter.read().map_err(LabError::io("reading /proc/stat"))?,
+        })
+    }
+
+    fn round_trips(&self, values: &mut Values) {
+        let trips = self.sender.shared.round_trips.lock();
+        let Some(trips) = trips.unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let trips = crate::host::summary(&trips);
+        values.insert("round_trips".into(), trips.count as f64);
+        values.insert("latency_median_ns".into(), trips.median_ns);
+        values.insert("latency_p99_ns".into(), trips.p99_ns);
+    }
+}
+
+impl Snapshot {
+    fn since(&self, earlier: &Snapshot) -> Values {
+        let bytes = self.bytes.saturating_sub(earlier.bytes);
+        let seconds = self.moment.seconds_since(&earlier.moment).max(1e-9);
+        let mut values = self.moment.since(&earlier.moment, bytes);
+        let mut put = |key: &str, value: f64| values.insert(key.to_owned(), value);
+        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e9 / seconds;
+        let sender = share(self.sender_ns, earlier.sender_ns);
+        let receiver = share(self.receiver_ns, earlier.receiver_ns);
+        put("seconds", seconds);
+        put("received_bytes", bytes as f64);
+        put("throughput_bps", bytes as f64 * 8.0 / seconds);
+        put("sender_cpu_s_per_s", sender);
+        put("receiver_cpu_s_per_s", receiver);
+        if let (Some(now), Some(then)) = (&self.process, &earlier.process) {
+            let all = now.since(then).percent_of_one_processor / 100.0;
+            put("switch_cpu_s_per_s", (all - sender - receiver).max(0.0));
+        }
+        let frames = self.counters.egress_frames.saturating_sub(earlier.counters.egress_frames);
+        let joined =
+            self.counters.coalesced_packets.saturating_sub(earlier.counters.coalesced_packets);
+        put("egress_frames", frames as f64);
+        put("coalesced_packets", joined as f64);
+        put("segments_per_train", (frames + joined) as f64 / frames.max(1) as f64);
+        values
+    }
+}
+
+impl Bench for InProcess {
+    fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
+        let on = arm.name == rsc::ON;
+        self.settings.rsc.policy = if on { RscPolicy::Ndis } else { RscPolicy::Off };
+        self.switch
+            .change_port(self.port, self.settings.clone())
+            .map_err(|error| LabError::Switch(error.to_string()))
+    }
+
+    fn pass(&mut self, time: Duration) -> Result<(), LabError> {
+        self.interrupt.pass(time)
+    }
+
+    fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Values, LabError> {
+        if self.load == Load::RoundTrips {
+            let trips = Histogram::new_with_bounds(1, LONGEST_NS, 3).ok();
+            *self.sender.shared.round_trips.lock().unwrap_or_else(PoisonError::into_inner) = trips;
+        }
+        let before = self.snapshot()?;
+        self.pass(interval)?;
+        let mut values = self.snapshot()?.since(&before);
+        self.round_trips(&mut values);
+        let bad = [&self.sender, &self.receiver]
+            .map(|guest| guest.shared.bad_checksums.load(Relaxed))
+            .iter()
+            .sum::<u64>();
+        values.insert("bad_checksums".into(), bad as f64);
+        Ok(values)
+    }
+
+    fn now(&self) -> Duration {
+        self.begin.elapsed()
+    }
+}
+
+impl Running {
+    fn start(end: End, load: Load, peer: memory::Peer, mtu: u16) -> Result<Running, LabError> {
+        let shared = Arc::new(Shared::default());
+        let guest = Guest::new(end, load, peer, usize::from(mtu), shared.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("{end:?}").to_lowercase())
+            .spawn(move || guest.run())
+            .map_err(LabError::io("starting a guest"))?;
+        Ok(Running { shared, thread: Some(thread) })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

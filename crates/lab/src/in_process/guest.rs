@@ -1,0 +1,191 @@
+//! A guest: a TCP stack and an application on a thread of its own.
+
+use super::device::GuestDevice;
+use crate::experiments::Load;
+use hdrhistogram::Histogram;
+use ports::memory::Peer;
+use rustix::time::{ClockId, clock_gettime};
+use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
+use smoltcp::socket::tcp;
+use smoltcp::time::Instant as StackInstant;
+use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Address};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The receiver's first port: NTttcp's.
+const PORT: u16 = 5001;
+/// Bytes of all sockets' receive buffers together: enough for a full window, and less than the port's queue holds.
+const BUFFERS: usize = 1 << 20;
+/// Rounds without work before a guest sleeps, and how long.
+const IDLE_ROUNDS: u32 = 64;
+const NAP: Duration = Duration::from_micros(20);
+
+/// Which end of the connections a guest is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Sender,
+    Receiver,
+}
+
+/// What a guest and its observer share.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Ends the guest.
+    pub(super) stop: AtomicBool,
+    /// Bytes the application received.
+    pub(super) bytes: AtomicU64,
+    /// Processor time of the guest's thread, in nanoseconds.
+    pub(super) cpu_ns: AtomicU64,
+    /// Frames dropped for a wrong checksum.
+    pub(super) bad_checksums: AtomicU64,
+    /// Round trips since the observer last took them.
+    pub(super) round_trips: Mutex<Option<Histogram<u64>>>,
+}
+
+pub(super) struct Guest {
+    end: End,
+    load: Load,
+    device: GuestDevice,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    handles: Vec<SocketHandle>,
+    shared: Arc<Shared>,
+    begin: Instant,
+    /// When the byte that is on its way was sent.
+    asked: Option<Instant>,
+}
+
+impl Guest {
+    /// A guest with its stack; `mtu` is the largest IP packet it may build or take.
+    pub(super) fn new(end: End, load: Load, peer: Peer, mtu: usize, shared: Arc<Shared>) -> Guest {
+        let mut device = GuestDevice::new(peer, mtu);
+        let begin = Instant::now();
+        let station = if end == End::Sender { 1 } else { 2 };
+        let address = EthernetAddress([2, 0x4d, 0x52, 0, 0, station]);
+        let mut interface =
+            Interface::new(Config::new(address.into()), &mut device, StackInstant::ZERO);
+        interface.update_ip_addrs(|list| {
+            // The list of a new interface is empty and has room.
+            let _ = list.push(IpCidr::new(Ipv4Address::new(10, 77, 0, station).into(), 24));
+        });
+        let (sockets, handles) = (SocketSet::new(Vec::new()), Vec::new());
+        let asked = None;
+        let mut guest =
+            Guest { end, load, device, interface, sockets, handles, shared, begin, asked };
+        guest.open();
+        guest
+    }
+
+    fn open(&mut self) {
+        let count = match self.load {
+            Load::Bulk(connections) => u16::try_from(connections).unwrap_or(u16::MAX),
+            Load::RoundTrips => 1,
+        };
+        let room = BUFFERS / usize::from(count.max(1));
+        for place in 0..count {
+            let buffer = || tcp::SocketBuffer::new(vec![0; room]);
+            let mut socket = tcp::Socket::new(buffer(), buffer());
+            socket.set_nagle_enabled(false);
+            if self.load == Load::RoundTrips {
+                socket.set_ack_delay(None);
+            }
+            let receiver = (Ipv4Address::new(10, 77, 0, 2), PORT + place % 1000);
+            // Neither fails on a new socket with a port.
+            let _ = match self.end {
+                End::Receiver => socket.listen(receiver.1).is_ok(),
+                End::Sender => {
+                    socket.connect(self.interface.context(), receiver, 20_000 + place).is_ok()
+                }
+            };
+            self.handles.push(self.sockets.add(socket));
+        }
+    }
+
+    /// Runs until told to stop.
+    pub(super) fn run(mut self) {
+        let mut idle = 0u32;
+        while !self.shared.stop.load(Relaxed) {
+            let now = StackInstant::from_micros(
+                i64::try_from(self.begin.elapsed().as_micros()).unwrap_or(i64::MAX),
+            );
+            let polled = self.interface.poll(now, &mut self.device, &mut self.sockets);
+            let moved = self.application();
+            idle = if moved || polled == PollResult::SocketStateChanged { 0 } else { idle + 1 };
+            if idle.is_multiple_of(IDLE_ROUNDS) {
+                self.publish();
+            }
+            match (idle >= IDLE_ROUNDS, self.load) {
+                (true, Load::Bulk(_)) => std::thread::sleep(NAP),
+                (true, Load::RoundTrips) => std::thread::yield_now(),
+                (false, _) => {}
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let used = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+        self.shared.cpu_ns.store(u64::try_from(used.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.shared.bad_checksums.store(self.device.bad_checksums, Relaxed);
+    }
+
+    /// The application's turn; whether it moved a byte.
+    fn application(&mut self) -> bool {
+        let mut moved = false;
+        for place in 0..self.handles.len() {
+            let Some(handle) = self.handles.get(place).copied() else { break };
+            moved |= match (self.load, self.end) {
+                (Load::Bulk(_), End::Sender) => self.send_all(handle),
+                (Load::Bulk(_), End::Receiver) => self.receive_all(handle),
+                (Load::RoundTrips, End::Sender) => self.ask(handle),
+                (Load::RoundTrips, End::Receiver) => self.answer(handle),
+            };
+        }
+        moved
+    }
+
+    fn send_all(&mut self, handle: SocketHandle) -> bool {
+        // The buffer's old content is as good as any; a closed socket sends nothing.
+        let sent =
+            self.sockets.get_mut::<tcp::Socket<'_>>(handle).send(|room| (room.len(), room.len()));
+        sent.is_ok_and(|count| count > 0)
+    }
+
+    fn receive_all(&mut self, handle: SocketHandle) -> bool {
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
+        let mut total = 0;
+        // Twice: the ring buffer may wrap.
+        for _ in 0..2 {
+            total += socket.recv(|bytes| (bytes.len(), bytes.len())).unwrap_or(0);
+        }
+        self.shared.bytes.fetch_add(total as u64, Relaxed);
+        total > 0
+    }
+
+    fn ask(&mut self, handle: SocketHandle) -> bool {
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
+        if let Some(asked) = self.asked {
+            if socket.recv(|bytes| (bytes.len(), bytes.len())).unwrap_or(0) == 0 {
+                return false;
+            }
+            let trips = self.shared.round_trips.lock();
+            if let Some(trips) = trips.unwrap_or_else(PoisonError::into_inner).as_mut() {
+                trips.saturating_record(
+                    u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                );
+            }
+            self.asked = None;
+        }
+        if socket.send_slice(b"?").unwrap_or(0) > 0 {
+            self.asked = Some(Instant::now());
+        }
+        self.asked.is_some()
+    }
+
+    fn answer(&mut self, handle: SocketHandle) -> bool {
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
+        let count = socket.recv(|bytes| (bytes.len(), bytes.len())).unwrap_or(0);
+        self.shared.bytes.fetch_add(count as u64, Relaxed);
+        count > 0 && socket.send_slice(b"!").is_ok()
+    }
+}

@@ -1,0 +1,75 @@
+//! What an interval cost the whole machine: the columns of the guide's table, and where the time went.
+
+use crate::experiment::Values;
+use std::time::Instant;
+use traffic::measure::{CpuSample, CycleCounter, CycleSample};
+
+/// Reads the machine's clocks and counters.
+pub(crate) struct Meter {
+    cycles: CycleCounter,
+}
+
+/// The machine at one moment.
+pub(crate) struct Moment {
+    at: Instant,
+    cpu: CpuSample,
+    cycles: CycleSample,
+}
+
+impl Meter {
+    /// Opens the cycle counters where the machine has them.
+    pub(crate) fn new() -> Meter {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Meter { cycles: CycleCounter::open(processors) }
+    }
+
+    /// Reads everything now.
+    pub(crate) fn read(&self) -> std::io::Result<Moment> {
+        Ok(Moment { at: Instant::now(), cpu: CpuSample::read()?, cycles: self.cycles.sample() })
+    }
+}
+
+impl Moment {
+    /// Seconds since an earlier moment.
+    pub(crate) fn seconds_since(&self, earlier: &Moment) -> f64 {
+        self.at.duration_since(earlier.at).as_secs_f64()
+    }
+
+    /// The machine-wide values of an interval in which an application received `bytes`.
+    pub(crate) fn since(&self, earlier: &Moment, bytes: u64) -> Values {
+        let usage = self.cpu.since(&earlier.cpu);
+        let cycles = self.cycles.since(&earlier.cycles);
+        let seconds = self.seconds_since(earlier);
+        let processors = usage.processors as f64;
+        let figures = [
+            ("cpu_percent", Some(usage.busy_percent)),
+            ("steal_percent", Some(usage.steal_percent)),
+            ("softirq_cpu_s_per_s", Some(usage.softirq_percent / 100.0 * processors)),
+            ("cycles_per_byte", cycles.per_byte_by_formula(&usage, seconds, bytes).value),
+            ("hardware_cycles_per_byte", cycles.per_byte_by_hardware(bytes).value),
+            ("time_stamp_hz", cycles.time_stamp_hz.value),
+        ];
+        figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_the_guides_columns_and_no_bytes_give_no_cycles_per_byte() {
+        let meter = Meter::new();
+        let begin = meter.read().unwrap();
+        let end = loop {
+            let now = meter.read().unwrap();
+            if now.seconds_since(&begin) > 0.05 {
+                break now;
+            }
+        };
+        let values = end.since(&begin, 1 << 30);
+        assert!((0.0..=100.0).contains(&values["cpu_percent"]));
+        assert_eq!(values.contains_key("cycles_per_byte"), cfg!(target_arch = "x86_64"));
+        assert!(!end.since(&begin, 0).contains_key("cycles_per_byte"));
+    }
+}

@@ -1,0 +1,105 @@
+//! What an experiment leaves behind: one model, shown as terminal text, Markdown, JSON and a self-contained HTML page.
+//!
+//! [`Report`] is what `--json` prints, field by field. Its `arms`, `improvement` and `comparisons` are those of the
+//! first connection count; where there were several, `cases` holds them all. Nothing is shown that is not in the JSON.
+
+mod case;
+mod figure;
+mod html;
+mod machine;
+mod table;
+mod text;
+mod write;
+
+pub use case::{ArmFigures, Case, Figures};
+pub use machine::{Machine, now_utc};
+pub use text::{markdown, terminal};
+pub use write::{Written, write};
+
+use crate::experiment::Measure;
+use serde::Serialize;
+
+/// The number that tells a reader of the JSON which fields to expect.
+pub const SCHEMA: u32 = 1;
+
+/// The whole result of `millrace validate`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// `rsc`.
+    pub experiment: String,
+    /// What people read above it.
+    pub title: String,
+    /// Version that measured.
+    pub millrace: String,
+    /// When it began, UTC.
+    pub date: String,
+    /// Where it ran.
+    pub bench: BenchFacts,
+    /// The machine.
+    pub machine: Machine,
+    /// The first connection count: `connections`, `arms`, `improvement`, `comparisons`, `ended`.
+    #[serde(flatten)]
+    pub first: Case,
+    /// Every connection count, where there was more than one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cases: Vec<Case>,
+    /// Round trips of one byte, arm against arm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Case>,
+    /// Another switch under the same load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<ArmFigures>,
+    /// What was looked at before measuring.
+    pub checks: Vec<Check>,
+    /// Every command, so that anyone can do it again by hand.
+    pub commands: Vec<Command>,
+    /// What a reader should know before believing the numbers.
+    pub notes: Vec<String>,
+    /// The columns of the table.
+    #[serde(skip)]
+    pub measures: &'static [Measure],
+    /// The columns of the latency table.
+    #[serde(skip)]
+    pub latency_measures: &'static [Measure],
+}
+
+impl Report {
+    /// The connection counts, one or several.
+    pub fn all_cases(&self) -> &[Case] {
+        if self.cases.is_empty() { std::slice::from_ref(&self.first) } else { &self.cases }
+    }
+}
+
+/// Where an experiment ran.
+#[derive(Clone, Debug, Serialize)]
+pub struct BenchFacts {
+    /// All in one process, with user-space TCP stacks as guests.
+    pub in_process: bool,
+    /// Who is who, in a sentence or two.
+    pub description: String,
+}
+
+/// One thing looked at before measuring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What.
+    pub name: String,
+    /// As it should be.
+    pub passed: bool,
+    /// What was seen.
+    pub seen: String,
+}
+
+/// One command and where it ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Command {
+    /// The host of the topology.
+    pub host: String,
+    /// As typed.
+    pub command: String,
+}
+
+#[cfg(test)]
+mod tests;

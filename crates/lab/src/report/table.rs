@@ -1,0 +1,149 @@
+//! The tables of a report, as rows of words. Terminal, Markdown and HTML show the same ones.
+
+use super::{ArmFigures, Case, Figures, Report};
+use crate::experiment::Measure;
+use crate::statistics::{Better, Comparison, FEWEST_PAIRS, Verdict};
+use serde::Serialize;
+
+/// One table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Table {
+    /// What stands above it.
+    pub title: String,
+    /// Column heads; the first is that of the row names.
+    pub head: Vec<String>,
+    /// Rows as long as the head.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// All tables of a report, in the order they are shown.
+pub(super) fn tables(report: &Report) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for case in report.all_cases() {
+        let title = format!("{}, {}", plural(case.connections, "connection"), taken(case));
+        tables.push(measured(&title, case, report.measures, report.peer.as_ref()));
+        tables.extend(by_side(case, report.peer.as_ref()));
+    }
+    if let Some(latency) = &report.latency {
+        let title = format!("Round trips of one byte, {}", taken(latency));
+        tables.push(measured(&title, latency, report.latency_measures, None));
+    }
+    tables
+}
+
+fn plural(count: u32, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+fn taken(case: &Case) -> String {
+    format!("{} intervals of {} s per arm, median (min–max)", case.rounds(), case.interval_s)
+}
+
+/// The guide's table: a row per arm, the improvement, the peer.
+fn measured(title: &str, case: &Case, measures: &[Measure], peer: Option<&ArmFigures>) -> Table {
+    let arm_row = |arm: &ArmFigures| {
+        let cells = measures.iter().map(|measure| spread(arm.figures.get(measure.key), measure));
+        std::iter::once(arm.label.clone()).chain(cells).collect()
+    };
+    let mut rows: Vec<Vec<String>> = case.arms_in_order().map(arm_row).collect();
+    let differences = measures.iter().map(|measure| {
+        case.comparisons.get(measure.improvement).map_or("not measured".to_owned(), difference)
+    });
+    rows.push(std::iter::once("Improvement".to_owned()).chain(differences).collect());
+    rows.extend(peer.map(arm_row));
+    let heads = measures.iter().map(|measure| measure.label.to_owned());
+    Table {
+        title: title.to_owned(),
+        head: std::iter::once(String::new()).chain(heads).collect(),
+        rows,
+    }
+}
+
+fn spread(figures: Option<&Figures>, measure: &Measure) -> String {
+    let Some(figures) = figures else { return "not measured".to_owned() };
+    let Figures { summary, .. } = figures;
+    let show = |value: f64| format!("{:.*}", measure.decimals, value * measure.scale);
+    format!("{} ({}–{})", show(summary.median), show(summary.min), show(summary.max))
+}
+
+/// `+29.6 % (+27.0 to +31.2)`, or that there is none.
+pub(super) fn difference(found: &Comparison) -> String {
+    let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
+    let interval = format!("{} to {}", percent(found.interval.low), percent(found.interval.high));
+    match found.verdict {
+        _ if found.pairs < FEWEST_PAIRS => format!("too few rounds to tell ({interval} %)"),
+        Verdict::NoDifferenceSeen => format!("no difference seen beyond the noise ({interval} %)"),
+        Verdict::Improved => format!("{} % ({interval})", percent(found.ratio)),
+        Verdict::Worse => format!("worse: {} % ({interval})", percent(found.ratio)),
+    }
+}
+
+/// A sentence per measure, for people who do not read tables.
+pub(super) fn sentences(case: &Case, measures: &[Measure]) -> Vec<String> {
+    let sentence = |measure: &Measure| {
+        let found = case.comparisons.get(measure.improvement)?;
+        let percent = (found.ratio - 1.0) * 100.0;
+        Some(match found.verdict {
+            Verdict::NoDifferenceSeen => format!("{}: {}.", measure.label, difference(found)),
+            verdict => format!(
+                "{}: {:.1} % {}{}.",
+                measure.label,
+                percent.abs(),
+                if percent > 0.0 { "higher" } else { "lower" },
+                if verdict == Verdict::Worse { ", which is worse" } else { "" },
+            ),
+        })
+    };
+    measures.iter().filter_map(sentence).collect()
+}
+
+/// Columns of the second table: key, what people read, decimals.
+const SIDES: &[(&str, &str, usize)] = &[
+    ("sender_cpu_s_per_s", "Sender", 2),
+    ("switch_cpu_s_per_s", "Switch", 2),
+    ("receiver_cpu_s_per_s", "Receiver", 2),
+    ("softirq_cpu_s_per_s", "Softirq", 2),
+    ("segments_per_train", "Segments/frame", 2),
+    ("retransmits", "Resent", 0),
+];
+
+/// Who used the processor, and the proof that each arm was what it says.
+fn by_side(case: &Case, peer: Option<&ArmFigures>) -> Option<Table> {
+    let arms: Vec<&ArmFigures> = case.arms_in_order().chain(peer).collect();
+    let known = |(key, ..): &&(&str, &str, usize)| arms.iter().any(|arm| arm.median(key).is_some());
+    let columns: Vec<_> = SIDES.iter().filter(known).collect();
+    let row = |arm: &&ArmFigures| {
+        let cell = |(key, _, decimals): &&(&str, &str, usize)| {
+            arm.median(key).map_or("–".to_owned(), |value| format!("{value:.decimals$}"))
+        };
+        std::iter::once(arm.label.clone()).chain(columns.iter().map(cell)).collect()
+    };
+    let heads = columns.iter().map(|(_, label, _)| (*label).to_owned());
+    (!columns.is_empty()).then(|| Table {
+        title: "Who used the processor (CPU seconds per second, medians; softirq runs inside the others too), and how \
+                deep frames were coalesced toward the receiver"
+            .to_owned(),
+        head: std::iter::once(String::new()).chain(heads).collect(),
+        rows: arms.iter().map(row).collect(),
+    })
+}
+
+/// Which side used most processor time in the first arm.
+pub(super) fn heaviest_side(case: &Case) -> Option<String> {
+    let on = case.arms_in_order().next()?;
+    let sides = SIDES.iter().take(3);
+    let used = sides.filter_map(|(key, label, _)| Some((*label, on.median(key)?)));
+    let (label, seconds) = used.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(format!(
+        "The {} used most of the processor: {seconds:.2} of a core.",
+        label.to_lowercase()
+    ))
+}
+
+/// Whether a measure is better with a larger figure, as an arrow.
+pub(super) fn arrow(better: Better) -> &'static str {
+    match better {
+        Better::Higher => "higher is better",
+        Better::Lower => "lower is better",
+    }
+}

@@ -1,0 +1,143 @@
+//! Snapshots of every form of a report, and what must hold for any.
+
+use super::*;
+use crate::experiment::{Ended, Run, Sample, StopRule, Values};
+use crate::experiments::{latency, rsc};
+use std::time::Duration;
+
+const STOP: StopRule = StopRule { repetitions: 6, narrow: None, budget: None };
+
+/// Six rounds with figures near those of Microsoft's guide.
+fn samples() -> Vec<Sample> {
+    let figures = |round: usize, arm: &str| {
+        let wobble = [0.0, 1.0, -1.0, 2.0, -2.0, 0.5][round % 6];
+        let (rate, cpu, cycles, depth) = match arm {
+            "on" => (1128.271, 13.453, 7.278, 14.2),
+            _ => (870.463, 15.897, 11.147, 1.0),
+        };
+        Values::from([
+            ("throughput_bps".into(), (rate + wobble) * 8.0 * 1_048_576.0),
+            ("cpu_percent".into(), cpu + wobble / 10.0),
+            ("cycles_per_byte".into(), cycles + wobble / 100.0),
+            ("receiver_cpu_s_per_s".into(), 0.6 + wobble / 100.0),
+            ("switch_cpu_s_per_s".into(), 0.9 + wobble / 100.0),
+            ("segments_per_train".into(), depth),
+            ("latency_median_ns".into(), 20_000.0 + wobble),
+            ("latency_p99_ns".into(), 50_000.0 * if arm == "on" { 2.0 } else { 1.0 } + wobble),
+        ])
+    };
+    let order = crate::statistics::sequence(2, 6).enumerate();
+    order
+        .map(|(time, (round, place))| {
+            let arm = ["on", "off"][place].to_owned();
+            Sample { round, started_s: time as f64, values: figures(round, &arm), arm }
+        })
+        .collect()
+}
+
+fn report() -> Report {
+    let run = |samples| Run { samples, ended: Ended::Complete };
+    let measured = rsc::experiment(Duration::from_secs(1), STOP);
+    let peer: Vec<Sample> = samples().split_off(8);
+    Report {
+        schema: SCHEMA,
+        experiment: "rsc".into(),
+        title: "RSC in the vSwitch".into(),
+        millrace: "0.1.0".into(),
+        date: "2026-11-21T21:40:00Z".into(),
+        bench: BenchFacts { in_process: false, description: "Three hosts.".into() },
+        machine: Machine {
+            kernel: "Linux 6.18".into(),
+            processor: "A <B>".into(),
+            ..Machine::default()
+        },
+        first: Case::new(&measured, 1, run(samples())),
+        cases: Vec::new(),
+        latency: Some(Case::new(
+            &latency::experiment(Duration::from_secs(1), STOP),
+            1,
+            run(samples()),
+        )),
+        peer: Some(ArmFigures::of("Linux bridge, GRO on", peer.iter().map(|s| &s.values))),
+        checks: vec![Check {
+            name: "frames on the wire".into(),
+            passed: true,
+            seen: "1514 B".into(),
+        }],
+        commands: vec![Command { host: "sender".into(), command: "ip link </script> up".into() }],
+        notes: vec!["A note.".into()],
+        measures: rsc::MEASURES,
+        latency_measures: latency::MEASURES,
+    }
+}
+
+#[test]
+fn terminal_text() {
+    insta::assert_snapshot!(terminal(&report()));
+}
+
+#[test]
+fn markdown_text() {
+    insta::assert_snapshot!(markdown(&report()));
+}
+
+#[test]
+fn json_has_the_fields_that_scripts_read() {
+    let json = serde_json::to_value(report()).unwrap();
+    for arm in ["on", "off"] {
+        for key in ["throughput_bps", "cpu_percent", "cycles_per_byte"] {
+            let figure = &json["arms"][arm][key];
+            assert!(figure["median"].is_f64() && figure["min"].is_f64() && figure["max"].is_f64());
+            assert_eq!(figure["samples"].as_array().unwrap().len(), 6);
+        }
+    }
+    let improvement = json["improvement"].as_object().unwrap();
+    assert_eq!(
+        improvement.keys().collect::<Vec<_>>(),
+        ["cpu_percent", "cycles_per_byte", "throughput"]
+    );
+    assert!((improvement["throughput"].as_f64().unwrap() - 1.296).abs() < 0.002);
+    assert_eq!(json["comparisons"]["throughput"]["verdict"], "improved");
+    assert_eq!(json["latency"]["comparisons"]["latency_median"]["verdict"], "no_difference_seen");
+    assert_eq!(json["latency"]["comparisons"]["latency_p99"]["verdict"], "worse");
+    assert_eq!(json["connections"], 1);
+    assert_eq!(json["ended"], "complete");
+    assert!(json.get("cases").is_none());
+}
+
+#[test]
+fn html_escapes_what_it_shows_and_embeds_the_numbers() {
+    let report = report();
+    let json = serde_json::to_string(&report).unwrap();
+    let page = html::page(&report, &json).unwrap();
+    assert!(page.contains("A &lt;B&gt;") && page.contains("ip link &lt;"));
+    assert_eq!(page.matches("</script>").count(), 2);
+    assert_eq!(page.matches("<svg ").count(), 3);
+    assert_eq!(page.matches("<circle ").count(), 3 * 12);
+    assert!(!page.contains("http://") && !page.contains("https://"));
+    let embedded = page.split(r#"id="report">"#).nth(1).unwrap().split("</script>").next().unwrap();
+    assert_eq!(embedded.replace("<\\/", "</"), json);
+}
+
+#[test]
+fn a_report_of_nothing_is_still_a_report() {
+    let mut report = report();
+    let empty = Run { samples: Vec::new(), ended: Ended::Interrupted };
+    report.first = Case::new(&rsc::experiment(Duration::from_secs(1), STOP), 1, empty);
+    assert!(terminal(&report).contains("not measured"));
+    html::page(&report, "{}").unwrap();
+}
+
+#[test]
+fn writing_makes_three_files_and_says_where_it_cannot() {
+    let place = tempfile::tempdir().unwrap();
+    let written = write(&report(), &place.path().join("new/deep")).unwrap();
+    for path in [&written.html, &written.markdown, &written.json] {
+        assert!(std::fs::metadata(path).unwrap().len() > 500, "{path:?}");
+    }
+    assert_eq!(std::fs::read_dir(place.path().join("new/deep")).unwrap().count(), 3);
+    let file = place.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = write(&report(), &file).unwrap_err().to_string();
+    assert!(error.contains("file") && error.contains("--output"), "{error}");
+}

@@ -1,0 +1,292 @@
+//! `millrace validate rsc`: the whole of Microsoft's validation guide in one call.
+//!
+//! Activity 1 looks at the default configuration; activities 2 and 3 measure with RSC on and off, alternating under
+//! connections that keep running; then round trips, and the Linux bridge under the same load. Whatever was measured is
+//! written, also when someone pressed Ctrl-C or a process died.
+
+use crate::LabError;
+use crate::experiment::{Arm, DEFAULT_REPETITIONS, Ended, Experiment, Run, StopRule};
+use crate::experiments::{Load, latency, rsc};
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+use crate::report::{self, ArmFigures, Case, Check, Machine, Report, SCHEMA, Written};
+use crate::site::{Site, roughly};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Connection counts, one after the other. At least one.
+    pub connections: Vec<u32>,
+    /// Intervals per arm.
+    pub repetitions: usize,
+    /// Length of an interval.
+    pub interval: Duration,
+    /// Ends a connection count early once all three figures are known this closely (0.02: within two per cent).
+    pub narrow: Option<f64>,
+    /// Two stacks in this process instead of hosts in namespaces.
+    pub in_process: bool,
+    /// MTU of every link, in bytes.
+    pub mtu: u16,
+    /// Directory of the report; `None`: `millrace-report-DATE` here.
+    pub output: Option<PathBuf>,
+    /// The binary that knows `lab-host` and `run`; usually this one.
+    pub program: PathBuf,
+}
+
+impl Options {
+    /// What `validate rsc` does without options.
+    pub fn new(program: PathBuf) -> Options {
+        Options {
+            connections: vec![1],
+            repetitions: DEFAULT_REPETITIONS,
+            interval: Duration::from_secs(1),
+            narrow: None,
+            in_process: false,
+            mtu: 1500,
+            output: None,
+            program,
+        }
+    }
+
+    /// `--quick`: a first look, which sees differences of about 15 % and more.
+    pub fn quick(mut self) -> Options {
+        self.repetitions = 8;
+        self.interval = Duration::from_millis(500);
+        self
+    }
+
+    fn stop(&self) -> StopRule {
+        StopRule { repetitions: self.repetitions, narrow: self.narrow, budget: None }
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// To print, as text or JSON.
+    pub report: Report,
+    /// Where it was written.
+    pub written: Written,
+}
+
+impl Outcome {
+    /// 0; 130 after Ctrl-C; 1 where something broke on the way or a check failed.
+    pub fn exit_code(&self) -> u8 {
+        let ended =
+            self.report.all_cases().iter().chain(&self.report.latency).map(|case| &case.ended);
+        let mut code = u8::from(self.report.checks.iter().any(|check| !check.passed));
+        for ended in ended {
+            match ended {
+                Ended::Interrupted => return 130,
+                Ended::Failed(_) => code = 1,
+                _ => {}
+            }
+        }
+        code
+    }
+}
+
+/// What has been measured so far.
+#[derive(Default)]
+struct Measured {
+    cases: Vec<Case>,
+    latency: Option<Case>,
+    peer: Option<ArmFigures>,
+}
+
+/// Validates RSC. Call it while this process has one thread: an ordinary user's namespaces cannot be had later.
+///
+/// # Errors
+/// Nothing could be measured, or the report could not be written.
+pub fn run(options: &Options, interrupt: &Interrupt) -> Result<Outcome, LabError> {
+    let date = report::now_utc();
+    let directory = options
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("millrace-report-{}", date.replace(':', ""))));
+    // Before an hour of measuring and not after it.
+    std::fs::create_dir_all(&directory)
+        .map_err(|source| LabError::Report { path: directory.clone(), source })?;
+    let outcome = validate(options, interrupt, date)
+        .and_then(|report| Ok(Outcome { written: report::write(&report, &directory)?, report }));
+    if outcome.is_err() {
+        // Only where it is empty: nobody needs it.
+        let _ = std::fs::remove_dir(&directory);
+    }
+    outcome
+}
+
+fn validate(options: &Options, interrupt: &Interrupt, date: String) -> Result<Report, LabError> {
+    let mut notes = Vec::new();
+    let mut site = choose_site(options, interrupt, &mut notes)?;
+    let mut checks = site.checks(interrupt)?;
+    let mut measured = Measured::default();
+    measure(options, &mut site, interrupt, &mut measured)?;
+    let Some(first) = measured.cases.first().cloned() else { return Err(LabError::Interrupted) };
+    checks.extend(proofs(&first, &site));
+    notes.extend(explanations(&first, &site));
+    let hz = first.arms.get(rsc::ON).and_then(|arm| arm.median("time_stamp_hz"));
+    Ok(Report {
+        schema: SCHEMA,
+        experiment: "rsc".into(),
+        title: "RSC in the vSwitch: on against off".into(),
+        millrace: env!("CARGO_PKG_VERSION").into(),
+        date,
+        bench: site.facts(),
+        machine: Machine::read(hz),
+        first,
+        cases: if measured.cases.len() > 1 { measured.cases } else { Vec::new() },
+        latency: measured.latency,
+        peer: measured.peer,
+        checks,
+        commands: site.commands(),
+        notes,
+        measures: rsc::MEASURES,
+        latency_measures: latency::MEASURES,
+    })
+}
+
+/// Hosts in namespaces where they can be had; otherwise, or where asked for, all in process.
+fn choose_site(
+    options: &Options,
+    interrupt: &Interrupt,
+    notes: &mut Vec<String>,
+) -> Result<Site, LabError> {
+    if !options.in_process {
+        match Site::namespaces(&options.program, options.mtu, interrupt) {
+            Err(LabError::NamespaceRefused(why)) => {
+                notes.push(format!(
+                    "This machine gives no network namespaces ({why}), so all ran in process."
+                ));
+            }
+            other => return other,
+        }
+    }
+    interrupt.watch_signals()?;
+    Ok(Site::InProcess)
+}
+
+/// Runs phase after phase until all are done or one ends early. An error where something was already measured ends
+/// the measuring and is kept as that phase's ending.
+fn measure(
+    options: &Options,
+    site: &mut Site,
+    interrupt: &Interrupt,
+    measured: &mut Measured,
+) -> Result<(), LabError> {
+    let bulk = rsc::experiment(options.interval, options.stop());
+    let trips = latency::experiment(options.interval, options.stop());
+    let peer = peer_experiment(&bulk);
+    let mut progress =
+        Progress::new(roughly(&[(&bulk, options.connections.len()), (&trips, 1), (&peer, 1)]));
+    for count in options.connections.iter().copied() {
+        progress.phase(&format!("RSC, connections {count}"), bulk.length());
+        let run = site.run(&bulk, Load::Bulk(count), interrupt, &mut |step| progress.step(step));
+        let case = Case::new(&bulk, count, kept(run, !measured.cases.is_empty())?);
+        let ended = goes_on(&case.ended);
+        measured.cases.push(case);
+        if !ended {
+            return Ok(());
+        }
+    }
+    progress.phase("Round trips", trips.length());
+    let run = site.run(&trips, Load::RoundTrips, interrupt, &mut |step| progress.step(step));
+    let case = Case::new(&trips, 1, kept(run, true)?);
+    let ended = goes_on(&case.ended);
+    measured.latency = Some(case);
+    if !ended {
+        return Ok(());
+    }
+    progress.phase("Linux bridge", peer.length());
+    let load = Load::Bulk(options.connections.first().copied().unwrap_or(1));
+    if let Ok(Some(run)) = site.run_peer(&peer, load, interrupt, &mut |step| progress.step(step)) {
+        let label = peer.arms.first().map_or("", |arm| arm.label.as_str());
+        measured.peer =
+            Some(ArmFigures::of(label, run.samples.iter().map(|sample| &sample.values)));
+    }
+    Ok(())
+}
+
+/// An error is the run's ending where others were measured before it.
+fn kept(run: Result<Run, LabError>, something_before: bool) -> Result<Run, LabError> {
+    match run {
+        Err(LabError::Interrupted) if something_before => {
+            Ok(Run { samples: Vec::new(), ended: Ended::Interrupted })
+        }
+        Err(error) if something_before => {
+            Ok(Run { samples: Vec::new(), ended: Ended::Failed(error.to_string()) })
+        }
+        other => other,
+    }
+}
+
+fn goes_on(ended: &Ended) -> bool {
+    !matches!(ended, Ended::Interrupted | Ended::Failed(_))
+}
+
+/// The same load through another switch has one arm and nothing to alternate with.
+fn peer_experiment(bulk: &Experiment) -> Experiment {
+    let arm = Arm { name: "linux_bridge".into(), label: "Linux bridge, GRO on".into() };
+    let repetitions = (bulk.stop.repetitions / 2).max(1);
+    let stop = StopRule { repetitions, ..bulk.stop };
+    Experiment { arms: vec![arm], stop, ..bulk.clone() }
+}
+
+/// That each arm was what it says, and that frames came one by one.
+fn proofs(case: &Case, site: &Site) -> Vec<Check> {
+    let median = |arm: &str, key: &str| case.arms.get(arm)?.median(key);
+    let mut checks = Vec::new();
+    if let (Some(largest), Some(seen)) =
+        (site.frame_bytes(), median(rsc::ON, "frame_bytes_on_the_wire"))
+    {
+        checks.push(Check {
+            name: "Frames on the sender's wire".into(),
+            passed: seen <= largest,
+            seen: format!("{seen:.0} bytes on average; {largest:.0} are the most at this MTU"),
+        });
+    }
+    let depths = (median(rsc::ON, "segments_per_train"), median(rsc::OFF, "segments_per_train"));
+    if let (Some(on), Some(off)) = depths {
+        checks.push(Check {
+            name: "The arms were what they say".into(),
+            passed: on > 1.0 && off <= 1.0,
+            seen: format!(
+                "{on:.2} segments per frame to the receiver with RSC on, {off:.2} with RSC off"
+            ),
+        });
+    }
+    checks
+}
+
+/// What a reader should know before believing the numbers.
+fn explanations(case: &Case, site: &Site) -> Vec<String> {
+    let mut notes = vec![
+        "Improvement is the median of the paired ratios of A B B A rounds, with its 98 % bootstrap interval. MB are 2^20 \
+         bytes, as NTttcp counts; bytes are those the receiver's application read. Cycles/Byte is NTttcp's formula with the \
+         measured frequency of the time stamp counter."
+            .to_owned(),
+    ];
+    if !matches!(site, Site::InProcess) {
+        notes.push(
+            "Avg. CPU % is of the whole machine, on which sender, switch and receiver all run; the guide measures \
+             the receiver's machine alone."
+                .to_owned(),
+        );
+    }
+    let steal =
+        case.arms.values().filter_map(|arm| arm.median("steal_percent")).fold(0.0, f64::max);
+    if steal > 2.0 {
+        notes.push(format!("The hypervisor gave {steal:.0} % of this machine's time to others: repeat when it is quiet."));
+    }
+    match &case.ended {
+        Ended::Interrupted => {
+            notes.push("Interrupted: the figures are of what was measured until then.".into())
+        }
+        Ended::Failed(why) => notes
+            .push(format!("Ended early: {why}. The figures are of what was measured until then.")),
+        _ => {}
+    }
+    notes
+}
