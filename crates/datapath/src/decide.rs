@@ -8,7 +8,6 @@ use crate::rate::Bucket;
 use crate::steer;
 use crate::view::{Port, View};
 use std::sync::MutexGuard;
-use wire::Mac;
 
 /// What deciding needs beside the frame; made once a burst.
 pub(crate) struct Decider<'t> {
@@ -21,9 +20,11 @@ pub(crate) struct Decider<'t> {
     pub(crate) bucket: Option<MutexGuard<'t, Bucket>>,
     /// The last source that was learned in this burst: most frames have the same.
     pub(crate) learned: Option<Station>,
+    /// Where the last frame to one station went: most frames go there too.
+    pub(crate) found: Option<(Station, &'t Port)>,
 }
 
-impl Decider<'_> {
+impl<'t> Decider<'t> {
     /// Puts a frame into the outbox, as often as it is to go out, or says why it is dropped.
     #[inline]
     pub(crate) fn decide(
@@ -33,58 +34,55 @@ impl Decider<'_> {
         header: &[u8],
         outbox: &mut Outbox,
     ) -> Result<(), DropReason> {
-        self.admit(frame, header)?;
-        self.mirror(self.from, place, outbox);
-        let destination = Frame::destination(header);
-        if !destination.is_group() {
-            let station = Station::new(destination, frame.vlan);
-            if let Some(port) =
-                self.macs.lookup(station, self.second).and_then(|port| self.view.port(port))
-            {
-                return self.unicast(port, place, frame, header, outbox);
-            }
+        let Addresses { destination, source } = Addresses::read(header).ok_or(DropReason::Runt)?;
+        self.admit(frame, source)?;
+        if self.from.settings.mirror_to.is_some() {
+            self.mirror(self.from, place, outbox);
         }
-        self.flood(place, frame, header, outbox)
+        if is_group(destination) {
+            return self.flood(place, frame, header, outbox);
+        }
+        let station = Station::new(destination, frame.vlan);
+        let to = match self.found {
+            Some((last, to)) if last == station => to,
+            _ => match self.find(station, frame)? {
+                Some(to) => to,
+                None => return self.flood(place, frame, header, outbox),
+            },
+        };
+        self.send(to, place, Cause::Addressed, (header, frame), outbox);
+        Ok(())
     }
 
     #[inline]
-    fn admit(&mut self, frame: &mut Frame, header: &[u8]) -> Result<(), DropReason> {
-        let source = Frame::source_mac(header);
-        if source.is_group() {
+    fn admit(&mut self, frame: &mut Frame, source: u64) -> Result<(), DropReason> {
+        if is_group(source) {
             return Err(DropReason::BadSource);
         }
         let settings = &self.from.settings;
-        frame.vlan =
-            settings.vlan.admit(frame.parsed.vlan_id()).ok_or(DropReason::VlanNotAllowed)?;
-        if settings.allowed_macs.as_ref().is_some_and(|allowed| !allowed.contains(&source)) {
+        let vlan = settings.vlan.admit(frame.parsed.vlan_id());
+        frame.vlan = vlan.ok_or(DropReason::VlanNotAllowed)?;
+        if let Some(allowed) = &settings.allowed_macs
+            && !allowed.iter().any(|mac| mac.to_u64() == source)
+        {
             return Err(DropReason::MacSpoofed);
         }
         if self.bucket.as_mut().is_some_and(|bucket| !bucket.admit(frame.len)) {
             return Err(DropReason::RateLimited);
         }
-        self.learn(source, frame.vlan);
-        Ok(())
-    }
-
-    #[inline]
-    fn learn(&mut self, source: Mac, vlan: u16) {
-        let station = Station::new(source, vlan);
+        let station = Station::new(source, frame.vlan);
         if self.learned != Some(station) {
             // A table without room is no reason to drop: the station's own traffic is flooded.
             self.macs.learn(station, self.from.shared.id, self.second);
             self.learned = Some(station);
         }
+        Ok(())
     }
 
-    #[inline]
-    fn unicast(
-        &self,
-        to: &Port,
-        place: u16,
-        frame: &Frame,
-        header: &[u8],
-        outbox: &mut Outbox,
-    ) -> Result<(), DropReason> {
+    /// The port a station lives behind, if it is known and may be reached.
+    fn find(&mut self, station: Station, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
+        let known = self.macs.lookup(station, self.second).and_then(|port| self.view.port(port));
+        let Some(to) = known else { return Ok(None) };
         if to.shared.id == self.from.shared.id {
             return Err(DropReason::SamePort);
         }
@@ -94,8 +92,8 @@ impl Decider<'_> {
         if to.settings.vlan.tagging(frame.vlan).is_none() {
             return Err(DropReason::NoPort);
         }
-        self.send(to, place, Cause::Addressed, (header, frame), outbox);
-        Ok(())
+        self.found = Some((station, to));
+        Ok(Some(to))
     }
 
     /// To every port of the VLAN but the one it came from.
@@ -138,11 +136,13 @@ impl Decider<'_> {
         let queue = steer::queue(to, header, &frame.parsed);
         let target = Target { slot: to.slot + queue, port: to.shared.id, queue };
         outbox.push(target, Entry { place, cause });
-        self.mirror(to, place, outbox);
+        if to.settings.mirror_to.is_some() {
+            self.mirror(to, place, outbox);
+        }
     }
 
     /// A copy for the mirror of a port. A mirror's own mirror is not followed.
-    #[inline]
+    #[cold]
     fn mirror(&self, of: &Port, place: u16, outbox: &mut Outbox) {
         let Some(to) = of.settings.mirror_to.and_then(|port| self.view.port(port)) else { return };
         if to.shared.id != self.from.shared.id {
@@ -150,4 +150,26 @@ impl Decider<'_> {
             outbox.push(target, Entry { place, cause: Cause::Mirrored });
         }
     }
+}
+
+/// The addresses of a frame as numbers, first byte highest.
+struct Addresses {
+    destination: u64,
+    source: u64,
+}
+
+impl Addresses {
+    #[inline]
+    fn read(header: &[u8]) -> Option<Addresses> {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = *header.first_chunk()?;
+        let destination = u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 16;
+        let source = u64::from_be_bytes([g, h, i, j, k, l, m, n]) >> 16;
+        Some(Addresses { destination, source })
+    }
+}
+
+/// Multicast or broadcast.
+#[inline]
+fn is_group(address: u64) -> bool {
+    address >> 40 & 1 != 0
 }

@@ -1,6 +1,6 @@
 //! Deliver: one egress queue's share of a turn goes out, and is counted.
 
-use crate::coalesce::{Coalescer, Item};
+use crate::coalesce::{Coalescer, Item, Policy};
 use crate::counters::{DropReason, PortCell};
 use crate::fit::{Fitting, Source};
 use crate::frame::{Frame, Headers};
@@ -52,16 +52,16 @@ impl Deliverer {
         if route.to.shared.state.is_broken() {
             return count_drop(cell, DropReason::EgressDown, list.len());
         }
-        self.coalesce(list, route.to, source, headers, cell);
         let mut fitting: Fitting<'q> = Fitting {
             frames: std::mem::take(&mut self.frames),
             pieces: recycle(std::mem::take(&mut self.pieces)),
         };
-        for item in self.coalescer.items() {
-            if let Err(reason) =
-                fitting.fit(*item, route.to, source, &self.coalescer, headers, cell)
-            {
-                self.unfit(*item, reason, route, source, headers, cell);
+        count_causes(list, cell);
+        match &route.to.policy {
+            None => self.fit_plain(list, &mut fitting, route, source, headers, cell),
+            Some(policy) => {
+                self.coalesce(list, policy, source, headers, cell);
+                self.fit_items(&mut fitting, route, source, headers, cell);
             }
         }
         self.send(&fitting, route, headers, cell);
@@ -69,32 +69,59 @@ impl Deliverer {
         (self.frames, self.pieces) = (fitting.frames, recycle(fitting.pieces));
     }
 
+    /// Every frame by itself.
+    fn fit_plain<'q>(
+        &mut self,
+        list: &[Entry],
+        fitting: &mut Fitting<'q>,
+        route: &Route<'_>,
+        source: &Source<'_, 'q>,
+        headers: &mut Headers,
+        cell: &PortCell,
+    ) {
+        for entry in list {
+            let Some(frame) = source.frames.get(usize::from(entry.place)) else { continue };
+            if let Err(reason) = fitting.single(frame, route.to, source.burst, headers, cell) {
+                self.unfit(Item::Single(entry.place), reason, route, source, headers, cell);
+            }
+        }
+    }
+
     fn coalesce(
         &mut self,
         list: &[Entry],
-        to: &Port,
+        policy: &Policy,
         source: &Source<'_, '_>,
         headers: &Headers,
         cell: &PortCell,
     ) {
         self.coalescer.clear();
         for entry in list {
-            match entry.cause {
-                Cause::Addressed => {}
-                Cause::Flooded => cell.flooded_frames.add(1),
-                Cause::Mirrored => cell.mirrored_frames.add(1),
-            }
-            let frame = source.frames.get(usize::from(entry.place));
-            match (&to.policy, frame) {
+            match source.frames.get(usize::from(entry.place)) {
                 // What a mirror shows is what passed.
-                (Some(policy), Some(frame)) if entry.cause != Cause::Mirrored => {
-                    self.coalescer.add(entry.place, frame, (source.burst, headers), policy, cell);
+                Some(frame) if entry.cause != Cause::Mirrored => {
+                    let turn = (source.burst, headers);
+                    self.coalescer.add(entry.place, frame, turn, policy, cell);
                 }
                 _ => self.coalescer.pass(entry.place),
             }
         }
-        if to.policy.is_some() {
-            self.coalescer.count_trains(cell);
+        self.coalescer.count_trains(cell);
+    }
+
+    fn fit_items<'q>(
+        &mut self,
+        fitting: &mut Fitting<'q>,
+        route: &Route<'_>,
+        source: &Source<'_, 'q>,
+        headers: &mut Headers,
+        cell: &PortCell,
+    ) {
+        for item in self.coalescer.items() {
+            let fitted = fitting.fit(*item, route.to, source, &self.coalescer, headers, cell);
+            if let Err(reason) = fitted {
+                self.unfit(*item, reason, route, source, headers, cell);
+            }
         }
     }
 
@@ -193,6 +220,16 @@ impl Deliverer {
                 let reason = drop.map(|(_, drop)| egress_reason(*drop).name());
                 capture.offer(route.now, Direction::Egress, frame.header, frame.payload, reason);
             }
+        }
+    }
+}
+
+fn count_causes(list: &[Entry], cell: &PortCell) {
+    for entry in list {
+        match entry.cause {
+            Cause::Addressed => {}
+            Cause::Flooded => cell.flooded_frames.add(1),
+            Cause::Mirrored => cell.mirrored_frames.add(1),
         }
     }
 }

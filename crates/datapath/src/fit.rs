@@ -111,7 +111,7 @@ impl<'q> Fitting<'q> {
     }
 
     #[inline]
-    fn single(
+    pub(crate) fn single(
         &mut self,
         frame: &Frame,
         to: &Port,
@@ -119,6 +119,7 @@ impl<'q> Fitting<'q> {
         headers: &mut Headers,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
+        let plain = frame.vnet.asks_nothing();
         let largest = match frame.vnet.gso() {
             GsoType::None => packet_len(frame, 0, frame.len),
             _ => packet_len(frame, frame.parsed.payload.into(), frame.vnet.gso_size.get().into()),
@@ -126,9 +127,12 @@ impl<'q> Fitting<'q> {
         if largest > u32::from(to.settings.mtu) {
             return Err(DropReason::TooBig);
         }
-        if takes(to.shared.offloads, &frame.vnet) && tag_change(frame, to).is_none() {
+        if (plain || takes(to.shared.offloads, &frame.vnet)) && tag_change(frame, to).is_none() {
             let start = self.pieces.len();
-            self.pieces.extend(frame.source(burst, frame.header.len().into(), frame.rest_len()));
+            let rest = frame.rest_len();
+            if rest > 0 {
+                self.pieces.extend(frame.source(burst, frame.header.len().into(), rest));
+            }
             self.push(frame.vnet, frame.header, start, frame.len);
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use ports::{Burst, RawFrame, Slice};
 use wire::vnet::{Flags, GsoType, VnetHeader};
-use wire::{Kind, Mac, Malformed, Parsed, Traits};
+use wire::{Kind, Malformed, Parsed, Traits};
 
 use crate::counters::DropReason;
 
@@ -75,7 +75,18 @@ impl Headers {
     }
 
     /// Copies up to `want` bytes of a frame, and puts the tag that travelled beside it back in its place.
+    #[inline]
     fn copy_in(&mut self, burst: &Burst<'_>, raw: &RawFrame, want: usize) -> Span {
+        let start = self.0.len();
+        if let ([slice], None) = (burst.slices(raw), raw.vlan) {
+            let len = slice.len().min(want);
+            self.0.extend_from_slice(slice.take(len).bytes());
+            return Span { start: start as u32, len: len as u16 };
+        }
+        self.gather(burst, raw, want)
+    }
+
+    fn gather(&mut self, burst: &Burst<'_>, raw: &RawFrame, want: usize) -> Span {
         let start = self.0.len();
         for slice in burst.slices(raw) {
             let missing = want - (self.0.len() - start).min(want);
@@ -123,6 +134,7 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// Copies and parses one frame of the burst.
+    #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a burst has 256 frames")]
     pub(crate) fn read(
         headers: &mut Headers,
@@ -139,19 +151,16 @@ impl Frame {
             header = headers.copy_in(burst, raw, LONG_HEADERS);
             parsed = wire::parse(headers.get(header), len).ok_or(DropReason::Runt)?;
         }
-        if matches!(parsed.kind, Kind::Tcp | Kind::Udp) && usize::from(header.len) < len {
+        if usize::from(header.len) < len && matches!(parsed.kind, Kind::Tcp | Kind::Udp) {
             header = headers.trim(header, parsed.payload);
         }
-        let vnet = checked_offload(raw.vnet, &parsed, header, restored as u16)?;
-        Ok(Frame {
-            parsed,
-            vnet,
-            header,
-            len: len as u32,
-            vlan: 0,
-            raw: place as u16,
-            restored: restored as u16,
-        })
+        let vnet = if raw.vnet.asks_nothing() {
+            VnetHeader::default()
+        } else {
+            checked_offload(raw.vnet, &parsed, header, restored as u16)?
+        };
+        let (len, raw, restored) = (len as u32, place as u16, restored as u16);
+        Ok(Frame { parsed, vnet, header, len, vlan: 0, raw, restored })
     }
 
     /// The source's own bytes from `offset` (in the frame as the switch sees it) on, `len` of them.
@@ -187,21 +196,10 @@ impl Frame {
     pub(crate) fn is_train(&self) -> bool {
         self.vnet.gso() != GsoType::None
     }
-
-    /// Destination address, from the private bytes.
-    pub(crate) fn destination(header: &[u8]) -> Mac {
-        Mac(header.first_chunk().copied().unwrap_or_default())
-    }
-
-    /// Source address, from the private bytes.
-    pub(crate) fn source_mac(header: &[u8]) -> Mac {
-        Mac(header.get(6..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default())
-    }
 }
 
 /// What the source asks for must fit what the frame is: the checksum's place inside the private bytes, a train's type
 /// its protocol (virtio 1.2, 5.1.6.2.1). The answer says nothing more than the switch understands.
-#[inline]
 fn checked_offload(
     said: VnetHeader,
     parsed: &Parsed,
@@ -234,6 +232,7 @@ fn checked_offload(
         && flags.contains(Flags::NEEDS_CSUM)
         && vnet.csum_start.get() == parsed.l4
         && vnet.csum_offset.get() == checksum_at
+        && !parsed.traits.contains(Traits::SURPLUS)
         && said.gso_size.get() > 0;
     if !fits {
         return Err(DropReason::BadOffload);

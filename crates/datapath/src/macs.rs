@@ -19,8 +19,10 @@ const WINDOW: usize = 8;
 pub(crate) struct Station(u64);
 
 impl Station {
-    pub(crate) fn new(mac: Mac, vlan: u16) -> Station {
-        Station(1 << 63 | mac.to_u64() << 12 | u64::from(vlan & 0xfff))
+    /// `mac`: see [`Mac::to_u64`].
+    #[inline]
+    pub(crate) fn new(mac: u64, vlan: u16) -> Station {
+        Station(1 << 63 | mac << 12 | u64::from(vlan & 0xfff))
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "taking the number apart again")]
@@ -183,7 +185,7 @@ mod tests {
 
     fn station(number: u64, vlan: u16) -> Station {
         let [.., a, b, c, d] = number.to_be_bytes();
-        Station::new(Mac([2, 0, a, b, c, d]), vlan)
+        Station::new(Mac([2, 0, a, b, c, d]).to_u64(), vlan)
     }
 
     proptest! {
@@ -237,7 +239,7 @@ mod tests {
     fn an_entry_reads_back_as_learned() {
         let table = MacTable::new(64, 300);
         let mac = Mac([0x52, 0x54, 0, 0xab, 0xcd, 0xef]);
-        table.learn(Station::new(mac, 4094), PortId(9), 7);
+        table.learn(Station::new(mac.to_u64(), 4094), PortId(9), 7);
         assert_eq!(table.entries(10), [MacEntry { mac, vlan: 4094, port: PortId(9), age_s: 3 }]);
     }
 }

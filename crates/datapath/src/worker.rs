@@ -1,6 +1,6 @@
 //! A worker: one thread, the queues it owns, and [`Worker::turn`], the whole journey of a frame.
 
-use crate::counters::{Counter, DropReason};
+use crate::counters::Counter;
 use crate::decide::Decider;
 use crate::deliver::{Deliverer, Route, capture_ingress, count_drop, note_fault};
 use crate::fit::Source;
@@ -250,39 +250,38 @@ impl Turn<'_> {
             bucket.refill(self.now);
             bucket
         });
-        let (view, from, macs) = (self.view, self.from, self.macs);
-        let mut decider =
-            Decider { view, from, macs, second: self.now.as_secs(), bucket, learned: None };
+        let mut decider = Decider {
+            view: self.view,
+            from: self.from,
+            macs: self.macs,
+            second: self.now.as_secs(),
+            bucket,
+            learned: None,
+            found: None,
+        };
         let mut bytes = 0;
         for (place, raw) in burst.frames().iter().enumerate() {
             bytes += u64::from(raw.len);
-            match Frame::read(headers, burst, place, raw) {
-                Ok(mut frame) => {
-                    let header = headers.get(frame.header);
-                    let verdict = decider.decide(index(frames.len()), &mut frame, header, outbox);
-                    frames.push(frame);
-                    self.note(verdict.err(), &frame, &Source { burst, frames }, headers);
+            let mut frame = match Frame::read(headers, burst, place, raw) {
+                Ok(frame) => frame,
+                Err(reason) => {
+                    count_drop(cell, reason, 1);
+                    continue;
                 }
-                Err(reason) => count_drop(cell, reason, 1),
+            };
+            let header = headers.get(frame.header);
+            let verdict = decider.decide(index(frames.len()), &mut frame, header, outbox);
+            if let Err(reason) = verdict {
+                count_drop(cell, reason, 1);
             }
+            if self.from.capture.is_some() {
+                let source = Source { burst, frames };
+                capture_ingress(self.from, &frame, &source, headers, self.now, verdict.err());
+            }
+            frames.push(frame);
         }
         cell.ingress_frames.add(burst.frames().len() as u64);
         cell.ingress_bytes.add(bytes);
-    }
-
-    /// Counts a refusal at the port the frame came from, and shows the frame to a capture there.
-    #[inline]
-    fn note(
-        &self,
-        refusal: Option<DropReason>,
-        frame: &Frame,
-        source: &Source<'_, '_>,
-        headers: &Headers,
-    ) {
-        if let (Some(reason), Some(cell)) = (refusal, self.from.cell(self.worker)) {
-            count_drop(cell, reason, 1);
-        }
-        capture_ingress(self.from, frame, source, headers, self.now, refusal);
     }
 }
 

@@ -81,12 +81,25 @@ impl<'q> Burst<'q> {
         self.bytes += len;
     }
 
+    /// Adds an untagged frame of one piece: the usual case, short.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "as above")]
+    pub fn push_one(&mut self, vnet: VnetHeader, slice: Slice<'q>) {
+        let start = self.slices.len() as u32;
+        let len = slice.len();
+        self.slices.push(slice);
+        self.frames.push(RawFrame { vnet, vlan: None, len: len as u32, slices: start..start + 1 });
+        self.bytes += len;
+    }
+
     /// The frames, in order of arrival.
+    #[inline]
     pub fn frames(&self) -> &[RawFrame] {
         &self.frames
     }
 
     /// The bytes of one of its frames.
+    #[inline]
     pub fn slices(&self, frame: &RawFrame) -> &[Slice<'q>] {
         self.slices.get(frame.slices.start as usize..frame.slices.end as usize).unwrap_or_default()
     }

@@ -24,6 +24,7 @@ impl<'a> Slice<'a> {
     ///
     /// # Safety
     /// `start..start + len` stays mapped and readable for `'a`. It may be written by others meanwhile.
+    #[inline]
     pub unsafe fn from_raw(start: *const u8, len: usize) -> Slice<'a> {
         Slice {
             iovec: libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len },
@@ -32,21 +33,25 @@ impl<'a> Slice<'a> {
     }
 
     /// Length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.iovec.iov_len
     }
 
     /// No bytes.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Where the bytes start.
+    #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.iovec.iov_base.cast_const().cast()
     }
 
     /// The part from `from` on, empty where `from` is past the end.
+    #[inline]
     pub fn skip(&self, from: usize) -> Slice<'a> {
         let from = from.min(self.len());
         // SAFETY: a part of the lent range.
@@ -54,12 +59,14 @@ impl<'a> Slice<'a> {
     }
 
     /// The first `len` bytes, or all.
+    #[inline]
     pub fn take(&self, len: usize) -> Slice<'a> {
         // SAFETY: a part of the lent range.
         unsafe { Slice::from_raw(self.as_ptr(), len.min(self.len())) }
     }
 
     /// Copies as many bytes as both hold; the number copied.
+    #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let count = self.len().min(out.len());
         // SAFETY: the source is mapped for 'a, the destination is ours alone, and lent memory is never borrowed mutably.
@@ -68,6 +75,7 @@ impl<'a> Slice<'a> {
     }
 
     /// The bytes, to be summed or written out. What a guest lent may change under the reader: never decide by them.
+    #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         // SAFETY: mapped and readable for 'a. Callers only fold or copy the values, so a byte that changes meanwhile
         // gives another value and nothing else.

@@ -102,7 +102,14 @@ impl VnetHeader {
         legacy
     }
 
+    /// No flag, no train: a frame as it is on a wire, whatever the other fields say.
+    #[inline]
+    pub fn asks_nothing(&self) -> bool {
+        self.flags | self.gso_type == 0
+    }
+
     /// The flags, unknown bits left out.
+    #[inline]
     pub fn flags(&self) -> Flags {
         Flags::from_bits_truncate(self.flags)
     }
@@ -113,6 +120,7 @@ impl VnetHeader {
     }
 
     /// What kind of train this is.
+    #[inline]
     pub fn gso(&self) -> GsoType {
         match self.gso_type & !Self::GSO_ECN {
             0 => GsoType::None,
