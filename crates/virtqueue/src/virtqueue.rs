@@ -120,8 +120,23 @@ impl<R: Ring> Virtqueue<R> {
 
     /// Finds room for a frame of `len` bytes in at most `buffers` buffers. The frame counts as written from then on: the caller
     /// copies it before it publishes.
-    #[inline]
+    #[inline(always)]
     pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reservation<'_>, QueueFault> {
+        // Nearly every frame fits into one buffer that is known already.
+        match self.walk.chains_mut().get_mut(self.filled) {
+            Some(chain) if chain.bytes >= len => {
+                chain.written = len;
+                self.filled += 1;
+                let pieces = self.walk.pieces(self.filled - 1, self.filled);
+                Ok(Reservation::Room(Room { pieces, buffers: 1 }))
+            }
+            _ => self.reserve_slowly(len, buffers),
+        }
+    }
+
+    /// Looks ahead where nothing is known, and puts buffers together.
+    #[cold]
+    fn reserve_slowly(&mut self, len: u32, buffers: u16) -> Result<Reservation<'_>, QueueFault> {
         let first = self.filled;
         let mut left = len;
         loop {
@@ -148,7 +163,6 @@ impl<R: Ring> Virtqueue<R> {
         Ok(Reservation::Room(Room { pieces: self.walk.pieces(first, self.filled), buffers }))
     }
 
-    #[cold]
     fn look_ahead(&mut self) -> Result<bool, QueueFault> {
         self.ahead = true;
         let limit = Limit { chains: AHEAD, bytes: usize::MAX };
