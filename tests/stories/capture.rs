@@ -1,0 +1,69 @@
+//! Captures: readable by everybody's tools, and harmless when the disk is full.
+
+use crate::host::Host;
+use crate::sandbox::{Need, output_of, run, story};
+use crate::switch::{cli, millrace};
+use crate::topology::{Family, Topology};
+use crate::transfer::{transfer, transfer_while};
+use std::process::{Command, Stdio};
+
+const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
+
+#[test]
+fn a_full_disk_ends_the_capture_and_not_the_traffic() {
+    story(&NEEDS, || {
+        let topology = Topology::new("");
+        run("mkdir /run/small");
+        run("mount -t tmpfs -o size=64k tmpfs /run/small");
+        let mut capture = None;
+        transfer_while((topology.far, topology.guest, Family::V4.guest()), 64 << 20, || {
+            capture.get_or_insert_with(|| cli("capture guest -w /run/small/guest.pcapng"));
+        });
+        let capture = capture.unwrap();
+        let told = String::from_utf8(capture.stderr).unwrap();
+        assert_eq!(capture.status.code(), Some(1), "{told}");
+        assert!(told.contains("No space left on device"), "{told}");
+        assert!(told.contains("/run/small/guest.pcapng holds"), "{told}");
+        assert_eq!(topology.switch.state("guest").0, "up");
+        transfer((topology.guest, topology.far, Family::V4.far()), 1 << 20);
+    });
+}
+
+#[test]
+fn a_capture_is_read_by_tcpdump_and_says_why_frames_were_dropped() {
+    story(&[NEEDS[0], NEEDS[1], Need::Program("tcpdump"), Need::Program("ping")], || {
+        let liar = Host::new("liar");
+        // The address the port may use is not the one its device has.
+        let topology = Topology::new(
+            "[[port]]\nname = 'liar'\ntap = 'tap1'\nnetns = 'liar'\nmac = '52:54:00:00:00:09'\n",
+        );
+        liar.address("tap1", 3);
+        let mut capture = millrace();
+        capture.args(["capture", "liar", "-w", "/run/liar.pcapng", "--count", "1"]);
+        let capture = capture.stdout(Stdio::piped()).spawn().unwrap();
+        // Nobody may answer; that is the point.
+        let _ = liar.command("ping").args(["-c", "3", "-i", "0.3", "-W", "1", "10.9.0.2"]).output();
+        let output = capture.wait_with_output().unwrap();
+        assert!(output.status.success());
+        assert!(topology.switch.counter("liar", "/drops/mac_spoofed") > 0);
+        let bytes = std::fs::read("/run/liar.pcapng").unwrap();
+        let comment = b"dropped: mac_spoofed";
+        assert!(bytes.windows(comment.len()).any(|window| window == comment), "no reason in it");
+        let mut tcpdump = Command::new("tcpdump");
+        // As who it is: in a user namespace there is nobody else to become.
+        let text = output_of(tcpdump.args(["-n", "-Z", "root", "-r", "/run/liar.pcapng"]));
+        assert!(text.contains("10.9.0.2"), "{text}");
+    });
+}
+
+#[test]
+fn a_file_that_is_there_is_never_written_over() {
+    story(&NEEDS, || {
+        let _topology = Topology::new("");
+        std::fs::write("/run/precious", "precious").unwrap();
+        let output = cli("capture guest -w /run/precious");
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8(output.stderr).unwrap().contains("/run/precious cannot be made"));
+        assert_eq!(std::fs::read_to_string("/run/precious").unwrap(), "precious");
+    });
+}

@@ -1,0 +1,46 @@
+//! What the switch takes when it has nothing to do. Bounds on resources, not on speed.
+
+use crate::patience::until;
+use crate::sandbox::{Need, run, story};
+use crate::switch::Switch;
+use std::thread;
+use std::time::Duration;
+
+/// Most resident memory with 16 ports, in KiB.
+const MOST_MEMORY: u64 = 64 << 10;
+/// The processor time is summed up over so many seconds.
+const SECONDS: u64 = 5;
+
+#[test]
+fn sixteen_idle_ports_take_little_memory_and_no_processor() {
+    story(&[Need::Tap], || {
+        // No router solicitations: idle is idle.
+        run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+        let ports: String =
+            (0..16).map(|n| format!("[[port]]\nname = 'vm{n}'\ntap = 'tap{n}'\n")).collect();
+        let switch = Switch::start(&ports);
+        until("all ports are up", || {
+            (switch.ask("status")["switch"]["ports_up"] == 16).then_some(())
+        });
+        let before = processor_time(&switch);
+        thread::sleep(Duration::from_secs(SECONDS));
+        let used = processor_time(&switch) - before;
+        assert!(resident(&switch) < MOST_MEMORY, "{} KiB are resident", resident(&switch));
+        // One tick is 10 ms, so one per cent of a second.
+        assert!(used <= SECONDS, "{used} ticks of 10 ms in {SECONDS} s");
+    });
+}
+
+/// User and system time in ticks: fields 14 and 15 of `/proc/PID/stat`.
+fn processor_time(switch: &Switch) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", switch.process())).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+/// `VmRSS`, in KiB.
+fn resident(switch: &Switch) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", switch.process())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}

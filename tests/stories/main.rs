@@ -1,0 +1,27 @@
+//! End-to-end stories: the binary as its users run it, between hosts made of network namespaces.
+//!
+//! Each story lives in namespaces of its own (`sandbox`), so it needs no clean-up and leaves nothing behind; where it
+//! cannot run it prints `skipped: needs …`. `MILLRACE_LONG=1` makes the traffic stories long, `MILLRACE=PATH` tells a
+//! story about another binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "an unwrap in a story is an assertion, and what it prints is read by people"
+)]
+
+mod breakage;
+mod capture;
+mod farewell;
+mod host;
+mod hotplug;
+mod idle;
+mod newcomer;
+mod patience;
+mod sandbox;
+mod switch;
+mod topology;
+mod traffic;
+mod transfer;
+mod validate;

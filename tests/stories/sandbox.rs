@@ -1,0 +1,107 @@
+//! A world of its own for each story.
+//!
+//! The test starts itself again as process 1 of new network, mount and process namespaces, and of a user namespace where
+//! it is not root. Whatever the story makes there (processes, devices, files below `/run`) ends with that process,
+//! however it ends. The host's own network is not even visible.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::process::{Command, Output};
+
+/// Tells the second start from the first.
+const INSIDE: &str = "MILLRACE_STORY";
+/// After so many seconds a story has hung. A long one has 30 s of traffic.
+const LIMIT: &str = "180";
+
+/// What a story takes that a host may lack.
+#[derive(Clone, Copy)]
+pub(crate) enum Need {
+    /// A program.
+    Program(&'static str),
+    /// The right to make TAP devices.
+    Tap,
+}
+
+/// Runs `body` in a world of its own, or says why not.
+pub(crate) fn story<F: FnOnce()>(needs: &[Need], body: F) {
+    if env::var_os(INSIDE).is_some() {
+        move_in();
+        return body();
+    }
+    let programs = ["unshare", "ip", "nsenter", "mount", "timeout"].map(Need::Program);
+    let missing = programs.iter().chain(needs).find_map(|need| need.missing());
+    if let Some(missing) = missing.or_else(no_namespaces) {
+        println!("skipped: needs {missing}");
+        return;
+    }
+    // The path of the closure is the path of the test that wrote it.
+    let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
+    let name = path.split_once("::").expect("a crate").1;
+    let mut again = world(LIMIT);
+    again.arg(env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
+    tell(&again.env(INSIDE, "1").output().unwrap());
+}
+
+/// `unshare` with all that a world takes; the program is to be added.
+fn world(seconds: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--foreground", "--kill-after=5", seconds, "unshare"]);
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command
+}
+
+fn no_namespaces() -> Option<String> {
+    let output = world("30").arg("true").output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    (!output.status.success()).then(|| format!("the right to make namespaces: {error}"))
+}
+
+/// Passes on how the story went. A name that matched no test is no success.
+fn tell(output: &Output) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    if let Some(skipped) = text.lines().find(|line| line.starts_with("skipped: ")) {
+        println!("{skipped}");
+    }
+    let told = output.status.success() && text.contains("test result: ok. 1 passed");
+    assert!(told, "{}\n{text}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+}
+
+/// A `/run` of our own, with room for namespaces by name, and a loopback that works.
+fn move_in() {
+    for line in ["mount -t tmpfs tmpfs /run", "mkdir /run/netns", "ip link set lo up"] {
+        run(line);
+    }
+}
+
+/// Runs a command whose words are parted by blanks; it must succeed. Returns what it printed.
+pub(crate) fn run(line: &str) -> String {
+    let mut words = line.split(' ');
+    output_of(Command::new(words.next().unwrap()).args(words))
+}
+
+/// What a command printed, which must succeed.
+pub(crate) fn output_of(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {error}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+impl Need {
+    fn missing(&self) -> Option<String> {
+        match self {
+            Need::Program(name) => {
+                let found = env::split_paths(&env::var_os("PATH").unwrap_or_default())
+                    .any(|directory| directory.join(name).is_file());
+                (!found).then(|| format!("the program {name}"))
+            }
+            Need::Tap => {
+                let opened = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+                opened.err().map(|error| format!("/dev/net/tun: {error}"))
+            }
+        }
+    }
+}

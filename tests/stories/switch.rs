@@ -1,0 +1,108 @@
+//! The switch: the daemon in this story's own namespace, and the command line that speaks to it.
+
+use crate::patience::until;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::env;
+use std::process::{Child, Command, ExitStatus, Output};
+
+/// Where the daemon listens when nobody says.
+pub(crate) const SOCKET: &str = "/run/millrace/api.sock";
+/// The configuration file.
+pub(crate) const FILE: &str = "/run/millrace.toml";
+
+/// The binary this story is about.
+pub(crate) fn millrace() -> Command {
+    let built = || env!("CARGO_BIN_EXE_millrace").into();
+    let mut command = Command::new(env::var_os("MILLRACE").unwrap_or_else(built));
+    command.env_remove("MILLRACE_SOCKET").env("MILLRACE_LOG", "warn");
+    command
+}
+
+/// What a command line with words parted by blanks comes to.
+pub(crate) fn cli(line: &str) -> Output {
+    millrace().args(line.split(' ')).output().unwrap()
+}
+
+/// Its exit code and its message.
+pub(crate) fn complaint(line: &str) -> (i32, String) {
+    let output = cli(line);
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// A daemon that answers.
+pub(crate) struct Switch(Child);
+
+impl Switch {
+    /// Starts a daemon with this configuration.
+    pub(crate) fn start(configuration: &str) -> Switch {
+        std::fs::write(FILE, configuration).unwrap();
+        let switch = Switch(millrace().args(["run", "-c", FILE]).spawn().unwrap());
+        until("the API answers", || cli("port list").status.success().then_some(()));
+        switch
+    }
+
+    /// The process.
+    pub(crate) fn process(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// A command that must succeed.
+    pub(crate) fn tell(&self, line: &str) {
+        let output = cli(line);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "millrace {line}: {error}");
+    }
+
+    /// The JSON of a command that must succeed.
+    pub(crate) fn ask(&self, line: &str) -> Value {
+        let output = cli(&format!("{line} --json"));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "millrace {line}: {error}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// One of a port's counters, by its path in the JSON: `/ingress_frames`.
+    pub(crate) fn counter(&self, port: &str, path: &str) -> u64 {
+        let shown = self.ask(&format!("port show {port}"));
+        shown.pointer(&format!("/counters{path}")).and_then(Value::as_u64).unwrap()
+    }
+
+    /// A port's state and its reason.
+    pub(crate) fn state(&self, port: &str) -> (String, String) {
+        let shown = self.ask(&format!("port show {port}"));
+        let word = |key: &str| shown[key].as_str().unwrap().to_owned();
+        (word("state"), word("reason"))
+    }
+
+    /// Waits until a port is in a state. Returns the reason.
+    pub(crate) fn wait_for(&self, port: &str, wanted: &str) -> String {
+        until(&format!("port {port} is {wanted}"), || {
+            let (state, reason) = self.state(port);
+            (state == wanted).then_some(reason)
+        })
+    }
+
+    /// Whether this was noted in the journal.
+    pub(crate) fn noted(&self, words: &str) -> bool {
+        let status = self.ask("status");
+        let events = status["switch"]["events"].as_array().unwrap();
+        events.iter().any(|event| event["text"].as_str().unwrap().contains(words))
+    }
+
+    /// Has it read its file again.
+    pub(crate) fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
+    /// Sends a signal and waits for the end.
+    pub(crate) fn end(mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        until("the daemon has ended", || self.0.try_wait().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
+        kill_process(process, signal).unwrap();
+    }
+}

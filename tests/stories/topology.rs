@@ -1,0 +1,70 @@
+//! The network of most stories: a host far away behind an uplink, and a guest with a TAP device.
+//!
+//! ```text
+//! far [10.9.0.1] veth uplink ── millrace ── tap0 [10.9.0.2] guest
+//! ```
+
+use crate::host::Host;
+use crate::sandbox::run;
+use crate::switch::Switch;
+use std::net::IpAddr;
+
+/// Two hosts and the switch between them.
+pub(crate) struct Topology {
+    pub(crate) switch: Switch,
+    pub(crate) far: Host,
+    pub(crate) guest: Host,
+}
+
+impl Topology {
+    /// All of it, up. The far host sends segments one by one, as a wire would bring them. `more` is added to the
+    /// configuration.
+    pub(crate) fn new(more: &str) -> Topology {
+        let (far, guest) = (Host::new("far"), Host::new("guest"));
+        run("ip link add uplink type veth peer name veth netns far");
+        run("ip link set uplink up");
+        far.address("veth", FAR);
+        far.run("ethtool -K veth tso off gso off");
+        let switch = Switch::start(&format!(
+            "[[port]]\nname = 'uplink'\npacket = 'uplink'\n\
+             [[port]]\nname = 'guest'\ntap = 'tap0'\nnetns = 'guest'\n{more}"
+        ));
+        guest.address("tap0", GUEST);
+        let topology = Topology { switch, far, guest };
+        topology.wait();
+        topology
+    }
+
+    /// Waits until both ports carry frames.
+    pub(crate) fn wait(&self) {
+        self.switch.wait_for("uplink", "up");
+        self.switch.wait_for("guest", "up");
+    }
+}
+
+const FAR: u8 = 1;
+const GUEST: u8 = 2;
+
+/// Which of the two protocols a story speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(crate) fn far(self) -> IpAddr {
+        self.address(FAR)
+    }
+
+    pub(crate) fn guest(self) -> IpAddr {
+        self.address(GUEST)
+    }
+
+    fn address(self, number: u8) -> IpAddr {
+        match self {
+            Family::V4 => IpAddr::from([10, 9, 0, number]),
+            Family::V6 => IpAddr::from([0xfd09, 0, 0, 0, 0, 0, 0, u16::from(number)]),
+        }
+    }
+}
