@@ -21,7 +21,10 @@ impl Interrupt {
     }
 
     /// Sets the flag at Ctrl-C and SIGTERM. Starts a thread.
-    pub(crate) fn watch_signals(&self) -> Result<(), LabError> {
+    ///
+    /// # Errors
+    /// The kernel refuses what a signal handler needs.
+    pub fn watch_signals(&self) -> Result<(), LabError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(LabError::io("watching signals"))?;
         let mut terminate = {

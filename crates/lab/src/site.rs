@@ -77,7 +77,10 @@ impl Site {
     pub(crate) fn commands(&self) -> Vec<Command> {
         match self {
             Site::Namespaces(hosts) => hosts.topology.commands(),
-            Site::InProcess => Vec::new(),
+            Site::InProcess => vec![Command {
+                host: "here".into(),
+                command: "millrace validate rsc --in-process".into(),
+            }],
         }
     }
 

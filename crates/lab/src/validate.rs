@@ -280,6 +280,7 @@ fn explanations(case: &Case, site: &Site) -> Vec<String> {
     if steal > 2.0 {
         notes.push(format!("The hypervisor gave {steal:.0} % of this machine's time to others: repeat when it is quiet."));
     }
+    notes.extend(strangers(case));
     match &case.ended {
         Ended::Interrupted => {
             notes.push("Interrupted: the figures are of what was measured until then.".into())
@@ -289,4 +290,20 @@ fn explanations(case: &Case, site: &Site) -> Vec<String> {
         _ => {}
     }
     notes
+}
+
+/// A warning where other programs were busy beside the experiment: their time is in Avg. CPU % and Cycles/Byte.
+fn strangers(case: &Case) -> Option<String> {
+    let arm = case.arms_in_order().next()?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let sides =
+        ["sender_cpu_s_per_s", "switch_cpu_s_per_s", "receiver_cpu_s_per_s", "softirq_cpu_s_per_s"];
+    let ours: f64 = sides.iter().filter_map(|side| arm.median(side)).sum();
+    let others = arm.median("cpu_percent")? / 100.0 * processors - ours;
+    (others > 0.2 * processors).then(|| {
+        format!(
+            "Other programs used {others:.1} of {processors} processors meanwhile, which is in Avg. CPU % and Cycles/Byte: \
+             repeat when the machine is quiet."
+        )
+    })
 }

@@ -40,6 +40,8 @@ impl Host {
         let log = options.create(true).append(true).read(true).open(&path).map_err(doing())?;
         let mut child = Command::new(program)
             .arg(COMMAND)
+            // The daemon's socket is named by its file, whatever the user's own daemon listens on.
+            .env_remove("MILLRACE_SOCKET")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log.try_clone().map_err(doing())?)
