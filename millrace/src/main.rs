@@ -7,7 +7,10 @@ mod output;
 
 use clap::Parser;
 use cli::{Cli, Command};
-use commands::{capture, check, completions, man, port, queue, rsc, run, status, top};
+use commands::{
+    capture, check, completions, lab_host, man, ntttcp, port, queue, rsc, run, status, top,
+    validate,
+};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -21,6 +24,9 @@ fn main() -> ExitCode {
         Command::Queue(args) => queue::run(&args, &global),
         Command::Capture(args) => capture::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
+        Command::Validate(args) => validate::run(&args, &global),
+        Command::Ntttcp(args) => ntttcp::run(args, &global),
+        Command::LabHost => lab_host::run(),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     };

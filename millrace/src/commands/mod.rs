@@ -3,10 +3,13 @@
 pub(crate) mod capture;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod lab_host;
 pub(crate) mod man;
+pub(crate) mod ntttcp;
 pub(crate) mod port;
 pub(crate) mod queue;
 pub(crate) mod rsc;
 pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod top;
+pub(crate) mod validate;

@@ -1,0 +1,108 @@
+//! `millrace ntttcp`: NTttcp's own command lines, both dialects. The words are read by `traffic::arguments`, not by clap.
+
+use crate::cli::Global;
+use crate::output::{self, Failure, Outcome};
+use clap::Args;
+use control::Problem;
+use lab::Interrupt;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use traffic::arguments::{self, Destination, Invocation, Request};
+use traffic::{Progress, Report};
+
+#[derive(Args)]
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+Examples:
+  millrace ntttcp -R -M 1,*,192.168.24.102 -l 64k -a 6 -t 30
+  millrace ntttcp -S -M 1,*,192.168.24.102 -l 64k -a 6 -t 30"
+)]
+pub(crate) struct Arguments {
+    /// NTttcp's options, Windows's or Linux's; --help lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+    words: Vec<String>,
+}
+
+pub(crate) fn run(arguments: Arguments, global: &Global) -> Outcome {
+    let json = global.json.then(|| "--json".to_owned());
+    let invocation = arguments::parse(arguments.words.into_iter().chain(json));
+    match invocation.map_err(|error| Failure::Usage(Problem::new(error.to_string())))? {
+        Invocation::Help => {
+            output::print(arguments::HELP)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Invocation::Run(request) => carry_out(&request),
+    }
+}
+
+fn carry_out(request: &Request) -> Outcome {
+    let failed = |message: String| Failure::Failed(Problem::new(message));
+    Interrupt(request.plan.stop.clone())
+        .watch_signals()
+        .map_err(|error| failed(error.to_string()))?;
+    loop {
+        let quiet = request.output.quiet;
+        let report = traffic::run(&request.plan, &mut |step| show_progress(&step, quiet))
+            .map_err(|error| failed(error.to_string()))?;
+        put(&report, request)?;
+        let stopped = request.plan.stop.load(std::sync::atomic::Ordering::Relaxed);
+        if !request.output.repeat || stopped {
+            return Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+    }
+}
+
+/// On standard error, where it disturbs nobody who reads the report.
+fn show_progress(step: &Progress, quiet: bool) {
+    if quiet {
+        return;
+    }
+    let text = match step {
+        Progress::Listening(address) => format!("listening on {address}"),
+        Progress::Connected(count) => format!("{count} connected"),
+        Progress::AwaitingOthers => "waiting for more senders".to_owned(),
+        Progress::WarmUp => "warming up".to_owned(),
+        Progress::Measuring => "measuring".to_owned(),
+        Progress::Rate { bytes_per_s } => format!("{:.1} MB/s", bytes_per_s / 1_048_576.0),
+        Progress::CoolDown => "cooling down".to_owned(),
+    };
+    // A closed standard error is no reason to stop.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn put(report: &Report, request: &Request) -> Result<(), Failure> {
+    let wanted = &request.output;
+    if let Some(destination) = &wanted.json {
+        let json = serde_json::to_string_pretty(report)
+            .map_err(|error| Problem::new("writing JSON").seen(error))?;
+        write_to(destination, &json)?;
+    }
+    if let Some(destination) = &wanted.xml {
+        write_to(destination, &report.to_xml())?;
+    }
+    if let Some(path) = &wanted.log {
+        write_file(path, &report.to_text())?;
+    }
+    let taken = [&wanted.json, &wanted.xml].contains(&&Some(Destination::Standard));
+    if taken || wanted.quiet { Ok(()) } else { output::print(&report.to_text()) }
+}
+
+fn write_to(destination: &Destination, text: &str) -> Result<(), Failure> {
+    match destination {
+        Destination::Standard => output::print(text),
+        Destination::File(path) => write_file(path, text),
+    }
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| {
+        Failure::Failed(
+            Problem::new(format!("writing {}", path.display()))
+                .seen(error)
+                .wanted("a file that can be written")
+                .remedy("name another file, or free room on the disk"),
+        )
+    })
+}
