@@ -8,6 +8,7 @@ use crate::config::{Config, PortConfig, PortRole, RscMode};
 use crate::plan::Step;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use utoipa::ToSchema;
 
 /// The switch as a whole.
@@ -287,4 +288,56 @@ pub struct PlanBody {
     pub applied: bool,
     /// What is in force now.
     pub config: Config,
+}
+
+/// Body of `POST /v1/captures`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CaptureStart {
+    /// The port.
+    pub port: String,
+    /// The pcapng file, from the root. The daemon makes it and never writes over one that is there.
+    #[schema(value_type = String)]
+    pub file: PathBuf,
+    /// Most bytes kept of each frame; whole frames where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snaplen: Option<u32>,
+    /// Ends at the first look after so many frames; the daemon looks once a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Ends after so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
+}
+
+/// How far a capture is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CaptureState {
+    /// It goes on.
+    Running,
+    /// It ended as it was told to.
+    Done,
+    /// It ended before; the file has what was written until then.
+    Failed,
+}
+
+/// A capture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CaptureBody {
+    /// The port.
+    pub port: String,
+    /// The file.
+    #[schema(value_type = String)]
+    pub file: PathBuf,
+    /// How far it is.
+    pub state: CaptureState,
+    /// Why it failed; empty where it did not.
+    pub reason: String,
+    /// Frames in the file.
+    pub frames: u64,
+    /// Bytes they take there.
+    pub bytes: u64,
+    /// Frames that passed and are not in the file.
+    pub missed: u64,
 }

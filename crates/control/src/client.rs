@@ -4,8 +4,8 @@
 
 use crate::Problem;
 use crate::body::{
-    CountersBody, HealthBody, PlanBody, PortBody, QueueBody, RscBody, RscChange, RscWish,
-    SwitchBody,
+    CaptureBody, CaptureStart, CaptureState, CountersBody, HealthBody, PlanBody, PortBody,
+    QueueBody, RscBody, RscChange, RscWish, SwitchBody,
 };
 use crate::config::{Config, PortConfig};
 use http_body_util::{BodyExt, Full};
@@ -19,9 +19,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// A request that takes longer has failed: the daemon hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two glances at a capture.
+const GLANCE: Duration = Duration::from_millis(250);
 
 /// Why a request gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +141,41 @@ impl Client {
     /// Replaces the configuration in force, or only shows the steps.
     pub fn put_config(&self, config: &Config, dry_run: bool) -> Result<PlanBody, ClientError> {
         self.put(&format!("/v1/config?dry_run={dry_run}"), config)
+    }
+
+    /// The last capture at a port.
+    pub fn capture(&self, port: &str) -> Result<CaptureBody, ClientError> {
+        self.get(&format!("/v1/captures/{}", escape(port)))
+    }
+
+    /// Stops a capture; the file is complete when this returns.
+    pub fn stop_capture(&self, port: &str) -> Result<CaptureBody, ClientError> {
+        let path = format!("/v1/captures/{}", escape(port));
+        read(&self.request(Method::DELETE, &path, Bytes::new())?)
+    }
+
+    /// Starts a capture, waits until it has ended, and stops it at SIGINT or SIGTERM. The daemon writes the file.
+    pub fn run_capture(&self, start: &CaptureStart) -> Result<CaptureBody, ClientError> {
+        let failed = |error: std::io::Error| unreachable_at(&self.socket, &error);
+        let inside = self.runtime.enter();
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        drop(inside);
+        let mut body: CaptureBody = self.post("/v1/captures", start)?;
+        while body.state == CaptureState::Running {
+            let stopped = self.runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => true,
+                    _ = terminate.recv() => true,
+                    () = tokio::time::sleep(GLANCE) => false,
+                }
+            });
+            if stopped {
+                return self.stop_capture(&start.port);
+            }
+            body = self.capture(&start.port)?;
+        }
+        Ok(body)
     }
 
     /// Any resource.

@@ -6,6 +6,7 @@ use crate::Problem;
 use crate::config::PortConfig;
 use ports::Device;
 use ports::link::{Link, LinkError};
+use ports::packet::{self, PacketError, PacketOptions};
 use ports::tap::{self, TapError, TapOptions};
 use std::io;
 use std::path::PathBuf;
@@ -89,8 +90,23 @@ fn open_tap(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
 }
 
-fn open_packet(_port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
-    Err(OpenError { reason: format!("{name}: packet ports are not built in"), denied: false })
+fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
+    let mut options = PacketOptions::new(name);
+    options.netns = netns(port);
+    options.promiscuous = port.promiscuous.unwrap_or(true);
+    let opened = packet::open(&options)
+        .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
+    let watch = Box::new(HostLink { link: opened.link, ours: false });
+    Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
+}
+
+fn packet_denied(error: &PacketError) -> bool {
+    match error {
+        PacketError::Socket { source, .. }
+        | PacketError::Set { source, .. }
+        | PacketError::Ring { source, .. } => denied(source),
+        PacketError::Link(error) => link_denied(error),
+    }
 }
 
 fn tap_denied(error: &TapError) -> bool {

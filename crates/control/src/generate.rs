@@ -20,6 +20,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
             let device = host(&format!("d{place}{}", if device { "x" } else { "" }));
             if port.promiscuous.is_some() {
                 port.packet = Some(device);
+                port.queues = None;
             } else {
                 port.tap = Some(device);
             }

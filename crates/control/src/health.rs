@@ -15,6 +15,8 @@ pub(crate) struct Picture {
     pub(crate) isolated: bool,
     /// Largest IP packet in bytes, where known.
     pub(crate) mtu: Option<u16>,
+    /// That of its device, where it is open.
+    pub(crate) device_mtu: Option<u16>,
     pub(crate) mac: Option<Mac>,
     /// Why it carries no frames.
     pub(crate) trouble: Option<String>,
@@ -35,6 +37,7 @@ impl Picture {
             vlan: settings.vlan,
             isolated: settings.isolated,
             mtu: port.mtu.map(|mtu| mtu.0),
+            device_mtu: None,
             mac: port.mac.map(|mac| mac.0),
             trouble: None,
             too_big: 0,
@@ -60,6 +63,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
     for (place, port) in ports.iter().enumerate() {
         let earlier = ports.get(..place).unwrap_or_default();
         found.extend(trouble(port));
+        found.extend(device_mtu(port));
         found.extend(mtu_mismatch(port, ports));
         found.extend(too_big(port));
         found.extend(duplicate_mac(port, earlier));
@@ -77,6 +81,17 @@ fn trouble(port: &Picture) -> Option<Problem> {
             .wanted("a port that carries frames")
             .remedy("correct the reason; the port comes back by itself"),
     )
+}
+
+/// The switch would send what the device does not carry.
+fn device_mtu(port: &Picture) -> Option<Problem> {
+    let (own, device) = (port.mtu?, port.device_mtu?);
+    (device < own).then(|| {
+        Problem::new(format!("port {} has MTU {own}, its device has {device}", port.name))
+            .seen(device)
+            .wanted(own)
+            .remedy("`ip link set DEVICE mtu`, or lower the port's mtu")
+    })
 }
 
 /// One finding for the smaller side, against the largest it meets.
@@ -192,6 +207,16 @@ mod tests {
         let lonely = "[[port]]\nname='a'\ntap='t'\nisolated=true\nvlan=5";
         assert_eq!(found(lonely), ["port a is isolated and its VLAN has no uplink"]);
         assert!(found(&format!("{lonely}\n[[port]]\nname='u'\npacket='e'\ntrunk='5'")).is_empty());
+    }
+
+    #[test]
+    fn a_device_smaller_than_its_port_is_found() {
+        let config = Config::from_toml("t", "[[port]]\nname='u'\npacket='e'\nmtu=9000").unwrap();
+        let mut port = Picture::of(&config.ports[0]);
+        port.device_mtu = Some(9000);
+        assert!(findings(std::slice::from_ref(&port)).is_empty());
+        port.device_mtu = Some(1500);
+        assert_eq!(findings(&[port])[0].error, "port u has MTU 9000, its device has 1500");
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod daemon;
 pub mod devices;
 pub mod health;
 mod journal;
+pub mod memory;
 mod metrics;
 pub mod plan;
 mod problem;

@@ -1,12 +1,83 @@
-//! `millrace capture`.
+//! `millrace capture`: what passes a port, in a file.
+
 use crate::cli::Global;
-use crate::output::Outcome;
+use crate::output::{self, Failure, Outcome};
 use clap::Args;
-use std::process::ExitCode;
+use control::Problem;
+use control::body::{CaptureBody, CaptureStart, CaptureState};
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
-pub(crate) struct Arguments {}
+#[command(after_help = "\
+Examples:
+  millrace capture vm1 -w vm1.pcapng              # until Ctrl-C
+  millrace capture vm1 -w vm1.pcapng --seconds 10 --snaplen 128
 
-pub(crate) fn run(_: &Arguments, _: &Global) -> Outcome {
-    Ok(ExitCode::SUCCESS)
+The daemon writes the file, into a directory that it may write, and never over one that is there.
+Dropped frames are in it, with the reason as a comment.
+A capture that fails, for a full disk say, exits with 1 and disturbs no traffic.")]
+pub(crate) struct Arguments {
+    /// The port.
+    port: String,
+    /// The pcapng file to make.
+    #[arg(short, long, value_name = "FILE", required_unless_present = "stop")]
+    write: Option<PathBuf>,
+    /// Most bytes to keep of each frame.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..=262_144))]
+    snaplen: Option<u32>,
+    /// Stop after at least so many frames.
+    #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Stop after so many seconds.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+    /// Stop a capture that somebody else started.
+    #[arg(long, conflicts_with = "write")]
+    stop: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let client = global.client()?;
+    let body = match &arguments.write {
+        None => client.stop_capture(&arguments.port)?,
+        Some(file) => client.run_capture(&CaptureStart {
+            port: arguments.port.clone(),
+            file: absolute(file)?,
+            snaplen: arguments.snaplen,
+            count: arguments.count,
+            seconds: arguments.seconds,
+        })?,
+    };
+    if body.state == CaptureState::Failed {
+        return Err(Failure::Failed(failed(&body)));
+    }
+    output::show(global, &body, text)
+}
+
+/// The daemon has another working directory.
+fn absolute(file: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(file).map_err(|error| {
+        Failure::Usage(
+            Problem::new("not a file name").seen(error).wanted("a path").remedy("name a file"),
+        )
+    })
+}
+
+fn failed(body: &CaptureBody) -> Problem {
+    let file = body.file.display();
+    Problem::new(format!("the capture at port {} has failed", body.port))
+        .seen(format!(
+            "{}; {file} holds {} frames in {} bytes",
+            body.reason, body.frames, body.bytes
+        ))
+        .wanted("a capture that ends when it is told to")
+        .remedy("free room on the disk, or keep less with --snaplen; traffic was not disturbed")
+}
+
+fn text(body: &CaptureBody) -> String {
+    let missed = match body.missed {
+        0 => String::new(),
+        missed => format!(", {missed} missed because the disk was slower than the traffic"),
+    };
+    format!("{} frames, {} bytes in {}{missed}", body.frames, body.bytes, body.file.display())
 }

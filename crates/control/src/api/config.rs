@@ -7,6 +7,7 @@ use crate::body::PlanBody;
 use crate::config::Config;
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use std::time::Instant;
@@ -32,9 +33,13 @@ pub(super) struct PutQuery {
 ))]
 pub(super) async fn put(
     State(shared): State<Shared>,
-    Query(query): Query<PutQuery>,
+    query: Result<Query<PutQuery>, QueryRejection>,
     body: Bytes,
 ) -> Reply<PlanBody> {
+    let Query(query) = query.map_err(|error| {
+        let problem = Problem::new("the query cannot be read").seen(error.body_text());
+        Refusal::bad_request(problem.wanted("dry_run=true or false").remedy("write one of them"))
+    })?;
     let wanted = Config::from_json(&body).map_err(Refusal::bad_request)?;
     let mut running = shared.lock();
     let steps = if query.dry_run {

@@ -3,6 +3,7 @@
 //! Handlers lock the running switch for the moment they need and never wait while they hold it; the daemon's one thread
 //! runs them all. Each error has the one shape of [`Problem`](crate::Problem).
 
+mod captures;
 mod config;
 mod ports;
 mod reply;
@@ -66,7 +67,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(switch::show))
         .routes(routes!(switch::workers))
         .routes(routes!(switch::queues))
-        .routes(routes!(switch::macs))
+        .routes(routes!(switch::macs, switch::forget_macs))
         .routes(routes!(switch::health))
         .routes(routes!(ports::list, ports::add))
         .routes(routes!(ports::show, ports::patch, ports::remove))
@@ -74,6 +75,8 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(rsc::list, rsc::set_all))
         .routes(routes!(rsc::show, rsc::set))
         .routes(routes!(config::show, config::put))
+        .routes(routes!(captures::list, captures::start))
+        .routes(routes!(captures::show, captures::stop))
 }
 
 async fn unknown_path(uri: Uri) -> impl IntoResponse {

@@ -6,6 +6,7 @@ use crate::body::{HealthBody, MacBody, QueueBody, SwitchBody, WorkerBody};
 use crate::metrics;
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use std::time::Instant;
@@ -32,6 +33,13 @@ pub(super) async fn queues(State(shared): State<Shared>) -> Json<Vec<QueueBody>>
 #[utoipa::path(get, path = "/v1/macs", tag = "switch", responses((status = 200, body = Vec<MacBody>)))]
 pub(super) async fn macs(State(shared): State<Shared>) -> Json<Vec<MacBody>> {
     Json(shared.lock().macs())
+}
+
+/// Forgets all learned addresses; the next frame of each station teaches its own again.
+#[utoipa::path(delete, path = "/v1/macs", tag = "switch", responses((status = 204)))]
+pub(super) async fn forget_macs(State(shared): State<Shared>) -> StatusCode {
+    shared.lock().forget_macs();
+    StatusCode::NO_CONTENT
 }
 
 /// Configuration health: what is legal, runs, and still will not do what its owner expects.

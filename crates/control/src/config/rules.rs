@@ -54,6 +54,10 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
     if port.promiscuous.is_some() && port.packet.is_none() {
         return Some(("promiscuous", needs("promiscuous", "packet", "remove it")));
     }
+    if port.queues.is_some_and(|queues| queues.0 > 1) && port.tap.is_none() {
+        let remedy = "remove queues; a packet port has one";
+        return Some(("queues", needs("queues above 1", "tap", remedy)));
+    }
     let interface = port.tap.as_ref().or(port.packet.as_ref())?;
     if interface.as_str().len() > 15 {
         let key = if port.tap.is_some() { "tap" } else { "packet" };

@@ -133,6 +133,15 @@ const REFUSED: &[(&str, [&str; 4])] = &[
         "[[port]]\nname = \"a\"\ntap = \"a-device-name-of-20\"",
         ["switch.toml:3:7: port a: the device's name is too long", "a-device", "15", "shorter"],
     ),
+    (
+        "[[port]]\nname = \"a\"\npacket = \"e\"\nqueues = 2",
+        [
+            "switch.toml:4:10: port a: queues above 1 means nothing without tap",
+            "",
+            "tap",
+            "remove queues",
+        ],
+    ),
     ("[switch\n", ["switch.toml:1:8", "", "", ""]),
 ];
 

@@ -35,7 +35,10 @@ pub struct Options {
 pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Problem::new("starting the runtime").seen(error))?;
-    runtime.block_on(serve(options, opener, stop_signal()?))
+    let inside = runtime.enter();
+    let stop = stop_signal()?;
+    drop(inside);
+    runtime.block_on(serve(options, opener, stop))
 }
 
 /// Reads the configuration file.
@@ -56,6 +59,8 @@ pub async fn serve(
     opener: Box<dyn Opener>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Problem> {
+    // Signals first: one that comes while ports are opened must not end the process and leave the socket behind.
+    let hangup = on(SignalKind::hangup())?;
     let config = match &options.file {
         Some(path) => read_file(path)?,
         None => Config::default(),
@@ -86,7 +91,7 @@ pub async fn serve(
     notify(&[NotifyState::Ready]);
     tokio::select! {
         () = stop => {}
-        problem = keep_looking(options, &shared) => return Err(problem),
+        () = keep_looking(options, &shared, hangup) => {}
     }
     notify(&[NotifyState::Stopping]);
     tracing::info!("stopping");
@@ -117,12 +122,8 @@ async fn bind_tcp(options: &Options) -> Result<Option<TcpListener>, Problem> {
     })
 }
 
-/// Looks once a second and reads the file again at SIGHUP; returns only if signals cannot be had.
-async fn keep_looking(options: &Options, shared: &Shared) -> Problem {
-    let mut hangup = match on(SignalKind::hangup()) {
-        Ok(signal) => signal,
-        Err(problem) => return problem,
-    };
+/// Looks once a second and reads the file again at SIGHUP, for ever.
+async fn keep_looking(options: &Options, shared: &Shared, mut hangup: Signal) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
@@ -146,11 +147,14 @@ fn reload(options: &Options, shared: &Shared) {
         tracing::warn!("there is no configuration file to read again");
         return;
     };
-    let outcome = read_file(path).and_then(|config| shared.lock().reload(config, Instant::now()));
-    match outcome {
-        Ok(steps) => tracing::info!(steps = steps.len(), "read {} again", path.display()),
-        Err(problem) => tracing::error!("the configuration stays as it is: {problem}"),
-    }
+    let now = Instant::now();
+    let wanted = read_file(path);
+    let mut running = shared.lock();
+    let text = match wanted.and_then(|config| running.reload(config, now)) {
+        Ok(steps) => format!("{} was read again: {} steps", path.display(), steps.len()),
+        Err(problem) => format!("the configuration stays as it is: {problem}"),
+    };
+    running.note(now, text);
 }
 
 fn on(kind: SignalKind) -> Result<Signal, Problem> {
@@ -158,12 +162,9 @@ fn on(kind: SignalKind) -> Result<Signal, Problem> {
 }
 
 fn stop_signal() -> Result<impl Future<Output = ()>, Problem> {
-    Ok(async {
-        let (Ok(mut terminate), Ok(mut interrupt)) =
-            (on(SignalKind::terminate()), on(SignalKind::interrupt()))
-        else {
-            return;
-        };
+    let (mut terminate, mut interrupt) =
+        (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+    Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

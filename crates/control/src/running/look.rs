@@ -5,15 +5,17 @@ use crate::body::RatesBody;
 use crate::config::PortName;
 use crate::devices::Look;
 use datapath::{HealthEvent, PortCounters, PortId, PortInfo, PortState};
+use std::mem::discriminant;
 use std::time::Instant;
 
 impl Running {
     /// Looks at everything. `now` never runs backwards.
     pub fn look(&mut self, now: Instant) {
-        self.take_events(now);
         self.close_failed(now);
         self.look_at_links(now);
+        self.take_events(now);
         self.open_again(now);
+        self.look_at_captures(now);
         self.settle(now);
         self.sample(now);
     }
@@ -55,8 +57,10 @@ impl Running {
         }
     }
 
+    /// The link's word goes where it differs from what the switch thinks; the switch tells of the change as an event.
     fn look_at_links(&mut self, now: Instant) {
-        let mut gone = Vec::new();
+        let infos = self.infos();
+        let (mut gone, mut changed) = (Vec::new(), Vec::new());
         for (name, live) in &mut self.ports {
             let Place::Open(open) = &mut live.place else { continue };
             let look = open.watch.look();
@@ -66,12 +70,14 @@ impl Running {
             }
             open.mtu = look.mtu;
             let state = state_of(look);
-            if state != open.state {
-                self.journal.note(now, format!("port {name} {}", state_text(&state)));
-                if let Err(error) = self.switch.set_state(open.id, state.clone()) {
-                    self.journal.note(now, format!("port {name}: {error}"));
-                }
-                open.state = state;
+            let known = infos.iter().find(|info| info.id == open.id).map(|info| &info.state);
+            if known.is_some_and(|known| discriminant(known) != discriminant(&state)) {
+                changed.push((name.clone(), open.id, state));
+            }
+        }
+        for (name, id, state) in changed {
+            if let Err(error) = self.switch.set_state(id, state) {
+                self.journal.note(now, format!("port {name}: {error}"));
             }
         }
         for name in gone {
@@ -84,6 +90,7 @@ impl Running {
         let Some(live) = self.ports.get_mut(name) else { return };
         let closed = Place::Closed { reason: reason.to_owned(), denied: false };
         let Place::Open(open) = std::mem::replace(&mut live.place, closed) else { return };
+        self.end_capture(name, reason);
         self.settle(now);
         if let Err(error) = self.switch.remove_port(open.id) {
             self.journal.note(now, format!("port {name}: {error}"));

@@ -87,6 +87,11 @@ impl Running {
         self.switch.macs().into_iter().map(body).collect()
     }
 
+    /// Forgets all learned addresses.
+    pub fn forget_macs(&mut self) {
+        self.switch.forget_macs(None);
+    }
+
     /// What a look at the configuration's health finds.
     pub fn findings(&self) -> Vec<Problem> {
         let infos = self.infos();
@@ -175,6 +180,7 @@ impl Running {
             too_big.filter(|(reason, _)| **reason == DropReason::TooBig).map(|(_, n)| n).sum();
         if let Some(open) = live.open() {
             picture.mtu = Some(open.settings.mtu);
+            picture.device_mtu = Some(open.mtu);
             picture.mac = live.config.mac.map(|mac| mac.0).or(open.mac);
             picture.degraded.clone_from(&open.degraded);
         }
@@ -195,7 +201,7 @@ impl Live {
     fn state(&self, info: Option<&PortInfo>) -> (StateBody, String) {
         let state = match (&self.place, info) {
             (Place::Closed { reason, .. }, _) => return (StateBody::Broken, reason.clone()),
-            (Place::Open(open), None) => &open.state,
+            (Place::Open(_), None) => &PortState::Up,
             (Place::Open(_), Some(info)) => &info.state,
         };
         match state {

@@ -1,0 +1,103 @@
+//! Memory ports behind any name, so that the whole control plane runs without devices and privileges.
+
+use crate::Problem;
+use crate::config::PortConfig;
+use crate::devices::{Look, OpenError, Opened, Opener, Watch};
+use ports::{Offloads, memory};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::Mac;
+
+/// An [`Opener`] for tests and in-process guests. Every device opens, until [`set`](MemoryDevices::set) says otherwise.
+#[derive(Clone, Default)]
+pub struct MemoryDevices(Arc<Mutex<Host>>);
+
+/// What a host would know of its devices.
+#[derive(Default)]
+struct Host {
+    fates: BTreeMap<String, Fate>,
+    peers: BTreeMap<String, memory::Peer>,
+}
+
+/// What happens to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Fate {
+    /// It is there and up.
+    #[default]
+    Up,
+    /// It is there and down.
+    Down,
+    /// It is not there.
+    Gone,
+    /// It is there and this process may not open it.
+    Denied,
+}
+
+impl MemoryDevices {
+    /// What shall happen to a device from now on.
+    pub fn set(&self, device: &str, fate: Fate) {
+        self.host().fates.insert(device.to_owned(), fate);
+    }
+
+    /// The other side of an open device.
+    pub fn peer(&self, device: &str) -> Option<memory::Peer> {
+        self.host().peers.get(device).cloned()
+    }
+
+    fn host(&self) -> MutexGuard<'_, Host> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fate(&self, device: &str) -> Fate {
+        self.host().fates.get(device).copied().unwrap_or_default()
+    }
+}
+
+/// Frames a memory port holds in either direction.
+const DEPTH: usize = 256;
+
+impl Opener for MemoryDevices {
+    fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
+        let device = port.tap.as_ref().or(port.packet.as_ref());
+        let device = device.map(ToString::to_string).unwrap_or_default();
+        let refuse = |reason: &str, denied| OpenError { reason: reason.to_owned(), denied };
+        match self.fate(&device) {
+            Fate::Gone => return Err(refuse("there is no such device", false)),
+            Fate::Denied => return Err(refuse("permission denied", true)),
+            Fate::Up | Fate::Down => {}
+        }
+        let mtu = port.mtu.map_or(1500, |mtu| mtu.0);
+        let (mut opened, peer) = memory::open(DEPTH, Offloads::all(), mtu)
+            .map_err(|error| refuse(&error.to_string(), false))?;
+        opened.mac = Some(address(&device));
+        self.host().peers.insert(device.clone(), peer);
+        let watch = MemoryWatch { devices: self.clone(), device, mtu: Mutex::new(mtu) };
+        Ok(Opened { device: opened, degraded: Vec::new(), watch: Box::new(watch) })
+    }
+}
+
+/// A locally administered address that follows from the name.
+fn address(device: &str) -> Mac {
+    let sum = device.bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let [a, b, c, d] = sum.to_be_bytes();
+    Mac([2, 0, a, b, c, d])
+}
+
+struct MemoryWatch {
+    devices: MemoryDevices,
+    device: String,
+    mtu: Mutex<u16>,
+}
+
+impl Watch for MemoryWatch {
+    fn look(&self) -> Look {
+        let fate = self.devices.fate(&self.device);
+        let mtu = *self.mtu.lock().unwrap_or_else(PoisonError::into_inner);
+        Look { exists: fate != Fate::Gone, up: fate == Fate::Up, carrier: fate == Fate::Up, mtu }
+    }
+
+    fn set_mtu(&self, mtu: u16) -> Result<(), Problem> {
+        *self.mtu.lock().unwrap_or_else(PoisonError::into_inner) = mtu;
+        Ok(())
+    }
+}

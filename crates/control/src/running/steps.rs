@@ -1,0 +1,129 @@
+//! The steps of a plan, carried out on the switch.
+//!
+//! After each step [`settle`](Running::settle) tells the switch what every open port shall be, so that a mirror that comes
+//! or goes, or a device whose MTU changed, needs no care of its own.
+
+use super::{Live, OpenPort, Place, Running, Sample};
+use crate::config::{PortConfig, PortName};
+use crate::plan::Step;
+use datapath::PortSettings;
+use std::time::Instant;
+use wire::Mac;
+
+impl Running {
+    pub(super) fn carry_out(&mut self, step: &Step, now: Instant) {
+        match step {
+            Step::Remove { port, .. } => self.close(port, now),
+            Step::Change { port, .. } => self.change(port, now),
+            // Settings follow `config`, the rest waits for a restart.
+            Step::Switch { .. } => {}
+            Step::Add { port, .. } => self.open((**port).clone(), now),
+        }
+    }
+
+    fn close(&mut self, name: &str, now: Instant) {
+        let found = self.ports.iter().find(|(other, _)| other.as_str() == name);
+        let Some(name) = found.map(|(name, _)| name.clone()) else { return };
+        let live = self.ports.remove(&name);
+        self.end_capture(&name, "the port was closed");
+        // No other port may still mirror to a number that the next port gets.
+        self.settle(now);
+        if let Some(Live { place: Place::Open(open), .. }) = live
+            && let Err(error) = self.switch.remove_port(open.id)
+        {
+            self.journal.note(now, format!("port {name}: {error}"));
+        }
+        self.journal.note(now, format!("port {name} is removed"));
+    }
+
+    fn change(&mut self, port: &PortConfig, now: Instant) {
+        let Some(live) = self.ports.get_mut(&port.name) else { return };
+        let mtu = port.mtu.filter(|mtu| live.config.mtu != Some(*mtu));
+        live.config = port.clone();
+        if let (Place::Open(open), Some(mtu)) = (&mut live.place, mtu) {
+            match open.watch.set_mtu(mtu.0) {
+                Ok(()) => open.mtu = open.watch.look().mtu,
+                Err(problem) => {
+                    self.journal.note(now, format!("port {}: {problem}", port.name));
+                }
+            }
+        }
+    }
+
+    /// Opens a port, or keeps it as broken with the reason.
+    pub(super) fn open(&mut self, port: PortConfig, now: Instant) {
+        let name = port.name.clone();
+        let place = match self.try_open(&port) {
+            Ok(open) => {
+                self.journal.note(now, format!("port {name} is open: {}", port.device()));
+                Place::Open(Box::new(open))
+            }
+            Err((reason, denied)) => {
+                self.note_broken(&name, &reason, now);
+                Place::Closed { reason, denied }
+            }
+        };
+        self.ports.insert(name, Live { config: port, place });
+    }
+
+    /// A port that stays broken for the same reason is no news.
+    fn note_broken(&mut self, name: &PortName, reason: &str, now: Instant) {
+        let known = match self.ports.get(name).map(|live| &live.place) {
+            Some(Place::Closed { reason: known, .. }) => known == reason,
+            _ => false,
+        };
+        if !known {
+            self.journal.note(now, format!("port {name} is broken: {reason}"));
+        }
+    }
+
+    fn try_open(&mut self, port: &PortConfig) -> Result<OpenPort, (String, bool)> {
+        let opened = self.opener.open(port).map_err(|error| (error.reason, error.denied))?;
+        let (mtu, mac) = (opened.device.mtu, opened.device.mac);
+        let settings = self.settings(port, mtu, mac);
+        let id = self
+            .switch
+            .add_port(port.name.as_str(), opened.device, settings.clone())
+            .map_err(|error| (error.to_string(), false))?;
+        Ok(OpenPort {
+            id,
+            mtu,
+            mac,
+            degraded: opened.degraded,
+            watch: opened.watch,
+            settings,
+            last: Sample::default(),
+        })
+    }
+
+    fn settings(&self, port: &PortConfig, mtu: u16, mac: Option<Mac>) -> PortSettings {
+        let mirror = port.mirror_to.as_ref().and_then(|target| self.ports.get(target));
+        let mirror = match mirror.map(|live| &live.place) {
+            Some(Place::Open(open)) => Some(open.id),
+            _ => None,
+        };
+        port.settings(self.config.switch.rsc, mtu, mac, mirror)
+    }
+
+    /// Tells the switch what differs from what it was told last.
+    pub(super) fn settle(&mut self, now: Instant) {
+        let mut changes = Vec::new();
+        for (name, live) in &self.ports {
+            if let Place::Open(open) = &live.place {
+                let settings = self.settings(&live.config, open.mtu, open.mac);
+                if settings != open.settings {
+                    changes.push((name.clone(), open.id, settings));
+                }
+            }
+        }
+        for (name, id, settings) in changes {
+            if let Err(error) = self.switch.change_port(id, settings.clone()) {
+                self.journal.note(now, format!("port {name}: {error}"));
+                continue;
+            }
+            if let Some(Live { place: Place::Open(open), .. }) = self.ports.get_mut(&name) {
+                open.settings = settings;
+            }
+        }
+    }
+}

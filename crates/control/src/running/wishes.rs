@@ -1,0 +1,90 @@
+//! What the API asks for, port by port, as a wanted configuration.
+
+use super::{Place, Running};
+use crate::Problem;
+use crate::config::PortConfig;
+use crate::plan::Step;
+use std::time::Instant;
+
+impl Running {
+    /// Takes one more port. Unlike a port of the file, one that does not open is refused.
+    pub fn add(&mut self, port: PortConfig, now: Instant) -> Result<(), Problem> {
+        let name = port.name.clone();
+        if self.ports.contains_key(&name) {
+            return Err(Problem::new(format!("port {name} exists"))
+                .seen(&name)
+                .wanted("a name no port has")
+                .remedy(format!("choose another name, or `millrace port remove {name}` first")));
+        }
+        let mut wanted = self.config.clone();
+        wanted.ports.push(port);
+        self.reload(wanted, now)?;
+        match self.ports.get(&name).map(|live| &live.place) {
+            Some(Place::Closed { reason, .. }) => {
+                let problem = Problem::new(format!("port {name} does not open")).seen(reason);
+                self.remove(name.as_str(), now)?;
+                Err(problem
+                    .wanted("a device that can be opened")
+                    .remedy("correct what was seen and add the port again"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes keys of one port: `change` is a JSON merge patch (RFC 7396) with the keys of the file.
+    pub fn patch(
+        &mut self,
+        name: &str,
+        change: &serde_json::Value,
+        now: Instant,
+    ) -> Result<Vec<Step>, Problem> {
+        let port = self.config.port(name).ok_or_else(|| self.no_such_port(name))?;
+        let merged = merge(port, change)?;
+        if merged.name.as_str() != name {
+            return Err(Problem::new(format!("port {name} cannot be renamed"))
+                .seen(&merged.name)
+                .wanted(name)
+                .remedy("add a port of the other name and remove this one"));
+        }
+        let mut wanted = self.config.clone();
+        wanted.ports.retain(|port| port.name.as_str() != name);
+        wanted.ports.push(merged);
+        self.reload(wanted, now)
+    }
+
+    /// Gives a port up. Ports that mirror to it stop doing so.
+    pub fn remove(&mut self, name: &str, now: Instant) -> Result<(), Problem> {
+        if self.config.port(name).is_none() {
+            return Err(self.no_such_port(name));
+        }
+        let mut wanted = self.config.clone();
+        wanted.ports.retain(|port| port.name.as_str() != name);
+        for port in &mut wanted.ports {
+            if port.mirror_to.as_ref().is_some_and(|target| target.as_str() == name) {
+                port.mirror_to = None;
+            }
+        }
+        self.reload(wanted, now).map(drop)
+    }
+}
+
+/// RFC 7396 on one level, which is all a port has.
+fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<PortConfig, Problem> {
+    let wrong = || {
+        Problem::new("the change is no object")
+            .seen(change)
+            .wanted("an object with keys of the port")
+            .remedy("write {\"mtu\": 9000}; null takes a key away")
+    };
+    let change_map = change.as_object().ok_or_else(wrong)?;
+    let mut merged = serde_json::to_value(port).unwrap_or_default();
+    let keys = merged.as_object_mut().ok_or_else(wrong)?;
+    for (key, value) in change_map {
+        if value.is_null() {
+            keys.remove(key);
+        } else {
+            keys.insert(key.clone(), value.clone());
+        }
+    }
+    crate::config::from_value(merged)
+}

@@ -1,0 +1,290 @@
+//! The API as its clients see it: a daemon with memory ports on a Unix socket.
+#![allow(clippy::panic, reason = "a failure here is a failed test")]
+
+mod daemon;
+
+use control::Problem;
+use control::body::{CaptureStart, CaptureState, RscWish, StateBody};
+use control::client::{Client, ClientError};
+use control::config::{Config, RscMode};
+use control::memory::{Fate, MemoryDevices};
+use daemon::{Daemon, eventually};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+const TWO: &str = "\
+[[port]]
+name = \"vm1\"
+tap = \"tap1\"
+
+[[port]]
+name = \"uplink0\"
+packet = \"eth1\"
+";
+
+/// What the daemon refused, and why.
+fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Problem {
+    match answer {
+        Err(ClientError::Refused(problem)) => *problem,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// A broadcast frame from a station.
+fn frame(source: [u8; 6]) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend(source);
+    frame.extend([0x88, 0xb5]);
+    frame.resize(64, 0);
+    frame
+}
+
+#[test]
+fn ports_come_change_and_go() {
+    let daemon = Daemon::start(TWO);
+    let client = &daemon.client;
+    let names =
+        || -> Vec<_> { client.ports().unwrap().into_iter().map(|port| port.name).collect() };
+    assert_eq!(names(), ["uplink0", "vm1"]);
+    let port = serde_json::from_value(json!({"name": "vm2", "tap": "tap2", "vlan": 10})).unwrap();
+    let added = client.add_port(&port).unwrap();
+    assert_eq!((added.state, added.vlan.as_str()), (StateBody::Up, "access 10"));
+    let changed = client.change_port("vm2", &json!({"mtu": 9000, "vlan": null})).unwrap();
+    assert_eq!((changed.mtu, changed.vlan.as_str()), (Some(9000), "access 0"));
+    client.remove_port("vm2").unwrap();
+    assert_eq!(names(), ["uplink0", "vm1"]);
+}
+
+#[test]
+fn errors_have_one_shape_and_name_the_remedy() {
+    let daemon = Daemon::start(TWO);
+    let client = &daemon.client;
+    let post = |body: Value| refused(client.post::<Value>("/v1/ports", &body));
+    let rows = [
+        (post(json!({"name": "vm1", "tap": "x"})), "port vm1 exists", "another name"),
+        (post(json!({"name": "vm2", "tpa": "x"})), "unknown key", "did you mean `tap`?"),
+        (post(json!({"name": "vm2", "tap": "x", "mtu": 5})), "out of range", "68 to 65535"),
+        (
+            post(json!({"name": "vm2", "tap": "tap1"})),
+            "port vm2: its device belongs",
+            "another device",
+        ),
+        (post(json!(7)), "invalid type", "write"),
+        (refused(client.port("vm")), "there is no port vm", "did you mean `vm1`?"),
+        (refused(client.port("../x y")), "there is no port ../x y", "port list"),
+        (refused(client.remove_port("vm9")), "there is no port vm9", "did you mean `vm1`?"),
+        (
+            refused(client.change_port("vm1", &json!({"name": "vm3"}))),
+            "port vm1 cannot be renamed",
+            "add a port",
+        ),
+        (
+            refused(client.change_port("vm1", &json!(["mtu"]))),
+            "the change is no object",
+            "{\"mtu\": 9000}",
+        ),
+        (refused(client.get::<Value>("/v1/prots")), "there is no such resource", "openapi.json"),
+        (refused(client.delete("/v1/switch")), "/v1/switch does not take this method", "methods"),
+        (
+            refused(client.put::<Value>("/v1/rsc", &json!({"policy": "onn"}))),
+            "unknown word",
+            "did you mean `on`?",
+        ),
+        (
+            refused(client.put::<Value>("/v1/config?dry_run=maybe", &json!({}))),
+            "the query",
+            "write one",
+        ),
+        (refused(client.capture("vm1")), "there was no capture", "-w FILE"),
+    ];
+    for (problem, error, remedy) in rows {
+        assert!(problem.error.contains(error), "{problem}");
+        assert!(problem.remedy.contains(remedy), "{problem}");
+    }
+    assert_eq!(client.ports().unwrap().len(), 2, "what was refused left nothing behind");
+}
+
+#[test]
+fn rsc_is_toggled_live_in_the_words_of_windows() {
+    let daemon = Daemon::start(TWO);
+    let client = &daemon.client;
+    let vm1 = &client.rsc(Some("vm1")).unwrap()[0];
+    assert_eq!((vm1.policy, vm1.ipv4_operational), (RscMode::Ndis, true));
+    client.set_rsc(Some("vm1"), RscWish::Off).unwrap();
+    let vm1: Value = client.get("/v1/ports/vm1/rsc").unwrap();
+    assert_eq!(vm1["IPv4Enabled"], json!(false));
+    assert_eq!(vm1["IPv4FailureReason"], json!("NicPropertyDisabled"));
+    assert_eq!(vm1["Statistics"]["CoalescedBytes"], json!(0));
+    let modes = |wish| -> Vec<_> {
+        client
+            .set_rsc(None, wish)
+            .unwrap()
+            .into_iter()
+            .map(|body| (body.name, body.policy))
+            .collect()
+    };
+    let pair = |uplink, vm1| vec![("uplink0".to_owned(), uplink), ("vm1".to_owned(), vm1)];
+    assert_eq!(modes(RscWish::On), pair(RscMode::Off, RscMode::Ndis));
+    client.set_rsc(Some("uplink0"), RscWish::On).unwrap();
+    assert_eq!(client.port("uplink0").unwrap().rsc, RscMode::Gro);
+    assert_eq!(modes(RscWish::Off), pair(RscMode::Off, RscMode::Off));
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_a_change_disturbs_no_other_port() {
+    let daemon = Daemon::start(TWO);
+    let client = &daemon.client;
+    let peer = daemon.devices.peer("tap1").unwrap();
+    let own: wire::Mac = client.port("vm1").unwrap().mac.unwrap().parse().unwrap();
+    assert!(peer.send(wire::vnet::VnetHeader::default(), &frame(own.0)));
+    let counted = || client.counters("vm1").unwrap().ingress_frames;
+    eventually("the frame is counted", || (counted() == 1).then_some(()));
+    let text = format!("{TWO}queues = 1\nmtu = 9000\n[switch]\npoll = \"never\"\n");
+    let wanted = Config::from_toml("t", &text).unwrap();
+    let plan = client.put_config(&wanted, true).unwrap();
+    assert!(!plan.applied && plan.steps.len() == 3, "{:?}", plan.steps);
+    assert_ne!(client.config().unwrap(), wanted);
+    assert!(client.put_config(&wanted, false).unwrap().applied);
+    assert_eq!(client.config().unwrap(), wanted);
+    assert_eq!(client.port("uplink0").unwrap().mtu, Some(9000));
+    assert_eq!(counted(), 1, "vm1 was not opened again");
+    assert_eq!(client.switch().unwrap().restart_needed, ["poll"]);
+    let findings = client.health().unwrap().findings;
+    assert!(findings.iter().any(|finding| finding.error == "vm1 has MTU 1500, uplink0 has 9000"));
+}
+
+#[test]
+fn a_broken_port_is_shown_with_its_reason_and_comes_back() {
+    let devices = MemoryDevices::default();
+    devices.set("tap1", Fate::Gone);
+    let daemon = Daemon::with(TWO, devices);
+    let state = || {
+        let port = daemon.client.port("vm1").unwrap();
+        (port.state, port.reason)
+    };
+    let becomes = |wanted: StateBody, reason: &str| {
+        eventually(reason, || (state() == (wanted, reason.to_owned())).then_some(()));
+    };
+    becomes(StateBody::Broken, "there is no such device");
+    assert_eq!(daemon.client.port("uplink0").unwrap().state, StateBody::Up);
+    assert!(!daemon.client.health().unwrap().healthy);
+    daemon.devices.set("tap1", Fate::Up);
+    becomes(StateBody::Up, "");
+    daemon.devices.set("tap1", Fate::Down);
+    becomes(StateBody::Down, "its device is administratively down");
+    daemon.devices.set("tap1", Fate::Up);
+    becomes(StateBody::Up, "");
+    let events = daemon.client.switch().unwrap().events;
+    assert!(events.iter().any(|event| event.text.contains("vm1 is down")), "{events:?}");
+}
+
+#[test]
+fn a_daemon_that_may_open_nothing_says_so_and_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("switch.toml"), "[[port]]\nname='a'\ntap='t'").unwrap();
+    let devices = MemoryDevices::default();
+    devices.set("t", Fate::Denied);
+    let (_stop, stopped) = oneshot::channel();
+    let problem = daemon::serve(&daemon::options(directory.path()), devices, stopped).unwrap_err();
+    assert!(problem.error.contains("lacks a privilege"), "{problem}");
+    assert!(problem.wanted.contains("CAP_NET_ADMIN") && problem.remedy.contains("setcap"));
+}
+
+#[test]
+fn one_daemon_a_socket_and_nothing_is_left_behind() {
+    let mut daemon = Daemon::start("");
+    let (_stop, stopped) = oneshot::channel();
+    let options = daemon::options(daemon.socket().parent().unwrap());
+    let problem = daemon::serve(&options, MemoryDevices::default(), stopped).unwrap_err();
+    assert!(problem.error.contains("already listens"), "{problem}");
+    assert_eq!(daemon.client.ports().unwrap().len(), 0, "the first one still answers");
+    daemon.stop().unwrap();
+    assert!(!daemon.socket().exists());
+    assert!(matches!(Client::connect(&daemon.socket()), Err(ClientError::Unreachable(_))));
+}
+
+#[test]
+fn others_cannot_be_let_in_by_mistake() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("switch.toml"), "").unwrap();
+    let mut options = daemon::options(directory.path());
+    options.tcp = Some("0.0.0.0:0".parse().unwrap());
+    let (_stop, stopped) = oneshot::channel();
+    let problem = daemon::serve(&options, MemoryDevices::default(), stopped).unwrap_err();
+    assert!(problem.remedy.contains("--tcp-anyone"), "{problem}");
+}
+
+#[test]
+fn sighup_reads_the_file_again_and_a_bad_file_changes_nothing() {
+    let daemon = Daemon::start(TWO);
+    let hang_up = || {
+        let own = rustix::process::getpid();
+        rustix::process::kill_process(own, rustix::process::Signal::HUP).unwrap();
+    };
+    std::fs::write(daemon.path("switch.toml"), TWO.replace("tap1\"", "tap1\"\nmtu = 9000"))
+        .unwrap();
+    hang_up();
+    let mtu = || daemon.client.port("vm1").unwrap().mtu;
+    eventually("the new MTU", || (mtu() == Some(9000)).then_some(()));
+    std::fs::write(daemon.path("switch.toml"), TWO.replace("tap1\"", "tap1\"\nmtu = 9")).unwrap();
+    hang_up();
+    let events = || daemon.client.switch().unwrap().events;
+    let refusal = |event: &&control::body::EventBody| event.text.contains("stays as it is");
+    eventually("the refusal", || events().iter().find(refusal).cloned());
+    assert_eq!(mtu(), Some(9000));
+}
+
+#[test]
+fn a_capture_writes_what_passes_and_never_over_a_file() {
+    let daemon = Daemon::start(TWO);
+    let file = daemon.path("vm1.pcapng");
+    let start = |file: &std::path::Path| {
+        let start = CaptureStart {
+            port: "vm1".into(),
+            file: file.to_owned(),
+            snaplen: None,
+            count: Some(1),
+            seconds: None,
+        };
+        daemon.client.run_capture(&start)
+    };
+    let peer = daemon.devices.peer("tap1").unwrap();
+    let sender = std::thread::spawn(move || {
+        // Until the capture has its frame; the queue being full ends it, too.
+        while peer.send(wire::vnet::VnetHeader::default(), &frame([2, 0, 0, 0, 0, 9])) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    });
+    let body = start(&file).unwrap();
+    assert_eq!((body.state, body.reason.as_str()), (CaptureState::Done, ""));
+    assert!(body.frames >= 1);
+    assert_eq!(std::fs::read(&file).unwrap()[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section");
+    let problem = refused(start(&file));
+    assert!(problem.remedy.contains("not written over"), "{problem}");
+    daemon.client.remove_port("vm1").unwrap();
+    sender.join().unwrap();
+}
+
+#[test]
+fn metrics_are_in_the_text_format() {
+    let daemon = Daemon::start(TWO);
+    let text = daemon.client.text("/metrics").unwrap();
+    for line in [
+        "# TYPE millrace_port_ingress_frames counter",
+        "millrace_port_ingress_frames_total{port=\"vm1\"} 0",
+        "millrace_port_up{port=\"uplink0\"} 1",
+        "millrace_port_drops_total{port=\"vm1\",reason=\"too_big\"} 0",
+        "millrace_rsc_exceptions_total{port=\"vm1\",reason=\"fragment\"} 0",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn the_document_is_that_of_the_handlers() {
+    let daemon = Daemon::start("");
+    let served: Value = daemon.client.get("/v1/openapi.json").unwrap();
+    assert_eq!(served, serde_json::to_value(control::api::document()).unwrap());
+    insta::assert_json_snapshot!("openapi", served);
+}

@@ -1,0 +1,226 @@
+//! The command line as people and scripts meet it: help, messages, exit codes.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+#[path = "../../crates/control/tests/daemon/mod.rs"]
+mod daemon;
+
+use daemon::Daemon;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn millrace(socket: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(arguments)
+        .env("MILLRACE_SOCKET", socket)
+        .env_remove("XDG_RUNTIME_DIR")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+const NOBODY: &str = "/nonexistent/api.sock";
+
+#[test]
+fn help_has_an_example_for_each_command() {
+    let commands: &[&[&str]] = &[
+        &[],
+        &["run"],
+        &["status"],
+        &["top"],
+        &["port"],
+        &["port", "add"],
+        &["port", "remove"],
+        &["port", "show"],
+        &["port", "set"],
+        &["port", "list"],
+        &["rsc"],
+        &["rsc", "show"],
+        &["rsc", "on"],
+        &["rsc", "off"],
+        &["queue"],
+        &["queue", "show"],
+        &["capture"],
+        &["check"],
+        &["completions"],
+        &["man"],
+    ];
+    for command in commands {
+        let arguments: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
+        let output = millrace(Path::new(NOBODY), &arguments);
+        let help = text(&output.stdout);
+        assert!(output.status.success(), "{command:?}");
+        assert!(help.contains("Example") || help.contains("Commands:"), "{command:?}\n{help}");
+        insta::assert_snapshot!(format!("help_{}", command.join("_")), help);
+    }
+}
+
+/// What is typed, what must be said on standard error, and the exit code. `%` is a directory of the test's own.
+const BAD: &[(&[&str], &[&str], i32)] = &[
+    (&[], &["Usage: millrace"], 2),
+    (&["stauts"], &["unrecognized subcommand", "status"], 2),
+    (&["port", "add", "vm1"], &["--tap", "--packet"], 2),
+    (&["port", "add", "vm 1", "--tap", "t"], &["not a port name", "vm 1", "letters"], 2),
+    (
+        &["port", "add", "vm1", "--tap", "t", "--mtu", "20"],
+        &["out of range", "20", "68 to 65535"],
+        2,
+    ),
+    (&["port", "add", "vm1", "--tap", "t", "--vlan", "4095"], &["out of range", "4095", "4094"], 2),
+    (&["port", "add", "vm1", "--tap", "t", "--rate", "fast"], &["not a rate", "fast", "1Gbit"], 2),
+    (
+        &["port", "add", "vm1", "--tap", "t", "--mac", "ff:ff:ff:ff:ff:ff"],
+        &["no station's address", "unicast"],
+        2,
+    ),
+    (&["port", "add", "vm1", "--tap", "t", "--packet", "e"], &["cannot be used with"], 2),
+    (&["port", "add", "vm1", "--tap", "t"], &["no daemon answers", NOBODY, "millrace run"], 3),
+    (&["port", "set", "vm1", "mtu"], &["not a change", "mtu", "KEY=VALUE"], 2),
+    (&["capture", "vm1"], &["--write"], 2),
+    (&["capture", "vm1", "-w", "x", "--snaplen", "1"], &["14..=262144"], 2),
+    (&["top", "--interval", "0"], &["1..=3600"], 2),
+    (&["status"], &["no daemon answers", NOBODY, "systemctl start millrace"], 3),
+    (&["status", "--json"], &["{\"error\":\"no daemon answers", "\"remedy\":"], 3),
+    (&["check"], &["no daemon answers"], 3),
+    (&["check", "-c", "%/none.toml"], &["none.toml cannot be read", "No such file", "-c"], 1),
+    (&["check", "-c", "%/bad.toml"], &["bad.toml:3:7: out of range", "20", "68 to 65535"], 1),
+    (&["run", "-c", "%/bad.toml"], &["bad.toml:3:7: out of range", "20", "68 to 65535"], 1),
+    (&["run", "-c", "%/binary.toml"], &["binary.toml cannot be read", "UTF-8"], 1),
+    (&["run", "--socket", "%/bad.toml"], &["is there and no socket", "--socket"], 1),
+    (&["run", "--socket", "%/s", "--tcp", "0.0.0.0:0"], &["no passwords", "--tcp-anyone"], 1),
+    (&["run", "--tcp", "localhost"], &["invalid value 'localhost'"], 2),
+    (&["completions", "tcsh"], &["invalid value 'tcsh'", "bash"], 2),
+    (&["man", "%/none"], &["writing manual pages", "No such file", "make it first"], 1),
+];
+
+#[test]
+fn bad_input_is_answered_with_a_message_and_an_exit_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = directory.path().to_str().unwrap();
+    std::fs::write(directory.path().join("bad.toml"), "[[port]]\nname = \"a\"\nmtu = 20\n")
+        .unwrap();
+    std::fs::write(directory.path().join("binary.toml"), [0xff, 0xfe]).unwrap();
+    for (arguments, parts, code) in BAD {
+        let arguments: Vec<String> = arguments.iter().map(|word| word.replace('%', own)).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let output = millrace(Path::new(NOBODY), &arguments);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(*code), "{arguments:?}\n{message}");
+        for part in *parts {
+            assert!(message.contains(part), "{arguments:?} lacks {part}\n{message}");
+        }
+    }
+}
+
+const TWO: &str = "\
+[[port]]
+name = \"vm1\"
+tap = \"tap1\"
+mtu = 9000
+vlan = 10
+
+[[port]]
+name = \"uplink0\"
+packet = \"eth1\"
+trunk = \"10\"
+";
+
+#[test]
+fn commands_print_what_the_daemon_says() {
+    let daemon = Daemon::start(TWO);
+    let socket = daemon.socket();
+    let run = |arguments: &[&str]| {
+        let output = millrace(&socket, arguments);
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+        text(&output.stdout)
+    };
+    insta::assert_snapshot!("port_list", run(&["port", "list"]));
+    insta::assert_snapshot!("port_show", run(&["port", "show", "vm1"]));
+    insta::assert_snapshot!("rsc_show", run(&["rsc", "show"]));
+    insta::assert_snapshot!("rsc_off", run(&["rsc", "off", "vm1"]));
+    insta::assert_snapshot!("queue_show", run(&["queue", "show"]));
+    insta::assert_snapshot!("check", run(&["check"]));
+    assert!(run(&["status"]).contains("2 of 2 ports up, 1 workers"));
+    assert!(run(&["top", "-n", "1"]).contains("BUSY TURNS"));
+    run(&["port", "add", "vm2", "--tap", "tap2", "--vlan", "20"]);
+    run(&["port", "set", "vm2", "vlan=", "trunk=10,20-30", "isolated=true"]);
+    assert!(run(&["port", "list"]).contains("trunk 10,20-30"));
+    run(&["port", "remove", "vm2"]);
+    let status: serde_json::Value = serde_json::from_str(&run(&["status", "--json"])).unwrap();
+    assert_eq!(status["ports"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn findings_and_refusals_exit_with_1() {
+    let daemon = Daemon::start(TWO);
+    let check = millrace(&daemon.socket(), &["check"]);
+    assert_eq!(check.status.code(), Some(1));
+    let refusal = millrace(&daemon.socket(), &["port", "show", "vm2"]);
+    assert_eq!(refusal.status.code(), Some(1));
+    assert!(text(&refusal.stderr).contains("did you mean `vm1`?"));
+    let file = daemon.path("switch.toml");
+    let offline = millrace(Path::new(NOBODY), &["check", "-c", file.to_str().unwrap()]);
+    assert_eq!(
+        (offline.status.code(), text(&offline.stdout).as_str()),
+        (Some(0), "nothing found\n")
+    );
+}
+
+#[test]
+fn a_device_that_goes_is_seen_at_a_glance() {
+    let daemon = Daemon::start(TWO);
+    daemon.devices.set("tap1", control::memory::Fate::Gone);
+    let status = daemon::eventually("vm1 is broken", || {
+        let status = text(&millrace(&daemon.socket(), &["status"]).stdout);
+        status.contains("broken").then_some(status)
+    });
+    assert!(status.contains("1 of 2 ports up"), "{status}");
+    assert!(status.contains("port vm1 is broken"), "{status}");
+}
+
+#[test]
+fn an_interrupt_ends_the_capture_and_not_its_file() {
+    let daemon = Daemon::start(TWO);
+    let file = daemon.path("vm1.pcapng");
+    let capture = Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["capture", "vm1", "-w", file.to_str().unwrap()])
+        .env("MILLRACE_SOCKET", daemon.socket())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    daemon::eventually("the capture runs", || daemon.client.capture("vm1").ok());
+    let id = rustix::process::Pid::from_child(&capture);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    let output = capture.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("0 frames"), "{}", text(&output.stdout));
+    assert!(file.exists());
+}
+
+#[test]
+fn the_daemon_stops_at_sigterm_and_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("api.sock");
+    let mut running = Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["run", "--socket", socket.to_str().unwrap()])
+        .env("MILLRACE_LOG", "off")
+        .spawn()
+        .unwrap();
+    daemon::eventually("the daemon answers", || control::client::Client::connect(&socket).ok());
+    let id = rustix::process::Pid::from_child(&running);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(0));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn manual_and_completions_are_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = directory.path().to_str().unwrap();
+    assert!(millrace(Path::new(NOBODY), &["man", own]).status.success());
+    assert!(directory.path().join("millrace-port-add.1").exists());
+    let script = millrace(Path::new(NOBODY), &["completions", "bash"]);
+    assert!(text(&script.stdout).contains("_millrace"));
+}
