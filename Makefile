@@ -12,10 +12,10 @@ demo: ## Measure RSC on against off on this host, with a table and a report
 	@scripts/demo
 
 test: ## Run all checks and tests, cheapest first; ends with `N passed, N failed, N skipped`
-	@scripts/test
+	@scripts/setup && scripts/test
 
-lint: ## Check format, lints, documents and links
-	@scripts/test lint
+lint: ## Check format, spelling, licences, lints and documents
+	@scripts/setup && scripts/test lint
 
 docs: ## Build the documentation of all crates
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
