@@ -1,6 +1,8 @@
 //! What can be typed.
 
-use crate::commands::{capture, check, completions, man, port, queue, rsc, run, status, top};
+use crate::commands::{
+    capture, check, completions, man, ntttcp, port, queue, rsc, run, status, top, validate,
+};
 use crate::output::{Failure, unreachable};
 use clap::{Args, Parser, Subcommand};
 use control::client::Client;
@@ -64,6 +66,13 @@ pub(crate) enum Command {
     Capture(capture::Arguments),
     /// Check a configuration file, or the health of the one that runs
     Check(check::Arguments),
+    /// Prove a feature on this host: on against off, with figures and a report
+    Validate(validate::Arguments),
+    /// Measure TCP and UDP with NTttcp's own command lines
+    Ntttcp(ntttcp::Arguments),
+    /// A host of `validate`
+    #[command(hide = true)]
+    LabHost,
     /// Print completions for a shell
     Completions(completions::Arguments),
     /// Print the manual page, or write all of them to a directory
