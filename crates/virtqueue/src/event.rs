@@ -197,7 +197,6 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_model {
     use super::*;
-    use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
     use loom::thread;
@@ -208,7 +207,8 @@ mod loom_model {
         flags: AtomicU16,
         event: AtomicU16,
         word: AtomicU32,
-        buffer: UnsafeCell<u16>,
+        /// Written and read relaxed: only the handshake orders it.
+        buffer: AtomicU16,
         kicked: AtomicBool,
     }
 
@@ -218,7 +218,7 @@ mod loom_model {
             flags: AtomicU16::new(1),
             event: AtomicU16::new(u16::MAX),
             word: AtomicU32::new(DISABLE),
-            buffer: UnsafeCell::new(0),
+            buffer: AtomicU16::new(0),
             kicked: AtomicBool::new(false),
         })
     }
@@ -228,16 +228,18 @@ mod loom_model {
             let shared = shared();
             let publisher = shared.clone();
             let publisher = thread::spawn(move || {
-                // SAFETY: loom reports it if the sleeper looks before it is published.
-                publisher.buffer.with_mut(|buffer| unsafe { *buffer = 7 });
+                publisher.buffer.store(7, Ordering::Relaxed);
                 if publish(&publisher) {
                     publisher.kicked.store(true, Ordering::SeqCst);
                 }
             });
             let saw = arm(&shared);
             if saw {
-                // SAFETY: as above.
-                assert_eq!(shared.buffer.with(|buffer| unsafe { *buffer }), 7);
+                assert_eq!(
+                    shared.buffer.load(Ordering::Relaxed),
+                    7,
+                    "published before it is written"
+                );
             }
             publisher.join().unwrap();
             assert!(saw || shared.kicked.load(Ordering::SeqCst), "asleep, and nobody wakes it");
