@@ -7,6 +7,7 @@
 use crate::LabError;
 use crate::experiment::{Arm, DEFAULT_REPETITIONS, Ended, Experiment, Run, StopRule};
 use crate::experiments::{Load, latency, rsc};
+use crate::host::is_root;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{self, ArmFigures, Case, Check, Machine, Report, SCHEMA, Written};
@@ -154,15 +155,19 @@ fn choose_site(
     interrupt: &Interrupt,
     notes: &mut Vec<String>,
 ) -> Result<Site, LabError> {
+    let root = is_root();
     if !options.in_process {
-        match Site::namespaces(&options.program, options.mtu, interrupt) {
-            Err(LabError::NamespaceRefused(why)) => {
-                notes.push(format!(
-                    "This machine gives no network namespaces ({why}), so all ran in process."
-                ));
+        let why = match Site::namespaces(&options.program, options.mtu, interrupt) {
+            Err(LabError::NamespaceRefused(why)) => why,
+            // What an ordinary user's switch may not do differs from kernel to kernel.
+            Err(error @ (LabError::HostDied { .. } | LabError::Switch(_))) if !root => {
+                error.to_string()
             }
             other => return other,
-        }
+        };
+        notes.push(format!(
+            "Hosts in network namespaces could not be had ({why}), so all ran in process."
+        ));
     }
     interrupt.watch_signals()?;
     Ok(Site::InProcess)
