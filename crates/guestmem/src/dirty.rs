@@ -51,7 +51,8 @@ impl DirtyLog {
         Ok(Arc::new(DirtyLog { reservation, start, bytes }))
     }
 
-    /// Marks the pages of `len` bytes as written. What lies past the log is left out: the memory it was made for does not.
+    /// Marks the pages of `len` bytes as written. What lies past the log is left out: the memory it was made for does
+    /// not.
     pub fn mark(&self, gpa: Gpa, len: u64) {
         if len == 0 {
             return;

@@ -2,10 +2,10 @@
 //! What happens when a front end truncates a memory file under us.
 //!
 //! Touching a page that the file no longer has raises SIGBUS in the thread that touches it. The handler, one for the
-//! process, looks the address up among the registered reservations and maps anonymous zeros over the whole of
-//! that one: the guest is lost in any case, and one fault is cheaper than one a page. It sets the reservation's `broken`
-//! mark; the thread carries on, reads zeros, and the port stops at its next look at the mark. A SIGBUS elsewhere goes to
-//! whoever handled it before.
+//! process, looks the address up among the registered reservations and maps anonymous zeros over the whole of that
+//! one: the guest is lost in any case, and one fault is cheaper than one a page. It sets the reservation's `broken`
+//! mark; the thread carries on, reads zeros, and the port stops at its next look at the mark. A SIGBUS elsewhere goes
+//! to whoever handled it before.
 //!
 //! The handler only reads atomics and calls `mmap` and `sigaction`, so it may interrupt anything.
 #![allow(unsafe_code)]

@@ -11,7 +11,8 @@ use crate::{MemoryError, Region};
 pub(crate) const PAGE: u64 = 4096;
 /// Regions served: what QEMU's memory slots and vhost-user's `VHOST_USER_GET_MAX_MEM_SLOTS` can ask of us.
 pub(crate) const REGIONS: usize = 512;
-/// The size of a transparent huge page: the kernel uses them for shared memory where address and offset agree modulo it.
+/// The size of a transparent huge page: the kernel uses them for shared memory where address and offset agree modulo
+/// it.
 const TRANSPARENT: u64 = 2 << 20;
 
 /// A number of bytes as the host counts them.

@@ -1,8 +1,8 @@
 // UNSAFETY: turns a guest's addresses into host pointers, and copies through them.
 //! A snapshot of a guest's memory, and the translator through which a queue reads it.
 //!
-//! A pointer given out is good for the length asked for, as long as the `Arc` it came from (or the translator that holds
-//! it) is there. The guest may write the bytes at any time, so they are never lent as a Rust reference.
+//! A pointer given out is good for the length asked for, as long as the `Arc` it came from (or the translator that
+//! holds it) is there. The guest may write the bytes at any time, so they are never lent as a Rust reference.
 #![allow(unsafe_code)]
 
 use crate::layout::{self, FileFacts, PAGE, native};

@@ -1,4 +1,5 @@
-//! Chains of descriptors, checked and turned into pieces of host memory. Both ring formats walk their descriptors in here.
+//! Chains of descriptors, checked and turned into pieces of host memory. Both ring formats walk their descriptors in
+//! here.
 
 use crate::descriptor::{Descriptor, INDIRECT, KIND, NEXT, WRITE};
 use crate::list::List;
@@ -26,8 +27,8 @@ pub enum Want {
 }
 
 impl Want {
-    /// Where the one buffer of a chain is, if the chain is of one direct descriptor of this kind and lies in the span. Most
-    /// are; the others go the long way.
+    /// Where the one buffer of a chain is, if the chain is of one direct descriptor of this kind and lies in the
+    /// span. Most are; the others go the long way.
     #[inline(always)]
     pub(crate) fn simple(self, descriptor: Descriptor, span: &Span) -> Option<NonNull<u8>> {
         let kind = match self {
@@ -291,8 +292,8 @@ impl Walk {
         Ok(())
     }
 
-    /// What the chain just finished counts for in a burst, in bytes. Very many tiny buffers count as many bytes, so that
-    /// a guest cannot make a burst of millions of them.
+    /// What the chain just finished counts for in a burst, in bytes. Very many tiny buffers count as many bytes, so
+    /// that a guest cannot make a burst of millions of them.
     pub(crate) fn weight_of_last(&self) -> usize {
         let count = self.chains.len();
         let pieces = self.pieces(count.saturating_sub(1), count);

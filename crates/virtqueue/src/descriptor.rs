@@ -1,5 +1,5 @@
-//! A descriptor, copied out of guest memory. Split (virtio 1.2, section 2.7.5) and packed (2.8.13) have the same fields,
-//! two of them in another order.
+//! A descriptor, copied out of guest memory. Split (virtio 1.2, section 2.7.5) and packed (2.8.13) have the same
+//! fields, two of them in another order.
 
 use guestmem::Gpa;
 

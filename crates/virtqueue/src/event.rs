@@ -1,9 +1,9 @@
 //! Who has to be woken: the handshake between a side that publishes and a side that goes to sleep.
 //!
-//! Both sides store something, then look at what the other stored: the publisher stores buffers and looks at the
-//! wish to be notified; the sleeper stores its wish and looks for buffers. A full fence between the two steps,
-//! on both sides, makes it impossible that both look too early (virtio 1.2, sections 2.7.13.4.1, 2.7.7, 2.8.21.3.1). Device and
-//! driver use the same functions with the roles exchanged, and the loom model at the end runs every interleaving.
+//! Both sides store something, then look at what the other stored: the publisher stores buffers and looks at the wish
+//! to be notified; the sleeper stores its wish and looks for buffers. A full fence between the two steps, on both
+//! sides, makes it impossible that both look too early (virtio 1.2, sections 2.7.13.4.1, 2.7.7, 2.8.21.3.1). Device
+//! and driver use the same functions with the roles exchanged, and the loom model at the end runs every interleaving.
 //!
 //! The functions are generic over the words they touch, so that loom's can stand in for guest memory.
 
@@ -43,7 +43,7 @@ word!(loom::sync::atomic::AtomicU16, u16);
 word!(loom::sync::atomic::AtomicU32, u32);
 
 /// Whether a publisher that went from `old` to `new` has passed the position that the sleeper waits for
-/// (`vring_need_event`, virtio 1.2, section 2.7.22 of the header in appendix A).
+/// (`vring_need_event` of the specification's `virtio_ring.h`).
 #[inline]
 pub(crate) fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
@@ -102,8 +102,8 @@ impl<W: Word<u16>> SplitWords<'_, W> {
 const DISABLE: u32 = 1 << 16;
 const AT_POSITION: u32 = 2 << 16;
 
-/// Packed ring: asks to be notified once `position` (slot, wrap counter in bit 15) is published. `published` looks whether
-/// that has happened; `true`: it has, do not sleep.
+/// Packed ring: asks to be notified once `position` (slot, wrap counter in bit 15) is published. `published` looks
+/// whether that has happened; `true`: it has, do not sleep.
 pub(crate) fn arm_packed<W: Word<u32>>(
     event: &W,
     by_position: bool,
@@ -136,7 +136,7 @@ pub(crate) fn wanted_packed<W: Word<u32>>(event: &W, position: u16, slots: u16, 
     }
 }
 
-/// The formula of section 2.8.10.1's event offsets: a wished position of the other lap is one ring behind.
+/// `need_event` on a ring of any size (section 2.8.14): a wished position of the other lap is one ring behind.
 #[allow(clippy::cast_possible_truncation, reason = "the caller cuts the low half of a word")]
 fn passed(wish: u32, position: u16, slots: u16, size: u16) -> bool {
     let (wish, new) = (wish as u16, position & 0x7fff);

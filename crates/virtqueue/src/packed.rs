@@ -32,8 +32,8 @@ impl Packed {
         self.area.flags(position) & (AVAIL | USED) == position.available()
     }
 
-    /// Takes chains of one descriptor, up to the end of the lap, to one that is not as simple, or to the last one that is
-    /// available. How many, and how many bytes are left of the budget.
+    /// Takes chains of one descriptor, up to the end of the lap, to one that is not as simple, or to the last one
+    /// that is available. How many, and how many bytes are left of the budget.
     #[inline(always)]
     fn take_run(&self, walk: &mut Walk, count: usize, budget: usize, want: Want) -> (usize, usize) {
         let cells = self.area.descriptors.get(self.next.slot()..).unwrap_or_default();
@@ -66,7 +66,7 @@ impl Packed {
         let (mut partial, mut position) = (Partial::default(), self.next);
         for slots in 1..=room {
             let Some(cell) = self.area.descriptors.get(position.slot()) else { break };
-            // Only the head says that a chain is available (section 2.8.21.1); the others were written before it.
+            // Only the head says that a chain is available (section 2.8.21.1.1); the others were written before it.
             let flags = cell.read_flags();
             let descriptor = cell.read(flags);
             walk.add(&mut partial, descriptor, want, TableOrder::Sequential)?;
@@ -93,8 +93,8 @@ impl Packed {
 }
 
 /// A ring that nobody has used yet has base 0 with the wrap counter set. User-mode Linux says 0 without it, which is
-/// also what a ring says after an odd number of laps. Such a ring has USED somewhere: a batch was marked as used in that lap,
-/// or the driver has begun the next. A fresh one has it nowhere.
+/// also what a ring says after an odd number of laps. Such a ring has USED somewhere: a batch was marked as used in
+/// that lap, or the driver has begun the next. A fresh one has it nowhere.
 fn resume(area: &PackedArea, setup: &Setup) -> Result<Position, SetupError> {
     let Setup { base, size, .. } = *setup;
     #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
@@ -150,7 +150,7 @@ impl Ring for Packed {
         let size = self.area.size;
         let mut position = self.used.advance(first.slots, size);
         let mut slots = first.slots;
-        // With IN_ORDER one used descriptor stands for a batch (section 2.8.9), but has no lengths for it.
+        // With IN_ORDER one used descriptor stands for a batch (section 2.8.8), but has no lengths for it.
         let batch = self.in_order && chains.iter().all(|chain| chain.written == 0);
         for chain in rest {
             if !batch {

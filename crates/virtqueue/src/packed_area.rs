@@ -116,7 +116,7 @@ impl PackedCell {
     #[inline(always)]
     pub(crate) fn read_flags(&self) -> u16 {
         // Pairs with the other side's write of the flags after the rest of the descriptor, and after the buffer:
-        // the driver's in section 2.8.21.1, the device's in `write_used`.
+        // the driver's in section 2.8.21.1.1, the device's in `write_used`.
         self.flags.load(Ordering::Acquire)
     }
 

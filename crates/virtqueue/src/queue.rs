@@ -1,5 +1,5 @@
-//! A queue of either format. Match it once per burst and use what is inside; the verbs here are for the control side and for
-//! what is done once per burst anyway.
+//! A queue of either format. Match it once per burst and use what is inside; the verbs here are for the control side
+//! and for what is done once per burst anyway.
 
 use crate::{Features, Limit, Packed, QueueFault, Setup, SetupError, Split, Virtqueue};
 use guestmem::{DirtyLog, GuestMemory};

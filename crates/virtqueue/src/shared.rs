@@ -145,9 +145,9 @@ impl<T: ?Sized> Deref for Shared<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: `one` and `many`, which alone make this type, have found all bytes in guest memory, aligned as `T` needs
-        // (pages of guest and host are aligned alike); the memory stays mapped with `self`; `T` is `Shareable`, so any
-        // bits are a value and writes of the other side are no data race.
+        // SAFETY: `one` and `many`, which alone make this type, have found all bytes in guest memory, aligned as `T`
+        // needs (pages of guest and host are aligned alike); the memory stays mapped with `self`; `T` is `Shareable`,
+        // so any bits are a value and writes of the other side are no data race.
         unsafe { self.part.as_ref() }
     }
 }

@@ -1,5 +1,5 @@
-//! The memory of a split ring (virtio 1.2, section 2.7): descriptor table, available ring, used ring. Device and driver share
-//! it; which of them may write what is the callers' affair.
+//! The memory of a split ring (virtio 1.2, section 2.7): descriptor table, available ring, used ring. Device and
+//! driver share it; which of them may write what is the callers' affair.
 
 use crate::descriptor::Descriptor;
 use crate::shared::{RingHead, Shared, SplitCell, UsedCell};

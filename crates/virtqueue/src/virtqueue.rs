@@ -18,8 +18,8 @@ pub struct Limit {
     pub bytes: usize,
 }
 
-/// What a ring format has to know how to do. Implemented by [`Split`](crate::Split) and [`Packed`](crate::Packed); nobody
-/// else can, since chains have no public face.
+/// What a ring format has to know how to do. Implemented by [`Split`](crate::Split) and [`Packed`](crate::Packed);
+/// nobody else can, since chains have no public face.
 pub trait Ring: Sized {
     /// Checks a ring and resumes at its base.
     fn new(memory: &Arc<GuestMemory>, setup: &Setup) -> Result<Self, SetupError>;
@@ -98,8 +98,8 @@ impl<R: Ring> Virtqueue<R> {
         })
     }
 
-    /// Takes available chains of readable buffers, at most `limit`; how many. After a fault this returns the chains that
-    /// came before it, and the fault the next time.
+    /// Takes available chains of readable buffers, at most `limit`; how many. After a fault this returns the chains
+    /// that came before it, and the fault the next time.
     #[inline]
     pub fn take(&mut self, limit: Limit) -> Result<usize, QueueFault> {
         self.walk_on(limit, Want::Readable)
@@ -118,8 +118,8 @@ impl<R: Ring> Virtqueue<R> {
         self.publish()
     }
 
-    /// Finds room for a frame of `len` bytes in at most `buffers` buffers. The frame counts as written from then on: the caller
-    /// copies it before it publishes.
+    /// Finds room for a frame of `len` bytes in at most `buffers` buffers. The frame counts as written from then on:
+    /// the caller copies it before it publishes.
     #[inline(always)]
     pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reservation<'_>, QueueFault> {
         // Nearly every frame fits into one buffer that is known already.
@@ -138,29 +138,43 @@ impl<R: Ring> Virtqueue<R> {
     #[cold]
     fn reserve_slowly(&mut self, len: u32, buffers: u16) -> Result<Reservation<'_>, QueueFault> {
         let first = self.filled;
-        let mut left = len;
-        loop {
-            let Some(chain) = self.walk.chains_mut().get_mut(self.filled) else {
-                if self.look_ahead()? {
-                    continue;
-                }
-                self.filled = first;
-                return Ok(Reservation::Full);
-            };
-            chain.written = chain.bytes.min(left);
-            left -= chain.written;
-            self.filled += 1;
-            if left == 0 {
-                break;
-            }
-            if self.filled - first >= usize::from(buffers) {
-                self.filled = first;
-                return Ok(Reservation::TooSmall);
-            }
+        let refusal = self.gather(len, buffers);
+        if !matches!(refusal, Ok(None)) {
+            self.filled = first;
+        }
+        if let Some(refusal) = refusal? {
+            return Ok(refusal);
         }
         #[allow(clippy::cast_possible_truncation, reason = "at most `buffers`, or 1")]
         let buffers = (self.filled - first) as u16;
         Ok(Reservation::Room(Room { pieces: self.walk.pieces(first, self.filled), buffers }))
+    }
+
+    /// Fills chains until the frame is in; why not, if it is not.
+    fn gather(
+        &mut self,
+        len: u32,
+        buffers: u16,
+    ) -> Result<Option<Reservation<'static>>, QueueFault> {
+        let (mut left, mut count) = (len, 0);
+        loop {
+            let Some(chain) = self.walk.chains_mut().get_mut(self.filled) else {
+                if !self.look_ahead()? {
+                    return Ok(Some(Reservation::Full));
+                }
+                continue;
+            };
+            chain.written = chain.bytes.min(left);
+            left -= chain.written;
+            self.filled += 1;
+            count += 1;
+            if left == 0 {
+                return Ok(None);
+            }
+            if count >= buffers {
+                return Ok(Some(Reservation::TooSmall));
+            }
+        }
     }
 
     fn look_ahead(&mut self) -> Result<bool, QueueFault> {
@@ -255,7 +269,7 @@ impl<R: Ring> Virtqueue<R> {
     pub fn arm(&mut self) -> bool {
         let waiting = self.ring.arm();
         self.log_ring();
-        waiting && self.enabled
+        waiting && self.enabled && self.fault.is_none()
     }
 
     /// Tells the driver that notifications are a waste.

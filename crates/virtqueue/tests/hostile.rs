@@ -271,6 +271,18 @@ fn good_chains_before_a_bad_one_are_delivered() {
 }
 
 #[test]
+fn a_fault_in_the_middle_of_a_frame_takes_nothing_of_it() {
+    let (_guest, mut driver, queue) = pair(Features::empty());
+    let Queue::Split(mut queue) = queue else { panic!("not packed") };
+    driver.add(&[writable(BUFFERS, 100)], Shape::Direct).unwrap();
+    driver.add(&[writable(BUFFERS, 0)], Shape::Direct).unwrap();
+    driver.publish();
+    assert_eq!(queue.reserve(150, 2).unwrap_err(), QueueFault::EmptyBuffer { gpa: Gpa(BUFFERS) });
+    queue.publish();
+    assert_eq!(driver.reap(), None);
+}
+
+#[test]
 fn a_chain_of_millions_of_pieces_fills_a_burst() {
     for format in FORMATS {
         let (guest, mut driver, mut queue) = pair(format);

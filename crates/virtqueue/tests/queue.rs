@@ -190,7 +190,7 @@ fn writes_are_logged() {
 
 /// Both sides run at once, each sleeping when it finds nothing. A notification that is missed hangs the test.
 fn two_threads<R: Ring + Send + 'static>(guest: &Guest, mut queue: Virtqueue<R>) {
-    const FRAMES: u32 = 40_000;
+    const FRAMES: u32 = 10_000;
     let (kick, call) = (AtomicBool::new(false), AtomicBool::new(false));
     let sleep = |flag: &AtomicBool| {
         while !flag.swap(false, Ordering::Acquire) {

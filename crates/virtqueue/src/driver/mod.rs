@@ -1,9 +1,9 @@
-//! The driver side of a virtqueue, over guest memory of this process: in-process guests, and the partner of every test of the
-//! device side.
+//! The driver side of a virtqueue, over guest memory of this process: in-process guests, and the partner of every
+//! test of the device side.
 //!
-//! A driver [adds](Driver::add) buffers, [publishes](Driver::publish) them at once, and [reaps](Driver::reap) what the device
-//! has used. It does not own the bytes of buffers; the caller knows which guest addresses are free by the ids. The
-//! device is trusted to use each buffer once; an id it never got is passed over.
+//! A driver [adds](Driver::add) buffers, [publishes](Driver::publish) them at once, and [reaps](Driver::reap) what
+//! the device has used. It does not own the bytes of buffers; the caller knows which guest addresses are free by the
+//! ids. The device is trusted to use each buffer once; an id it never got is passed over.
 
 mod packed;
 mod split;
@@ -60,8 +60,8 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// A driver of a ring whose memory is zero. `tables` is where its indirect tables go, [`TABLE_BYTES`] for each descriptor of
-    /// the ring.
+    /// A driver of a ring whose memory is zero. `tables` is where its indirect tables go, [`TABLE_BYTES`] for each
+    /// descriptor of the ring.
     pub fn new(memory: Arc<GuestMemory>, setup: &Setup, tables: Gpa) -> Result<Driver, SetupError> {
         if setup.features.contains(Features::RING_PACKED) {
             PackedDriver::new(memory, setup, tables).map(Driver::Packed)

@@ -74,7 +74,8 @@ impl PackedDriver {
         Some(id)
     }
 
-    /// Writes one descriptor. The very first one since the last publish stays unavailable until the next: the device stops there.
+    /// Writes one descriptor. The very first one since the last publish stays unavailable until the next: the device
+    /// stops there.
     fn put(&mut self, descriptor: Descriptor) {
         let flags = descriptor.flags | self.next.available();
         if let Some(cell) = self.area.descriptors.get(self.next.slot()) {
