@@ -63,6 +63,12 @@ impl<'q> Burst<'q> {
         }
     }
 
+    /// Bytes of its frames, tags beside them not counted.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Adds a frame whose bytes are the slices in order.
     #[allow(
         clippy::cast_possible_truncation,
@@ -81,15 +87,18 @@ impl<'q> Burst<'q> {
         self.bytes += len;
     }
 
-    /// Adds an untagged frame of one piece: the usual case, short.
+    /// Adds untagged frames of one piece each: the usual case of a port, short.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "as above")]
-    pub fn push_one(&mut self, vnet: VnetHeader, slice: Slice<'q>) {
-        let start = self.slices.len() as u32;
-        let len = slice.len();
-        self.slices.push(slice);
-        self.frames.push(RawFrame { vnet, vlan: None, len: len as u32, slices: start..start + 1 });
-        self.bytes += len;
+    pub fn extend(&mut self, frames: impl Iterator<Item = (VnetHeader, Slice<'q>)> + Clone) {
+        let mut place = self.slices.len() as u32;
+        self.slices.extend(frames.clone().map(|(_, slice)| slice));
+        self.frames.extend(frames.map(|(vnet, slice)| {
+            let slices = place..place + 1;
+            place += 1;
+            self.bytes += slice.len();
+            RawFrame { vnet, vlan: None, len: slice.len() as u32, slices }
+        }));
     }
 
     /// The frames, in order of arrival.

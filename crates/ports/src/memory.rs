@@ -8,7 +8,6 @@ use crate::{
     Outgoing, PortFault, Slice,
 };
 use rustix::event::{EventfdFlags, eventfd};
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::vnet::VnetHeader;
@@ -22,33 +21,114 @@ pub struct MemoryFrame {
     pub bytes: Vec<u8>,
 }
 
-/// One direction of the wire. Both sides fill and empty it a list at a time where they can: the cost of this port is in
-/// every instruction count of the data path.
+/// Frames from the peer. The switch takes all that waits as one list and gives the buffers back as one list: the cost
+/// of this port is in every instruction count of the data path.
 #[derive(Default)]
-struct Lane {
-    waiting: VecDeque<MemoryFrame>,
+struct ToSwitch {
+    /// Oldest first.
+    waiting: Vec<MemoryFrame>,
+    /// Bytes of all that waits.
+    bytes: usize,
+    /// Used buffers.
     spare: Vec<MemoryFrame>,
 }
 
-impl Lane {
-    /// An empty frame, its buffer a used one if there is any.
-    #[inline]
-    fn buffer(&mut self, vnet: VnetHeader) -> MemoryFrame {
+impl ToSwitch {
+    fn push(&mut self, vnet: VnetHeader, bytes: &[u8]) {
         let mut frame = self.spare.pop().unwrap_or_default();
-        frame.vnet = vnet;
-        frame.bytes.clear();
-        frame
+        frame.fill(vnet, bytes, &[]);
+        self.bytes += bytes.len();
+        self.waiting.push(frame);
+    }
+
+    /// Moves the frames that fit into a burst with room for `room` frames to the end of `taken`.
+    fn take(&mut self, room: usize, taken: &mut Vec<MemoryFrame>) {
+        if self.waiting.len() <= room && self.bytes <= Burst::BYTES {
+            hand_over(&mut self.waiting, taken);
+            self.bytes = 0;
+            return;
+        }
+        let mut bytes = 0;
+        let fits = self.waiting.iter().take(room).take_while(|frame| {
+            bytes += frame.bytes.len();
+            bytes <= Burst::BYTES
+        });
+        let fits = fits.count();
+        let fitting = self.waiting.drain(..fits);
+        taken.extend(fitting.inspect(|frame| self.bytes -= frame.bytes.len()));
+    }
+}
+
+/// Frames to the peer. The switch writes them where they wait, into the buffers of the frames that waited there before.
+#[derive(Default)]
+struct FromSwitch {
+    /// `read..written` wait, oldest first; the others are free.
+    places: Vec<MemoryFrame>,
+    read: usize,
+    written: usize,
+    /// Used buffers that the peer gave back.
+    spare: Vec<MemoryFrame>,
+}
+
+impl FromSwitch {
+    fn waiting(&self) -> usize {
+        self.written - self.read
+    }
+
+    /// The next `count` places, to be written, and the buffers for those that have none.
+    fn write(&mut self, count: usize, depth: usize) -> (&mut [MemoryFrame], &mut Vec<MemoryFrame>) {
+        // With twice as many places as frames may wait, the waiting ones move at most once in `depth` frames.
+        if self.waiting() == 0 {
+            (self.read, self.written) = (0, 0);
+        } else if self.written + count > 2 * depth {
+            self.places.rotate_left(self.read);
+            (self.read, self.written) = (0, self.waiting());
+        }
+        let start = self.written;
+        self.written += count;
+        if self.places.len() < self.written {
+            self.places.resize_with(self.written, MemoryFrame::default);
+        }
+        (self.places.get_mut(start..self.written).unwrap_or_default(), &mut self.spare)
+    }
+
+    fn read(&mut self) -> Option<MemoryFrame> {
+        let place = self.places.get_mut(self.read..self.written)?.first_mut()?;
+        self.read += 1;
+        Some(std::mem::replace(place, self.spare.pop().unwrap_or_default()))
+    }
+}
+
+impl MemoryFrame {
+    /// Makes it another frame in the same buffer.
+    #[inline]
+    fn fill(&mut self, vnet: VnetHeader, header: &[u8], payload: &[Slice<'_>]) {
+        self.vnet = vnet;
+        self.bytes.clear();
+        self.bytes.extend_from_slice(header);
+        for slice in payload {
+            self.bytes.extend_from_slice(slice.bytes());
+        }
+    }
+}
+
+/// Moves all frames to the end of another list, usually without a copy.
+fn hand_over(from: &mut Vec<MemoryFrame>, to: &mut Vec<MemoryFrame>) {
+    if to.is_empty() {
+        std::mem::swap(from, to);
+    } else {
+        to.append(from);
     }
 }
 
 struct Wire {
-    to_switch: Mutex<Lane>,
-    from_switch: Mutex<Lane>,
+    to_switch: Mutex<ToSwitch>,
+    from_switch: Mutex<FromSwitch>,
     depth: usize,
     wake: OwnedFd,
 }
 
-fn lock(lane: &Mutex<Lane>) -> MutexGuard<'_, Lane> {
+fn lock<T>(lane: &Mutex<T>) -> MutexGuard<'_, T> {
     lane.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -61,7 +141,7 @@ pub struct Peer {
 /// See [`Ingress`].
 pub struct MemoryIngress {
     wire: Arc<Wire>,
-    taken: VecDeque<MemoryFrame>,
+    taken: Vec<MemoryFrame>,
 }
 
 /// See [`Egress`].
@@ -77,7 +157,7 @@ pub fn open(depth: usize, offloads: Offloads, mtu: u16) -> std::io::Result<(Devi
     let device = Device {
         ingress: vec![IngressQueue::Memory(MemoryIngress {
             wire: wire.clone(),
-            taken: VecDeque::with_capacity(Burst::FRAMES),
+            taken: Vec::with_capacity(Burst::FRAMES),
         })],
         egress: vec![EgressQueue::Memory(MemoryEgress { wire: wire.clone() })],
         offloads,
@@ -94,9 +174,7 @@ impl Peer {
         if lane.waiting.len() >= self.wire.depth {
             return false;
         }
-        let mut frame = lane.buffer(vnet);
-        frame.bytes.extend_from_slice(bytes);
-        lane.waiting.push_back(frame);
+        lane.push(vnet, bytes);
         drop(lane);
         // A full eventfd counter (2^64 - 2) is the only way to fail, and it is readable then.
         let _ = rustix::io::write(&self.wire.wake, &1u64.to_ne_bytes());
@@ -105,7 +183,7 @@ impl Peer {
 
     /// The oldest frame the switch delivered. Give its buffer back with [`Peer::recycle`] to save the next allocation.
     pub fn receive(&self) -> Option<MemoryFrame> {
-        lock(&self.wire.from_switch).waiting.pop_front()
+        lock(&self.wire.from_switch).read()
     }
 
     /// Gives a buffer back to the pool.
@@ -116,24 +194,15 @@ impl Peer {
 
 impl Ingress for MemoryIngress {
     fn take<'q>(&'q mut self, _now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
-        let mut lane = lock(&self.wire.to_switch);
-        let mut bytes = 0;
-        let fits = lane.waiting.iter().take(burst.room()).take_while(|frame| {
-            bytes += frame.bytes.len();
-            bytes <= Burst::BYTES
-        });
-        let fits = fits.count();
-        self.taken.extend(lane.waiting.drain(..fits));
-        drop(lane);
-        for frame in &self.taken {
-            burst.push_one(frame.vnet, Slice::from(frame.bytes.as_slice()));
-        }
+        lock(&self.wire.to_switch).take(burst.room(), &mut self.taken);
+        let pieces = self.taken.iter();
+        burst.extend(pieces.map(|frame| (frame.vnet, Slice::from(frame.bytes.as_slice()))));
         Ok(())
     }
 
     fn release(&mut self) {
         if !self.taken.is_empty() {
-            lock(&self.wire.to_switch).spare.extend(self.taken.drain(..));
+            hand_over(&mut self.taken, &mut lock(&self.wire.to_switch).spare);
         }
     }
 
@@ -155,17 +224,15 @@ impl Egress for MemoryEgress {
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
         let mut lane = lock(&self.wire.from_switch);
-        for (place, frame) in frames.iter().enumerate() {
-            if lane.waiting.len() >= self.wire.depth {
-                drops.push((place, EgressDrop::Full));
-                continue;
+        let room = self.wire.depth - lane.waiting().min(self.wire.depth);
+        let (fitting, _) = frames.split_at(room.min(frames.len()));
+        drops.extend((fitting.len()..frames.len()).map(|place| (place, EgressDrop::Full)));
+        let (places, spare) = lane.write(fitting.len(), self.wire.depth);
+        for (place, frame) in places.iter_mut().zip(fitting) {
+            if place.bytes.capacity() == 0 {
+                *place = spare.pop().unwrap_or_default();
             }
-            let mut copy = lane.buffer(frame.vnet);
-            copy.bytes.extend_from_slice(frame.header);
-            for slice in frame.payload {
-                copy.bytes.extend_from_slice(slice.bytes());
-            }
-            lane.waiting.push_back(copy);
+            place.fill(frame.vnet, frame.header, frame.payload);
         }
         Ok(())
     }
