@@ -5,6 +5,7 @@ use crate::frame::Frame;
 use crate::macs::{MacTable, Station};
 use crate::outbox::{Cause, Entry, Outbox, Target};
 use crate::rate::Bucket;
+use crate::settings::PortId;
 use crate::steer;
 use crate::view::{Port, View};
 use std::sync::MutexGuard;
@@ -20,8 +21,16 @@ pub(crate) struct Decider<'t> {
     pub(crate) bucket: Option<MutexGuard<'t, Bucket>>,
     /// The last source that was learned in this burst: most frames have the same.
     pub(crate) learned: Option<Station>,
-    /// Where the last frame to one station went: most frames go there too.
-    pub(crate) found: Option<(Station, &'t Port)>,
+    /// The last frame that went to one port: most frames are like it.
+    pub(crate) last: Option<Decided<'t>>,
+}
+
+/// What was decided for a frame to one port. Within a burst it holds for every frame with the same addresses and tag.
+pub(crate) struct Decided<'t> {
+    addresses: Addresses,
+    tag: u16,
+    vlan: u16,
+    to: &'t Port,
 }
 
 impl<'t> Decider<'t> {
@@ -34,27 +43,45 @@ impl<'t> Decider<'t> {
         header: &[u8],
         outbox: &mut Outbox,
     ) -> Result<(), DropReason> {
-        let Addresses { destination, source } = Addresses::read(header).ok_or(DropReason::Runt)?;
-        self.admit(frame, source)?;
-        if self.from.settings.mirror_to.is_some() {
-            self.mirror(self.from, place, outbox);
-        }
-        if is_group(destination) {
-            return self.flood(place, frame, header, outbox);
-        }
-        let station = Station::new(destination, frame.vlan);
-        let to = match self.found {
-            Some((last, to)) if last == station => to,
-            _ => match self.find(station, frame)? {
-                Some(to) => to,
-                None => return self.flood(place, frame, header, outbox),
-            },
+        let addresses = Addresses::read(header).ok_or(DropReason::Runt)?;
+        let (vlan, to) = match &self.last {
+            Some(last) if last.addresses == addresses && last.tag == frame.parsed.vlan_tci => {
+                (last.vlan, last.to)
+            }
+            _ => return self.decide_anew(place, frame, addresses, header, outbox),
         };
+        self.pay(frame)?;
+        frame.vlan = vlan;
+        self.mirror(self.from, place, outbox);
         self.send(to, place, Cause::Addressed, (header, frame), outbox);
         Ok(())
     }
 
-    #[inline]
+    /// [`Decider::decide`] for a frame that is not like the last.
+    #[inline(never)]
+    fn decide_anew(
+        &mut self,
+        place: u16,
+        frame: &mut Frame,
+        addresses: Addresses,
+        header: &[u8],
+        outbox: &mut Outbox,
+    ) -> Result<(), DropReason> {
+        let destination = addresses.destination();
+        self.admit(frame, addresses.source())?;
+        self.mirror(self.from, place, outbox);
+        if is_group(destination) {
+            return self.flood(place, frame, header, outbox);
+        }
+        let Some(to) = self.find(Station::new(destination, frame.vlan), frame)? else {
+            return self.flood(place, frame, header, outbox);
+        };
+        let (tag, vlan) = (frame.parsed.vlan_tci, frame.vlan);
+        self.last = Some(Decided { addresses, tag, vlan, to });
+        self.send(to, place, Cause::Addressed, (header, frame), outbox);
+        Ok(())
+    }
+
     fn admit(&mut self, frame: &mut Frame, source: u64) -> Result<(), DropReason> {
         if is_group(source) {
             return Err(DropReason::BadSource);
@@ -67,9 +94,7 @@ impl<'t> Decider<'t> {
         {
             return Err(DropReason::MacSpoofed);
         }
-        if self.bucket.as_mut().is_some_and(|bucket| !bucket.admit(frame.len)) {
-            return Err(DropReason::RateLimited);
-        }
+        self.pay(frame)?;
         let station = Station::new(source, frame.vlan);
         if self.learned != Some(station) {
             // A table without room is no reason to drop: the station's own traffic is flooded.
@@ -79,8 +104,15 @@ impl<'t> Decider<'t> {
         Ok(())
     }
 
+    /// Takes the frame's tokens out of the port's bucket.
+    #[inline]
+    fn pay(&mut self, frame: &Frame) -> Result<(), DropReason> {
+        let passes = self.bucket.as_mut().is_none_or(|bucket| bucket.admit(frame.len));
+        if passes { Ok(()) } else { Err(DropReason::RateLimited) }
+    }
+
     /// The port a station lives behind, if it is known and may be reached.
-    fn find(&mut self, station: Station, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
+    fn find(&self, station: Station, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
         let known = self.macs.lookup(station, self.second).and_then(|port| self.view.port(port));
         let Some(to) = known else { return Ok(None) };
         if to.shared.id == self.from.shared.id {
@@ -92,7 +124,6 @@ impl<'t> Decider<'t> {
         if to.settings.vlan.tagging(frame.vlan).is_none() {
             return Err(DropReason::NoPort);
         }
-        self.found = Some((station, to));
         Ok(Some(to))
     }
 
@@ -124,7 +155,7 @@ impl<'t> Decider<'t> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(
         &self,
         to: &Port,
@@ -136,15 +167,20 @@ impl<'t> Decider<'t> {
         let queue = steer::queue(to, header, &frame.parsed);
         let target = Target { slot: to.slot + queue, port: to.shared.id, queue };
         outbox.push(target, Entry { place, cause });
-        if to.settings.mirror_to.is_some() {
-            self.mirror(to, place, outbox);
+        self.mirror(to, place, outbox);
+    }
+
+    /// A copy for the mirror of a port, if it has one. A mirror's own mirror is not followed.
+    #[inline]
+    fn mirror(&self, of: &Port, place: u16, outbox: &mut Outbox) {
+        if let Some(mirror) = of.settings.mirror_to {
+            self.mirror_to(mirror, place, outbox);
         }
     }
 
-    /// A copy for the mirror of a port. A mirror's own mirror is not followed.
     #[cold]
-    fn mirror(&self, of: &Port, place: u16, outbox: &mut Outbox) {
-        let Some(to) = of.settings.mirror_to.and_then(|port| self.view.port(port)) else { return };
+    fn mirror_to(&self, mirror: PortId, place: u16, outbox: &mut Outbox) {
+        let Some(to) = self.view.port(mirror) else { return };
         if to.shared.id != self.from.shared.id {
             let target = Target { slot: to.slot, port: to.shared.id, queue: 0 };
             outbox.push(target, Entry { place, cause: Cause::Mirrored });
@@ -152,19 +188,26 @@ impl<'t> Decider<'t> {
     }
 }
 
-/// The addresses of a frame as numbers, first byte highest.
-struct Addresses {
-    destination: u64,
-    source: u64,
-}
+/// The addresses of a frame as they stand in its first twelve bytes, the middle four twice: compared in two steps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Addresses(u64, u64);
 
 impl Addresses {
     #[inline]
     fn read(header: &[u8]) -> Option<Addresses> {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = *header.first_chunk()?;
-        let destination = u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 16;
-        let source = u64::from_be_bytes([g, h, i, j, k, l, m, n]) >> 16;
-        Some(Addresses { destination, source })
+        let both: &[u8; 12] = header.first_chunk()?;
+        let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+        Some(Addresses(both.first_chunk().map(word)?, both.last_chunk().map(word)?))
+    }
+
+    /// As [`wire::Mac::to_u64`].
+    fn destination(self) -> u64 {
+        u64::from_be(self.0) >> 16
+    }
+
+    /// As [`wire::Mac::to_u64`].
+    fn source(self) -> u64 {
+        u64::from_be(self.1) << 16 >> 16
     }
 }
 

@@ -9,7 +9,7 @@ use crate::recycle::recycle;
 use crate::status::{HealthEvent, PortState};
 use crate::view::Port;
 use ports::capture::Direction;
-use ports::{Egress, EgressDrop, Nanos, Outgoing, PortFault, Slice};
+use ports::{Burst, Egress, EgressDrop, Nanos, Outgoing, PortFault, Slice};
 use std::sync::PoisonError;
 
 /// Scratch of delivering, kept between turns.
@@ -33,10 +33,10 @@ impl Deliverer {
     pub(crate) fn new() -> Deliverer {
         Deliverer {
             coalescer: Coalescer::new(),
-            frames: Vec::with_capacity(2 * ports::Burst::FRAMES),
-            pieces: Vec::with_capacity(4 * ports::Burst::FRAMES),
-            outgoing: Vec::with_capacity(2 * ports::Burst::FRAMES),
-            drops: Vec::with_capacity(ports::Burst::FRAMES),
+            frames: Vec::with_capacity(2 * Burst::FRAMES),
+            pieces: Vec::with_capacity(4 * Burst::FRAMES),
+            outgoing: Vec::with_capacity(2 * Burst::FRAMES),
+            drops: Vec::with_capacity(Burst::FRAMES),
         }
     }
 
@@ -70,6 +70,7 @@ impl Deliverer {
     }
 
     /// Every frame by itself.
+    #[inline(never)]
     fn fit_plain<'q>(
         &mut self,
         list: &[Entry],
@@ -87,6 +88,7 @@ impl Deliverer {
         }
     }
 
+    #[inline(never)]
     fn coalesce(
         &mut self,
         list: &[Entry],
@@ -149,9 +151,7 @@ impl Deliverer {
             if let (Some(capture), Some(frame)) =
                 (&route.to.capture, source.frames.get(usize::from(place)))
             {
-                let rest: Vec<Slice<'_>> = frame
-                    .source(source.burst, frame.header.len().into(), frame.rest_len())
-                    .collect();
+                let rest: Vec<Slice<'_>> = frame.rest(source.burst).collect();
                 capture.offer(
                     route.now,
                     Direction::Egress,
@@ -172,6 +172,7 @@ impl Deliverer {
     }
 
     /// One lock, one publish.
+    #[inline(never)]
     fn send(
         &mut self,
         fitting: &Fitting<'_>,
@@ -261,14 +262,13 @@ pub(crate) fn note_fault(port: &Port, fault: &PortFault) {
 pub(crate) fn capture_ingress(
     port: &Port,
     frame: &Frame,
-    source: &Source<'_, '_>,
+    burst: &Burst<'_>,
     headers: &Headers,
     now: Nanos,
     reason: Option<DropReason>,
 ) {
     if let Some(capture) = &port.capture {
-        let rest: Vec<Slice<'_>> =
-            frame.source(source.burst, frame.header.len().into(), frame.rest_len()).collect();
+        let rest: Vec<Slice<'_>> = frame.rest(burst).collect();
         capture.offer(
             now,
             Direction::Ingress,

@@ -93,9 +93,8 @@ impl<'q> Fitting<'q> {
         if train.segments == 1 {
             return self.single(first, to, source.burst, headers, cell);
         }
-        if packet_len(first, first.parsed.payload.into(), train.largest_payload)
-            > to.settings.mtu.into()
-        {
+        let headers_len = u32::from(first.parsed.payload - first.parsed.l3);
+        if headers_len + train.largest_payload > to.settings.mtu.into() {
             return Err(DropReason::TooBig);
         }
         let (span, mut vnet) = train.header(first, headers);
@@ -110,7 +109,7 @@ impl<'q> Fitting<'q> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn single(
         &mut self,
         frame: &Frame,
@@ -119,19 +118,13 @@ impl<'q> Fitting<'q> {
         headers: &mut Headers,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
-        let plain = frame.vnet.asks_nothing();
-        let largest = match frame.vnet.gso() {
-            GsoType::None => packet_len(frame, 0, frame.len),
-            _ => packet_len(frame, frame.parsed.payload.into(), frame.vnet.gso_size.get().into()),
-        };
-        if largest > u32::from(to.settings.mtu) {
+        if frame.largest_packet() > u32::from(to.settings.mtu) {
             return Err(DropReason::TooBig);
         }
-        if (plain || takes(to.shared.offloads, &frame.vnet)) && tag_change(frame, to).is_none() {
+        if takes(to.shared.offloads, frame) && tag_change(frame, to).is_none() {
             let start = self.pieces.len();
-            let rest = frame.rest_len();
-            if rest > 0 {
-                self.pieces.extend(frame.source(burst, frame.header.len().into(), rest));
+            if frame.rest_len() > 0 {
+                self.pieces.extend(frame.rest(burst));
             }
             self.push(frame.vnet, frame.header, start, frame.len);
             return Ok(());
@@ -152,7 +145,7 @@ impl<'q> Fitting<'q> {
         let mut vnet = frame.vnet;
         let copy = headers.copy(frame.header, frame.header.len());
         let (span, grown) = retag(copy, &mut vnet, frame, to, headers);
-        if frame.is_train() && !takes(offloads, &frame.vnet) {
+        if frame.is_train() && !takes(offloads, frame) {
             return self.segments(
                 frame,
                 Layout::of(&frame.parsed, grown),
@@ -164,7 +157,7 @@ impl<'q> Fitting<'q> {
             );
         }
         let start = self.pieces.len();
-        self.pieces.extend(frame.source(burst, frame.header.len().into(), frame.rest_len()));
+        self.pieces.extend(frame.rest(burst));
         self.finish(&mut vnet, span, start, offloads, headers, cell);
         self.push(vnet, span, start, frame.len.saturating_add_signed(grown.into()));
         Ok(())
@@ -227,25 +220,22 @@ impl<'q> Fitting<'q> {
     }
 }
 
-/// Bytes of an IP packet (or whatever follows the Ethernet header and tags) of `header + payload` bytes of frame.
+/// Whether a port takes what a frame's virtio header says without help.
 #[inline]
-fn packet_len(frame: &Frame, header: u32, payload: u32) -> u32 {
-    (header + payload).saturating_sub(frame.parsed.l3.into())
+fn takes(offloads: Offloads, frame: &Frame) -> bool {
+    let vnet = &frame.vnet;
+    vnet.asks_nothing()
+        || offloads.contains(Offloads::CSUM) && (!frame.is_train() || takes_train(offloads, vnet))
 }
 
-/// Whether a port takes what a virtio header says without help.
-#[inline]
-fn takes(offloads: Offloads, vnet: &VnetHeader) -> bool {
-    let checksum = !vnet.flags().intersects(Flags::NEEDS_CSUM | Flags::DATA_VALID)
-        || offloads.contains(Offloads::CSUM);
+fn takes_train(offloads: Offloads, vnet: &VnetHeader) -> bool {
     let train = match vnet.gso() {
-        GsoType::None => return checksum,
         GsoType::Tcp4 => Offloads::TSO4,
         GsoType::Tcp6 => Offloads::TSO6,
         GsoType::UdpL4 => Offloads::USO,
-        GsoType::Unknown(_) => return false,
+        GsoType::None | GsoType::Unknown(_) => return false,
     };
-    checksum && offloads.contains(train) && (!vnet.gso_ecn() || offloads.contains(Offloads::ECN))
+    offloads.contains(train) && (!vnet.gso_ecn() || offloads.contains(Offloads::ECN))
 }
 
 /// What has to happen to the tag; `None`: nothing.

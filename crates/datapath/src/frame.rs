@@ -11,7 +11,7 @@ const USUAL_HEADERS: usize = 128;
 /// Bytes copied when the headers go on: what long extension header chains get.
 const LONG_HEADERS: usize = 256;
 /// Bytes of an 802.1Q tag.
-const TAG: usize = 4;
+const TAG: u16 = 4;
 
 /// A range in the turn's header bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,28 +64,32 @@ impl Headers {
         let [c, d] = tci.to_be_bytes();
         let at = span.start as usize + 12;
         self.0.splice(at..at, [a, b, c, d]);
-        Span { len: span.len + TAG as u16, ..span }
+        Span { len: span.len + TAG, ..span }
     }
 
     /// Takes the outer tag out of the last span, which must be the newest.
     pub(crate) fn strip_tag(&mut self, span: Span) -> Span {
         let at = span.start as usize + 12;
-        self.0.drain(at..at + TAG);
-        Span { len: span.len - TAG as u16, ..span }
+        self.0.drain(at..at + usize::from(TAG));
+        Span { len: span.len - TAG, ..span }
+    }
+
+    /// Copies the first bytes of a frame, enough for all usual headers.
+    #[inline]
+    fn copy_in(&mut self, burst: &Burst<'_>, raw: &RawFrame) -> Span {
+        let ([slice], None) = (burst.slices(raw), raw.vlan) else {
+            return self.gather(burst, raw, USUAL_HEADERS);
+        };
+        let start = self.0.len() as u32;
+        // A length the compiler knows is copied without a call.
+        match slice.bytes().first_chunk::<USUAL_HEADERS>() {
+            Some(usual) => self.0.extend_from_slice(usual),
+            None => self.0.extend_from_slice(slice.bytes()),
+        }
+        Span { start, len: slice.len().min(USUAL_HEADERS) as u16 }
     }
 
     /// Copies up to `want` bytes of a frame, and puts the tag that travelled beside it back in its place.
-    #[inline]
-    fn copy_in(&mut self, burst: &Burst<'_>, raw: &RawFrame, want: usize) -> Span {
-        let start = self.0.len();
-        if let ([slice], None) = (burst.slices(raw), raw.vlan) {
-            let len = slice.len().min(want);
-            self.0.extend_from_slice(slice.take(len).bytes());
-            return Span { start: start as u32, len: len as u16 };
-        }
-        self.gather(burst, raw, want)
-    }
-
     fn gather(&mut self, burst: &Burst<'_>, raw: &RawFrame, want: usize) -> Span {
         let start = self.0.len();
         for slice in burst.slices(raw) {
@@ -133,34 +137,59 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Copies and parses one frame of the burst.
+    /// Copies and parses one frame of the burst, and adds it to the turn's frames.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "a burst has 256 frames")]
     pub(crate) fn read(
-        headers: &mut Headers,
         burst: &Burst<'_>,
-        place: usize,
+        place: u16,
         raw: &RawFrame,
-    ) -> Result<Frame, DropReason> {
+        headers: &mut Headers,
+        frames: &mut Vec<Frame>,
+    ) -> Result<(), DropReason> {
         let restored = if raw.vlan.is_some() { TAG } else { 0 };
-        let len = raw.len as usize + restored;
-        let mut header = headers.copy_in(burst, raw, USUAL_HEADERS);
-        let mut parsed = wire::parse(headers.get(header), len).ok_or(DropReason::Runt)?;
-        if parsed.kind == Kind::Malformed(Malformed::BeyondHeaders) {
-            headers.trim(header, 0);
-            header = headers.copy_in(burst, raw, LONG_HEADERS);
-            parsed = wire::parse(headers.get(header), len).ok_or(DropReason::Runt)?;
+        let len = raw.len + u32::from(restored);
+        let header = headers.copy_in(burst, raw);
+        let parsed = wire::parse(headers.get(header), len as usize).ok_or(DropReason::Runt)?;
+        // The rest happens in place: a frame has more fields than the processor registers.
+        let vnet = VnetHeader::default();
+        frames.push(Frame { parsed, vnet, header, len, vlan: 0, raw: place, restored });
+        let Some(frame) = frames.last_mut() else { return Ok(()) };
+        match frame.parsed.kind {
+            Kind::Tcp | Kind::Udp => frame.trim(headers),
+            Kind::Malformed(Malformed::BeyondHeaders) => frame.read_long(headers, burst, raw),
+            _ => {}
         }
-        if usize::from(header.len) < len && matches!(parsed.kind, Kind::Tcp | Kind::Udp) {
-            header = headers.trim(header, parsed.payload);
+        if !raw.vnet.asks_nothing() {
+            match checked_offload(raw.vnet, frame) {
+                Ok(vnet) => frame.vnet = vnet,
+                Err(reason) => {
+                    frames.pop();
+                    return Err(reason);
+                }
+            }
         }
-        let vnet = if raw.vnet.asks_nothing() {
-            VnetHeader::default()
-        } else {
-            checked_offload(raw.vnet, &parsed, header, restored as u16)?
-        };
-        let (len, raw, restored) = (len as u32, place as u16, restored as u16);
-        Ok(Frame { parsed, vnet, header, len, vlan: 0, raw, restored })
+        Ok(())
+    }
+
+    /// Gives up the private copy of payload that is in the source's buffers. The header must be the newest span.
+    #[inline]
+    fn trim(&mut self, headers: &mut Headers) {
+        if u32::from(self.header.len) < self.len {
+            self.header = headers.trim(self.header, self.parsed.payload);
+        }
+    }
+
+    /// Copies and parses again, where the headers are longer than usual.
+    #[cold]
+    fn read_long(&mut self, headers: &mut Headers, burst: &Burst<'_>, raw: &RawFrame) {
+        headers.trim(self.header, 0);
+        self.header = headers.gather(burst, raw, LONG_HEADERS);
+        if let Some(parsed) = wire::parse(headers.get(self.header), self.len as usize) {
+            self.parsed = parsed;
+        }
+        if matches!(self.parsed.kind, Kind::Tcp | Kind::Udp) {
+            self.trim(headers);
+        }
     }
 
     /// The source's own bytes from `offset` (in the frame as the switch sees it) on, `len` of them.
@@ -187,32 +216,47 @@ impl Frame {
         self.source(burst, self.parsed.payload.into(), self.parsed.payload_len())
     }
 
+    /// What is behind the private bytes.
+    #[inline]
+    pub(crate) fn rest<'q>(&self, burst: &Burst<'q>) -> impl Iterator<Item = Slice<'q>> {
+        self.source(burst, self.header.len.into(), self.rest_len())
+    }
+
     /// Bytes behind the private ones.
+    #[inline]
     pub(crate) fn rest_len(&self) -> u32 {
         self.len - u32::from(self.header.len).min(self.len)
     }
 
-    /// A train: more payload than one segment.
+    /// A train: more payload than one segment. Nothing else has a segment size, see [`checked_offload`].
+    #[inline]
     pub(crate) fn is_train(&self) -> bool {
-        self.vnet.gso() != GsoType::None
+        self.vnet.gso_size.get() != 0
+    }
+
+    /// Bytes of the IP packet (or whatever follows the Ethernet header and tags), of a train's largest segment.
+    #[inline]
+    pub(crate) fn largest_packet(&self) -> u32 {
+        let end = match self.vnet.gso_size.get() {
+            0 => self.len,
+            segment => u32::from(self.parsed.payload) + u32::from(segment),
+        };
+        end.saturating_sub(self.parsed.l3.into())
     }
 }
 
 /// What the source asks for must fit what the frame is: the checksum's place inside the private bytes, a train's type
 /// its protocol (virtio 1.2, 5.1.6.2.1). The answer says nothing more than the switch understands.
-fn checked_offload(
-    said: VnetHeader,
-    parsed: &Parsed,
-    header: Span,
-    restored: u16,
-) -> Result<VnetHeader, DropReason> {
+fn checked_offload(said: VnetHeader, frame: &Frame) -> Result<VnetHeader, DropReason> {
+    let parsed = &frame.parsed;
     let mut vnet = VnetHeader::default();
     let flags = said.flags() & (Flags::NEEDS_CSUM | Flags::DATA_VALID);
     vnet.set_flags(flags);
     if flags.contains(Flags::NEEDS_CSUM) {
-        let start = said.csum_start.get().checked_add(restored).ok_or(DropReason::BadOffload)?;
+        let start =
+            said.csum_start.get().checked_add(frame.restored).ok_or(DropReason::BadOffload)?;
         let end = start.checked_add(said.csum_offset.get()).and_then(|place| place.checked_add(2));
-        if end.is_none_or(|end| end > header.len) || start < 14 {
+        if end.is_none_or(|end| end > frame.header.len) || start < 14 {
             return Err(DropReason::BadOffload);
         }
         vnet.csum_start.set(start);

@@ -16,6 +16,11 @@ static KEY: LazyLock<Toeplitz> = LazyLock::new(|| Toeplitz::new(&Key::MICROSOFT)
 pub(crate) fn queue(port: &Port, header: &[u8], parsed: &Parsed) -> usize {
     match port.shared.egress.len() {
         0 | 1 => 0,
-        queues => KEY.hash_flow(header, parsed).value as usize % ENTRIES % queues,
+        queues => of_many(queues, header, parsed),
     }
+}
+
+#[inline(never)]
+fn of_many(queues: usize, header: &[u8], parsed: &Parsed) -> usize {
+    KEY.hash_flow(header, parsed).value as usize % ENTRIES % queues
 }

@@ -1,6 +1,6 @@
 //! A worker: one thread, the queues it owns, and [`Worker::turn`], the whole journey of a frame.
 
-use crate::counters::Counter;
+use crate::counters::{Counter, PortCell};
 use crate::decide::Decider;
 use crate::deliver::{Deliverer, Route, capture_ingress, count_drop, note_fault};
 use crate::fit::Source;
@@ -209,7 +209,8 @@ fn note_ingress(
     queue.resting_until = Some(if forever { Nanos(u64::MAX) } else { now + REST });
 }
 
-/// What one turn reads.
+/// What one turn reads. Its stages are functions of their own, never inlined, so that the loop of each has the registers
+/// to itself: all in one function they take a third more instructions.
 struct Turn<'t> {
     worker: usize,
     view: &'t View,
@@ -224,7 +225,9 @@ impl Turn<'_> {
         let Scratch { frames, headers, outbox, deliverer, .. } = scratch;
         frames.clear();
         headers.clear();
-        self.decide(burst, frames, headers, outbox);
+        let Some(cell) = self.from.cell(self.worker) else { return };
+        self.read(burst, headers, frames, cell);
+        self.decide(burst, headers, frames, outbox, cell);
         let source = Source { burst, frames };
         while let Some((target, list)) = outbox.take() {
             if let Some(to) = self.view.port(target.port)
@@ -237,51 +240,60 @@ impl Turn<'_> {
         }
     }
 
+    /// Copies and parses.
+    #[inline(never)]
+    fn read(
+        &self,
+        burst: &Burst<'_>,
+        headers: &mut Headers,
+        frames: &mut Vec<Frame>,
+        cell: &PortCell,
+    ) {
+        cell.ingress_frames.add(burst.frames().len() as u64);
+        cell.ingress_bytes.add(burst.bytes() as u64);
+        for (place, raw) in burst.frames().iter().enumerate() {
+            if let Err(reason) = Frame::read(burst, index(place), raw, headers, frames) {
+                count_drop(cell, reason, 1);
+            }
+        }
+    }
+
+    #[inline(never)]
     fn decide(
         &self,
         burst: &Burst<'_>,
-        frames: &mut Vec<Frame>,
-        headers: &mut Headers,
+        headers: &Headers,
+        frames: &mut [Frame],
         outbox: &mut Outbox,
+        cell: &PortCell,
     ) {
-        let Some(cell) = self.from.cell(self.worker) else { return };
+        let mut decider = self.decider();
+        for (place, frame) in frames.iter_mut().enumerate() {
+            let verdict = decider.decide(index(place), frame, headers.get(frame.header), outbox);
+            if let Err(reason) = verdict {
+                count_drop(cell, reason, 1);
+            }
+            if self.from.capture.is_some() {
+                capture_ingress(self.from, frame, burst, headers, self.now, verdict.err());
+            }
+        }
+    }
+
+    fn decider(&self) -> Decider<'_> {
         let bucket = self.from.bucket.as_ref().map(|bucket| {
             let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
             bucket.refill(self.now);
             bucket
         });
-        let mut decider = Decider {
+        Decider {
             view: self.view,
             from: self.from,
             macs: self.macs,
             second: self.now.as_secs(),
             bucket,
             learned: None,
-            found: None,
-        };
-        let mut bytes = 0;
-        for (place, raw) in burst.frames().iter().enumerate() {
-            bytes += u64::from(raw.len);
-            let mut frame = match Frame::read(headers, burst, place, raw) {
-                Ok(frame) => frame,
-                Err(reason) => {
-                    count_drop(cell, reason, 1);
-                    continue;
-                }
-            };
-            let header = headers.get(frame.header);
-            let verdict = decider.decide(index(frames.len()), &mut frame, header, outbox);
-            if let Err(reason) = verdict {
-                count_drop(cell, reason, 1);
-            }
-            if self.from.capture.is_some() {
-                let source = Source { burst, frames };
-                capture_ingress(self.from, &frame, &source, headers, self.now, verdict.err());
-            }
-            frames.push(frame);
+            last: None,
         }
-        cell.ingress_frames.add(burst.frames().len() as u64);
-        cell.ingress_bytes.add(bytes);
     }
 }
 

@@ -25,13 +25,13 @@ const MAX_EXTENSIONS: usize = 8;
 
 /// Parses the headers of a frame of `frame_len` bytes of which `headers` are the first.
 /// `None`: fewer than the 14 bytes of an Ethernet header, with which nothing can be done.
-#[inline]
+#[inline(always)]
 pub fn parse(headers: &[u8], frame_len: usize) -> Option<Parsed> {
     usual::parse(headers, frame_len).or_else(|| walk(headers, frame_len))
 }
 
 /// [`parse`] for any frame.
-#[inline(never)]
+#[cold]
 fn walk(headers: &[u8], frame_len: usize) -> Option<Parsed> {
     let headers = headers.get(..frame_len).unwrap_or(headers);
     let ethernet = EthernetHeader::at(headers, 0)?;

@@ -38,7 +38,7 @@ struct Network {
 }
 
 /// The answer, where the frame is as usual.
-#[inline]
+#[inline(always)]
 pub(super) fn parse(headers: &[u8], frame_len: usize) -> Option<Parsed> {
     let v4 = Packet::<Ipv4Header>::at(headers, 0)?;
     match v4.ethernet.ethertype.get() {
@@ -78,7 +78,7 @@ where
     /// Where the transport header starts.
     const L4: u16 = Self::LEN - TcpHeader::LEN;
 
-    #[inline]
+    #[inline(always)]
     fn answer(&self, network: &Network, headers: &[u8], frame_len: usize) -> Option<Parsed> {
         let (kind, header_len, tcp_flags, tcp_options) = match network.protocol {
             tcp::PROTOCOL => {
