@@ -6,13 +6,19 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks again and again until there is an answer.
-pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    patiently(ask).unwrap_or_else(|| panic!("waited in vain until {what}"))
+}
+
+/// The same for who can say more than that it was in vain.
+pub(crate) fn patiently<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
-    loop {
-        if let Some(answer) = ask() {
+    while start.elapsed() < PATIENCE {
+        let answer = ask();
+        if answer.is_some() {
             return answer;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+    None
 }

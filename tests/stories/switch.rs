@@ -1,6 +1,6 @@
 //! The switch: the daemon in this story's own namespace, and the command line that speaks to it.
 
-use crate::patience::until;
+use crate::patience::{patiently, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::env;
@@ -77,10 +77,13 @@ impl Switch {
 
     /// Waits until a port is in a state. Returns the reason.
     pub(crate) fn wait_for(&self, port: &str, wanted: &str) -> String {
-        until(&format!("port {port} is {wanted}"), || {
-            let (state, reason) = self.state(port);
-            (state == wanted).then_some(reason)
-        })
+        let mut seen = (String::new(), String::new());
+        let is_so = || {
+            seen = self.state(port);
+            (seen.0 == wanted).then_some(())
+        };
+        assert!(patiently(is_so).is_some(), "port {port} is not {wanted} but {seen:?}");
+        seen.1
     }
 
     /// Whether this was noted in the journal.
