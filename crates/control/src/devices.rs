@@ -3,7 +3,7 @@
 //! The rest of the crate sees an [`Opener`], so that tests run the whole control plane on memory ports.
 
 use crate::Problem;
-use crate::config::PortConfig;
+use crate::config::{Namespace, PortConfig};
 use ports::Device;
 use ports::link::{Link, LinkError};
 use ports::packet::{self, PacketError, PacketOptions};
@@ -70,9 +70,8 @@ impl Opener for HostDevices {
     }
 }
 
-/// Where `ip netns` keeps the namespace.
 fn netns(port: &PortConfig) -> Option<PathBuf> {
-    port.netns.as_ref().map(|name| PathBuf::from("/run/netns").join(name.as_str()))
+    port.netns.as_ref().map(Namespace::path)
 }
 
 fn queues(port: &PortConfig) -> u16 {

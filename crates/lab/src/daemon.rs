@@ -119,7 +119,9 @@ fn socket(topology: &Topology) -> PathBuf {
 /// The daemon's file. RSC is not mentioned: activity 1 is about the default.
 fn configuration(topology: &Topology) -> String {
     let vnic = match topology.vnic {
-        Vnic::Tap => format!("tap = \"{VNIC}\"\nnetns = \"receiver\""),
+        Vnic::Tap => {
+            format!("tap = \"{VNIC}\"\nnetns = \"/proc/{}/ns/net\"", topology.receiver.process())
+        }
         Vnic::Veth => format!("packet = \"{GUEST}\"\nrole = \"vnic\"\nmac-spoofing = \"allow\""),
     };
     let socket = socket(topology);

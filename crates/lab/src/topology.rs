@@ -119,15 +119,7 @@ impl Topology {
         self.switch.run(&format!("ip link set {UPLINK} mtu {mtu} up"))?;
         address(&mut self.sender, WIRE, 77, 1)?;
         one_frame_at_a_time(&mut self.sender, WIRE)?;
-        if self.vnic == Vnic::Tap {
-            // The daemon knows namespaces by their names in /run/netns: the receiver's gets one that only it can see.
-            for line in ["mount --make-rprivate /", "mount -t tmpfs tmpfs /run", "mkdir /run/netns"]
-            {
-                self.switch.run(line)?;
-            }
-            let receiver = self.receiver.process();
-            self.switch.run(&format!("ln -s /proc/{receiver}/ns/net /run/netns/receiver"))?;
-        } else {
+        if self.vnic != Vnic::Tap {
             wire(&mut self.receiver, VNIC, GUEST, switch, mtu)?;
             self.switch.run(&format!("ip link set {GUEST} mtu {mtu} up"))?;
             address(&mut self.receiver, VNIC, 77, 2)?;

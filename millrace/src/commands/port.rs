@@ -7,7 +7,8 @@ use clap::{ArgGroup, Args, Subcommand};
 use control::Problem;
 use control::body::{CountersBody, PortBody};
 use control::config::{
-    HostName, MacAddress, Mtu, PortConfig, PortName, Queues, Rate, Size, VlanId, VlanList,
+    HostName, MacAddress, Mtu, Namespace, PortConfig, PortName, Queues, Rate, Size, VlanId,
+    VlanList,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -51,8 +52,8 @@ struct Add {
     #[arg(long, group = "device", value_name = "DEVICE")]
     packet: Option<HostName>,
     /// The network namespace the device lives in.
-    #[arg(long, value_name = "NAME")]
-    netns: Option<HostName>,
+    #[arg(long, value_name = "NAME|PATH")]
+    netns: Option<Namespace>,
     /// Queue pairs.
     #[arg(long)]
     queues: Option<Queues>,

@@ -18,7 +18,9 @@ pub use quantity::{Rate, Seconds, Size};
 pub(crate) use read::from_json;
 pub use read::from_value;
 pub use switch::{Poll, SwitchConfig, Workers};
-pub use value::{FileMode, Flows, HostName, MacAddress, MacEntries, Mtu, PortName, Queues};
+pub use value::{
+    FileMode, Flows, HostName, MacAddress, MacEntries, Mtu, Namespace, PortName, Queues,
+};
 pub use vlan::{VlanId, VlanList};
 
 use crate::Problem;

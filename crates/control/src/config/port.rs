@@ -3,7 +3,7 @@
 //! Every key but the name is optional and stays absent when it was: what is absent follows the role, the device, or
 //! `[switch]`, and is decided in [`PortConfig::settings`].
 
-use super::value::{Flows, HostName, MacAddress, Mtu, PortName, Queues};
+use super::value::{Flows, HostName, MacAddress, Mtu, Namespace, PortName, Queues};
 use super::vlan::{VlanId, VlanList};
 use super::{Rate, Size};
 use datapath::{PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, Vlan};
@@ -58,10 +58,10 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eth1")]
     pub packet: Option<HostName>,
-    /// The network namespace the device lives in (`ip netns`), where it is not the daemon's own.
+    /// The network namespace the device lives in (a name of `ip netns`, or a path), where it is not the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub netns: Option<HostName>,
+    pub netns: Option<Namespace>,
     /// Queue pairs; 1 where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>)]

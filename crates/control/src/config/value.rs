@@ -3,6 +3,7 @@
 use super::scalar::{FromScalar, Scalar, through_scalar};
 use crate::Problem;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use wire::Mac;
 
 /// A port's name: it stands in file names, URLs and tables, so it is 1 to 32 letters, digits, `.`, `_`, `-`.
@@ -33,11 +34,17 @@ pub struct MacEntries(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMode(pub u32);
 
-/// A device or namespace of the host: what a file name may be, so that it never leads out of its directory.
+/// A device of the host: what a file name may be, so that it never leads out of its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
-through_scalar!(PortName, Mtu, MacAddress, Queues, Flows, MacEntries, FileMode, HostName);
+/// A network namespace: a name of `ip netns`, or the path of one, such as `/proc/PID/ns/net` for a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace(String);
+
+through_scalar!(
+    PortName, Mtu, MacAddress, Queues, Flows, MacEntries, FileMode, HostName, Namespace
+);
 
 impl PortName {
     /// As text.
@@ -53,6 +60,14 @@ impl HostName {
     }
 }
 
+impl Namespace {
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        // An absolute path replaces what it is joined to.
+        Path::new("/run/netns").join(&self.0)
+    }
+}
+
 impl fmt::Display for PortName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.0)
@@ -60,6 +75,12 @@ impl fmt::Display for PortName {
 }
 
 impl fmt::Display for HostName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Namespace {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.0)
     }
@@ -88,24 +109,39 @@ impl FromScalar for PortName {
     }
 }
 
+/// What a file name may be.
+fn is_file_name(name: &str) -> bool {
+    let odd = |c: char| "/%".contains(c) || c.is_whitespace() || c.is_control();
+    (1..=255).contains(&name.len()) && name != "." && name != ".." && !name.contains(odd)
+}
+
 impl FromScalar for HostName {
     fn read(scalar: &Scalar) -> Result<HostName, Problem> {
-        match text(scalar) {
-            Some(name)
-                if (1..=255).contains(&name.len())
-                    && name != "."
-                    && name != ".."
-                    && !name.contains(|c: char| {
-                        "/%".contains(c) || c.is_whitespace() || c.is_control()
-                    }) =>
-            {
-                Ok(HostName(name))
-            }
-            _ => Err(scalar.problem(
+        text(scalar).filter(|name| is_file_name(name)).map(HostName).ok_or_else(|| {
+            scalar.problem(
                 "not a device name",
-                "the name of a device or namespace of this host, without spaces, `/` and `%`",
-            )),
-        }
+                "the name of a device of this host, without spaces, `/` and `%`",
+            )
+        })
+    }
+
+    fn write(&self) -> Scalar {
+        Scalar::Text(self.0.clone())
+    }
+}
+
+impl FromScalar for Namespace {
+    fn read(scalar: &Scalar) -> Result<Namespace, Problem> {
+        let good = |name: &String| match name.strip_prefix('/') {
+            Some(path) => path.split('/').all(is_file_name),
+            None => is_file_name(name),
+        };
+        text(scalar).filter(good).map(Namespace).ok_or_else(|| {
+            scalar.problem(
+                "not a network namespace",
+                "a name that `ip netns` shows, or a path such as `/proc/PID/ns/net`",
+            )
+        })
     }
 
     fn write(&self) -> Scalar {
@@ -218,7 +254,12 @@ mod tests {
         }
         for name in ["", ".", "..", "../eth0", "a b"] {
             assert!(name.parse::<HostName>().is_err(), "{name}");
+            assert!(name.parse::<Namespace>().is_err(), "{name}");
         }
+        for (name, path) in [("vm1", "/run/netns/vm1"), ("/proc/7/ns/net", "/proc/7/ns/net")] {
+            assert_eq!(name.parse::<Namespace>().unwrap().path(), Path::new(path));
+        }
+        assert!("/run/../etc".parse::<Namespace>().is_err());
         for mac in ["ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "01:00:5e:00:00:01", "vm1"] {
             assert!(mac.parse::<MacAddress>().is_err(), "{mac}");
         }

@@ -38,6 +38,18 @@ pub(super) const NO_PROTOCOL: u16 = 0;
 /// `ETH_P_ALL`.
 pub(super) const ALL_PROTOCOLS: u16 = 3;
 
+impl Setting {
+    /// What a process without `CAP_NET_ADMIN` on the host (in a user namespace) may set instead: the same buffer, up to
+    /// the host's `net.core.rmem_max` or `wmem_max`.
+    fn within_limit(self) -> Option<c_int> {
+        match self {
+            Setting::ReceiveBuffer => Some(libc::SO_RCVBUF),
+            Setting::SendBuffer => Some(libc::SO_SNDBUF),
+            _ => None,
+        }
+    }
+}
+
 impl PacketSocket {
     /// A socket that receives nothing until it is bound to a protocol.
     pub(super) fn open() -> io::Result<PacketSocket> {
@@ -56,7 +68,13 @@ impl PacketSocket {
             Setting::SendBuffer => (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE),
         };
         // SAFETY: each of these options reads one int.
-        unsafe { self.set_raw(level, name, &value) }
+        match (unsafe { self.set_raw(level, name, &value) }, setting.within_limit()) {
+            (Err(error), Some(name)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                // SAFETY: as above.
+                unsafe { self.set_raw(level, name, &value) }
+            }
+            (result, _) => result,
+        }
     }
 
     /// Asks for a ring of received frames.
