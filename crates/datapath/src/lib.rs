@@ -16,8 +16,10 @@ mod decide;
 mod deliver;
 mod fit;
 mod frame;
+mod handle;
 mod macs;
 mod mailbox;
+pub mod options;
 mod outbox;
 mod rate;
 mod recycle;
@@ -31,8 +33,9 @@ mod wait;
 mod worker;
 
 pub use counters::{DropReason, PortCounters, RscException};
+pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
 pub use settings::{PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, Vlan, VlanSet};
 pub use status::{
     HealthEvent, MacEntry, PortInfo, PortState, RscFailureReason, RscStatus, WorkerInfo,
 };
-pub use switch::{Switch, SwitchError, SwitchOptions, Wait, WorkerOptions};
+pub use switch::Switch;

@@ -1,92 +1,21 @@
 //! The handle by which the control plane holds a running switch.
 
+use crate::handle::Handle;
 use crate::macs::MacTable;
-use crate::mailbox::Mailbox;
+use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
 use crate::rate::Bucket;
 use crate::view::{Events, Port, PortShared, StateCell, View};
-use crate::wait::{Waiter, Waker};
-use crate::worker::{Letter, OwnedQueue, Worker, WorkerShared};
+use crate::worker::{Letter, OwnedQueue};
 use crate::{
     HealthEvent, MacEntry, PortCounters, PortId, PortInfo, PortSettings, PortState, WorkerInfo,
 };
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
 use ports::{Device, IngressQueue, Nanos};
-use rustix::thread::{CpuSet, sched_setaffinity};
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
 use std::time::Instant;
-
-/// What a worker does when there is nothing to take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Wait {
-    /// Polls on: lowest latency, a whole core.
-    Always,
-    /// Polls a little longer, then sleeps until something arrives.
-    #[default]
-    Adaptive,
-    /// Sleeps at once.
-    Never,
-}
-
-/// One worker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct WorkerOptions {
-    /// The core it is pinned to; `None`: wherever the kernel likes.
-    pub cpu: Option<usize>,
-}
-
-/// The switch as a whole.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SwitchOptions {
-    /// At least one.
-    pub workers: Vec<WorkerOptions>,
-    /// Polling.
-    pub wait: Wait,
-    /// Most learned addresses.
-    pub mac_entries: usize,
-    /// Seconds after which a silent address is forgotten.
-    pub mac_ageing_s: u32,
-}
-
-impl Default for SwitchOptions {
-    fn default() -> SwitchOptions {
-        SwitchOptions {
-            workers: vec![WorkerOptions::default()],
-            wait: Wait::Adaptive,
-            mac_entries: 8192,
-            mac_ageing_s: 300,
-        }
-    }
-}
-
-/// What the switch refuses.
-#[derive(Debug, thiserror::Error)]
-pub enum SwitchError {
-    /// The name is taken.
-    #[error("a port named {0:?} exists: choose another name or remove that port first")]
-    NameInUse(String),
-    /// No such port.
-    #[error("no port with the number {}", .0.0)]
-    NoSuchPort(PortId),
-    /// The tables are full.
-    #[error("the switch has {0} ports, which is all it can have: remove one first")]
-    TooManyPorts(usize),
-    /// A worker could not be started or pinned.
-    #[error("starting worker {worker} on core {cpu:?}: {source}")]
-    Worker {
-        /// Its place.
-        worker: usize,
-        /// Where it should run.
-        cpu: Option<usize>,
-        /// What the kernel said.
-        #[source]
-        source: std::io::Error,
-    },
-}
 
 /// A running switch. Calls take effect before they return: every worker has passed a turn boundary by then.
 pub struct Switch {
@@ -106,59 +35,6 @@ struct Entry {
     queue_workers: Vec<usize>,
 }
 
-/// A worker and how it runs.
-struct Handle {
-    shared: Arc<WorkerShared>,
-    runs: Runs,
-}
-
-enum Runs {
-    /// By itself.
-    Thread { waker: Waker, thread: Option<JoinHandle<()>> },
-    /// When [`Switch::step`] is called.
-    Stepped(Box<Worker>),
-}
-
-impl Handle {
-    fn start(worker: Worker, options: &SwitchOptions, start: Instant) -> io::Result<Handle> {
-        let cpu = options.workers.get(worker.index).and_then(|worker| worker.cpu);
-        let waiter = Waiter::new(options.wait, start)?;
-        let (waker, shared) = (waiter.waker(), worker.shared());
-        let (pinned, is_pinned) = sync_channel(1);
-        let thread =
-            thread::Builder::new().name(format!("worker-{}", worker.index)).spawn(move || {
-                let result = cpu.map_or(Ok(()), pin);
-                let go = result.is_ok();
-                let _ = pinned.send(result);
-                if go {
-                    worker.run(waiter);
-                }
-            })?;
-        is_pinned.recv().map_err(io::Error::other)??;
-        Ok(Handle { shared, runs: Runs::Thread { waker, thread: Some(thread) } })
-    }
-
-    fn post(&mut self, letter: Letter) {
-        self.shared.mailbox.post(letter);
-        match &mut self.runs {
-            Runs::Thread { waker, .. } => waker.wake(),
-            Runs::Stepped(worker) => {
-                worker.read_mail(None);
-            }
-        }
-    }
-}
-
-/// Binds the calling thread to one core.
-fn pin(cpu: usize) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    set.set(cpu);
-    Ok(sched_setaffinity(None, &set)?)
-}
-
 impl Switch {
     /// Most ports.
     pub const PORTS: usize = 1024;
@@ -166,16 +42,11 @@ impl Switch {
     /// Starts the workers.
     pub fn start(options: SwitchOptions) -> Result<Switch, SwitchError> {
         let mut switch = Switch::stepped(options);
-        for handle in std::mem::take(&mut switch.workers) {
-            let Runs::Stepped(worker) = handle.runs else { continue };
-            let place = worker.index;
-            let cpu = switch.options.workers.get(place).and_then(|worker| worker.cpu);
-            let started = Handle::start(*worker, &switch.options, switch.start);
-            switch.workers.push(started.map_err(|source| SwitchError::Worker {
-                worker: place,
-                cpu,
-                source,
-            })?);
+        for (worker, handle) in std::mem::take(&mut switch.workers).into_iter().enumerate() {
+            let cpu = switch.options.workers.get(worker).and_then(|worker| worker.cpu);
+            let started = handle.start(cpu, switch.options.wait, switch.start);
+            let refused = |source| SwitchError::Worker { worker, cpu, source };
+            switch.workers.push(started.map_err(refused)?);
         }
         Ok(switch)
     }
@@ -183,12 +54,7 @@ impl Switch {
     /// A switch whose workers turn only in [`Switch::step`], on the caller's clock: for tests, benches and simulation.
     pub fn stepped(options: SwitchOptions) -> Switch {
         let macs = Arc::new(MacTable::new(options.mac_entries, options.mac_ageing_s));
-        let handle = |index| {
-            let shared =
-                Arc::new(WorkerShared { mailbox: Mailbox::new(), counters: Default::default() });
-            let worker = Worker::new(index, shared.clone(), macs.clone());
-            Handle { shared, runs: Runs::Stepped(Box::new(worker)) }
-        };
+        let handle = |index| Handle::stepped(index, macs.clone());
         let workers = (0..options.workers.len()).map(handle).collect();
         Switch {
             workers,
@@ -202,11 +68,7 @@ impl Switch {
 
     /// Every worker of a stepped switch looks at each of its queues once; the frames taken.
     pub fn step(&mut self, now: Nanos) -> usize {
-        let round = |handle: &mut Handle| match &mut handle.runs {
-            Runs::Stepped(worker) => worker.round(now),
-            Runs::Thread { .. } => 0,
-        };
-        self.workers.iter_mut().map(round).sum()
+        self.workers.iter_mut().map(|handle| handle.step(now)).sum()
     }
 
     /// Takes a port into the switch; frames flow when this returns.
@@ -416,13 +278,7 @@ impl Switch {
 impl Drop for Switch {
     fn drop(&mut self) {
         self.workers.iter_mut().for_each(|handle| handle.post(Letter::Stop));
-        for handle in &mut self.workers {
-            if let Runs::Thread { thread, .. } = &mut handle.runs
-                && let Some(thread) = thread.take()
-            {
-                let _ = thread.join();
-            }
-        }
+        self.workers.iter_mut().for_each(Handle::join);
     }
 }
 

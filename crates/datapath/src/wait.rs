@@ -3,7 +3,7 @@
 //! Sleeping is an epoll wait over the queues' descriptors and one eventfd for the mailbox. Descriptors of the kernel
 //! (TAP, AF_PACKET) are level-triggered and need no arming; rings in guest memory do (see [`ports::Ingress::arm`]).
 
-use crate::switch::Wait;
+use crate::options::Wait;
 use crate::worker::OwnedQueue;
 use ports::{Ingress, Nanos};
 use rustix::event::{EventfdFlags, epoll, eventfd};

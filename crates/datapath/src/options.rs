@@ -1,0 +1,71 @@
+//! How a switch is started, and what it refuses.
+
+use crate::settings::PortId;
+
+/// What a worker does when there is nothing to take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wait {
+    /// Polls on: lowest latency, a whole core.
+    Always,
+    /// Polls a little longer, then sleeps until something arrives.
+    #[default]
+    Adaptive,
+    /// Sleeps at once.
+    Never,
+}
+
+/// One worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WorkerOptions {
+    /// The core it is pinned to; `None`: wherever the kernel likes.
+    pub cpu: Option<usize>,
+}
+
+/// The switch as a whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SwitchOptions {
+    /// At least one.
+    pub workers: Vec<WorkerOptions>,
+    /// Polling.
+    pub wait: Wait,
+    /// Most learned addresses.
+    pub mac_entries: usize,
+    /// Seconds after which a silent address is forgotten.
+    pub mac_ageing_s: u32,
+}
+
+impl Default for SwitchOptions {
+    fn default() -> SwitchOptions {
+        SwitchOptions {
+            workers: vec![WorkerOptions::default()],
+            wait: Wait::Adaptive,
+            mac_entries: 8192,
+            mac_ageing_s: 300,
+        }
+    }
+}
+
+/// What the switch refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// The name is taken.
+    #[error("a port named {0:?} exists: choose another name or remove that port first")]
+    NameInUse(String),
+    /// No such port.
+    #[error("no port with the number {}", .0.0)]
+    NoSuchPort(PortId),
+    /// The tables are full.
+    #[error("the switch has {0} ports, which is all it can have: remove one first")]
+    TooManyPorts(usize),
+    /// A worker could not be started or pinned.
+    #[error("starting worker {worker} on core {cpu:?}: {source}")]
+    Worker {
+        /// Its place.
+        worker: usize,
+        /// Where it should run.
+        cpu: Option<usize>,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
+}
