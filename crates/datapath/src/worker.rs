@@ -125,11 +125,6 @@ impl Worker {
         taken
     }
 
-    /// What it shares with the control plane.
-    pub(crate) fn shared(&self) -> Arc<WorkerShared> {
-        self.shared.clone()
-    }
-
     /// `false`: it is over.
     pub(crate) fn read_mail(&mut self, waiter: Option<&Waiter>) -> bool {
         for letter in self.shared.mailbox.collect() {
