@@ -187,21 +187,29 @@ fn note_ingress(
     taken: usize,
 ) {
     let Some(fault) = fault else {
-        if queue.resting_until.is_some() {
-            queue.resting_until = None;
-            port.shared.set_state(PortState::Up);
-        }
-        if taken > 0 && now >= queue.next_count {
-            queue.next_count = now + LOST_PERIOD;
-            if let Some(lost) = port.shared.lost.get(queue.number) {
-                lost.store(queue.ingress.lost(), Ordering::Relaxed);
-            }
+        // A device may say only once that it is down: nothing to take is no sign that it is up again.
+        queue.resting_until = None;
+        if taken > 0 {
+            note_taken(queue, port, now);
         }
         return;
     };
     note_fault(port, fault);
     let forever = !matches!(fault, PortFault::Down);
     queue.resting_until = Some(if forever { Nanos(u64::MAX) } else { now + REST });
+}
+
+#[inline]
+fn note_taken(queue: &mut OwnedQueue, port: &Port, now: Nanos) {
+    if !port.shared.state.is_up() {
+        port.shared.set_state(PortState::Up);
+    }
+    if now >= queue.next_count {
+        queue.next_count = now + LOST_PERIOD;
+        if let Some(lost) = port.shared.lost.get(queue.number) {
+            lost.store(queue.ingress.lost(), Ordering::Relaxed);
+        }
+    }
 }
 
 /// What one turn reads. Its stages are functions of their own, never inlined, so that the loop of each has the registers
