@@ -9,6 +9,7 @@ mod candidate;
 mod flows;
 mod rules;
 mod train;
+mod usual;
 
 use crate::counters::{PortCell, RscException};
 use crate::frame::{Frame, Headers};
@@ -124,7 +125,46 @@ impl Coalescer {
             return self.pass(place);
         }
         let (burst, headers) = turn;
-        match classify(frame, headers.get(frame.header), || payload_sum(frame, burst)) {
+        let header = headers.get(frame.header);
+        if self.continues(place, frame, header, policy, cell) {
+            return;
+        }
+        self.add_any(place, frame, header, burst, policy, cell);
+    }
+
+    /// Whether the frame was the usual next segment of the latest train, which has it now.
+    #[inline]
+    fn continues(
+        &mut self,
+        place: u16,
+        frame: &Frame,
+        header: &[u8],
+        policy: &Policy,
+        cell: &PortCell,
+    ) -> bool {
+        let Some(train) = self.trains.get_mut(self.latest) else { return false };
+        let tail = train.tail;
+        let continues = !train.closed
+            && policy.rsc.policy == RscPolicy::Ndis
+            && usual::append(train, place, frame, header, limit(policy, frame.parsed.payload));
+        if continues {
+            self.note_joined(tail, place, frame.parsed.payload_len(), cell);
+        }
+        continues
+    }
+
+    /// [`Coalescer::add`] for any frame.
+    #[inline(never)]
+    fn add_any(
+        &mut self,
+        place: u16,
+        frame: &Frame,
+        header: &[u8],
+        burst: &Burst<'_>,
+        policy: &Policy,
+        cell: &PortCell,
+    ) {
+        match classify(frame, header, || payload_sum(frame, burst)) {
             Role::Stranger => self.pass(place),
             Role::Alone(key, exception) => self.alone(place, key, exception, cell),
             Role::Segment(segment) => self.segment(place, &segment, policy, cell),
@@ -190,12 +230,19 @@ impl Coalescer {
 
     fn append(&mut self, known: usize, place: u16, segment: &Candidate, cell: &PortCell) {
         let Some(train) = self.trains.get_mut(known) else { return };
-        if let Some(next) = self.next.get_mut(usize::from(train.tail)) {
+        let tail = train.tail;
+        train.append(place, segment);
+        self.note_joined(tail, place, segment.payload, cell);
+    }
+
+    /// Links a segment behind the one before it in its train.
+    #[inline]
+    fn note_joined(&mut self, tail: u16, place: u16, payload: u32, cell: &PortCell) {
+        if let Some(next) = self.next.get_mut(usize::from(tail)) {
             *next = place;
         }
-        train.append(place, segment);
         cell.coalesced_packets.add(1);
-        cell.coalesced_bytes.add(segment.payload.into());
+        cell.coalesced_bytes.add(payload.into());
     }
 
     /// Counts the trains of this queue, once all frames are in.
@@ -213,14 +260,20 @@ impl Coalescer {
 }
 
 fn join(train: &Train, segment: &Candidate, policy: &Policy) -> Join {
-    // The headers that count toward the IP packet: all but the Ethernet header and tags, at least.
-    let limit = policy.length_limit.min(LARGEST_PACKET - u32::from(segment.header_len - 14));
+    let limit = limit(policy, segment.header_len);
     match policy.rsc.policy {
         RscPolicy::Gro => rules::gro(train, segment, limit),
         RscPolicy::Ndis | RscPolicy::Off => {
             rules::ndis(train, segment, limit, policy.rsc.ack_limit)
         }
     }
+}
+
+/// Most payload bytes of a train with headers of `header_len` bytes.
+#[inline]
+fn limit(policy: &Policy, header_len: u16) -> u32 {
+    // The headers that count toward the IP packet: all but the Ethernet header and tags, at least.
+    policy.length_limit.min(LARGEST_PACKET - u32::from(header_len.saturating_sub(14)))
 }
 
 fn count(cell: &PortCell, reason: RscException) {

@@ -111,6 +111,7 @@ impl Deliverer {
         self.coalescer.count_trains(cell);
     }
 
+    #[inline(never)]
     fn fit_items<'q>(
         &mut self,
         fitting: &mut Fitting<'q>,
@@ -151,7 +152,8 @@ impl Deliverer {
             if let (Some(capture), Some(frame)) =
                 (&route.to.capture, source.frames.get(usize::from(place)))
             {
-                let rest: Vec<Slice<'_>> = frame.rest(source.burst).collect();
+                let mut rest = Vec::new();
+                frame.lend_rest(source.burst, &mut rest);
                 capture.offer(
                     route.now,
                     Direction::Egress,
@@ -268,7 +270,8 @@ pub(crate) fn capture_ingress(
     reason: Option<DropReason>,
 ) {
     if let Some(capture) = &port.capture {
-        let rest: Vec<Slice<'_>> = frame.rest(burst).collect();
+        let mut rest = Vec::new();
+        frame.lend_rest(burst, &mut rest);
         capture.offer(
             now,
             Direction::Ingress,

@@ -102,7 +102,7 @@ impl<'q> Fitting<'q> {
         let start = self.pieces.len();
         for place in coalescer.members(train) {
             if let Some(member) = source.frames.get(usize::from(place)) {
-                self.pieces.extend(member.payload(source.burst));
+                member.lend_payload(source.burst, &mut self.pieces);
             }
         }
         self.push(vnet, span, start, u32::from(span.len()) + train.payload);
@@ -123,9 +123,7 @@ impl<'q> Fitting<'q> {
         }
         if takes(to.shared.offloads, frame) && tag_change(frame, to).is_none() {
             let start = self.pieces.len();
-            if frame.rest_len() > 0 {
-                self.pieces.extend(frame.rest(burst));
-            }
+            frame.lend_rest(burst, &mut self.pieces);
             self.push(frame.vnet, frame.header, start, frame.len);
             return Ok(());
         }
@@ -157,7 +155,7 @@ impl<'q> Fitting<'q> {
             );
         }
         let start = self.pieces.len();
-        self.pieces.extend(frame.rest(burst));
+        frame.lend_rest(burst, &mut self.pieces);
         self.finish(&mut vnet, span, start, offloads, headers, cell);
         self.push(vnet, span, start, frame.len.saturating_add_signed(grown.into()));
         Ok(())
@@ -180,7 +178,7 @@ impl<'q> Fitting<'q> {
         for segment in segment::segments(train, layout) {
             let (span, mut vnet) = segment.header(headers, template);
             let start = self.pieces.len();
-            self.pieces.extend(segment.payload(burst));
+            segment.lend_payload(burst, &mut self.pieces);
             self.finish(&mut vnet, span, start, offloads, headers, cell);
             self.push(vnet, span, start, u32::from(span.len()) + u32::from(segment.len));
             cell.segments.add(1);

@@ -149,24 +149,35 @@ impl Frame {
         let restored = if raw.vlan.is_some() { TAG } else { 0 };
         let len = raw.len + u32::from(restored);
         let header = headers.copy_in(burst, raw);
-        let parsed = wire::parse(headers.get(header), len as usize).ok_or(DropReason::Runt)?;
-        // The rest happens in place: a frame has more fields than the processor registers.
-        let vnet = VnetHeader::default();
+        // In place from here on: a frame has more fields than the processor registers.
+        let (parsed, vnet) = (Parsed::UNKNOWN, VnetHeader::default());
         frames.push(Frame { parsed, vnet, header, len, vlan: 0, raw: place, restored });
         let Some(frame) = frames.last_mut() else { return Ok(()) };
-        match frame.parsed.kind {
-            Kind::Tcp | Kind::Udp => frame.trim(headers),
-            Kind::Malformed(Malformed::BeyondHeaders) => frame.read_long(headers, burst, raw),
-            _ => {}
+        let result = frame.find_out(burst, raw, headers);
+        if result.is_err() {
+            frames.pop();
+        }
+        result
+    }
+
+    /// Parses, and checks what the source said.
+    #[inline]
+    fn find_out(
+        &mut self,
+        burst: &Burst<'_>,
+        raw: &RawFrame,
+        headers: &mut Headers,
+    ) -> Result<(), DropReason> {
+        if !self.parsed.read(headers.get(self.header), self.len as usize) {
+            return Err(DropReason::Runt);
+        }
+        if matches!(self.parsed.kind, Kind::Tcp | Kind::Udp) {
+            self.trim(headers);
+        } else if self.parsed.kind == Kind::Malformed(Malformed::BeyondHeaders) {
+            self.read_long(headers, burst, raw);
         }
         if !raw.vnet.asks_nothing() {
-            match checked_offload(raw.vnet, frame) {
-                Ok(vnet) => frame.vnet = vnet,
-                Err(reason) => {
-                    frames.pop();
-                    return Err(reason);
-                }
-            }
+            self.vnet = checked_offload(raw.vnet, self)?;
         }
         Ok(())
     }
@@ -184,9 +195,7 @@ impl Frame {
     fn read_long(&mut self, headers: &mut Headers, burst: &Burst<'_>, raw: &RawFrame) {
         headers.trim(self.header, 0);
         self.header = headers.gather(burst, raw, LONG_HEADERS);
-        if let Some(parsed) = wire::parse(headers.get(self.header), self.len as usize) {
-            self.parsed = parsed;
-        }
+        self.parsed.read(headers.get(self.header), self.len as usize);
         if matches!(self.parsed.kind, Kind::Tcp | Kind::Udp) {
             self.trim(headers);
         }
@@ -199,11 +208,9 @@ impl Frame {
         offset: u32,
         len: u32,
     ) -> impl Iterator<Item = Slice<'q>> {
-        let raw = burst.frames().get(usize::from(self.raw));
-        let slices = raw.map(|raw| burst.slices(raw)).unwrap_or_default();
-        let mut skip = offset.saturating_sub(self.restored.into()) as usize;
+        let mut skip = self.skip(offset);
         let mut left = len as usize;
-        slices.iter().filter_map(move |slice| {
+        self.slices(burst).iter().filter_map(move |slice| {
             let piece = slice.skip(skip).take(left);
             skip -= skip.min(slice.len());
             left -= piece.len();
@@ -211,15 +218,50 @@ impl Frame {
         })
     }
 
+    /// Adds what [`Frame::source`] gives to `pieces`: short where the source has the frame in one piece.
+    #[inline(always)]
+    pub(crate) fn lend<'q>(
+        &self,
+        burst: &Burst<'q>,
+        offset: u32,
+        len: u32,
+        pieces: &mut Vec<Slice<'q>>,
+    ) {
+        if len == 0 {
+            return;
+        }
+        match self.slices(burst) {
+            [slice] => pieces.push(slice.skip(self.skip(offset)).take(len as usize)),
+            _ => pieces.extend(self.source(burst, offset, len)),
+        }
+    }
+
+    #[inline]
+    fn slices<'s, 'q>(&self, burst: &'s Burst<'q>) -> &'s [Slice<'q>] {
+        burst.frames().get(usize::from(self.raw)).map_or(&[], |raw| burst.slices(raw))
+    }
+
+    /// Bytes of the source before an offset in the frame.
+    #[inline]
+    fn skip(&self, offset: u32) -> usize {
+        offset.saturating_sub(self.restored.into()) as usize
+    }
+
     /// The payload, in the source's buffers.
     pub(crate) fn payload<'q>(&self, burst: &Burst<'q>) -> impl Iterator<Item = Slice<'q>> {
         self.source(burst, self.parsed.payload.into(), self.parsed.payload_len())
     }
 
-    /// What is behind the private bytes.
+    /// Adds the payload to `pieces`.
     #[inline]
-    pub(crate) fn rest<'q>(&self, burst: &Burst<'q>) -> impl Iterator<Item = Slice<'q>> {
-        self.source(burst, self.header.len.into(), self.rest_len())
+    pub(crate) fn lend_payload<'q>(&self, burst: &Burst<'q>, pieces: &mut Vec<Slice<'q>>) {
+        self.lend(burst, self.parsed.payload.into(), self.parsed.payload_len(), pieces);
+    }
+
+    /// Adds what is behind the private bytes to `pieces`.
+    #[inline]
+    pub(crate) fn lend_rest<'q>(&self, burst: &Burst<'q>, pieces: &mut Vec<Slice<'q>>) {
+        self.lend(burst, self.header.len.into(), self.rest_len(), pieces);
     }
 
     /// Bytes behind the private ones.

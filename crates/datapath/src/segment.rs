@@ -123,10 +123,11 @@ pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<It
 }
 
 impl Segment<'_> {
-    /// Its payload.
-    pub(crate) fn payload<'q>(&self, burst: &Burst<'q>) -> impl Iterator<Item = Slice<'q>> {
+    /// Adds its payload to `pieces`.
+    pub(crate) fn lend_payload<'q>(&self, burst: &Burst<'q>, pieces: &mut Vec<Slice<'q>>) {
         let before = u32::from(self.number) * u32::from(self.train.vnet.gso_size.get());
-        self.train.source(burst, u32::from(self.train.parsed.payload) + before, self.len.into())
+        let start = u32::from(self.train.parsed.payload) + before;
+        self.train.lend(burst, start, self.len.into(), pieces);
     }
 }
 

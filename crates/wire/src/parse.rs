@@ -25,33 +25,52 @@ const MAX_EXTENSIONS: usize = 8;
 
 /// Parses the headers of a frame of `frame_len` bytes of which `headers` are the first.
 /// `None`: fewer than the 14 bytes of an Ethernet header, with which nothing can be done.
-#[inline(always)]
+#[inline]
 pub fn parse(headers: &[u8], frame_len: usize) -> Option<Parsed> {
-    usual::parse(headers, frame_len).or_else(|| walk(headers, frame_len))
+    let mut parsed = Parsed::UNKNOWN;
+    parsed.read(headers, frame_len).then_some(parsed)
 }
 
-/// [`parse`] for any frame.
-#[cold]
-fn walk(headers: &[u8], frame_len: usize) -> Option<Parsed> {
-    let headers = headers.get(..frame_len).unwrap_or(headers);
-    let ethernet = EthernetHeader::at(headers, 0)?;
-    let frame_end = u32::try_from(frame_len).unwrap_or(u32::MAX);
-    let found = Parsed {
+impl Parsed {
+    /// Nothing is known yet.
+    pub const UNKNOWN: Parsed = Parsed {
         kind: Kind::NotIp,
-        traits: group_trait(ethernet),
-        ethertype: ethernet.ethertype.get(),
+        traits: Traits::empty(),
+        ethertype: 0,
         vlan_tci: 0,
         l3: EthernetHeader::LEN,
         l4: 0,
         payload: EthernetHeader::LEN,
-        end: frame_end,
+        end: 0,
         protocol: 0,
         tcp_flags: 0,
         tcp_options: TcpOptions::None,
     };
+
+    /// [`parse`] in place, `false` for `None`. The answer is written once, where it stays: as a value it is copied field
+    /// by field, which takes half as many instructions as finding it.
+    #[inline(always)]
+    pub fn read(&mut self, headers: &[u8], frame_len: usize) -> bool {
+        usual::read(self, headers, frame_len).is_some() || walk(self, headers, frame_len).is_some()
+    }
+}
+
+/// [`Parsed::read`] for any frame.
+#[cold]
+fn walk(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
+    let headers = headers.get(..frame_len).unwrap_or(headers);
+    let ethernet = EthernetHeader::at(headers, 0)?;
+    let frame_end = u32::try_from(frame_len).unwrap_or(u32::MAX);
+    let found = Parsed {
+        traits: group_trait(ethernet),
+        ethertype: ethernet.ethertype.get(),
+        end: frame_end,
+        ..Parsed::UNKNOWN
+    };
     let mut walk = Walk { headers, frame_end, found };
     walk.found.kind = walk.network().unwrap_or_else(Kind::Malformed);
-    Some(walk.found)
+    *parsed = walk.found;
+    Some(())
 }
 
 #[inline]
@@ -324,6 +343,18 @@ mod tests {
         assert_eq!(parsed.payload_len(), 2);
     }
 
+    /// [`parse`] without the short cut.
+    fn walk(headers: &[u8], frame_len: usize) -> Option<Parsed> {
+        let mut parsed = Parsed::UNKNOWN;
+        super::walk(&mut parsed, headers, frame_len).map(|()| parsed)
+    }
+
+    /// [`parse`] by the short cut alone.
+    fn short_cut(headers: &[u8], frame_len: usize) -> Option<Parsed> {
+        let mut parsed = Parsed::UNKNOWN;
+        usual::read(&mut parsed, headers, frame_len).map(|()| parsed)
+    }
+
     const TCP6: &[u8] = b"\x52\x54\0\0\0\x01\x52\x54\0\0\0\x02\x86\xdd\
         \x60\0\0\0\0\x22\x06\x40\
         \xfd\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\xfd\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\
@@ -332,8 +363,8 @@ mod tests {
 
     #[test]
     fn the_short_cut_takes_plain_segments() {
-        assert!(usual::parse(TCP4, TCP4.len()).is_some());
-        assert!(usual::parse(TCP6, TCP6.len()).is_some());
+        assert!(short_cut(TCP4, TCP4.len()).is_some());
+        assert!(short_cut(TCP6, TCP6.len()).is_some());
     }
 
     proptest! {
@@ -350,7 +381,7 @@ mod tests {
             }
             for headers in [&frame, frame.get(..cut).unwrap_or(&frame)] {
                 for frame_len in [frame_len, frame.len()] {
-                    let short = usual::parse(headers, frame_len);
+                    let short = short_cut(headers, frame_len);
                     prop_assert!(short.is_none() || short == walk(headers, frame_len));
                 }
             }

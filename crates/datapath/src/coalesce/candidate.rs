@@ -10,7 +10,7 @@ use wire::vnet::Flags;
 use wire::{Header, Kind, TcpOptions, Traits};
 
 /// Everything that two segments of one connection have in common, the Ethernet header among it.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Eq, Default)]
 pub(crate) struct FlowKey {
     /// Destination and source MAC, both in one.
     macs: [u64; 2],
@@ -21,7 +21,29 @@ pub(crate) struct FlowKey {
     tag_and_ethertype: u32,
 }
 
+/// Word by word: as derived it would be a call of `memcmp` for the arrays.
+impl PartialEq for FlowKey {
+    #[inline]
+    fn eq(&self, other: &FlowKey) -> bool {
+        let ([a, b], [c, d, e, f]) = (self.macs, self.addresses);
+        let ([g, h], [i, j, k, l]) = (other.macs, other.addresses);
+        (a, b, c, d, e, f) == (g, h, i, j, k, l)
+            && (self.ports, self.tag_and_ethertype) == (other.ports, other.tag_and_ethertype)
+    }
+}
+
 impl FlowKey {
+    /// The key of untagged IPv4 whose headers these are.
+    #[inline]
+    pub(crate) fn v4(header: &[u8], ethertype: u16, ip: &Ipv4Header, tcp: &TcpHeader) -> FlowKey {
+        FlowKey {
+            macs: macs(header),
+            addresses: addresses_v4(ip),
+            ports: ports(tcp),
+            tag_and_ethertype: ethertype.into(),
+        }
+    }
+
     /// IPv6.
     pub(crate) fn is_v6(&self) -> bool {
         self.tag_and_ethertype & 0xffff == wire::ethernet::ethertype::IPV6.into()
@@ -129,15 +151,11 @@ impl Network {
         let l3 = frame.parsed.l3;
         if frame.parsed.traits.contains(Traits::IPV4) {
             let ip = Ipv4Header::at(header, l3)?;
-            let [a, b, c, d] = ip.source;
-            let [e, f, g, h] = ip.destination;
-            let both = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
-            let identification = ip.identification.get();
             return Some(Network {
-                addresses: [both, 0, 0, 0],
+                addresses: addresses_v4(ip),
                 class: ip.tos.into(),
                 hops: ip.ttl,
-                identification,
+                identification: ip.identification.get(),
             });
         }
         let ip = Ipv6Header::at(header, l3)?;
@@ -162,19 +180,35 @@ fn words(source: &[u8; 16], destination: &[u8; 16]) -> [u64; 4] {
 
 #[inline]
 fn flow_key(frame: &Frame, header: &[u8], tcp: &TcpHeader, network: &Network) -> FlowKey {
-    let chunk = |at: usize| {
-        u64::from_ne_bytes(
-            header.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default(),
-        )
-    };
     FlowKey {
-        // Bytes 0 to 12, the middle four twice.
-        macs: [chunk(0), chunk(4)],
+        macs: macs(header),
         addresses: network.addresses,
-        ports: u32::from(tcp.source_port.get()) << 16 | u32::from(tcp.destination_port.get()),
+        ports: ports(tcp),
         tag_and_ethertype: u32::from(frame.parsed.vlan_tci) << 16
             | u32::from(frame.parsed.ethertype),
     }
+}
+
+/// Bytes 0 to 12, the middle four twice.
+#[inline]
+fn macs(header: &[u8]) -> [u64; 2] {
+    let both: Option<&[u8; 12]> = header.first_chunk();
+    let word = |bytes: Option<&[u8; 8]>| u64::from_ne_bytes(bytes.copied().unwrap_or_default());
+    both.map_or([0; 2], |both| [word(both.first_chunk()), word(both.last_chunk())])
+}
+
+/// Source and destination in one word.
+#[inline]
+fn addresses_v4(ip: &Ipv4Header) -> [u64; 4] {
+    let [a, b, c, d] = ip.source;
+    let [e, f, g, h] = ip.destination;
+    [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), 0, 0, 0]
+}
+
+/// Source port in the upper half, destination port in the lower.
+#[inline]
+fn ports(tcp: &TcpHeader) -> u32 {
+    u32::from(tcp.source_port.get()) << 16 | u32::from(tcp.destination_port.get())
 }
 
 /// Exception conditions 3 to 5 of NDIS: flags, TCP options, IP options.
@@ -214,8 +248,9 @@ fn checksums_good(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() -> Su
     pseudo.is_some_and(|pseudo| (pseudo + Sum::of(tcp) + payload_sum()).is_valid())
 }
 
+/// Value and echo of the timestamp option.
 #[inline]
-fn timestamps(frame: &Frame, header: &[u8]) -> Option<(u32, u32)> {
+pub(super) fn timestamps(frame: &Frame, header: &[u8]) -> Option<(u32, u32)> {
     let TcpOptions::Timestamp(at) = frame.parsed.tcp_options else { return None };
     let option = TimestampOption::at(header, at)?;
     Some((option.value.get(), option.echo.get()))

@@ -48,15 +48,23 @@ impl Train {
 
     /// Takes a segment that the rules let in.
     pub(crate) fn append(&mut self, place: u16, segment: &Candidate) {
+        let Candidate { flags, hops, .. } = self.last;
+        self.last = Candidate { flags, hops, ..*segment };
+        self.grow(place, segment.payload, segment.flags, segment.hops);
+    }
+
+    /// Counts a segment whose numbers are in `last` already; its flags and hops are added to those of all.
+    #[inline(always)]
+    pub(crate) fn grow(&mut self, place: u16, payload: u32, flags: TcpFlags, hops: u8) {
         self.tail = place;
         self.segments += 1;
-        self.payload += segment.payload;
-        self.last_payload = segment.payload;
-        self.largest_payload = self.largest_payload.max(segment.payload);
-        self.next_sequence = self.next_sequence.wrapping_add(segment.payload);
-        let flags = self.last.flags | segment.flags & TcpFlags::PSH;
-        let hops = self.last.hops.min(segment.hops);
-        self.last = Candidate { flags, hops, ..*segment };
+        self.payload += payload;
+        self.last_payload = payload;
+        self.largest_payload = self.largest_payload.max(payload);
+        self.next_sequence = self.next_sequence.wrapping_add(payload);
+        self.last.payload = payload;
+        self.last.flags |= flags & TcpFlags::PSH;
+        self.last.hops = self.last.hops.min(hops);
     }
 
     /// Writes the header of the whole train into a copy of its first frame's, and says what travels beside it.

@@ -37,15 +37,15 @@ struct Network {
     end: u32,
 }
 
-/// The answer, where the frame is as usual.
+/// Writes the answer, where the frame is as usual.
 #[inline(always)]
-pub(super) fn parse(headers: &[u8], frame_len: usize) -> Option<Parsed> {
+pub(super) fn read(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
     let v4 = Packet::<Ipv4Header>::at(headers, 0)?;
     match v4.ethernet.ethertype.get() {
-        ethertype::IPV4 => v4.answer(&network_v4(&v4.ip)?, headers, frame_len),
+        ethertype::IPV4 => v4.answer(parsed, &network_v4(&v4.ip)?, headers, frame_len),
         ethertype::IPV6 => {
             let v6 = Packet::<Ipv6Header>::at(headers, 0)?;
-            v6.answer(&network_v6(&v6.ip)?, headers, frame_len)
+            v6.answer(parsed, &network_v6(&v6.ip)?, headers, frame_len)
         }
         _ => None,
     }
@@ -79,7 +79,13 @@ where
     const L4: u16 = Self::LEN - TcpHeader::LEN;
 
     #[inline(always)]
-    fn answer(&self, network: &Network, headers: &[u8], frame_len: usize) -> Option<Parsed> {
+    fn answer(
+        &self,
+        parsed: &mut Parsed,
+        network: &Network,
+        headers: &[u8],
+        frame_len: usize,
+    ) -> Option<()> {
         let (kind, header_len, tcp_flags, tcp_options) = match network.protocol {
             tcp::PROTOCOL => {
                 let (header_len, options) = self.tcp_options(headers)?;
@@ -98,7 +104,7 @@ where
             return None;
         }
         let padded = if padding > 0 { Traits::PADDED } else { Traits::empty() };
-        Some(Parsed {
+        *parsed = Parsed {
             kind,
             traits: network.traits | group_trait(&self.ethernet) | padded,
             ethertype: self.ethernet.ethertype.get(),
@@ -110,7 +116,8 @@ where
             protocol: network.protocol,
             tcp_flags,
             tcp_options,
-        })
+        };
+        Some(())
     }
 
     /// Length of the TCP header, and its options if they are none or the usual.
