@@ -1,6 +1,6 @@
 //! Configuration health: what is legal, runs, and still will not do what its owner expects.
 //!
-//! Judged from [`Picture`]s, which come from the running switch, or from a file alone when no daemon is asked.
+//! Judged from `Picture`s, which come from the running switch, or from a file alone when no daemon is asked.
 
 use crate::Problem;
 use crate::config::{Config, PortConfig, PortRole};

@@ -1,6 +1,6 @@
 //! What runs: the switch, its ports by name, and the configuration they came from.
 //!
-//! Every change, from the file, the API or a signal, comes in as a wanted [`Config`] and goes through [`plan`]; `steps`
+//! Every change, from the file, the API or a signal, comes in as a wanted [`Config`] and goes through [`plan()`]; `steps`
 //! carries it out.
 
 mod captures;

@@ -27,6 +27,9 @@ use ports::{Nanos, Offloads};
 /// Every offload a memory port can take.
 pub const ALL: Offloads = Offloads::all();
 
+/// Frames a memory port holds: more than the segments of any train that a test sends.
+pub const DEPTH: usize = 2048;
+
 /// A stepped switch with memory ports.
 pub struct Bench {
     pub switch: Switch,
@@ -52,7 +55,7 @@ impl Bench {
 
     /// One more port.
     pub fn add(&mut self, settings: PortSettings, offloads: Offloads) -> PortId {
-        let (device, peer) = memory::open(1024, offloads, settings.mtu).unwrap();
+        let (device, peer) = memory::open(DEPTH, offloads, settings.mtu).unwrap();
         let id = self.switch.add_port(&format!("p{}", self.peers.len()), device, settings).unwrap();
         self.ids.push(id);
         self.peers.push(peer);
