@@ -6,10 +6,12 @@ use crate::fit::{Fitting, Source};
 use crate::frame::{Frame, Headers};
 use crate::outbox::{Cause, Entry};
 use crate::recycle::recycle;
+use crate::settings::PortId;
 use crate::status::{HealthEvent, PortState};
 use crate::view::Port;
 use ports::capture::Direction;
 use ports::{Burst, Egress, EgressDrop, Nanos, Outgoing, PortFault, Slice};
+use std::cell::Cell;
 use std::sync::PoisonError;
 
 /// Scratch of delivering, kept between turns.
@@ -19,6 +21,8 @@ pub(crate) struct Deliverer {
     pieces: Vec<Slice<'static>>,
     outgoing: Vec<Outgoing<'static>>,
     drops: Vec<(usize, EgressDrop)>,
+    /// From where, to where and in which second a frame too big was last told of.
+    told: Cell<Option<(PortId, PortId, u64)>>,
 }
 
 /// Where from and where to.
@@ -37,6 +41,7 @@ impl Deliverer {
             pieces: Vec::with_capacity(4 * Burst::FRAMES),
             outgoing: Vec::with_capacity(2 * Burst::FRAMES),
             drops: Vec::with_capacity(Burst::FRAMES),
+            told: Cell::new(None),
         }
     }
 
@@ -128,6 +133,20 @@ impl Deliverer {
         }
     }
 
+    /// Once a second, not once a frame.
+    fn tell_too_big(&self, route: &Route<'_>) {
+        let Route { from, to, now, .. } = route;
+        let told = Some((from.shared.id, to.shared.id, now.as_secs()));
+        if self.told.replace(told) != told {
+            to.shared.events.push(HealthEvent::TooBig {
+                from: from.shared.id,
+                from_mtu: from.settings.mtu,
+                to: to.shared.id,
+                to_mtu: to.settings.mtu,
+            });
+        }
+    }
+
     /// Counts and shows what could not be fitted.
     #[cold]
     fn unfit(
@@ -140,12 +159,7 @@ impl Deliverer {
         cell: &PortCell,
     ) {
         if reason == DropReason::TooBig {
-            route.to.shared.events.push(HealthEvent::TooBig {
-                from: route.from.shared.id,
-                from_mtu: route.from.settings.mtu,
-                to: route.to.shared.id,
-                to_mtu: route.to.settings.mtu,
-            });
+            self.tell_too_big(route);
         }
         let each = |place: u16| {
             count_drop(cell, reason, 1);
