@@ -4,33 +4,35 @@ use crate::LabError;
 use crate::host::Request;
 use crate::interrupt::Interrupt;
 use crate::report::Check;
-use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic};
-use control::body::{RscBody, RscWish, StateBody};
+use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
+use control::body::{CountersBody, RscBody, RscWish, StateBody};
 use control::client::{Client, ClientError};
+use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// A daemon that does not answer by then never will.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The port toward the receiver.
+/// The port of the vNIC.
 const PORT: &str = "vnic";
+/// The port of the wire.
+const UPLINK_PORT: &str = "uplink";
 
 /// See the module. It runs until the topology's switch host ends.
 pub(crate) struct Daemon {
     client: Client,
 }
 
-/// What left the switch toward the receiver.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Egress {
-    /// Frames, a train counting as one.
-    pub(crate) frames: u64,
-    /// Segments that joined a train.
-    pub(crate) coalesced_packets: u64,
+/// Counters of what passed the switch on its way to the receiver.
+pub(crate) struct Passed {
+    /// Of the sender's port.
+    pub(crate) ingress: CountersBody,
+    /// Of the receiver's port.
+    pub(crate) egress: CountersBody,
 }
 
 impl Daemon {
-    /// Turns the switch host into the daemon, waits until both its ports are up, and addresses the receiver.
+    /// Turns the switch host into the daemon, waits until both its ports are up, and addresses the guest.
     pub(crate) fn start(
         topology: &mut Topology,
         interrupt: &Interrupt,
@@ -45,7 +47,7 @@ impl Daemon {
         topology.switch.order(&Request::Become { program, arguments }, &line)?;
         let client = Daemon::connect(topology, interrupt)?;
         if topology.vnic == Vnic::Tap {
-            topology.address_tap()?;
+            topology.address_guest()?;
         }
         let daemon = Daemon { client };
         daemon.wait_for_ports(interrupt)?;
@@ -82,17 +84,26 @@ impl Daemon {
         self.client.set_rsc(Some(PORT), wish).map(drop).map_err(told)
     }
 
-    /// Counters toward the receiver.
-    pub(crate) fn egress(&self) -> Result<Egress, LabError> {
-        let counters = self.client.counters(PORT).map_err(told)?;
-        Ok(Egress {
-            frames: counters.egress_frames,
-            coalesced_packets: counters.rsc.coalesced_packets,
-        })
+    /// Sets the MTU of both ports, in bytes; the TAP behind one of them follows.
+    pub(crate) fn set_mtu(&self, mtu: u16) -> Result<(), LabError> {
+        for port in [UPLINK_PORT, PORT] {
+            self.client.change_port(port, &json!({ "mtu": mtu })).map_err(told)?;
+        }
+        Ok(())
+    }
+
+    /// Counters of both ports.
+    pub(crate) fn passed(&self, way: Way) -> Result<Passed, LabError> {
+        let (from, to) = match way {
+            Way::ToVnic => (UPLINK_PORT, PORT),
+            Way::FromVnic => (PORT, UPLINK_PORT),
+        };
+        let counters = |port| self.client.counters(port).map_err(told);
+        Ok(Passed { ingress: counters(from)?, egress: counters(to)? })
     }
 
     /// Activity 1 of the guide: RSC is on, and what each family's adapter status says.
-    pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
+    pub(crate) fn rsc_checks(&self) -> Result<Vec<Check>, LabError> {
         let rsc = self.client.rsc(Some(PORT)).map_err(told)?;
         Ok(rsc.iter().flat_map(statuses).collect())
     }
@@ -117,16 +128,16 @@ fn socket(topology: &Topology) -> PathBuf {
 }
 
 /// The daemon's file. RSC is not mentioned: activity 1 is about the default.
-fn configuration(topology: &Topology) -> String {
+fn configuration(topology: &mut Topology) -> String {
     let vnic = match topology.vnic {
         Vnic::Tap => {
-            format!("tap = \"{VNIC}\"\nnetns = \"/proc/{}/ns/net\"", topology.receiver.process())
+            format!("tap = \"{VNIC}\"\nnetns = \"/proc/{}/ns/net\"", topology.guest().process())
         }
         Vnic::Veth => format!("packet = \"{GUEST}\"\nrole = \"vnic\"\nmac-spoofing = \"allow\""),
     };
     let socket = socket(topology);
     format!(
-        "[switch]\nsocket = {socket:?}\n[[port]]\nname = \"uplink\"\npacket = \"{UPLINK}\"\n[[port]]\nname = \"{PORT}\"\n{vnic}\n"
+        "[switch]\nsocket = {socket:?}\n[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\n[[port]]\nname = \"{PORT}\"\n{vnic}\n"
     )
 }
 

@@ -7,9 +7,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A program the topology needs is not installed.
-    #[error(
-        "`{program}` is not on this machine: install the package `{package}`, or run with --in-process"
-    )]
+    #[error("`{program}` is not on this machine: install the package `{package}`")]
     ProgramMissing {
         /// What was called.
         program: String,
@@ -25,9 +23,7 @@ pub enum LabError {
         said: String,
     },
     /// The kernel does not let us have namespaces of our own.
-    #[error(
-        "no network namespace of our own ({0}): run as root, allow user namespaces, or run with --in-process"
-    )]
+    #[error("no network namespace of our own ({0}): run as root, or allow user namespaces")]
     NamespaceRefused(String),
     /// A child process ended or went silent.
     #[error("the {host} host died while {doing}: {said}")]
@@ -61,6 +57,16 @@ pub enum LabError {
         to: String,
         /// How long it tried.
         waited: Duration,
+    },
+    /// A full frame did not come through.
+    #[error(
+        "a full frame of MTU {mtu} does not pass end to end: it is lost at {hop}; raise that link's MTU"
+    )]
+    FrameLost {
+        /// Of the links, in bytes.
+        mtu: u16,
+        /// Where it was not seen any more.
+        hop: &'static str,
     },
     /// Someone pressed Ctrl-C.
     #[error("interrupted")]

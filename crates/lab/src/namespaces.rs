@@ -1,13 +1,13 @@
 //! The bench of real hosts: bulk connections or round trips over a [`Topology`], measured from outside.
 
 use crate::LabError;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Passed};
 use crate::experiment::{Arm, Bench, Values};
-use crate::experiments::{Load, rsc};
+use crate::experiments::{Feature, Load, ON};
 use crate::host::{Reading, Request};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
-use crate::topology::{PEER, Topology, VNIC, WIRE};
+use crate::topology::{PEER, Topology, Way};
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
 
@@ -18,7 +18,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Namespaces<'t> {
     topology: &'t mut Topology,
     /// The switch; `None` on the way through the Linux bridge.
-    daemon: Option<&'t mut Daemon>,
+    daemon: Option<&'t Daemon>,
+    feature: &'static Feature,
     load: Load,
     meter: Meter,
     interrupt: Interrupt,
@@ -32,33 +33,45 @@ struct Snapshot {
     receiver: Reading,
     /// Of sender, switch, receiver.
     processes: [Option<ProcessSample>; 3],
-    egress: Option<crate::daemon::Egress>,
+    passed: Option<Passed>,
+    way: Way,
 }
 
 impl<'t> Namespaces<'t> {
     /// Starts the load, through the switch or (without one) through the bridge.
     pub(crate) fn start(
         topology: &'t mut Topology,
-        daemon: Option<&'t mut Daemon>,
+        daemon: Option<&'t Daemon>,
+        feature: &'static Feature,
         load: Load,
         interrupt: Interrupt,
     ) -> Result<Namespaces<'t>, LabError> {
         let begin = Instant::now();
         let mut bench =
-            Namespaces { topology, daemon, load, meter: Meter::new(), interrupt, begin };
+            Namespaces { topology, daemon, feature, load, meter: Meter::new(), interrupt, begin };
+        // Connections begin with the feature, whatever an earlier run left in force.
+        bench.switch(true)?;
         if let Load::Bulk(connections) = load {
             bench.connect(connections)?;
         }
         Ok(bench)
     }
 
-    /// The sender's link on the way that is measured.
-    fn link(&self) -> &'static str {
-        if self.daemon.is_some() { WIRE } else { PEER }
+    /// The links of sender and receiver on the way that is measured.
+    fn links(&self) -> (&'static str, &'static str) {
+        if self.daemon.is_some() { self.topology.way.links() } else { (PEER, PEER) }
+    }
+
+    fn switch(&mut self, on: bool) -> Result<(), LabError> {
+        match self.daemon {
+            Some(daemon) => (self.feature.switch)(self.topology, daemon, on),
+            None => Ok(()),
+        }
     }
 
     fn connect(&mut self, connections: u32) -> Result<(), LabError> {
-        let to = self.topology.address(self.link());
+        let (from_link, to_link) = self.links();
+        let to = self.topology.address(from_link);
         let line = format!("millrace ntttcp -S -M {connections},*,{} -l 64k -a 6", to.ip());
         let nobody = || LabError::NoTraffic {
             from: "the sender".into(),
@@ -73,24 +86,25 @@ impl<'t> Namespaces<'t> {
             }
         })?;
         let all_there = || {
-            let reading = topology.receiver.read(VNIC)?;
+            let reading = topology.receiver.read(to_link)?;
             Ok((reading.connections == connections && reading.received_bytes > 0).then_some(()))
         };
         self.interrupt.wait_for(CONNECT_PATIENCE, all_there)?.ok_or_else(nobody)
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
-        let link = self.link();
+        let (from_link, to_link) = self.links();
         let topology = &mut *self.topology;
-        let sender = topology.sender.read(link)?;
-        let egress = self.daemon.as_mut().map(|daemon| daemon.egress()).transpose()?;
+        let sender = topology.sender.read(from_link)?;
+        let passed = self.daemon.map(|daemon| daemon.passed(topology.way)).transpose()?;
         let processes = [&topology.sender, &topology.switch, &topology.receiver];
         Ok(Snapshot {
+            way: topology.way,
             sender,
-            egress,
+            passed,
             processes: processes.map(|host| ProcessSample::read(host.process()).ok()),
             // Last at both ends, so that bytes and machine are read in one go.
-            receiver: topology.receiver.read(VNIC)?,
+            receiver: topology.receiver.read(to_link)?,
             moment: self.meter.read().map_err(LabError::io("reading /proc/stat"))?,
         })
     }
@@ -106,32 +120,59 @@ impl Snapshot {
         put("received_bytes", bytes as f64);
         put("throughput_bps", bytes as f64 * 8.0 / seconds.max(1e-9));
         put("retransmits", (self.sender.retransmits - earlier.sender.retransmits) as f64);
-        let frames = self.sender.sent_frames.saturating_sub(earlier.sender.sent_frames);
-        let wire_bytes = self.sender.sent_bytes.saturating_sub(earlier.sender.sent_bytes);
-        put("frame_bytes_on_the_wire", wire_bytes as f64 / frames.max(1) as f64);
+        let (frames, wire_bytes) = self.wire();
+        let (frames_before, bytes_before) = earlier.wire();
+        put("frame_bytes_on_the_wire", ratio(wire_bytes - bytes_before, frames - frames_before));
         let names = ["sender_cpu_s_per_s", "switch_cpu_s_per_s", "receiver_cpu_s_per_s"];
         for (name, (now, then)) in names.iter().zip(self.processes.iter().zip(&earlier.processes)) {
             if let (Some(now), Some(then)) = (now, then) {
                 put(name, now.since(then).percent_of_one_processor / 100.0);
             }
         }
-        if let (Some(now), Some(then)) = (&self.egress, &earlier.egress) {
-            let delivered = now.frames.saturating_sub(then.frames) as f64;
-            let joined = now.coalesced_packets.saturating_sub(then.coalesced_packets) as f64;
-            put("egress_frames", delivered);
-            put("coalesced_packets", joined);
-            put("segments_per_train", (delivered + joined) / delivered.max(1.0));
+        if let (Some(now), Some(then)) = (&self.passed, &earlier.passed) {
+            values.extend(now.since(then));
         }
         values
     }
+
+    /// Frames and bytes that the wire has carried toward the receiver.
+    fn wire(&self) -> (u64, u64) {
+        match self.way {
+            Way::ToVnic => (self.sender.sent_frames, self.sender.sent_bytes),
+            Way::FromVnic => (self.receiver.arrived_frames, self.receiver.arrived_bytes),
+        }
+    }
+}
+
+impl Passed {
+    /// What the switch took from the sender and gave to the receiver.
+    fn since(&self, earlier: &Passed) -> Values {
+        let (taken, taken_before) = (&self.ingress, &earlier.ingress);
+        let (given, given_before) = (&self.egress, &earlier.egress);
+        let delivered = given.egress_frames - given_before.egress_frames;
+        let joined = given.rsc.coalesced_packets - given_before.rsc.coalesced_packets;
+        let bytes = taken.ingress_bytes - taken_before.ingress_bytes;
+        let frames = taken.ingress_frames - taken_before.ingress_frames;
+        let figures = [
+            ("ingress_frame_bytes", ratio(bytes, frames)),
+            ("egress_frames", delivered as f64),
+            ("coalesced_packets", joined as f64),
+            ("segments_per_train", ratio(delivered + joined, delivered)),
+            ("segmented_trains", (given.segmented_trains - given_before.segmented_trains) as f64),
+            ("segments", (given.segments - given_before.segments) as f64),
+            ("finished_checksums", (given.checksums - given_before.checksums) as f64),
+        ];
+        figures.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+fn ratio(total: u64, count: u64) -> f64 {
+    total as f64 / count.max(1) as f64
 }
 
 impl Bench for Namespaces<'_> {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
-        match &mut self.daemon {
-            Some(daemon) => daemon.set_rsc(arm.name == rsc::ON),
-            None => Ok(()),
-        }
+        self.switch(arm.name == ON)
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), LabError> {
@@ -146,7 +187,7 @@ impl Bench for Namespaces<'_> {
             Load::Bulk(_) => self.pass(interval)?,
             Load::RoundTrips => {
                 self.pass(Duration::ZERO)?;
-                let to = self.topology.round_trip_address(self.link());
+                let to = self.topology.round_trip_address(self.links().0);
                 trips = Some(self.topology.sender.round_trips(to, interval)?);
             }
         }

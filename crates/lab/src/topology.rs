@@ -5,32 +5,34 @@
 //! sender peer0 ── in0 bridge (Linux bridge, GRO on) out0 ── peer0 receiver
 //! ```
 //!
-//! The sender's wires carry frames of MTU size, as a physical network does: its TSO and GSO are off, its checksum
-//! offload stays on, as every NIC has it. Addresses exist inside these namespaces only.
+//! Where the vNIC's side is what sends, sender and receiver have changed places: the sender has vnic0, the receiver
+//! wire0. The wires carry frames of MTU size, as a physical network does: TSO and GSO are off where frames enter them,
+//! checksum offload stays on, as every NIC has it. Addresses exist inside these namespaces only.
 
 use crate::LabError;
+use crate::experiments::Feature;
 use crate::host::{Host, Request};
 use crate::report::Command;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The sender's link to the switch.
+/// The outer host's link to the switch.
 pub(crate) const WIRE: &str = "wire0";
 /// The sender's and the receiver's links to the bridge.
 pub(crate) const PEER: &str = "peer0";
 /// The switch's end of the wire.
 pub(crate) const UPLINK: &str = "uplink0";
-/// The receiver's link to the switch.
+/// The guest's link to the switch.
 pub(crate) const VNIC: &str = "vnic0";
-/// The switch's end of the receiver's link, where that is a veth.
+/// The switch's end of the guest's link, where that is a veth.
 pub(crate) const GUEST: &str = "guest0";
 /// NTttcp's first port.
 const PORT: u16 = 5001;
 
-/// What the receiver's vNIC is.
+/// What the guest's vNIC is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vnic {
-    /// A TAP that the switch creates in the receiver's namespace.
+    /// A TAP that the switch creates in the guest's namespace.
     Tap,
     /// A veth whose other end is a packet port: where /dev/net/tun may not be used.
     Veth,
@@ -44,6 +46,29 @@ impl Vnic {
     }
 }
 
+/// Which way the load runs through the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The sender is on the wire, the receiver is the guest.
+    ToVnic,
+    /// The sender is the guest, the receiver is on the wire.
+    FromVnic,
+}
+
+impl Way {
+    /// The links of sender and receiver.
+    pub(crate) fn links(self) -> (&'static str, &'static str) {
+        match self {
+            Way::ToVnic => (WIRE, VNIC),
+            Way::FromVnic => (VNIC, WIRE),
+        }
+    }
+}
+
+/// The sender's and the receiver's last byte of their addresses.
+const SENDER: u8 = 1;
+const RECEIVER: u8 = 2;
+
 /// See the module. Fields end in this order: first the hosts, then the directory with their logs.
 pub(crate) struct Topology {
     pub(crate) sender: Host,
@@ -51,6 +76,7 @@ pub(crate) struct Topology {
     pub(crate) bridge: Host,
     pub(crate) switch: Host,
     pub(crate) vnic: Vnic,
+    pub(crate) way: Way,
     /// MTU of every link, in bytes.
     pub(crate) mtu: u16,
     directory: tempfile::TempDir,
@@ -58,8 +84,8 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Starts the hosts and connects them. `program` is this binary. The switch does not run yet.
-    pub(crate) fn new(program: &Path, vnic: Vnic, mtu: u16) -> Result<Topology, LabError> {
+    /// Starts the hosts and connects them for a feature. `program` is this binary. The switch does not run yet.
+    pub(crate) fn new(program: &Path, feature: &Feature, mtu: u16) -> Result<Topology, LabError> {
         // The switch host hides /run, see below.
         let usual = std::env::temp_dir();
         let place = if usual.starts_with("/run") { PathBuf::from("/tmp") } else { usual };
@@ -73,13 +99,16 @@ impl Topology {
             receiver: start("receiver")?,
             bridge: start("bridge")?,
             switch: start("switch")?,
-            vnic,
+            vnic: Vnic::possible(),
+            way: feature.way,
             mtu,
             directory,
             program: program.to_owned(),
         };
         topology.connect_switch()?;
-        topology.connect_bridge()?;
+        if feature.whole_guide {
+            topology.connect_bridge()?;
+        }
         let line = "millrace ntttcp -R -M 1,*,10.77.0.2 -l 64k -a 6";
         topology.receiver.order(&Request::Listen { port: PORT }, line)?;
         Ok(topology)
@@ -95,7 +124,7 @@ impl Topology {
         &self.program
     }
 
-    /// Where the receiver listens, behind the switch or behind the bridge.
+    /// Where the receiver listens: behind the bridge for [`PEER`], otherwise behind the switch.
     pub(crate) fn address(&self, link: &str) -> SocketAddr {
         SocketAddr::from(([10, if link == PEER { 78 } else { 77 }, 0, 2], PORT))
     }
@@ -113,24 +142,41 @@ impl Topology {
         hosts.into_iter().flat_map(|host| host.commands().iter().cloned()).collect()
     }
 
+    /// The host with the vNIC.
+    pub(crate) fn guest(&mut self) -> &mut Host {
+        match self.way {
+            Way::ToVnic => &mut self.receiver,
+            Way::FromVnic => &mut self.sender,
+        }
+    }
+
     fn connect_switch(&mut self) -> Result<(), LabError> {
         let (mtu, switch) = (self.mtu, self.switch.process());
-        wire(&mut self.sender, WIRE, UPLINK, switch, mtu)?;
+        let (outer, station) = match self.way {
+            Way::ToVnic => (&mut self.sender, SENDER),
+            Way::FromVnic => (&mut self.receiver, RECEIVER),
+        };
+        wire(outer, WIRE, UPLINK, switch, mtu)?;
+        address(outer, WIRE, 77, station)?;
+        offload(outer, WIRE, false, self.way == Way::FromVnic)?;
         self.switch.run(&format!("ip link set {UPLINK} mtu {mtu} up"))?;
-        address(&mut self.sender, WIRE, 77, 1)?;
-        one_frame_at_a_time(&mut self.sender, WIRE)?;
+        if self.way == Way::FromVnic {
+            offload(&mut self.switch, UPLINK, false, false)?;
+        }
         if self.vnic != Vnic::Tap {
-            wire(&mut self.receiver, VNIC, GUEST, switch, mtu)?;
+            wire(self.guest(), VNIC, GUEST, switch, mtu)?;
             self.switch.run(&format!("ip link set {GUEST} mtu {mtu} up"))?;
-            address(&mut self.receiver, VNIC, 77, 2)?;
+            self.address_guest()?;
         }
         Ok(())
     }
 
-    /// Gives the TAP its address, once the switch has created it.
-    pub(crate) fn address_tap(&mut self) -> Result<(), LabError> {
-        self.receiver.run(&format!("ip link set {VNIC} mtu {} up", self.mtu))?;
-        address(&mut self.receiver, VNIC, 77, 2)
+    /// Brings the guest's link up once it is there, which a TAP is when the switch has created it.
+    pub(crate) fn address_guest(&mut self) -> Result<(), LabError> {
+        let mtu = self.mtu;
+        let station = if self.way == Way::ToVnic { RECEIVER } else { SENDER };
+        self.guest().run(&format!("ip link set {VNIC} mtu {mtu} up"))?;
+        address(self.guest(), VNIC, 77, station)
     }
 
     fn connect_bridge(&mut self) -> Result<(), LabError> {
@@ -142,11 +188,10 @@ impl Topology {
             self.bridge.run(&format!("ip link set {link} mtu {mtu} master bridge0 up"))?;
         }
         self.bridge.run(&format!("ip link set bridge0 mtu {mtu} up"))?;
-        let request = Request::Offload { link: "in0".into(), segmentation: true, coalescing: true };
-        self.bridge.order(&request, "ethtool -K in0 tso on gso on gro on")?;
-        address(&mut self.sender, PEER, 78, 1)?;
-        address(&mut self.receiver, PEER, 78, 2)?;
-        one_frame_at_a_time(&mut self.sender, PEER)
+        offload(&mut self.bridge, "in0", true, true)?;
+        address(&mut self.sender, PEER, 78, SENDER)?;
+        address(&mut self.receiver, PEER, 78, RECEIVER)?;
+        offload(&mut self.sender, PEER, false, false)
     }
 }
 
@@ -161,8 +206,15 @@ fn address(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabE
     host.run(&format!("ip -6 address add fd00:{net}::{station}/64 dev {link} nodad")).map(drop)
 }
 
-/// Frames leave at MTU size, as from a NIC onto its wire.
-fn one_frame_at_a_time(host: &mut Host, link: &str) -> Result<(), LabError> {
-    let request = Request::Offload { link: link.into(), segmentation: false, coalescing: false };
-    host.order(&request, &format!("ethtool -K {link} tso off gso off gro off"))
+/// Without segmentation frames leave at MTU size, as from a NIC onto its wire; coalescing is of what arrives.
+fn offload(
+    host: &mut Host,
+    link: &str,
+    segmentation: bool,
+    coalescing: bool,
+) -> Result<(), LabError> {
+    let word = |on| if on { "on" } else { "off" };
+    let (cut, join) = (word(segmentation), word(coalescing));
+    let request = Request::Offload { link: link.into(), segmentation, coalescing };
+    host.order(&request, &format!("ethtool -K {link} tso {cut} gso {cut} gro {join}"))
 }

@@ -1,12 +1,13 @@
-//! `millrace validate rsc`: the whole of Microsoft's validation guide in one call.
+//! `millrace validate`: a feature on against off in one call, with the report.
 //!
-//! Activity 1 looks at the default configuration; activities 2 and 3 measure with RSC on and off, alternating under
-//! connections that keep running; then round trips, and the Linux bridge under the same load. Whatever was measured is
-//! written, also when someone pressed Ctrl-C or a process died.
+//! For RSC this is the whole of Microsoft's validation guide: activity 1 looks at the default configuration; activities
+//! 2 and 3 measure with RSC on and off, alternating under connections that keep running; then round trips, and the
+//! Linux bridge under the same load. Other features have checks of their own and the same measuring. Whatever was
+//! measured is written, also when someone pressed Ctrl-C or a process died.
 
 use crate::LabError;
 use crate::experiment::{Arm, DEFAULT_REPETITIONS, Ended, Experiment, Run, StopRule};
-use crate::experiments::{Load, latency, rsc};
+use crate::experiments::{Feature, Load, ON, latency};
 use crate::host::is_root;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
@@ -26,9 +27,9 @@ pub struct Options {
     pub interval: Duration,
     /// Ends a connection count early once all three figures are known this closely (0.02: within two per cent).
     pub narrow: Option<f64>,
-    /// Two stacks in this process instead of hosts in namespaces.
+    /// Two stacks in this process instead of hosts in namespaces. For RSC only.
     pub in_process: bool,
-    /// MTU of every link, in bytes.
+    /// MTU of every link, in bytes; with jumbo frames where those are what is validated.
     pub mtu: u16,
     /// Directory of the report; `None`: `millrace-report-DATE` here.
     pub output: Option<PathBuf>,
@@ -37,7 +38,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What `validate rsc` does without options.
+    /// What `validate` does without options.
     pub fn new(program: PathBuf) -> Options {
         Options {
             connections: vec![1],
@@ -97,11 +98,15 @@ struct Measured {
     peer: Option<ArmFigures>,
 }
 
-/// Validates RSC. Call it while this process has one thread: an ordinary user's namespaces cannot be had later.
+/// Validates a feature. Call it while this process has one thread: an ordinary user's namespaces cannot be had later.
 ///
 /// # Errors
 /// Nothing could be measured, or the report could not be written.
-pub fn run(options: &Options, interrupt: &Interrupt) -> Result<Outcome, LabError> {
+pub fn run(
+    feature: &'static Feature,
+    options: &Options,
+    interrupt: &Interrupt,
+) -> Result<Outcome, LabError> {
     let date = report::now_utc();
     let directory = options
         .output
@@ -110,7 +115,7 @@ pub fn run(options: &Options, interrupt: &Interrupt) -> Result<Outcome, LabError
     // Before an hour of measuring and not after it.
     std::fs::create_dir_all(&directory)
         .map_err(|source| LabError::Report { path: directory.clone(), source })?;
-    let outcome = validate(options, interrupt, date)
+    let outcome = validate(feature, options, interrupt, date)
         .and_then(|report| Ok(Outcome { written: report::write(&report, &directory)?, report }));
     if outcome.is_err() {
         // Only where it is empty: nobody needs it.
@@ -119,20 +124,26 @@ pub fn run(options: &Options, interrupt: &Interrupt) -> Result<Outcome, LabError
     outcome
 }
 
-fn validate(options: &Options, interrupt: &Interrupt, date: String) -> Result<Report, LabError> {
-    let mut notes = Vec::new();
-    let mut site = choose_site(options, interrupt, &mut notes)?;
+fn validate(
+    feature: &'static Feature,
+    options: &Options,
+    interrupt: &Interrupt,
+    date: String,
+) -> Result<Report, LabError> {
+    let mut notes: Vec<String> = feature.note.map(str::to_owned).into_iter().collect();
+    let mut site = choose_site(feature, options, interrupt, &mut notes)?;
     let mut checks = site.checks(interrupt)?;
     let mut measured = Measured::default();
-    measure(options, &mut site, interrupt, &mut measured)?;
+    measure(feature, options, &mut site, interrupt, &mut measured)?;
     let Some(first) = measured.cases.first().cloned() else { return Err(LabError::Interrupted) };
-    checks.extend(proofs(&first, &site));
+    checks.extend(wire_check(&first, &site));
+    checks.extend((feature.proof)(&first));
     notes.extend(explanations(&first, &site));
-    let hz = first.arms.get(rsc::ON).and_then(|arm| arm.median("time_stamp_hz"));
+    let hz = first.median(ON, "time_stamp_hz");
     Ok(Report {
         schema: SCHEMA,
-        experiment: "rsc".into(),
-        title: "RSC in the vSwitch: on against off".into(),
+        experiment: feature.name.into(),
+        title: feature.title.into(),
         millrace: env!("CARGO_PKG_VERSION").into(),
         date,
         bench: site.facts(),
@@ -144,20 +155,23 @@ fn validate(options: &Options, interrupt: &Interrupt, date: String) -> Result<Re
         checks,
         commands: site.commands(),
         notes,
-        measures: rsc::MEASURES,
+        measures: feature.measures,
         latency_measures: latency::MEASURES,
     })
 }
 
-/// Hosts in namespaces where they can be had; otherwise, or where asked for, all in process.
+/// Hosts in namespaces where they can be had; otherwise, or where asked for, all in process, if the feature can be seen
+/// there.
 fn choose_site(
+    feature: &'static Feature,
     options: &Options,
     interrupt: &Interrupt,
     notes: &mut Vec<String>,
 ) -> Result<Site, LabError> {
     let root = is_root();
     if !options.in_process {
-        let why = match Site::namespaces(&options.program, options.mtu, interrupt) {
+        let why = match Site::namespaces(feature, &options.program, options.mtu, interrupt) {
+            other if !feature.whole_guide => return other,
             Err(LabError::NamespaceRefused(why)) => why,
             // What an ordinary user's switch may not do differs from kernel to kernel.
             Err(error @ (LabError::HostDied { .. } | LabError::Switch(_))) if !root => {
@@ -176,18 +190,21 @@ fn choose_site(
 /// Runs phase after phase until all are done or one ends early. An error where something was already measured ends
 /// the measuring and is kept as that phase's ending.
 fn measure(
+    feature: &Feature,
     options: &Options,
     site: &mut Site,
     interrupt: &Interrupt,
     measured: &mut Measured,
 ) -> Result<(), LabError> {
-    let bulk = rsc::experiment(options.interval, options.stop());
-    let trips = latency::experiment(options.interval, options.stop());
+    let bulk = feature.experiment(options.mtu, options.interval, options.stop());
+    let trips = latency::experiment(&bulk);
     let peer = peer_experiment(&bulk);
+    let beside = usize::from(feature.whole_guide);
+    let counts = options.connections.len();
     let mut progress =
-        Progress::new(roughly(&[(&bulk, options.connections.len()), (&trips, 1), (&peer, 1)]));
+        Progress::new(roughly(&[(&bulk, counts), (&trips, beside), (&peer, beside)]));
     for count in options.connections.iter().copied() {
-        progress.phase(&format!("RSC, connections {count}"), bulk.length());
+        progress.phase(&format!("{}, connections {count}", feature.name), bulk.length());
         let run = site.run(&bulk, Load::Bulk(count), interrupt, &mut |step| progress.step(step));
         let case = Case::new(&bulk, count, kept(run, !measured.cases.is_empty())?);
         let ended = goes_on(&case.ended);
@@ -195,6 +212,9 @@ fn measure(
         if !ended {
             return Ok(());
         }
+    }
+    if !feature.whole_guide {
+        return Ok(());
     }
     progress.phase("Round trips", trips.length());
     let run = site.run(&trips, Load::RoundTrips, interrupt, &mut |step| progress.step(step));
@@ -239,30 +259,14 @@ fn peer_experiment(bulk: &Experiment) -> Experiment {
     Experiment { arms: vec![arm], stop, ..bulk.clone() }
 }
 
-/// That each arm was what it says, and that frames came one by one.
-fn proofs(case: &Case, site: &Site) -> Vec<Check> {
-    let median = |arm: &str, key: &str| case.arms.get(arm)?.median(key);
-    let mut checks = Vec::new();
-    if let (Some(largest), Some(seen)) =
-        (site.frame_bytes(), median(rsc::ON, "frame_bytes_on_the_wire"))
-    {
-        checks.push(Check {
-            name: "Frames on the sender's wire".into(),
-            passed: seen <= largest,
-            seen: format!("{seen:.0} bytes on average; {largest:.0} are the most at this MTU"),
-        });
-    }
-    let depths = (median(rsc::ON, "segments_per_train"), median(rsc::OFF, "segments_per_train"));
-    if let (Some(on), Some(off)) = depths {
-        checks.push(Check {
-            name: "The arms were what they say".into(),
-            passed: on > 1.0 && off <= 1.0,
-            seen: format!(
-                "{on:.2} segments per frame to the receiver with RSC on, {off:.2} with RSC off"
-            ),
-        });
-    }
-    checks
+/// That frames came one by one.
+fn wire_check(case: &Case, site: &Site) -> Option<Check> {
+    let (largest, seen) = (site.frame_bytes()?, case.median(ON, "frame_bytes_on_the_wire")?);
+    Some(Check {
+        name: "Frames on the wire".into(),
+        passed: seen <= largest,
+        seen: format!("{seen:.0} bytes on average; {largest:.0} are the most at this MTU"),
+    })
 }
 
 /// What a reader should know before believing the numbers.

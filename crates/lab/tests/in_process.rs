@@ -1,6 +1,7 @@
 //! The whole validation in one process, short: two stacks through the real switch, RSC toggled under their traffic.
 
 use lab::Interrupt;
+use lab::experiments::rsc;
 use lab::validate::{Options, run};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ fn options(place: &tempfile::TempDir) -> Options {
 #[test]
 fn both_arms_carry_traffic_and_are_what_they_say() {
     let place = tempfile::tempdir().unwrap();
-    let outcome = run(&options(&place), &Interrupt::default()).unwrap();
+    let outcome = run(rsc::FEATURE, &options(&place), &Interrupt::default()).unwrap();
     let report = serde_json::to_value(&outcome.report).unwrap();
     assert!(report["bench"]["in_process"].as_bool().unwrap());
     assert_eq!(report["cases"].as_array().unwrap().len(), 2);
@@ -41,7 +42,7 @@ fn an_interruption_before_anything_was_measured_leaves_no_report() {
     let place = tempfile::tempdir().unwrap();
     let interrupt = Interrupt::default();
     interrupt.set();
-    let error = run(&options(&place), &interrupt).unwrap_err();
+    let error = run(rsc::FEATURE, &options(&place), &interrupt).unwrap_err();
     assert!(matches!(error, lab::LabError::Interrupted));
     assert!(!place.path().join("report").exists());
 }

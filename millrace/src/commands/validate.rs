@@ -5,7 +5,7 @@ use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand};
 use control::Problem;
 use lab::validate::{Options, Outcome as Validated};
-use lab::{Interrupt, LabError, report};
+use lab::{Interrupt, LabError, experiments, report};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub(crate) struct Arguments {
 enum What {
     /// Receive segment coalescing in the vSwitch: CPU, cycles per byte, throughput, round trips
     Rsc(Rsc),
+    /// Jumbo frames against MTU 1500, all links switched live
+    Jumbo(Jumbo),
 }
 
 #[derive(Args)]
@@ -34,6 +36,36 @@ network is touched. RSC is toggled while the connections keep running, in A B B 
 Exits with 1 when a check fails or something breaks on the way, and with 130 after Ctrl-C; what was measured is written
 all the same.")]
 pub(crate) struct Rsc {
+    #[command(flatten)]
+    measuring: Measuring,
+    /// Two TCP stacks in this process instead of hosts in namespaces.
+    #[arg(long)]
+    in_process: bool,
+    /// MTU of every link, in bytes.
+    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
+    mtu: u16,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace validate jumbo                          # about one minute
+  millrace validate jumbo --quick --mtu 4000
+
+The MTU of every link from sender to receiver is switched between 1500 and --mtu while the connections keep running.
+First a full frame of each size is sent end to end; where it is lost, the hop is named and nothing is measured.
+Needs namespaces and `ping`. Exit codes are those of `validate rsc`.")]
+pub(crate) struct Jumbo {
+    #[command(flatten)]
+    measuring: Measuring,
+    /// MTU with jumbo frames, in bytes.
+    #[arg(long, default_value = "9000", value_parser = clap::value_parser!(u16).range(1501..=9216))]
+    mtu: u16,
+}
+
+/// How much is measured, and where it is written.
+#[derive(Args)]
+struct Measuring {
     /// Connection counts, one after the other.
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: Vec<u32>,
@@ -49,12 +81,6 @@ pub(crate) struct Rsc {
     /// Stop early once every figure is known within so many per cent.
     #[arg(long, value_name = "PERCENT")]
     narrow: Option<f64>,
-    /// Two TCP stacks in this process instead of hosts in namespaces.
-    #[arg(long)]
-    in_process: bool,
-    /// MTU of every link, in bytes.
-    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
-    mtu: u16,
     /// Directory of the report [default: ./millrace-report-DATE].
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
@@ -67,25 +93,30 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let What::Rsc(rsc) = &arguments.what;
-    match lab::validate::run(&options(rsc)?, &Interrupt::default()) {
+    let (feature, options) = match &arguments.what {
+        What::Rsc(rsc) => {
+            let options = options(&rsc.measuring, rsc.mtu)?;
+            (experiments::rsc::FEATURE, Options { in_process: rsc.in_process, ..options })
+        }
+        What::Jumbo(jumbo) => (experiments::jumbo::FEATURE, options(&jumbo.measuring, jumbo.mtu)?),
+    };
+    match lab::validate::run(feature, &options, &Interrupt::default()) {
         Ok(validated) => show(&validated, global),
         Err(LabError::Interrupted) => Ok(ExitCode::from(130)),
         Err(error) => Err(Failure::Failed(Problem::new(error.to_string()))),
     }
 }
 
-fn options(rsc: &Rsc) -> Result<Options, Failure> {
+fn options(measuring: &Measuring, mtu: u16) -> Result<Options, Failure> {
     let base = Options::new(std::env::current_exe()?);
-    let base = if rsc.quick { base.quick() } else { base };
+    let base = if measuring.quick { base.quick() } else { base };
     Ok(Options {
-        connections: rsc.connections.clone(),
-        repetitions: rsc.repetitions.map_or(base.repetitions, usize::from),
-        interval: rsc.seconds.unwrap_or(base.interval),
-        narrow: rsc.narrow.map(|percent| percent / 100.0),
-        in_process: rsc.in_process,
-        mtu: rsc.mtu,
-        output: rsc.output.clone(),
+        connections: measuring.connections.clone(),
+        repetitions: measuring.repetitions.map_or(base.repetitions, usize::from),
+        interval: measuring.seconds.unwrap_or(base.interval),
+        narrow: measuring.narrow.map(|percent| percent / 100.0),
+        mtu,
+        output: measuring.output.clone(),
         ..base
     })
 }

@@ -2,10 +2,8 @@
 //!
 //! RSC in this switch never waits for a segment, so the honest answer to expect is "no difference seen".
 
-use super::rsc;
-use crate::experiment::{Experiment, Measure, StopRule};
+use crate::experiment::{Experiment, Measure};
 use crate::statistics::Better;
-use std::time::Duration;
 
 const MICROSECONDS: f64 = 1e-3;
 
@@ -29,7 +27,7 @@ pub const MEASURES: &[Measure] = &[
     },
 ];
 
-/// The experiment.
-pub fn experiment(interval: Duration, stop: StopRule) -> Experiment {
-    Experiment { name: "latency", measures: MEASURES, ..rsc::experiment(interval, stop) }
+/// The experiment that goes with a bulk one: the same arms and times.
+pub fn experiment(bulk: &Experiment) -> Experiment {
+    Experiment { name: "latency", measures: MEASURES, ..bulk.clone() }
 }

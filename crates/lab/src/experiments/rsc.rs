@@ -1,8 +1,10 @@
 //! RSC in the vSwitch, on against off: activities 2 and 3 of Microsoft's validation guide.
 
-use crate::experiment::{Arm, Experiment, Measure, StopRule};
+use super::{Feature, OFF, ON, PROOF};
+use crate::experiment::Measure;
+use crate::report::{Case, Check};
 use crate::statistics::Better;
-use std::time::Duration;
+use crate::topology::Way;
 
 /// The guide's three columns. Megabytes are 2^20 bytes, as NTttcp counts.
 pub const MEASURES: &[Measure] = &[
@@ -32,26 +34,28 @@ pub const MEASURES: &[Measure] = &[
     },
 ];
 
-/// Name of the arm with RSC.
-pub const ON: &str = "on";
-/// Name of the arm without.
-pub const OFF: &str = "off";
+/// `millrace validate rsc`. The arms are called as in the guide's table.
+pub const FEATURE: &Feature = &Feature {
+    name: "rsc",
+    title: "RSC in the vSwitch: on against off",
+    labels: |_| ["RSC in the vSwitch Enabled".into(), "RSC in the vSwitch Disabled".into()],
+    measures: MEASURES,
+    way: Way::ToVnic,
+    whole_guide: true,
+    switch: |_, daemon, on| daemon.set_rsc(on),
+    checks: |_, daemon| daemon.rsc_checks(),
+    proof,
+    note: None,
+};
 
-/// The two arms, as the guide's table words them.
-pub fn arms() -> Vec<Arm> {
-    let arm = |name: &str, label: &str| Arm { name: name.into(), label: label.into() };
-    vec![arm(ON, "RSC in the vSwitch Enabled"), arm(OFF, "RSC in the vSwitch Disabled")]
-}
-
-/// The experiment; one run of it per connection count.
-pub fn experiment(interval: Duration, stop: StopRule) -> Experiment {
-    Experiment {
-        name: "rsc",
-        arms: arms(),
-        measures: MEASURES,
-        warm_up: interval.max(Duration::from_millis(500)),
-        settle: (interval / 4).max(Duration::from_millis(50)),
-        interval,
-        stop,
-    }
+fn proof(case: &Case) -> Option<Check> {
+    let depth = |arm| case.median(arm, "segments_per_train");
+    let (on, off) = (depth(ON)?, depth(OFF)?);
+    Some(Check {
+        name: PROOF.into(),
+        passed: on > 1.0 && off <= 1.0,
+        seen: format!(
+            "{on:.2} segments per frame to the receiver with RSC on, {off:.2} with RSC off"
+        ),
+    })
 }

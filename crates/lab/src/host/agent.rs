@@ -89,7 +89,8 @@ impl Agent {
 
     fn read(&self, link: &str) -> Reading {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let (sent_bytes, sent_frames) = sent(&text("/proc/self/net/dev"), link).unwrap_or_default();
+        let [arrived_bytes, arrived_frames, sent_bytes, sent_frames] =
+            carried(&text("/proc/self/net/dev"), link).unwrap_or_default();
         let now = clock_gettime(ClockId::Monotonic);
         Reading {
             at_ns: u64::try_from(Duration::try_from(now).unwrap_or_default().as_nanos())
@@ -99,6 +100,8 @@ impl Agent {
             retransmits: retransmits(&text("/proc/self/net/snmp")).unwrap_or(0),
             sent_frames,
             sent_bytes,
+            arrived_frames,
+            arrived_bytes,
         }
     }
 }
@@ -133,12 +136,14 @@ fn offload(link: &str, segmentation: bool, coalescing: bool) -> io::Result<()> {
     set(LinkOffload::Gro, coalescing)
 }
 
-/// Bytes and frames a link sent, from the text of `/proc/net/dev`: fields 9 and 10 after the name.
-fn sent(dev: &str, link: &str) -> Option<(u64, u64)> {
+/// Bytes and frames that arrived over a link, and bytes and frames it sent, from the text of `/proc/net/dev`: fields
+/// 1, 2, 9 and 10 after the name.
+fn carried(dev: &str, link: &str) -> Option<[u64; 4]> {
     let line =
         dev.lines().find_map(|line| line.trim_start().strip_prefix(link)?.strip_prefix(':'))?;
-    let mut fields = line.split_ascii_whitespace().skip(8).map(str::parse);
-    Some((fields.next()?.ok()?, fields.next()?.ok()?))
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let field = |place: usize| fields.get(place)?.parse().ok();
+    Some([field(0)?, field(1)?, field(8)?, field(9)?])
 }
 
 /// `RetransSegs` from the text of `/proc/net/snmp`: a line of names above a line of numbers.
@@ -155,8 +160,8 @@ mod tests {
     #[test]
     fn counters_are_found_by_name() {
         let dev = "Inter-|\n face |bytes\n  wire0: 1 2 0 0 0 0 0 0 1514 9 0 0 0 0 0 0\n";
-        assert_eq!(sent(dev, "wire0"), Some((1514, 9)));
-        assert_eq!(sent(dev, "wire"), None);
+        assert_eq!(carried(dev, "wire0"), Some([1, 2, 1514, 9]));
+        assert_eq!(carried(dev, "wire"), None);
         let snmp = "Ip: A B\nIp: 1 2\nTcp: InSegs RetransSegs\nTcp: 5 7\n";
         assert_eq!(retransmits(snmp), Some(7));
         assert_eq!(retransmits("Tcp: RetransSegs\n"), None);

@@ -4,11 +4,12 @@ use super::COMMAND;
 use super::protocol::{Reading, Reply, Request, RoundTrips};
 use crate::LabError;
 use crate::report;
+use ports::link::{Link, LinkError};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -86,7 +87,11 @@ impl Host {
         match self.ask(&Request::Run { program, arguments: words.collect() }, line, PATIENCE)? {
             Reply::Output { text } => Ok(text),
             Reply::Missing { program } => {
-                let package = if program == "ip" { "iproute2" } else { "util-linux" };
+                let package = match program.as_str() {
+                    "ip" => "iproute2",
+                    "ping" => "iputils-ping",
+                    _ => "util-linux",
+                };
                 Err(LabError::ProgramMissing { program, package })
             }
             Reply::Error { message } => {
@@ -104,6 +109,28 @@ impl Host {
             Reply::Error { message } => Err(self.refused(line, &message)),
             other => Err(self.refused(line, &format!("{other:?}"))),
         }
+    }
+
+    /// Changes the MTU of one of its links, in bytes. Also of the switch, which runs no commands any more.
+    pub(crate) fn set_mtu(&mut self, link: &str, mtu: u16) -> Result<(), LabError> {
+        let line = format!("ip link set {link} mtu {mtu}");
+        self.set_link(link, &line, |link| link.set_mtu(mtu.into()))
+    }
+
+    /// Changes a link from outside. `line` is the same as a command; the report has it once, however often it is done.
+    fn set_link(
+        &mut self,
+        link: &str,
+        line: &str,
+        change: impl FnOnce(&Link) -> Result<(), LinkError>,
+    ) -> Result<(), LabError> {
+        if !self.commands.iter().any(|known| known.command == line) {
+            self.record(line);
+        }
+        let namespace = PathBuf::from(format!("/proc/{}/ns/net", self.process()));
+        Link::open(link, Some(&namespace))
+            .and_then(|link| change(&link))
+            .map_err(|error| self.refused(line, &error.to_string()))
     }
 
     /// Reads its counters.

@@ -100,6 +100,10 @@ pub(crate) struct Reading {
     pub sent_frames: u64,
     /// Their bytes, Ethernet header counted.
     pub sent_bytes: u64,
+    /// Frames that arrived over the link.
+    pub arrived_frames: u64,
+    /// Their bytes, Ethernet header counted.
+    pub arrived_bytes: u64,
 }
 
 /// Round trips of one interval.

@@ -3,7 +3,7 @@
 use super::guest::{End, Guest, Shared};
 use crate::LabError;
 use crate::experiment::{Arm, Bench, Values};
-use crate::experiments::{Load, rsc};
+use crate::experiments::{Load, ON};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::report::Check;
@@ -165,7 +165,7 @@ impl Snapshot {
 
 impl Bench for InProcess {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
-        let on = arm.name == rsc::ON;
+        let on = arm.name == ON;
         self.settings.rsc.policy = if on { RscPolicy::Ndis } else { RscPolicy::Off };
         self.switch
             .change_port(self.port, self.settings.clone())

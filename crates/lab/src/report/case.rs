@@ -95,6 +95,11 @@ impl Case {
         }
     }
 
+    /// The median of an arm's figure.
+    pub fn median(&self, arm: &str, key: &str) -> Option<f64> {
+        self.arms.get(arm)?.median(key)
+    }
+
     /// The arms, the one that should be better first.
     pub fn arms_in_order(&self) -> impl Iterator<Item = &ArmFigures> {
         self.order.iter().filter_map(|name| self.arms.get(name))

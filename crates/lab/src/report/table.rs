@@ -103,7 +103,8 @@ const SIDES: &[(&str, &str, usize)] = &[
     ("switch_cpu_s_per_s", "Switch", 2),
     ("receiver_cpu_s_per_s", "Receiver", 2),
     ("softirq_cpu_s_per_s", "Softirq", 2),
-    ("segments_per_train", "Segments/frame", 2),
+    ("ingress_frame_bytes", "Bytes/frame in", 0),
+    ("segments_per_train", "Segments/frame out", 2),
     ("retransmits", "Resent", 0),
 ];
 
@@ -120,8 +121,8 @@ fn by_side(case: &Case, peer: Option<&ArmFigures>) -> Option<Table> {
     };
     let heads = columns.iter().map(|(_, label, _)| (*label).to_owned());
     (!columns.is_empty()).then(|| Table {
-        title: "Who used the processor (CPU seconds per second, medians; softirq runs inside the others too), and how \
-                deep frames were coalesced toward the receiver"
+        title: "Who used the processor (CPU seconds per second, medians; softirq runs inside the others too), and the \
+                frames that the switch took from the sender and gave to the receiver"
             .to_owned(),
         head: std::iter::once(String::new()).chain(heads).collect(),
         rows: arms.iter().map(row).collect(),

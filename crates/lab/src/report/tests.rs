@@ -37,7 +37,7 @@ fn samples() -> Vec<Sample> {
 
 fn report() -> Report {
     let run = |samples| Run { samples, ended: Ended::Complete };
-    let measured = rsc::experiment(Duration::from_secs(1), STOP);
+    let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
     let peer: Vec<Sample> = samples().split_off(8);
     Report {
         schema: SCHEMA,
@@ -53,11 +53,7 @@ fn report() -> Report {
         },
         first: Case::new(&measured, 1, run(samples())),
         cases: Vec::new(),
-        latency: Some(Case::new(
-            &latency::experiment(Duration::from_secs(1), STOP),
-            1,
-            run(samples()),
-        )),
+        latency: Some(Case::new(&latency::experiment(&measured), 1, run(samples()))),
         peer: Some(ArmFigures::of("Linux bridge, GRO on", peer.iter().map(|s| &s.values))),
         checks: vec![Check {
             name: "frames on the wire".into(),
@@ -123,7 +119,8 @@ fn html_escapes_what_it_shows_and_embeds_the_numbers() {
 fn a_report_of_nothing_is_still_a_report() {
     let mut report = report();
     let empty = Run { samples: Vec::new(), ended: Ended::Interrupted };
-    report.first = Case::new(&rsc::experiment(Duration::from_secs(1), STOP), 1, empty);
+    report.first =
+        Case::new(&rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP), 1, empty);
     assert!(terminal(&report).contains("not measured"));
     html::page(&report, "{}").unwrap();
 }

@@ -1,0 +1,135 @@
+//! Jumbo frames against MTU 1500: every link of the way is switched under running connections.
+//!
+//! Connections begin with jumbo frames and keep running: a TCP that began with large segments follows its link's MTU
+//! down and up, one that began with small ones never grows. First a full frame of each size is sent end to end, and one
+//! byte more must be refused; where a full frame is lost, the error says at which hop.
+
+use super::{Feature, OFF, ON, PROOF, rsc};
+use crate::LabError;
+use crate::daemon::Daemon;
+use crate::report::{Case, Check};
+use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, WIRE, Way};
+
+/// MTU without jumbo frames, in bytes.
+pub const SMALL: u16 = 1500;
+/// IPv4 and ICMP headers of a ping, in bytes.
+const PING_HEADERS: u16 = 28;
+/// Where a frame is counted on its way, in order, and at last where it no longer is.
+const HOPS: [&str; 4] = [
+    "wire0 of the sender",
+    "uplink0, where the switch takes it",
+    "the switch, before vnic0",
+    "vnic0 of the receiver, or on the way back",
+];
+
+/// `millrace validate jumbo`.
+pub const FEATURE: &Feature = &Feature {
+    name: "jumbo",
+    title: "Jumbo frames: on against off",
+    labels: |mtu| [format!("Jumbo frames, MTU {mtu}"), format!("No jumbo frames, MTU {SMALL}")],
+    measures: rsc::MEASURES,
+    way: Way::ToVnic,
+    whole_guide: false,
+    switch,
+    checks,
+    proof,
+    note: Some("RSC is at its default in both arms, so this is what jumbo frames add to it."),
+};
+
+/// The sender changes last on the way up and first on the way down, so that no link meets a frame too large for it.
+fn switch(topology: &mut Topology, daemon: &Daemon, on: bool) -> Result<(), LabError> {
+    let mtu = if on { topology.mtu } else { SMALL };
+    if !on {
+        topology.sender.set_mtu(WIRE, mtu)?;
+    }
+    topology.switch.set_mtu(UPLINK, mtu)?;
+    daemon.set_mtu(mtu)?;
+    if topology.vnic == Vnic::Veth {
+        topology.switch.set_mtu(GUEST, mtu)?;
+        topology.receiver.set_mtu(VNIC, mtu)?;
+    }
+    if on {
+        topology.sender.set_mtu(WIRE, mtu)?;
+    }
+    Ok(())
+}
+
+fn checks(topology: &mut Topology, daemon: &Daemon) -> Result<Vec<Check>, LabError> {
+    switch(topology, daemon, false)?;
+    let small = passes(topology, daemon, SMALL)?;
+    switch(topology, daemon, true)?;
+    let large = passes(topology, daemon, topology.mtu)?;
+    Ok(vec![small, large])
+}
+
+/// That a packet of the MTU passes and a larger one does not, neither being fragmented.
+fn passes(topology: &mut Topology, daemon: &Daemon, mtu: u16) -> Result<Check, LabError> {
+    let before = bytes_by_hop(topology, daemon)?;
+    if !answered(topology, mtu)? {
+        let hop = lost_at(before, bytes_by_hop(topology, daemon)?, mtu);
+        return Err(LabError::FrameLost { mtu, hop });
+    }
+    let larger = answered(topology, mtu + 1)?;
+    Ok(Check {
+        name: format!("A full frame of MTU {mtu}"),
+        passed: !larger,
+        seen: format!(
+            "an IP packet of {mtu} bytes passes end to end unfragmented, one of {} {}",
+            mtu + 1,
+            if larger { "passes too" } else { "is refused" }
+        ),
+    })
+}
+
+/// Whether the receiver answers packets of this size, which no one may fragment.
+fn answered(topology: &mut Topology, bytes: u16) -> Result<bool, LabError> {
+    let to = topology.address(WIRE).ip();
+    let payload = bytes.saturating_sub(PING_HEADERS);
+    let line = format!("ping -n -M do -c 3 -i 0.2 -W 1 -s {payload} {to}");
+    match topology.sender.run(&line) {
+        Ok(_) => Ok(true),
+        Err(LabError::Command { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Bytes counted so far at each hop that counts.
+fn bytes_by_hop(topology: &mut Topology, daemon: &Daemon) -> Result<[u64; 3], LabError> {
+    let passed = daemon.passed(Way::ToVnic)?;
+    let sent = topology.sender.read(WIRE)?.sent_bytes;
+    Ok([sent, passed.ingress.ingress_bytes, passed.egress.egress_bytes])
+}
+
+/// The first hop that did not count a frame of this size.
+fn lost_at(before: [u64; 3], after: [u64; 3], mtu: u16) -> &'static str {
+    let counted = |(before, after): (u64, u64)| after.saturating_sub(before) >= u64::from(mtu);
+    let hops = before.into_iter().zip(after).take_while(|hop| counted(*hop)).count();
+    HOPS.get(hops).copied().unwrap_or_default()
+}
+
+fn proof(case: &Case) -> Option<Check> {
+    let size = |arm| case.median(arm, "frame_bytes_on_the_wire");
+    let (on, off) = (size(ON)?, size(OFF)?);
+    let most_without = f64::from(SMALL) + 14.0;
+    Some(Check {
+        name: PROOF.into(),
+        passed: on > most_without && off <= most_without,
+        seen: format!("{on:.0} bytes per frame on the wire with jumbo frames, {off:.0} without"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_lost_at_the_first_hop_that_does_not_count_it() {
+        let passed = [9014, 18_028, 9014];
+        for (place, hop) in HOPS.iter().enumerate() {
+            let mut after = passed;
+            // What else runs over a link is small.
+            after.iter_mut().skip(place).for_each(|bytes| *bytes = 90);
+            assert_eq!(lost_at([0; 3], after, 9000), *hop);
+        }
+    }
+}
