@@ -5,6 +5,7 @@ use crate::output::{Failure, Outcome};
 use clap::Args;
 use control::daemon::{self, Options};
 use control::devices::HostDevices;
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,7 +33,11 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let filter = EnvFilter::try_from_env("MILLRACE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let options = Options {
         file: arguments.config.clone(),
         socket: global.socket.clone(),
