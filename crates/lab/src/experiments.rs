@@ -2,6 +2,7 @@
 
 pub mod jumbo;
 pub mod latency;
+pub mod lso;
 pub mod rsc;
 
 use crate::LabError;

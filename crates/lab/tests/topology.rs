@@ -8,7 +8,7 @@
 )]
 
 use lab::Interrupt;
-use lab::experiments::{Feature, jumbo, rsc};
+use lab::experiments::{Feature, jumbo, lso, rsc};
 use lab::report::Report;
 use lab::validate::{Options, run};
 use std::process::ExitCode;
@@ -55,6 +55,7 @@ fn validate() -> Result<(), String> {
         return Ok(());
     }
     rsc_holds(&report)?;
+    measured(lso::FEATURE, &interrupt)?;
     measured(jumbo::FEATURE, &interrupt).map(drop)
 }
 

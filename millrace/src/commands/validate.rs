@@ -20,6 +20,8 @@ pub(crate) struct Arguments {
 enum What {
     /// Receive segment coalescing in the vSwitch: CPU, cycles per byte, throughput, round trips
     Rsc(Rsc),
+    /// Large send offload of a guest that sends
+    Lso(Lso),
     /// Jumbo frames against MTU 1500, all links switched live
     Jumbo(Jumbo),
 }
@@ -41,6 +43,21 @@ pub(crate) struct Rsc {
     /// Two TCP stacks in this process instead of hosts in namespaces.
     #[arg(long)]
     in_process: bool,
+    /// MTU of every link, in bytes.
+    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
+    mtu: u16,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  millrace validate lso --quick
+
+The guest behind the vNIC sends; its LSO is turned off and on while the connections keep running. Needs namespaces.
+Exit codes are those of `validate rsc`.")]
+pub(crate) struct Lso {
+    #[command(flatten)]
+    measuring: Measuring,
     /// MTU of every link, in bytes.
     #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
     mtu: u16,
@@ -98,6 +115,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
             let options = options(&rsc.measuring, rsc.mtu)?;
             (experiments::rsc::FEATURE, Options { in_process: rsc.in_process, ..options })
         }
+        What::Lso(lso) => (experiments::lso::FEATURE, options(&lso.measuring, lso.mtu)?),
         What::Jumbo(jumbo) => (experiments::jumbo::FEATURE, options(&jumbo.measuring, jumbo.mtu)?),
     };
     match lab::validate::run(feature, &options, &Interrupt::default()) {

@@ -4,7 +4,7 @@ use super::COMMAND;
 use super::protocol::{Reading, Reply, Request, RoundTrips};
 use crate::LabError;
 use crate::report;
-use ports::link::{Link, LinkError};
+use ports::link::{Link, LinkError, LinkOffload};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
@@ -117,6 +117,25 @@ impl Host {
         self.set_link(link, &line, |link| link.set_mtu(mtu.into()))
     }
 
+    /// Turns an offload of one of its links on or off; `name` is ethtool's.
+    pub(crate) fn set_offload(
+        &mut self,
+        link: &str,
+        offload: LinkOffload,
+        name: &str,
+        on: bool,
+    ) -> Result<(), LabError> {
+        let line = format!("ethtool -K {link} {name} {}", if on { "on" } else { "off" });
+        self.set_link(link, &line, |link| link.set_offload(offload, on))
+    }
+
+    /// Whether an offload of one of its links is on.
+    pub(crate) fn offload(&self, link: &str, offload: LinkOffload) -> Result<bool, LabError> {
+        self.link(link)
+            .and_then(|link| link.offload(offload))
+            .map_err(|error| self.refused("read its offloads", &error.to_string()))
+    }
+
     /// Changes a link from outside. `line` is the same as a command; the report has it once, however often it is done.
     fn set_link(
         &mut self,
@@ -127,10 +146,14 @@ impl Host {
         if !self.commands.iter().any(|known| known.command == line) {
             self.record(line);
         }
-        let namespace = PathBuf::from(format!("/proc/{}/ns/net", self.process()));
-        Link::open(link, Some(&namespace))
+        self.link(link)
             .and_then(|link| change(&link))
             .map_err(|error| self.refused(line, &error.to_string()))
+    }
+
+    fn link(&self, name: &str) -> Result<Link, LinkError> {
+        let namespace = PathBuf::from(format!("/proc/{}/ns/net", self.process()));
+        Link::open(name, Some(&namespace))
     }
 
     /// Reads its counters.
