@@ -39,10 +39,11 @@ fn a_capture_is_read_by_tcpdump_and_says_why_frames_were_dropped() {
         );
         liar.address("tap1", 3);
         let mut capture = millrace();
-        capture.args(["capture", "liar", "-w", "/run/liar.pcapng", "--count", "1"]);
+        capture.args(["capture", "liar", "-w", "/run/liar.pcapng", "--seconds", "3"]);
         let capture = capture.stdout(Stdio::piped()).spawn().unwrap();
-        // Nobody may answer; that is the point.
-        let _ = liar.command("ping").args(["-c", "3", "-i", "0.3", "-W", "1", "10.9.0.2"]).output();
+        // Nobody may answer; that is the point. It goes on for longer than the capture, which sees more than this.
+        let _ =
+            liar.command("ping").args(["-c", "12", "-i", "0.3", "-W", "1", "10.9.0.2"]).output();
         let output = capture.wait_with_output().unwrap();
         assert!(output.status.success());
         assert!(topology.switch.counter("liar", "/drops/mac_spoofed") > 0);
