@@ -4,13 +4,15 @@
 
 mod support;
 
-use ports::tap::{self, TapOptions};
+use ports::tap::{self, TapError, TapOptions};
 use ports::{
     Burst, Egress, EgressDrop, Ingress, Nanos, Offloads, Outgoing, PortFault, Slice, namespace,
 };
+use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use support::{TO_PORT, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
@@ -18,9 +20,25 @@ const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const KERNEL: [u8; 4] = [10, 9, 0, 1];
 const OURS: [u8; 4] = [10, 9, 0, 2];
 
+/// Opens a TAP device. A child that another test is starting holds a copy of every descriptor of this process until it
+/// becomes another program: a device that was closed just now may be busy for that long.
+fn open(options: &TapOptions) -> tap::Opened {
+    let start = Instant::now();
+    loop {
+        match tap::open(options) {
+            Err(TapError::Attach { source, .. })
+                if source.kind() == ErrorKind::ResourceBusy && start.elapsed().as_secs() < 10 =>
+            {
+                thread::yield_now();
+            }
+            result => return result.expect("open"),
+        }
+    }
+}
+
 /// A TAP device with an address, and a socket behind it that has us as its peer.
 fn tap_and_socket(options: &TapOptions) -> (tap::Opened, UdpSocket) {
-    let opened = tap::open(options).expect("open");
+    let opened = open(options);
     ip(&format!("addr add 10.9.0.1/24 dev {}", options.name));
     ip(&format!("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev {}", options.name));
     let socket = UdpSocket::bind(("10.9.0.1", TO_PORT)).expect("bind");
