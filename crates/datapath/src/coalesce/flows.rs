@@ -38,40 +38,36 @@ impl Flows {
 
     /// The train of a flow, to be read or replaced. A flow that is not there is added with train `new`, unless `limit`
     /// flows are: then `Err`. `Ok((train, true))`: it was added.
-    #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
     pub(crate) fn find_or_add(
         &mut self,
         key: &FlowKey,
         limit: u8,
         new: u16,
     ) -> Result<(&mut u16, bool), ()> {
-        let start = (key.hash(self.seed) >> 48) as usize;
-        let round = self.round;
-        let taken = |place: &Place| place.round == round;
-        let at = (0..PLACES)
-            .map(|step| (start + step) % PLACES)
-            .find(|at| self.places.get(*at).is_some_and(|place| !taken(place) || place.key == *key))
-            .ok_or(())?;
-        let place = self.places.get_mut(at).ok_or(())?;
-        let added = place.round != round;
+        let place = self.search(key).and_then(|at| self.places.get_mut(at)).ok_or(())?;
+        let added = place.round != self.round;
         if added {
             if self.count >= limit {
                 return Err(());
             }
             self.count += 1;
-            *place = Place { round, train: new, key: *key };
+            *place = Place { round: self.round, train: new, key: *key };
         }
         Ok((&mut place.train, added))
     }
 
     /// The train of a flow, if it is known.
-    #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
     pub(crate) fn find(&self, key: &FlowKey) -> Option<u16> {
+        let place = self.search(key).and_then(|at| self.places.get(at))?;
+        (place.round == self.round).then_some(place.train)
+    }
+
+    /// Where a flow is, or else the first free place where it would be.
+    #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
+    fn search(&self, key: &FlowKey) -> Option<usize> {
         let start = (key.hash(self.seed) >> 48) as usize;
-        (0..PLACES)
-            .filter_map(|step| self.places.get((start + step) % PLACES))
-            .take_while(|place| place.round == self.round)
-            .find(|place| place.key == *key)
-            .map(|place| place.train)
+        let fits = |place: &Place| place.round != self.round || place.key == *key;
+        let mut places = (0..PLACES).map(|step| (start + step) % PLACES);
+        places.find(|at| self.places.get(*at).is_some_and(fits))
     }
 }
