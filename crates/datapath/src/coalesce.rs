@@ -13,10 +13,10 @@ mod usual;
 
 use crate::counters::{PortCell, RscException};
 use crate::frame::{Frame, Headers};
-use crate::settings::{Rsc, RscPolicy};
+use crate::settings::{PortSettings, Rsc, RscPolicy};
 use candidate::{Candidate, FlowKey, Role, classify};
 use flows::Flows;
-use ports::{Burst, Slice};
+use ports::{Burst, Offloads, Slice};
 use rules::Join;
 use std::hash::{BuildHasher, RandomState};
 use train::Train;
@@ -55,14 +55,21 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    pub(crate) fn new(rsc: Rsc, mtu: u16) -> Policy {
+    /// As configured; `None`: off.
+    pub(crate) fn of(settings: &PortSettings) -> Option<Policy> {
+        let (rsc, mtu) = (settings.rsc, u32::from(settings.mtu));
         let length_limit = match rsc.length_limit_mtus {
             0 => LARGEST_PACKET,
-            mtus => {
-                u32::from(mtus).saturating_mul(mtu.into()).clamp(2 * u32::from(mtu), LARGEST_PACKET)
-            }
+            mtus => u32::from(mtus).saturating_mul(mtu).clamp(2 * mtu, LARGEST_PACKET),
         };
-        Policy { rsc, length_limit }
+        (rsc.policy != RscPolicy::Off).then_some(Policy { rsc, length_limit })
+    }
+
+    /// What of it is possible toward a port that takes these offloads; `None`: nothing.
+    pub(crate) fn toward(mut self, offloads: Offloads) -> Option<Policy> {
+        self.rsc.ipv4 &= offloads.contains(Offloads::TSO4 | Offloads::CSUM);
+        self.rsc.ipv6 &= offloads.contains(Offloads::TSO6 | Offloads::CSUM);
+        (self.rsc.ipv4 || self.rsc.ipv6).then_some(self)
     }
 
     fn applies(&self, frame: &Frame) -> bool {

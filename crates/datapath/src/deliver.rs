@@ -57,15 +57,17 @@ impl Deliverer {
         if route.to.shared.state.is_broken() {
             return count_drop(cell, DropReason::EgressDown, list.len());
         }
+        let offloads = route.to.shared.live.offloads();
         let mut fitting: Fitting<'q> = Fitting {
+            offloads,
             frames: std::mem::take(&mut self.frames),
             pieces: recycle(std::mem::take(&mut self.pieces)),
         };
         count_causes(list, cell);
-        match &route.to.policy {
+        match route.to.policy.and_then(|policy| policy.toward(offloads)) {
             None => self.fit_plain(list, &mut fitting, route, source, headers, cell),
             Some(policy) => {
-                self.coalesce(list, policy, source, headers, cell);
+                self.coalesce(list, &policy, source, headers, cell);
                 self.fit_items(&mut fitting, route, source, headers, cell);
             }
         }

@@ -24,6 +24,8 @@ pub(crate) struct Fitted {
 /// What is ready for one egress queue.
 #[derive(Default)]
 pub(crate) struct Fitting<'q> {
+    /// What the port takes without help: read once, so that the whole list is made for the same.
+    pub(crate) offloads: Offloads,
     pub(crate) frames: Vec<Fitted>,
     pub(crate) pieces: Vec<Slice<'q>>,
 }
@@ -121,7 +123,7 @@ impl<'q> Fitting<'q> {
         if frame.largest_packet() > u32::from(to.settings.mtu) {
             return Err(DropReason::TooBig);
         }
-        if takes(to.shared.offloads, frame) && tag_change(frame, to).is_none() {
+        if takes(self.offloads, frame) && tag_change(frame, to).is_none() {
             let start = self.pieces.len();
             frame.lend_rest(burst, &mut self.pieces);
             self.push(frame.vnet, frame.header, start, frame.len);
@@ -139,16 +141,14 @@ impl<'q> Fitting<'q> {
         headers: &mut Headers,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
-        let offloads = to.shared.offloads;
         let mut vnet = frame.vnet;
         let copy = headers.copy(frame.header, frame.header.len());
         let (span, grown) = retag(copy, &mut vnet, frame, to, headers);
-        if frame.is_train() && !takes(offloads, frame) {
+        if frame.is_train() && !takes(self.offloads, frame) {
             return self.segments(
                 frame,
                 Layout::of(&frame.parsed, grown),
                 span,
-                offloads,
                 burst,
                 headers,
                 cell,
@@ -156,18 +156,16 @@ impl<'q> Fitting<'q> {
         }
         let start = self.pieces.len();
         frame.lend_rest(burst, &mut self.pieces);
-        self.finish(&mut vnet, span, start, offloads, headers, cell);
+        self.finish(&mut vnet, span, start, headers, cell);
         self.push(vnet, span, start, frame.len.saturating_add_signed(grown.into()));
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one place, and each is what it says")]
     fn segments(
         &mut self,
         train: &Frame,
         layout: Layout,
         template: Span,
-        offloads: Offloads,
         burst: &Burst<'q>,
         headers: &mut Headers,
         cell: &PortCell,
@@ -179,7 +177,7 @@ impl<'q> Fitting<'q> {
             let (span, mut vnet) = segment.header(headers, template);
             let start = self.pieces.len();
             segment.lend_payload(burst, &mut self.pieces);
-            self.finish(&mut vnet, span, start, offloads, headers, cell);
+            self.finish(&mut vnet, span, start, headers, cell);
             self.push(vnet, span, start, u32::from(span.len()) + u32::from(segment.len));
             cell.segments.add(1);
         }
@@ -193,11 +191,10 @@ impl<'q> Fitting<'q> {
         vnet: &mut VnetHeader,
         span: Span,
         pieces: usize,
-        offloads: Offloads,
         headers: &mut Headers,
         cell: &PortCell,
     ) {
-        if offloads.contains(Offloads::CSUM) {
+        if self.offloads.contains(Offloads::CSUM) {
             return;
         }
         if vnet.flags().contains(Flags::NEEDS_CSUM) {

@@ -27,7 +27,7 @@ pub struct PortInfo {
     pub settings: PortSettings,
     /// Up, down or broken.
     pub state: PortState,
-    /// What its egress takes without help.
+    /// What its egress takes without help at the moment.
     pub offloads: Offloads,
     /// The device's own address.
     pub mac: Option<Mac>,

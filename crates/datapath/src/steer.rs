@@ -11,16 +11,19 @@ const ENTRIES: usize = 128;
 /// Microsoft's key, which guests and other tools can reproduce.
 static KEY: LazyLock<Toeplitz> = LazyLock::new(|| Toeplitz::new(&Key::MICROSOFT));
 
-/// The queue of a frame. A port of one queue costs nothing.
+/// The queue of a frame, of those in use; the first where none is. A port of one queue costs nothing.
 #[inline]
 pub(crate) fn queue(port: &Port, header: &[u8], parsed: &Parsed) -> usize {
     match port.shared.egress.len() {
         0 | 1 => 0,
-        queues => of_many(queues, header, parsed),
+        most => of_many(most.min(port.shared.live.queues().into()), header, parsed),
     }
 }
 
 #[inline(never)]
 fn of_many(queues: usize, header: &[u8], parsed: &Parsed) -> usize {
+    if queues < 2 {
+        return 0;
+    }
     KEY.hash_flow(header, parsed).value as usize % ENTRIES % queues
 }

@@ -1,5 +1,6 @@
 //! The handle by which the control plane holds a running switch.
 
+use crate::coalesce::Policy;
 use crate::handle::Handle;
 use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
@@ -84,11 +85,11 @@ impl Switch {
         let place = self.ports.iter().position(Option::is_none).unwrap_or(self.ports.len());
         let id = u16::try_from(place).ok().filter(|_| place < Self::PORTS).map(PortId);
         let id = id.ok_or(SwitchError::TooManyPorts(Self::PORTS))?;
-        let Device { ingress, egress, offloads, mac, .. } = device;
+        let Device { ingress, egress, live, mac, .. } = device;
         let shared = PortShared {
             id,
             name: name.to_owned(),
-            offloads,
+            live,
             mac,
             egress: egress.into_iter().map(Mutex::new).collect(),
             cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
@@ -225,7 +226,7 @@ impl Switch {
             name: entry.port.shared.name.clone(),
             settings: entry.port.settings.clone(),
             state: entry.port.shared.state.get(),
-            offloads: entry.port.shared.offloads,
+            offloads: entry.port.shared.live.offloads(),
             mac: entry.port.shared.mac,
             queue_workers: entry.queue_workers.clone(),
         };
@@ -287,7 +288,7 @@ fn new_port(
     settings: PortSettings,
     capture: Option<Arc<Capture>>,
 ) -> Port {
-    let policy = Port::operational_policy(&settings, shared.offloads);
+    let policy = Policy::of(&settings);
     let bucket = settings.rate.map(|limit| Arc::new(Mutex::new(Bucket::new(limit))));
     Port { shared, settings, policy, bucket, capture, slot: 0 }
 }

@@ -3,11 +3,11 @@
 use crate::coalesce::Policy;
 use crate::counters::PortCell;
 use crate::rate::Bucket;
-use crate::settings::{PortId, PortSettings, Role, RscPolicy, Vlan};
+use crate::settings::{PortId, PortSettings, Role, Vlan};
 use crate::status::{HealthEvent, PortState};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use ports::{EgressQueue, Offloads};
+use ports::{EgressQueue, Live};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,7 +37,8 @@ impl View {
 pub(crate) struct PortShared {
     pub(crate) id: PortId,
     pub(crate) name: String,
-    pub(crate) offloads: Offloads,
+    /// What it takes and on how many queues; changes at any time, so it is read once a list.
+    pub(crate) live: Arc<Live>,
     pub(crate) mac: Option<Mac>,
     /// One lock a burst, by whichever worker delivers.
     pub(crate) egress: Box<[Mutex<EgressQueue>]>,
@@ -54,7 +55,7 @@ pub(crate) struct PortShared {
 pub(crate) struct Port {
     pub(crate) shared: Arc<PortShared>,
     pub(crate) settings: PortSettings,
-    /// Coalescing, where it is on and the other side can take it.
+    /// Coalescing, where it is on; whether the other side can take it is asked once a list.
     pub(crate) policy: Option<Policy>,
     /// Kept over changes that leave the limit as it is.
     pub(crate) bucket: Option<Arc<Mutex<Bucket>>>,
@@ -71,18 +72,6 @@ pub(crate) enum Tagging {
 }
 
 impl Port {
-    /// What coalescing toward this port amounts to, given what it takes.
-    pub(crate) fn operational_policy(
-        settings: &PortSettings,
-        offloads: Offloads,
-    ) -> Option<Policy> {
-        let mut rsc = settings.rsc;
-        rsc.ipv4 &= offloads.contains(Offloads::TSO4 | Offloads::CSUM);
-        rsc.ipv6 &= offloads.contains(Offloads::TSO6 | Offloads::CSUM);
-        (rsc.policy != RscPolicy::Off && (rsc.ipv4 || rsc.ipv6))
-            .then(|| Policy::new(rsc, settings.mtu))
-    }
-
     /// What this worker counts at this port.
     #[inline]
     pub(crate) fn cell(&self, worker: usize) -> Option<&PortCell> {

@@ -1,9 +1,10 @@
 //! The words in which a port and the switch speak.
 
-use crate::{Burst, EgressQueue, IngressQueue, Nanos, Slice};
+use crate::{Burst, EgressQueue, IngressQueue, Live, Nanos, Slice};
 use bitflags::bitflags;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use wire::Mac;
 use wire::vnet::VnetHeader;
 
@@ -111,8 +112,8 @@ pub struct Device {
     pub ingress: Vec<IngressQueue>,
     /// Egress queues, one per pair.
     pub egress: Vec<EgressQueue>,
-    /// What its egress takes without help.
-    pub offloads: Offloads,
+    /// What its egress takes without help, and on how many of its queues: may change while it runs.
+    pub live: Arc<Live>,
     /// Largest IP packet it carries, in bytes.
     pub mtu: u16,
     /// The address of the device itself, where it has one.

@@ -21,6 +21,7 @@ mod contract;
 pub mod fault;
 mod ioctl;
 pub mod link;
+mod live;
 pub mod memory;
 pub mod namespace;
 pub mod packet;
@@ -32,6 +33,7 @@ mod time;
 
 pub use burst::{Burst, RawFrame, VlanTag};
 pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault};
+pub use live::Live;
 pub use queue::{EgressQueue, IngressQueue};
 pub use slice::Slice;
 pub use time::Nanos;

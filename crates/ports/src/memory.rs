@@ -4,7 +4,7 @@
 //! the first frames nothing is allocated.
 
 use crate::{
-    Burst, Device, Egress, EgressDrop, EgressQueue, Ingress, IngressQueue, Nanos, Offloads,
+    Burst, Device, Egress, EgressDrop, EgressQueue, Ingress, IngressQueue, Live, Nanos, Offloads,
     Outgoing, PortFault, Slice,
 };
 use rustix::event::{EventfdFlags, eventfd};
@@ -160,7 +160,7 @@ pub fn open(depth: usize, offloads: Offloads, mtu: u16) -> std::io::Result<(Devi
             taken: Vec::with_capacity(Burst::FRAMES),
         })],
         egress: vec![EgressQueue::Memory(MemoryEgress { wire: wire.clone() })],
-        offloads,
+        live: Arc::new(Live::new(offloads, 1)),
         mtu,
         mac: None,
     };

@@ -13,13 +13,14 @@ mod ring;
 mod socket;
 
 use crate::link::{Link, LinkError};
-use crate::{Device, EgressQueue, IngressQueue, Offloads, namespace, probe};
+use crate::{Device, EgressQueue, IngressQueue, Live, Offloads, namespace, probe};
 pub use egress::PacketEgress;
 pub use ingress::PacketIngress;
 use ring::{Ring, Shape};
 use socket::{PacketSocket, Setting};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use wire::vnet::VnetHeader;
 
 /// What to open.
@@ -127,7 +128,7 @@ fn open_here(options: &PacketOptions) -> Result<Opened, PacketError> {
     let device = Device {
         ingress: vec![IngressQueue::Packet(open_ingress(options, index, mtu)?)],
         egress: vec![EgressQueue::Packet(open_egress(options, index)?)],
-        offloads,
+        live: Arc::new(Live::new(offloads, 1)),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         mac: Some(link.mac()?),
     };

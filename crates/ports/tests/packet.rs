@@ -77,7 +77,7 @@ fn frames_and_tags_arrive_as_sent_and_in_order() {
 fn trains_arrive_whole_between_frames_and_in_order() {
     in_namespace(|| {
         let (mut here, mut there) = pair();
-        if !here.device.offloads.contains(Offloads::USO) {
+        if !here.device.live.offloads().contains(Offloads::USO) {
             eprintln!("skipped: needs a kernel with USO: {:?}", here.degraded);
             return;
         }
@@ -112,7 +112,7 @@ fn trains_arrive_whole_between_frames_and_in_order() {
 fn a_tagged_train_passes_whole_with_its_tag_beside_it() {
     in_namespace(|| {
         let (mut here, mut there) = pair();
-        if !here.device.offloads.contains(Offloads::USO) {
+        if !here.device.live.offloads().contains(Offloads::USO) {
             eprintln!("skipped: needs a kernel with USO: {:?}", here.degraded);
             return;
         }

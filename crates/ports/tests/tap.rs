@@ -78,7 +78,7 @@ fn udp_goes_both_ways() {
 fn trains_pass_whole_both_ways() {
     in_namespace(|| {
         let (mut opened, socket) = tap_and_socket(&TapOptions::new("mill1"));
-        if !opened.device.offloads.contains(Offloads::USO) || !opened.degraded.is_empty() {
+        if !opened.device.live.offloads().contains(Offloads::USO) || !opened.degraded.is_empty() {
             eprintln!("skipped: needs a kernel with USO: {:?}", opened.degraded);
             return;
         }

@@ -1,0 +1,44 @@
+//! What of a port may change while it runs: a guest that starts, resets or reboots takes other offloads and queues.
+//!
+//! The port's own side writes it, workers read it once a burst. A frame that was made for what held a moment ago still
+//! arrives at the egress queue, which drops what it cannot take any more.
+
+use crate::Offloads;
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed};
+
+/// Shared by a port's [`Device`](crate::Device) and who opened it. Each value stands for itself, so nothing is ordered.
+#[derive(Debug)]
+pub struct Live {
+    /// Bits of [`Offloads`].
+    offloads: AtomicU8,
+    queues: AtomicU16,
+}
+
+impl Live {
+    /// A port that takes `offloads` on `queues` egress queues.
+    pub const fn new(offloads: Offloads, queues: u16) -> Live {
+        Live { offloads: AtomicU8::new(offloads.bits()), queues: AtomicU16::new(queues) }
+    }
+
+    /// What its egress takes without help.
+    #[inline]
+    pub fn offloads(&self) -> Offloads {
+        Offloads::from_bits_truncate(self.offloads.load(Relaxed))
+    }
+
+    /// From now on its egress takes this without help.
+    pub fn set_offloads(&self, offloads: Offloads) {
+        self.offloads.store(offloads.bits(), Relaxed);
+    }
+
+    /// Egress queues in use, the first ones of the device: as many as the other side serves. 0: it is not ready.
+    #[inline]
+    pub fn queues(&self) -> u16 {
+        self.queues.load(Relaxed)
+    }
+
+    /// From now on this many egress queues are served.
+    pub fn set_queues(&self, queues: u16) {
+        self.queues.store(queues, Relaxed);
+    }
+}
