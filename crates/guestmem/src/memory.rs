@@ -135,6 +135,11 @@ impl GuestMemory {
         self.sealed
     }
 
+    /// Bytes of all regions.
+    pub fn bytes(&self) -> u64 {
+        self.spans.iter().map(|span| span.len).sum()
+    }
+
     /// The first guest address after all regions.
     pub fn end(&self) -> Gpa {
         Gpa(self.spans.last().map_or(0, |span| span.start + span.len))

@@ -1,7 +1,7 @@
 //! All kinds of queues as two enums, matched once per burst.
 
 use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault};
-use crate::{fault, memory, packet, tap};
+use crate::{fault, memory, packet, tap, vhost};
 use std::os::fd::BorrowedFd;
 
 /// The taking side of a queue pair of any kind of port.
@@ -12,6 +12,8 @@ pub enum IngressQueue {
     Tap(tap::TapIngress),
     /// A network interface of this host.
     Packet(packet::PacketIngress),
+    /// A guest.
+    Vhost(vhost::VhostIngress),
     /// Any of these, behind a bad wire.
     Fault(Box<fault::FaultIngress>),
 }
@@ -24,6 +26,8 @@ pub enum EgressQueue {
     Tap(tap::TapEgress),
     /// A network interface of this host.
     Packet(packet::PacketEgress),
+    /// A guest.
+    Vhost(vhost::VhostEgress),
     /// Any of these, behind a bad wire.
     Fault(Box<fault::FaultEgress>),
 }
@@ -34,6 +38,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.take(now, burst),
             IngressQueue::Tap(queue) => queue.take(now, burst),
             IngressQueue::Packet(queue) => queue.take(now, burst),
+            IngressQueue::Vhost(queue) => queue.take(now, burst),
             IngressQueue::Fault(queue) => queue.take(now, burst),
         }
     }
@@ -43,6 +48,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.release(),
             IngressQueue::Tap(queue) => queue.release(),
             IngressQueue::Packet(queue) => queue.release(),
+            IngressQueue::Vhost(queue) => queue.release(),
             IngressQueue::Fault(queue) => queue.release(),
         }
     }
@@ -52,6 +58,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.arm(),
             IngressQueue::Tap(queue) => queue.arm(),
             IngressQueue::Packet(queue) => queue.arm(),
+            IngressQueue::Vhost(queue) => queue.arm(),
             IngressQueue::Fault(queue) => queue.arm(),
         }
     }
@@ -61,6 +68,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.disarm(),
             IngressQueue::Tap(queue) => queue.disarm(),
             IngressQueue::Packet(queue) => queue.disarm(),
+            IngressQueue::Vhost(queue) => queue.disarm(),
             IngressQueue::Fault(queue) => queue.disarm(),
         }
     }
@@ -70,6 +78,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.ready_fd(),
             IngressQueue::Tap(queue) => queue.ready_fd(),
             IngressQueue::Packet(queue) => queue.ready_fd(),
+            IngressQueue::Vhost(queue) => queue.ready_fd(),
             IngressQueue::Fault(queue) => queue.ready_fd(),
         }
     }
@@ -79,6 +88,7 @@ impl Ingress for IngressQueue {
             IngressQueue::Memory(queue) => queue.lost(),
             IngressQueue::Tap(queue) => queue.lost(),
             IngressQueue::Packet(queue) => queue.lost(),
+            IngressQueue::Vhost(queue) => queue.lost(),
             IngressQueue::Fault(queue) => queue.lost(),
         }
     }
@@ -94,6 +104,7 @@ impl Egress for EgressQueue {
             EgressQueue::Memory(queue) => queue.deliver(frames, drops),
             EgressQueue::Tap(queue) => queue.deliver(frames, drops),
             EgressQueue::Packet(queue) => queue.deliver(frames, drops),
+            EgressQueue::Vhost(queue) => queue.deliver(frames, drops),
             EgressQueue::Fault(queue) => queue.deliver(frames, drops),
         }
     }

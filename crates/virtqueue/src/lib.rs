@@ -30,7 +30,7 @@
 //!
 //! **Trust.** What a guest wrote is copied once, checked, then used. What it may not do is a [`QueueFault`], which stops
 //! the queue for good; nothing here panics on it. Unsafe is `shared`, which turns checked places
-//! into slices of atomics, and two small files about pieces and prefetches.
+//! into slices of atomics, and three small files about pieces, prefetches and requests.
 
 mod chain;
 mod descriptor;
@@ -43,6 +43,7 @@ mod packed_area;
 mod piece;
 mod prefetch;
 mod queue;
+mod request;
 mod setup;
 mod shared;
 mod split;

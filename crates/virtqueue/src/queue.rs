@@ -1,7 +1,7 @@
 //! A queue of either format. Match it once per burst and use what is inside; the verbs here are for the control side
 //! and for what is done once per burst anyway.
 
-use crate::{Features, Limit, Packed, QueueFault, Setup, SetupError, Split, Virtqueue};
+use crate::{Features, Limit, Packed, QueueFault, Request, Setup, SetupError, Split, Virtqueue};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
 
@@ -47,6 +47,16 @@ impl Queue {
     /// See [`Virtqueue::publish`].
     pub fn publish(&mut self) -> bool {
         each!(self, queue => queue.publish())
+    }
+
+    /// See [`Virtqueue::take_request`].
+    pub fn take_request(&mut self) -> Result<Option<Request<'_>>, QueueFault> {
+        each!(self, queue => queue.take_request())
+    }
+
+    /// See [`Virtqueue::answer`].
+    pub fn answer(&mut self, written: u32) -> bool {
+        each!(self, queue => queue.answer(written))
     }
 
     /// See [`Virtqueue::arm`].

@@ -3,6 +3,7 @@
 use crate::chain::{Chain, Walk, Want};
 use crate::{Piece, QueueFault, Rings, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -66,6 +67,8 @@ pub struct Request<'q> {
     pub readable: &'q [Piece],
     /// Where the answer goes.
     pub writable: &'q [Piece],
+    /// Only a queue makes requests, so their pieces are mapped for as long as they can be looked at.
+    pub(crate) of_queue: PhantomData<&'q mut ()>,
 }
 
 /// The device side of a queue of one format.
@@ -209,7 +212,7 @@ impl<R: Ring> Virtqueue<R> {
         }
         let pieces = self.walk.pieces(0, 1);
         let (readable, writable) = pieces.split_at(self.walk.readable().min(pieces.len()));
-        Ok(Some(Request { readable, writable }))
+        Ok(Some(Request { readable, writable, of_queue: PhantomData }))
     }
 
     /// Gives the request back with `written` bytes in its answer; `true`: notify the driver.

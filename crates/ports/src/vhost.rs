@@ -1,0 +1,109 @@
+//! vhost-user ports: a virtual machine, a DPDK application or a user-mode Linux behind a Unix socket.
+//!
+//! Frames lie in the guest's own memory. Ingress lends them from there, egress copies into the buffers the guest made
+//! available: each byte is copied once, from one guest's memory into the other's.
+//!
+//! What the guest takes is known when its driver is ready, and again after each of its resets: the session writes it into
+//! the port's [`Live`]. A guest that is absent makes the port's queues empty and its deliveries `Down`, nothing more.
+
+mod copy;
+mod egress;
+mod ingress;
+
+pub use egress::VhostEgress;
+pub use ingress::VhostIngress;
+pub use vhost_user::{Access, Features, Negotiated, Role, Session, SessionError, State, Status};
+
+use crate::{Device, EgressQueue, IngressQueue, Live, Offloads};
+use std::path::PathBuf;
+use std::sync::Arc;
+use wire::Mac;
+
+/// How a vhost-user port is to be opened.
+#[derive(Clone, Debug)]
+pub struct VhostOptions {
+    /// Where the socket is.
+    pub socket: PathBuf,
+    /// Which side opens the connection.
+    pub role: Role,
+    /// Who may connect to a socket of ours.
+    pub access: Access,
+    /// Most queue pairs, 1 to 64.
+    pub queues: u16,
+    /// Largest IP packet in bytes.
+    pub mtu: u16,
+    /// The guest's address, where the front end asks us for it.
+    pub mac: Option<Mac>,
+}
+
+impl VhostOptions {
+    /// One queue pair and an MTU of 1500, listening.
+    pub fn new(socket: impl Into<PathBuf>) -> VhostOptions {
+        VhostOptions {
+            socket: socket.into(),
+            role: Role::Server,
+            access: Access::default(),
+            queues: 1,
+            mtu: 1500,
+            mac: None,
+        }
+    }
+}
+
+/// An opened vhost-user port.
+pub struct Opened {
+    /// The port.
+    pub device: Device,
+    /// What serves the front end: ends when it is dropped.
+    pub session: Session,
+}
+
+/// Opens a vhost-user port. The guest may come later, go, and come again.
+pub fn open(options: &VhostOptions) -> Result<Opened, SessionError> {
+    let live = Arc::new(Live::new(Offloads::empty(), 0));
+    let told = live.clone();
+    let session = Session::open(vhost_user::Options {
+        socket: options.socket.clone(),
+        role: options.role,
+        access: options.access,
+        pairs: options.queues,
+        mtu: options.mtu,
+        mac: options.mac.map(|mac| mac.0),
+        changed: Box::new(move |negotiated| {
+            told.set_offloads(offloads(negotiated.features));
+            told.set_queues(negotiated.pairs);
+        }),
+    })?;
+    let (mut ingress, mut egress) = (Vec::new(), Vec::new());
+    for (receive, send) in (0..options.queues).filter_map(|pair| session.pair(pair)) {
+        ingress.push(IngressQueue::Vhost(VhostIngress::new(send)));
+        egress.push(EgressQueue::Vhost(VhostEgress::new(receive)));
+    }
+    let device = Device { ingress, egress, live, mtu: options.mtu, mac: options.mac };
+    Ok(Opened { device, session })
+}
+
+/// What a guest takes without help. All of it needs unfinished checksums (virtio 1.2, section 5.1.3.1).
+fn offloads(features: Features) -> Offloads {
+    if !features.contains(Features::GUEST_CSUM) {
+        return Offloads::empty();
+    }
+    let mut offloads = Offloads::CSUM;
+    offloads.set(Offloads::TSO4, features.contains(Features::GUEST_TSO4));
+    offloads.set(Offloads::TSO6, features.contains(Features::GUEST_TSO6));
+    offloads.set(Offloads::ECN, features.contains(Features::GUEST_ECN));
+    offloads.set(Offloads::USO, features.contains(Features::GUEST_USO4 | Features::GUEST_USO6));
+    offloads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_unfinished_checksums_a_guest_takes_nothing() {
+        assert_eq!(offloads(Features::GUEST_TSO4 | Features::GUEST_ECN), Offloads::empty());
+        let taken = Features::GUEST_CSUM | Features::GUEST_TSO6 | Features::GUEST_USO4;
+        assert_eq!(offloads(taken), Offloads::CSUM | Offloads::TSO6);
+    }
+}

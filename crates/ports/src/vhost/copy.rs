@@ -1,0 +1,134 @@
+// UNSAFETY: copies between our memory and a guest's, which is never a Rust reference because the guest may write it too.
+//! The one copy of a frame's bytes, and the few other places where a guest's buffers are touched.
+#![allow(unsafe_code)]
+
+use crate::{Outgoing, Slice};
+use virtqueue::Piece;
+use wire::vnet::VnetHeader;
+
+/// A guest's buffer as lent bytes, from `from` on.
+///
+/// # Safety
+/// The piece stays mapped for `'q`: its queue is neither remapped nor dropped as long.
+#[inline(always)]
+pub(super) unsafe fn lend<'q>(piece: &Piece, from: usize) -> Slice<'q> {
+    let from = from.min(piece.len);
+    // SAFETY: within the piece, which is mapped for 'q as the caller says.
+    unsafe { Slice::from_raw(piece.start.add(from), piece.len - from) }
+}
+
+/// Writes a frame into the pieces of its room, which are as long as the virtio header and the frame together.
+#[inline(always)]
+pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[Piece]) {
+    let mut vnet = frame.vnet;
+    vnet.num_buffers.set(buffers);
+    let vnet = vnet.encode();
+    let [piece] = room else { return scatter(frame, &vnet, header_len, room) };
+    let mut to = Cursor { start: piece.start, left: piece.len };
+    if header_len == VnetHeader::LEN {
+        // A length the compiler knows is copied without a call.
+        to.put(&vnet);
+    } else {
+        to.put(vnet.first_chunk::<{ VnetHeader::LEGACY_LEN }>().unwrap_or(&[0; 10]));
+    }
+    to.put_short(frame.header);
+    for slice in frame.payload {
+        to.put_short(slice.bytes());
+    }
+}
+
+/// The way of frames that take several pieces.
+#[inline(never)]
+fn scatter(frame: &Outgoing<'_>, vnet: &[u8], header_len: usize, room: &[Piece]) {
+    let mut room = room.iter();
+    let mut to = Cursor { start: std::ptr::null_mut(), left: 0 };
+    let header = vnet.get(..header_len).unwrap_or(vnet);
+    let payload = frame.payload.iter().map(Slice::bytes);
+    for mut bytes in [header, frame.header].into_iter().chain(payload) {
+        while !bytes.is_empty() {
+            if to.left == 0 {
+                let Some(piece) = room.next() else { return };
+                to = Cursor { start: piece.start, left: piece.len };
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(to.left));
+            to.put(now);
+            bytes = later;
+        }
+    }
+}
+
+/// Where the next byte goes, and how many may follow.
+struct Cursor {
+    start: *mut u8,
+    left: usize,
+}
+
+impl Cursor {
+    /// Copies as much as there is room for, which is all where the queue keeps its word.
+    #[inline(always)]
+    fn put(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(self.left);
+        // SAFETY: `start` is in a piece that the queue has reserved, with `left` bytes to its end; the source is mapped
+        // for the loan of its slice. Two guests may share memory, so the ranges may overlap: then they get what they gave.
+        unsafe {
+            std::ptr::copy(bytes.as_ptr(), self.start, len);
+            self.start = self.start.add(len);
+        }
+        self.left -= len;
+    }
+
+    /// The same, without a call for lengths that headers and small frames have: two chunks that overlap.
+    #[inline(always)]
+    fn put_short(&mut self, bytes: &[u8]) {
+        match bytes.len().min(self.left) {
+            33..=64 => self.put_ends::<32>(bytes),
+            16..=32 => self.put_ends::<16>(bytes),
+            65..=128 => self.put_ends::<64>(bytes),
+            _ => self.put(bytes),
+        }
+    }
+
+    #[inline(always)]
+    fn put_ends<const HALF: usize>(&mut self, bytes: &[u8]) {
+        let (Some(first), Some(last)) = (bytes.first_chunk::<HALF>(), bytes.last_chunk::<HALF>())
+        else {
+            return;
+        };
+        let len = bytes.len().min(self.left);
+        let (first, last) = (*first, *last);
+        // SAFETY: as in `put`; the caller has seen that HALF <= len <= 2 * HALF, so both chunks lie within `len` bytes.
+        unsafe {
+            self.start.cast::<[u8; HALF]>().write_unaligned(first);
+            self.start.add(len - HALF).cast::<[u8; HALF]>().write_unaligned(last);
+            self.start = self.start.add(len);
+        }
+        self.left -= len;
+    }
+}
+
+/// The virtio header at the start of a chain, wherever its bytes lie; `None`: the chain is shorter.
+#[inline(always)]
+pub(super) fn read_header(pieces: &[Piece], header_len: usize) -> Option<VnetHeader> {
+    match pieces.first() {
+        Some(piece) if piece.len >= VnetHeader::LEN && header_len == VnetHeader::LEN => {
+            // SAFETY: the piece is mapped and as long as what is read; any bytes are a header.
+            let bytes = unsafe { piece.start.cast::<[u8; VnetHeader::LEN]>().read_unaligned() };
+            Some(VnetHeader::decode(bytes))
+        }
+        _ => gather_header(pieces, header_len),
+    }
+}
+
+#[inline(never)]
+fn gather_header(pieces: &[Piece], header_len: usize) -> Option<VnetHeader> {
+    let mut bytes = [0; VnetHeader::LEN];
+    let mut have = 0;
+    for piece in pieces {
+        let len = piece.len.min(header_len - have);
+        let to = bytes.get_mut(have..have + len)?;
+        // SAFETY: the piece is mapped; `to` is ours and as long as what is copied.
+        unsafe { std::ptr::copy_nonoverlapping(piece.start, to.as_mut_ptr(), len) };
+        have += len;
+    }
+    (have == header_len).then(|| VnetHeader::decode(bytes))
+}

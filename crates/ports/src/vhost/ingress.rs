@@ -1,0 +1,115 @@
+// UNSAFETY: lends a guest's buffers for the length of a turn.
+//! What a guest sends: chains of its transmit queue, taken by the burst and lent in place.
+#![allow(unsafe_code)]
+
+use super::copy;
+use crate::{Burst, Ingress, Nanos, PortFault, Slice};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use vhost_user::{Ring, Running};
+use virtqueue::{Limit, Piece, Queue, Virtqueue};
+use wire::vnet::VnetHeader;
+
+/// Pieces of a frame that are listed without an allocation: 64 KiB in pages, and the header.
+const PIECES: usize = 18;
+
+/// See [`Ingress`]. The ring is borrowed from the session from take to release, so what the guest lent stays mapped.
+pub struct VhostIngress {
+    ring: Arc<Ring>,
+    borrowed: Option<Box<Running>>,
+    /// For frames of more pieces than [`PIECES`].
+    pieces: Vec<Slice<'static>>,
+}
+
+impl VhostIngress {
+    pub(super) fn new(ring: Arc<Ring>) -> VhostIngress {
+        VhostIngress { ring, borrowed: None, pieces: Vec::new() }
+    }
+}
+
+impl Drop for VhostIngress {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Ingress for VhostIngress {
+    fn take<'q>(&'q mut self, _now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
+        let Some(running) = self.ring.borrow() else { return Ok(()) };
+        let running = self.borrowed.insert(running);
+        let header_len = running.features.header_len();
+        match &mut running.queue {
+            Queue::Split(queue) => take(queue, header_len, burst, &mut self.pieces),
+            Queue::Packed(queue) => take(queue, header_len, burst, &mut self.pieces),
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        let Some(mut running) = self.borrowed.take() else { return };
+        if running.queue.complete(usize::MAX) {
+            running.notify();
+        }
+        self.ring.give_back(running);
+    }
+
+    fn arm(&mut self) -> bool {
+        self.ring.forget_kicks();
+        self.ring.with(|running| running.queue.arm()).unwrap_or(false)
+    }
+
+    fn disarm(&mut self) {
+        self.ring.with(|running| running.queue.disarm());
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ring.ready_fd())
+    }
+}
+
+/// Fills a burst. What a guest does wrong stops its queue, which keeps the reason for the session; what came before it
+/// is good.
+#[inline(always)]
+fn take<R: virtqueue::Ring>(
+    queue: &mut Virtqueue<R>,
+    header_len: usize,
+    burst: &mut Burst<'_>,
+    pieces: &mut Vec<Slice<'static>>,
+) {
+    let limit = Limit { chains: burst.room(), bytes: Burst::BYTES };
+    if queue.take(limit).is_err() {
+        return;
+    }
+    for chain in queue.taken() {
+        let vnet = copy::read_header(chain, header_len).unwrap_or_default();
+        match chain {
+            // SAFETY: the queue is borrowed from the session until release, and lent chains keep it from being remapped,
+            // so its pieces stay mapped for the burst.
+            [piece] => burst.push(vnet, None, &[unsafe { copy::lend(piece, header_len) }]),
+            _ => push_chain(vnet, chain, header_len, burst, pieces),
+        }
+    }
+}
+
+/// A frame in several pieces, the virtio header at their front.
+#[inline(never)]
+fn push_chain(
+    vnet: VnetHeader,
+    chain: &[Piece],
+    header_len: usize,
+    burst: &mut Burst<'_>,
+    pieces: &mut Vec<Slice<'static>>,
+) {
+    let mut skip = header_len;
+    pieces.clear();
+    pieces.reserve(PIECES);
+    for piece in chain {
+        if skip < piece.len {
+            // SAFETY: as in `take`; the list is emptied before anything else can happen to the queue.
+            pieces.push(unsafe { copy::lend(piece, skip) });
+        }
+        skip -= skip.min(piece.len);
+    }
+    burst.push(vnet, None, pieces);
+    pieces.clear();
+}

@@ -1,0 +1,50 @@
+//! The device configuration of a virtio-net device (`struct virtio_net_config`, virtio 1.2, section 5.1.4).
+
+use crate::Options;
+
+/// `VIRTIO_NET_S_LINK_UP`.
+const LINK_UP: u16 = 1;
+/// Speed not known.
+const UNKNOWN_SPEED: u32 = u32::MAX;
+/// Duplex not known.
+const UNKNOWN_DUPLEX: u8 = 0xff;
+
+/// `size` bytes from `offset` on; zeros past the end, where later versions of the standard have fields.
+pub(crate) fn read(options: &Options, offset: u32, size: u32) -> Vec<u8> {
+    let mut space = Vec::with_capacity(24);
+    space.extend_from_slice(&options.mac.unwrap_or_default());
+    space.extend_from_slice(&LINK_UP.to_le_bytes());
+    space.extend_from_slice(&options.pairs.to_le_bytes());
+    space.extend_from_slice(&options.mtu.to_le_bytes());
+    space.extend_from_slice(&UNKNOWN_SPEED.to_le_bytes());
+    space.push(UNKNOWN_DUPLEX);
+    let wanted = space.into_iter().chain(std::iter::repeat(0));
+    wanted.skip(offset as usize).take(size as usize).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Role};
+
+    fn options() -> Options {
+        Options {
+            socket: "s".into(),
+            role: Role::Server,
+            access: Access::default(),
+            pairs: 4,
+            mtu: 9000,
+            mac: Some([2, 0, 0, 0, 0, 9]),
+            changed: Box::new(|_| {}),
+        }
+    }
+
+    #[test]
+    fn fields_stand_where_the_standard_has_them() {
+        let whole = read(&options(), 0, 60);
+        assert_eq!(whole.len(), 60);
+        assert_eq!(whole[..12], [2, 0, 0, 0, 0, 9, 1, 0, 4, 0, 9000u16.to_le_bytes()[0], 0x23]);
+        assert_eq!(read(&options(), 8, 2), [4, 0]);
+        assert_eq!(read(&options(), 100, 3), [0, 0, 0]);
+    }
+}

@@ -1,0 +1,88 @@
+//! The control queue: commands of the guest's driver (virtio 1.2, section 5.1.6.5). Front ends that keep it to
+//! themselves (QEMU, DPDK) never start it here; user-mode Linux does.
+
+use crate::{Features, Running};
+
+/// Most bytes of a command that are looked at: MAC tables are the longest, and only counted.
+const LONGEST: usize = 64;
+/// `VIRTIO_NET_OK`.
+const OK: u8 = 0;
+/// `VIRTIO_NET_ERR`.
+const ERR: u8 = 1;
+
+/// What a driver may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Receive modes, filters and announcements: a switch port delivers what is addressed to it anyway.
+    Noted,
+    /// The guest's own address.
+    SetMac([u8; 6]),
+    /// So many queue pairs from now on.
+    SetPairs(u16),
+    /// The receive offloads from now on.
+    SetOffloads(Features),
+}
+
+impl Command {
+    /// Reads a command; `None`: there is no such command, or it is too short.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Command> {
+        let (class, rest) = bytes.split_first()?;
+        let (command, data) = rest.split_first()?;
+        match (class, command) {
+            // RX modes; filter by MAC table; VLAN add and remove; announcement acknowledged.
+            (0, 0..=5) | (1, 0) | (2, 0 | 1) | (3, 0) => Some(Command::Noted),
+            (1, 1) => Some(Command::SetMac(*data.first_chunk()?)),
+            (4, 0) => Some(Command::SetPairs(u16::from_le_bytes(*data.first_chunk()?))),
+            (5, 0) => {
+                let bits = u64::from_le_bytes(*data.first_chunk()?);
+                let known = Features::from_bits(bits)?;
+                Features::GUEST_OFFLOADS.contains(known).then_some(Command::SetOffloads(known))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Serves every command that waits, and asks to be kicked for the next. `carry_out` says whether a command is granted.
+pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bool) {
+    loop {
+        let mut notify = false;
+        while let Ok(Some(request)) = ring.queue.take_request() {
+            let granted = Command::read(&request.read(LONGEST)).is_some_and(&mut carry_out);
+            let written = request.write(&[if granted { OK } else { ERR }]);
+            notify |= ring.queue.answer(written);
+        }
+        if notify {
+            ring.notify();
+        }
+        if !ring.queue.arm() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_the_standard_are_understood() {
+        assert_eq!(Command::read(&[0, 0, 1]), Some(Command::Noted));
+        assert_eq!(
+            Command::read(&[1, 1, 2, 0, 0, 0, 0, 9]),
+            Some(Command::SetMac([2, 0, 0, 0, 0, 9]))
+        );
+        assert_eq!(Command::read(&[4, 0, 3, 0]), Some(Command::SetPairs(3)));
+        let tso4 = (1u64 << 7).to_le_bytes();
+        let set = [&[5, 0][..], &tso4].concat();
+        assert_eq!(Command::read(&set), Some(Command::SetOffloads(Features::GUEST_TSO4)));
+    }
+
+    #[test]
+    fn what_is_short_or_unknown_is_refused() {
+        let host_tso4 = [&[5, 0][..], &(1u64 << 11).to_le_bytes()].concat();
+        for bytes in [&[][..], &[1], &[1, 1, 2, 0], &[4, 0, 3], &[9, 0], &[5, 0, 1], &host_tso4] {
+            assert_eq!(Command::read(bytes), None, "{bytes:?}");
+        }
+    }
+}

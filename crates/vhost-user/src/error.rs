@@ -1,0 +1,39 @@
+//! Why a session cannot be opened.
+
+use crate::Options;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a vhost-user session cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Not a number of queue pairs.
+    #[error("{pairs} queue pairs wanted: a vhost-user port has 1 to {most}", most = Options::PAIRS)]
+    Pairs {
+        /// What was asked for.
+        pairs: u16,
+    },
+    /// Somebody else serves this socket.
+    #[error("another process listens at {path}: stop it, or choose another socket")]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// What is there is no socket.
+    #[error("{path} exists and is no socket: remove it, or choose another path")]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A step failed.
+    #[error("cannot {doing} {path}: {source}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}

@@ -1,0 +1,45 @@
+//! The back end of vhost-user sessions: what a virtual machine monitor, a DPDK application or a user-mode Linux says over
+//! a Unix socket becomes rings that a worker of the switch may use.
+//!
+//! A [`Session`] is one vNIC. It has a thread of its own, which listens at the socket (or connects to it, and again for
+//! ever), reads the front end's messages, and fills the vNIC's [`Ring`]s. A port takes what it needs from them, burst by
+//! burst:
+//!
+//! * ingress (the guest's transmit queues, odd numbers) by [`Ring::borrow`] and [`Ring::give_back`], so that what the
+//!   guest lent stays mapped from take to release, while the session waits;
+//! * egress (the guest's receive queues, even numbers) by [`Ring::with`], one lock a burst.
+//!
+//! What the guest takes of the offered [`Features`], and how many of its queue pairs it uses, is told to the port
+//! at once by the `changed` callback of [`Options`].
+//!
+//! **Reconnecting.** When the front end goes, the rings are taken away and its memory is unmapped; the session waits for
+//! the next one without limit of time. Buffers are used in order, so the used index in the guest's own ring is all that
+//! a new back end needs to go on where the last one stopped.
+//!
+//! **Trust.** A front end that breaks the protocol, or a guest that breaks a ring, breaks its own vNIC: [`State::Broken`],
+//! with the reason, until it starts the ring anew or reconnects. The messages are decoded by the `vhost` crate, which
+//! checks their sizes; what they say is checked here and in `guestmem` and `virtqueue`.
+//!
+//! Not served, because that crate has no handler for it: `NET_SET_MTU`, `SEND_RARP` and `SET_STATUS`, so none of them is
+//! offered.
+
+mod backend;
+mod config_space;
+mod control;
+mod error;
+mod features;
+mod negotiated;
+mod options;
+mod ring;
+mod session;
+mod socket;
+mod status;
+mod vring;
+
+pub use error::SessionError;
+pub use features::Features;
+pub use negotiated::Negotiated;
+pub use options::{Access, Options, Role};
+pub use ring::{Ring, Running};
+pub use session::Session;
+pub use status::{State, Status};

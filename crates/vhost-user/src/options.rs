@@ -1,0 +1,56 @@
+//! What a session is opened with.
+
+use crate::{Features, Negotiated};
+use std::path::PathBuf;
+
+/// Which side opens the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Role {
+    /// We listen at the socket.
+    #[default]
+    Server,
+    /// The front end listens; we connect, and again whenever the connection is lost.
+    Client,
+}
+
+/// Who may connect to a socket of ours; `None` leaves it as the process makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Access {
+    /// Permission bits, as 0o660.
+    pub mode: Option<u32>,
+    /// User number.
+    pub owner: Option<u32>,
+    /// Group number.
+    pub group: Option<u32>,
+}
+
+/// One vNIC.
+pub struct Options {
+    /// Where the socket is.
+    pub socket: PathBuf,
+    /// Which side opens the connection.
+    pub role: Role,
+    /// Who may connect.
+    pub access: Access,
+    /// Most queue pairs, 1 to 64.
+    pub pairs: u16,
+    /// Largest IP packet in bytes, told to the guest.
+    pub mtu: u16,
+    /// The guest's address, where it is ours to say.
+    pub mac: Option<[u8; 6]>,
+    /// Told of whatever was negotiated, before a ring of it runs. Called from the session's thread.
+    pub changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
+}
+
+impl Options {
+    /// Most queue pairs of a vNIC.
+    pub const PAIRS: u16 = 64;
+
+    /// What is offered to the guest.
+    pub fn offered(&self) -> Features {
+        let mut offered = Features::all();
+        offered.set(Features::MAC, self.mac.is_some());
+        offered.set(Features::MQ, self.pairs > 1);
+        offered
+    }
+}

@@ -1,0 +1,188 @@
+//! One ring of a vNIC, shared between the session that sets it up and the worker that uses it.
+//!
+//! The session may change or take away the ring at any time, but never under a worker's feet: what a worker has borrowed
+//! it gives back at the end of its turn, and the session waits for that. While the session waits nobody borrows anew, so
+//! a worker that polls without pause cannot keep it waiting.
+
+use crate::Features;
+use rustix::event::epoll;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use virtqueue::{Queue, QueueFault};
+
+/// A ring that has been started.
+#[derive(Debug)]
+pub struct Running {
+    /// The ring.
+    pub queue: Queue,
+    /// What the guest took.
+    pub features: Features,
+    pub(crate) kick: Option<Arc<OwnedFd>>,
+    pub(crate) call: Option<Arc<OwnedFd>>,
+    pub(crate) error: Option<Arc<OwnedFd>>,
+}
+
+impl Running {
+    /// Tells the guest's driver that there is something for it, if it has a way to be told.
+    #[inline]
+    pub fn notify(&self) {
+        if let Some(call) = &self.call {
+            signal(call.as_fd());
+        }
+    }
+}
+
+/// Adds one to an eventfd. A counter that is full, or a pipe, is readable already.
+fn signal(fd: BorrowedFd<'_>) {
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+/// User-mode Linux takes its interrupts from a pipe, and a full one must not stop a worker.
+pub(crate) fn never_block(fd: &OwnedFd) -> io::Result<()> {
+    if FileType::from_raw_mode(fstat(fd)?.st_mode) == FileType::Fifo {
+        fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    running: Option<Box<Running>>,
+    /// A worker has it.
+    lent: bool,
+    /// Sessions that wait for it.
+    wanted: u32,
+    /// What the guest did wrong.
+    fault: Option<QueueFault>,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Ring {
+    slot: Mutex<Slot>,
+    given_back: Condvar,
+    /// Holds the guest's kick descriptor, edge-triggered: one event for each kick, however many are not read.
+    ready: OwnedFd,
+}
+
+impl Ring {
+    pub(crate) fn new() -> io::Result<Ring> {
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Ring { slot: Mutex::default(), given_back: Condvar::new(), ready })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the ring for a turn, if there is one and the session does not want it. It must be given back.
+    pub fn borrow(&self) -> Option<Box<Running>> {
+        let mut slot = self.lock();
+        if slot.wanted > 0 {
+            return None;
+        }
+        let running = slot.running.take();
+        slot.lent = running.is_some();
+        running
+    }
+
+    /// Ends a turn.
+    pub fn give_back(&self, running: Box<Running>) {
+        let mut slot = self.lock();
+        note_fault(&running, &mut slot.fault);
+        slot.running = Some(running);
+        slot.lent = false;
+        if slot.wanted > 0 {
+            self.given_back.notify_all();
+        }
+    }
+
+    /// Uses the ring under its lock; `None`: there is none.
+    pub fn with<Answer>(&self, use_it: impl FnOnce(&mut Running) -> Answer) -> Option<Answer> {
+        let slot = &mut *self.lock();
+        let running = slot.running.as_mut()?;
+        let answer = use_it(running);
+        note_fault(running, &mut slot.fault);
+        Some(answer)
+    }
+
+    /// Readable after a kick, until [`Ring::forget_kicks`].
+    pub fn ready_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+
+    /// Takes note of all kicks so far.
+    pub fn forget_kicks(&self) {
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = epoll::wait(&self.ready, &mut events[..], Some(&now));
+    }
+
+    /// What the guest did wrong since the ring was started.
+    pub(crate) fn fault(&self) -> Option<QueueFault> {
+        self.lock().fault
+    }
+
+    /// Changes the ring, once no worker has it.
+    pub(crate) fn change<Answer>(
+        &self,
+        change: impl FnOnce(Option<&mut Running>) -> Answer,
+    ) -> Answer {
+        change(self.own().running.as_deref_mut())
+    }
+
+    /// Puts a ring in place, and has it looked at: the guest may have made buffers available long ago.
+    pub(crate) fn start(&self, running: Running) -> io::Result<()> {
+        if let Some(kick) = &running.kick {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&self.ready, kick, epoll::EventData::new_u64(0), flags)?;
+        }
+        let mut slot = self.own();
+        slot.fault = None;
+        slot.running = Some(Box::new(running));
+        drop(slot);
+        self.look_again();
+        Ok(())
+    }
+
+    /// Has the ring looked at, as if the guest had kicked.
+    pub(crate) fn look_again(&self) {
+        if let Some(Some(kick)) = self.with(|running| running.kick.clone()) {
+            signal(kick.as_fd());
+        }
+    }
+
+    /// Takes the ring away.
+    pub(crate) fn stop(&self) -> Option<Box<Running>> {
+        let running = self.own().running.take()?;
+        if let Some(kick) = &running.kick {
+            let _ = epoll::delete(&self.ready, kick);
+        }
+        Some(running)
+    }
+
+    /// The slot, once no worker has the ring.
+    fn own(&self) -> MutexGuard<'_, Slot> {
+        let mut slot = self.lock();
+        slot.wanted += 1;
+        let wait = self.given_back.wait_while(slot, |slot| slot.lent);
+        let mut slot = wait.unwrap_or_else(PoisonError::into_inner);
+        slot.wanted -= 1;
+        slot
+    }
+}
+
+/// The first fault counts; the front end hears of it.
+fn note_fault(running: &Running, fault: &mut Option<QueueFault>) {
+    if fault.is_none() {
+        *fault = running.queue.fault();
+        if let (Some(_), Some(error)) = (&fault, &running.error) {
+            signal(error.as_fd());
+        }
+    }
+}

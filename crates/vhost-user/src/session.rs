@@ -1,0 +1,188 @@
+//! A vNIC's session: the thread that waits for front ends and serves one after the other.
+
+use crate::backend::Backend;
+use crate::socket::Listener;
+use crate::{Options, Ring, Role, SessionError, State, Status};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use vhost::vhost_user::{BackendReqHandler, Error};
+
+/// How long a client waits before it tries to connect again.
+const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// What the session's thread and its owner share.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    /// Two for each pair, the guest's receiving one first, and the control queue.
+    pub(crate) rings: Vec<Arc<Ring>>,
+    status: Mutex<Status>,
+    /// Readable when the session is to end.
+    stop: OwnedFd,
+    /// What to cut when the session is to end.
+    connection: Mutex<Option<UnixStream>>,
+}
+
+impl Shared {
+    /// Notes something for whoever looks.
+    pub(crate) fn note(&self, change: impl FnOnce(&mut Status)) {
+        change(&mut lock(&self.status));
+    }
+
+    /// Waits for one of these or the end; `None`: the end.
+    fn wait(&self, fds: &[BorrowedFd<'_>], timeout: Option<&Timespec>) -> Option<Vec<bool>> {
+        let all = std::iter::once(self.stop.as_fd()).chain(fds.iter().copied());
+        let mut polled: Vec<_> =
+            all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        while let Err(rustix::io::Errno::INTR) = poll(&mut polled, timeout) {}
+        let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
+        (ready.next() == Some(false)).then(|| ready.collect())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A vNIC, until it is dropped: then the guest is cut off and the socket removed.
+pub struct Session {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Session {
+    /// Listens, or starts to connect. Rings come when a front end does.
+    pub fn open(options: Options) -> Result<Session, SessionError> {
+        if !(1..=Options::PAIRS).contains(&options.pairs) {
+            return Err(SessionError::Pairs { pairs: options.pairs });
+        }
+        let path = options.socket.clone();
+        let failed = |doing| {
+            let path = path.clone();
+            move |source| SessionError::Io { doing, path, source }
+        };
+        let listener = match options.role {
+            Role::Server => Some(Listener::bind(&options)?),
+            Role::Client => None,
+        };
+        let rings = (0..=2 * options.pairs).map(|_| Ring::new().map(Arc::new));
+        let rings = rings.collect::<Result<_, _>>().map_err(failed("make rings for"))?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| failed("wait at")(error.into()))?;
+        let offered = options.offered();
+        let status = Mutex::new(Status { offered, ..Status::default() });
+        let connection = Mutex::new(None);
+        let shared = Arc::new(Shared { options, rings, status, stop, connection });
+        let served = shared.clone();
+        let thread = thread::Builder::new()
+            .name("vhost-user".into())
+            .spawn(move || serve_all(&served, listener.as_ref()))
+            .map_err(failed("start a thread for"))?;
+        Ok(Session { shared, thread: Some(thread) })
+    }
+
+    /// The rings of a pair: the one the guest receives from, the one it sends by.
+    pub fn pair(&self, pair: u16) -> Option<(Arc<Ring>, Arc<Ring>)> {
+        let first = 2 * usize::from(pair.min(self.shared.options.pairs));
+        match self.shared.rings.get(first..first + 2)? {
+            [receive, send] => Some((receive.clone(), send.clone())),
+            _ => None,
+        }
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> Status {
+        let mut status = lock(&self.shared.status).clone();
+        let fault = |(number, ring): (usize, &Arc<Ring>)| Some((number, ring.fault()?));
+        if let Some((number, fault)) = self.shared.rings.iter().enumerate().find_map(fault)
+            && status.state != State::Waiting
+        {
+            status.state = State::Broken(format!("ring {number}: {fault}"));
+        }
+        status
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        if let Some(connection) = lock(&self.shared.connection).take() {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One front end after the other, until the end.
+fn serve_all(shared: &Arc<Shared>, listener: Option<&Listener>) {
+    loop {
+        let connection = match listener {
+            Some(listener) => {
+                if shared.wait(&[listener.socket.as_fd()], None).is_none() {
+                    return;
+                }
+                listener.socket.accept().map(|(connection, _)| connection)
+            }
+            None => UnixStream::connect(&shared.options.socket),
+        };
+        match connection {
+            Ok(connection) => serve(shared, connection),
+            // Nobody there, or gone again: soon the next try.
+            Err(_) => {
+                if shared.wait(&[], Some(&RETRY)).is_none() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// One front end, until it goes, breaks the protocol, or the end.
+fn serve(shared: &Arc<Shared>, connection: UnixStream) {
+    let socket = &shared.options.socket;
+    *lock(&shared.connection) = connection.try_clone().ok();
+    shared.note(|status| status.connections += 1);
+    tracing::info!(socket = %socket.display(), "a vhost-user front end is connected");
+    let backend = Arc::new(Mutex::new(Backend::new(shared.clone())));
+    let mut handler = BackendReqHandler::from_stream(connection, backend.clone());
+    let ended = converse(shared, &backend, &mut handler);
+    drop(handler);
+    drop(backend);
+    lock(&shared.connection).take();
+    match ended {
+        None | Some(Error::Disconnected | Error::PartialMessage | Error::SocketBroken(_)) => {
+            tracing::info!(socket = %socket.display(), "the vhost-user front end has gone");
+        }
+        Some(error) => {
+            let reason = format!("the front end was cut off: {error}");
+            tracing::warn!(socket = %socket.display(), "{reason}");
+            shared.note(|status| status.state = State::Broken(reason));
+        }
+    }
+}
+
+/// Messages and commands as they come; why it ended, `None` at the end of the session.
+fn converse(
+    shared: &Shared,
+    backend: &Mutex<Backend>,
+    handler: &mut BackendReqHandler<Mutex<Backend>>,
+) -> Option<Error> {
+    let control = shared.rings.last()?;
+    let connection = lock(&shared.connection).as_ref()?.try_clone().ok()?;
+    loop {
+        let ready = shared.wait(&[connection.as_fd(), control.ready_fd()], None)?;
+        if ready.get(1) == Some(&true) {
+            lock(backend).serve_control();
+        }
+        if ready.first() == Some(&true)
+            && let Err(error) = handler.handle_request()
+        {
+            return Some(error);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What people are told about a session.
+
+use crate::{Features, Negotiated};
+
+/// How a vNIC is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum State {
+    /// No front end is connected.
+    #[default]
+    Waiting,
+    /// A front end is connected, its guest's driver is not ready.
+    Connected,
+    /// The guest can send and receive.
+    Running,
+    /// The guest or its front end did what it may not. Over when it starts the ring anew or reconnects.
+    Broken(String),
+}
+
+/// A session as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Status {
+    /// How it is doing.
+    pub state: State,
+    /// What was offered.
+    pub offered: Features,
+    /// What the guest took when it negotiated.
+    pub taken: Features,
+    /// What holds now.
+    pub negotiated: Negotiated,
+    /// Bytes of guest memory that are mapped.
+    pub memory: u64,
+    /// Front ends that have connected since the session was opened.
+    pub connections: u64,
+}
