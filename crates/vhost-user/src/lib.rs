@@ -28,6 +28,8 @@ mod config_space;
 mod control;
 mod error;
 mod features;
+#[cfg(feature = "guest")]
+pub mod guest;
 mod negotiated;
 mod options;
 mod ring;

@@ -46,7 +46,7 @@ impl FlowKey {
 
     /// IPv6.
     pub(crate) fn is_v6(&self) -> bool {
-        self.tag_and_ethertype & 0xffff == wire::ethernet::ethertype::IPV6.into()
+        self.tag_and_ethertype & 0xffff == u32::from(wire::ethernet::ethertype::IPV6)
     }
 
     /// A hash under a seed that guests do not know.

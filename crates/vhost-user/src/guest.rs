@@ -1,0 +1,305 @@
+//! A guest in this process: the front end of a session (by the `vhost` crate, which is not ours) and the driver of its
+//! rings. The partner of every test of the back end; not part of the switch.
+
+use crate::Features;
+use guestmem::{Gpa, GuestMemory, MemoryError, Region, UserAddress};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use virtqueue::driver::{Buffer, Driver, Shape, TABLE_BYTES};
+use virtqueue::{Rings, Setup, SetupError};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+/// Descriptors of each ring.
+const SIZE: u16 = 256;
+/// Bytes of a buffer.
+const BUFFER: u64 = 4096;
+/// Where the parts of a ring's memory are.
+const DRIVER_AREA: u64 = 0x2000;
+const DEVICE_AREA: u64 = 0x3000;
+const TABLES: u64 = 0x4000;
+const BUFFERS: u64 = TABLES + SIZE as u64 * TABLE_BYTES;
+/// Bytes of a ring's memory.
+const RING_BYTES: u64 = BUFFERS + SIZE as u64 * BUFFER;
+
+/// What can go wrong with a guest of a test.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// The session.
+    #[error("vhost-user: {0}")]
+    Session(#[from] vhost::Error),
+    /// The socket.
+    #[error("vhost-user: {0}")]
+    Socket(#[from] vhost::vhost_user::Error),
+    /// The guest's memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// Its rings.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The kernel.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<rustix::io::Errno> for GuestError {
+    fn from(error: rustix::io::Errno) -> GuestError {
+        GuestError::Io(error.into())
+    }
+}
+
+/// A driver's end of a ring.
+struct Ring {
+    number: usize,
+    setup: Setup,
+    driver: Driver,
+    kick: EventFd,
+    call: EventFd,
+    /// Buffers of each chain, by id; empty: free.
+    chains: Vec<Vec<u64>>,
+    free: Vec<u64>,
+}
+
+/// A running guest.
+pub struct Guest {
+    frontend: Frontend,
+    file: Arc<OwnedFd>,
+    memory: Arc<GuestMemory>,
+    features: Features,
+    /// Two for each pair: receiving, sending.
+    rings: Vec<Ring>,
+}
+
+impl Guest {
+    /// Connects, takes those of the wanted features that are offered, and starts `pairs` queue pairs.
+    pub fn connect(socket: &Path, wanted: Features, pairs: u16) -> Result<Guest, GuestError> {
+        let mut frontend = Frontend::connect(socket, 2 * u64::from(pairs))?;
+        frontend.set_owner()?;
+        let features = Features::from_bits_truncate(frontend.get_features()?);
+        let features = features & (wanted | Features::PROTOCOL_FEATURES);
+        frontend.set_features(features.bits())?;
+        let protocol = frontend.get_protocol_features()?
+            & (VhostUserProtocolFeatures::MQ
+                | VhostUserProtocolFeatures::REPLY_ACK
+                | VhostUserProtocolFeatures::CONFIG
+                | VhostUserProtocolFeatures::LOG_SHMFD);
+        frontend.set_protocol_features(protocol)?;
+        frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        let bytes = 2 * u64::from(pairs) * RING_BYTES;
+        let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC)?);
+        ftruncate(&*file, bytes)?;
+        let user = UserAddress(0x7000_0000_0000);
+        let region = Region { gpa: Gpa(0), size: bytes, user, file_offset: 0, file: file.clone() };
+        let memory = GuestMemory::map(vec![region])?;
+        let mut guest = Guest { frontend, file, memory, features, rings: Vec::new() };
+        guest.share_memory(bytes, user)?;
+        for number in 0..2 * usize::from(pairs) {
+            guest.start(number, user)?;
+        }
+        Ok(guest)
+    }
+
+    fn share_memory(&self, bytes: u64, user: UserAddress) -> Result<(), GuestError> {
+        self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
+            guest_phys_addr: 0,
+            memory_size: bytes,
+            userspace_addr: user.0,
+            mmap_offset: 0,
+            mmap_handle: self.file.as_raw_fd(),
+        }])?;
+        Ok(())
+    }
+
+    fn start(&mut self, number: usize, user: UserAddress) -> Result<(), GuestError> {
+        let start = number as u64 * RING_BYTES;
+        let rings = Rings {
+            descriptors: Gpa(start),
+            driver: Gpa(start + DRIVER_AREA),
+            device: Gpa(start + DEVICE_AREA),
+        };
+        let features = virtqueue::Features::from_bits_truncate(self.features.bits());
+        let base = if features.contains(virtqueue::Features::RING_PACKED) { 1 << 15 } else { 0 };
+        let setup = Setup { size: SIZE, rings, features, base: u32::from(base) };
+        let driver = Driver::new(self.memory.clone(), &setup, Gpa(start + TABLES))?;
+        let (kick, call) = (EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?);
+        let buffers = start + BUFFERS;
+        let free = (0..u64::from(SIZE)).map(|place| buffers + place * BUFFER).collect();
+        let chains = vec![Vec::new(); usize::from(SIZE)];
+        let ring = Ring { number, setup, driver, kick, call, chains, free };
+        self.begin(&ring, user, base)?;
+        self.rings.push(ring);
+        if number % 2 == 0 {
+            self.offer(number);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, ring: &Ring, user: UserAddress, base: u16) -> Result<(), GuestError> {
+        let frontend = &mut self.frontend;
+        let Rings { descriptors, driver, device } = ring.setup.rings;
+        frontend.set_vring_num(ring.number, SIZE)?;
+        frontend.set_vring_addr(
+            ring.number,
+            &VringConfigData {
+                queue_max_size: SIZE,
+                queue_size: SIZE,
+                flags: 0,
+                desc_table_addr: user.0 + descriptors.0,
+                used_ring_addr: user.0 + device.0,
+                avail_ring_addr: user.0 + driver.0,
+                log_addr: None,
+            },
+        )?;
+        frontend.set_vring_base(ring.number, base)?;
+        frontend.set_vring_call(ring.number, &ring.call)?;
+        frontend.set_vring_kick(ring.number, &ring.kick)?;
+        frontend.set_vring_enable(ring.number, true)?;
+        Ok(())
+    }
+
+    /// Makes all free buffers of a receiving ring available.
+    fn offer(&mut self, number: usize) {
+        let Some(ring) = self.rings.get_mut(number) else { return };
+        while let Some(gpa) = ring.free.pop() {
+            let buffer = Buffer { gpa: Gpa(gpa), len: BUFFER as u32, writable: true };
+            match ring.driver.add(&[buffer], Shape::Direct) {
+                Some(id) => ring.note(id, vec![gpa]),
+                None => {
+                    ring.free.push(gpa);
+                    break;
+                }
+            }
+        }
+        ring.publish();
+    }
+
+    /// What was taken of the offered features.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// The front end, for messages of a test's own.
+    pub fn frontend(&mut self) -> &mut Frontend {
+        &mut self.frontend
+    }
+
+    /// The file of the guest's memory.
+    pub fn memory_file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// The guest's memory.
+    pub fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
+    /// Where a ring's parts are.
+    pub fn rings(&self, number: usize) -> Option<Rings> {
+        self.rings.get(number).map(|ring| ring.setup.rings)
+    }
+
+    /// Sends a frame by a pair; `false`: its ring is full. Virtio header as it is to lie in memory.
+    pub fn send(&mut self, pair: usize, header: &[u8; 12], frame: &[u8]) -> bool {
+        let header_len = self.features.header_len();
+        let bytes = [header.get(..header_len).unwrap_or(header), frame].concat();
+        let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return false };
+        ring.reclaim();
+        let count = bytes.len().div_ceil(BUFFER as usize);
+        if ring.free.len() < count {
+            return false;
+        }
+        let places = ring.free.split_off(ring.free.len() - count);
+        let chunks = bytes.chunks(BUFFER as usize);
+        let buffers: Vec<_> = chunks
+            .zip(&places)
+            .map(|(chunk, gpa)| {
+                self.memory.write(Gpa(*gpa), chunk);
+                Buffer { gpa: Gpa(*gpa), len: chunk.len() as u32, writable: false }
+            })
+            .collect();
+        let indirect = self.features.contains(Features::INDIRECT_DESC) && count > 1;
+        let shape = if indirect { Shape::Indirect } else { Shape::Direct };
+        match ring.driver.add(&buffers, shape) {
+            Some(id) => {
+                ring.note(id, places);
+                ring.publish();
+                true
+            }
+            None => {
+                ring.free.extend(places);
+                false
+            }
+        }
+    }
+
+    /// The next frame a pair has received, with its virtio header.
+    pub fn receive(&mut self, pair: usize) -> Option<([u8; 12], Vec<u8>)> {
+        let header_len = self.features.header_len();
+        let ring = self.rings.get_mut(2 * pair)?;
+        let mut bytes = ring.reap(&self.memory)?;
+        let mut header = [0; 12];
+        header.get_mut(..header_len)?.copy_from_slice(bytes.get(..header_len)?);
+        if header_len == 12 {
+            let [.., low, high] = header;
+            for _ in 1..u16::from_le_bytes([low, high]) {
+                bytes.extend(ring.reap(&self.memory)?);
+            }
+        }
+        self.offer(2 * pair);
+        Some((header, bytes.split_off(header_len)))
+    }
+
+    /// Kicks a ring, whether or not there is something in it.
+    pub fn kick(&self, number: usize) {
+        if let Some(ring) = self.rings.get(number) {
+            let _ = ring.kick.write(1);
+        }
+    }
+
+    /// Whether the device has signalled a ring since this was last asked.
+    pub fn was_called(&self, number: usize) -> bool {
+        self.rings.get(number).is_some_and(|ring| ring.call.read().is_ok())
+    }
+
+    /// Stops a ring, as before a migration; where it stopped.
+    pub fn stop(&mut self, number: usize) -> Result<u32, GuestError> {
+        Ok(self.frontend.get_vring_base(number)?)
+    }
+}
+
+impl Ring {
+    fn note(&mut self, id: u16, places: Vec<u64>) {
+        if let Some(chain) = self.chains.get_mut(usize::from(id)) {
+            *chain = places;
+        }
+    }
+
+    fn publish(&mut self) {
+        if self.driver.publish() {
+            let _ = self.kick.write(1);
+        }
+    }
+
+    fn reclaim(&mut self) {
+        while let Some(used) = self.driver.reap() {
+            if let Some(chain) = self.chains.get_mut(usize::from(used.id)) {
+                self.free.append(chain);
+            }
+        }
+    }
+
+    /// The bytes of the next used buffer.
+    fn reap(&mut self, memory: &GuestMemory) -> Option<Vec<u8>> {
+        let used = self.driver.reap()?;
+        let place = self.chains.get_mut(usize::from(used.id))?.pop()?;
+        let mut bytes = vec![0; used.len as usize];
+        memory.read(Gpa(place), &mut bytes);
+        self.free.push(place);
+        Some(bytes)
+    }
+}
