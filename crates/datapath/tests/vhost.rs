@@ -1,0 +1,182 @@
+//! Two vNICs with guests in this process, on a switch that runs by itself: what one guest sends the other receives.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+
+use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions};
+use ports::vhost::{self, Features, Session, State, VhostOptions};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use vhost_user::guest::Guest;
+
+/// What a modern Linux driver takes.
+fn modern() -> Features {
+    Features::VERSION_1
+        | Features::MRG_RXBUF
+        | Features::CSUM
+        | Features::GUEST_CSUM
+        | Features::HOST_TSO4
+        | Features::GUEST_TSO4
+        | Features::MQ
+        | Features::EVENT_IDX
+        | Features::INDIRECT_DESC
+}
+
+struct Bench {
+    folder: TempDir,
+    switch: Switch,
+    sessions: Vec<Session>,
+    ports: Vec<PortId>,
+}
+
+impl Bench {
+    fn new(vnics: usize, queues: u16) -> Bench {
+        let folder = TempDir::new().unwrap();
+        let mut switch = Switch::start(SwitchOptions::default()).unwrap();
+        let (mut sessions, mut ports) = (Vec::new(), Vec::new());
+        for number in 0..vnics {
+            let name = format!("vm{number}");
+            let mut options = VhostOptions::new(folder.path().join(&name));
+            options.queues = queues;
+            let opened = vhost::open(&options).unwrap();
+            let rsc = Rsc { policy: RscPolicy::Ndis, ..Rsc::default() };
+            let settings = PortSettings { mtu: 9000, rsc, ..PortSettings::default() };
+            ports.push(switch.add_port(&name, opened.device, settings).unwrap());
+            sessions.push(opened.session);
+        }
+        Bench { folder, switch, sessions, ports }
+    }
+
+    fn guest(&self, number: usize, wanted: Features, pairs: u16) -> Guest {
+        Guest::connect(&self.folder.path().join(format!("vm{number}")), wanted, pairs).unwrap()
+    }
+}
+
+/// Waits for something that another thread brings about.
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what} did not come about");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn frame(to: u8, from: u8, len: usize, fill: u8) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5];
+    frame.resize(len.max(14), fill);
+    frame
+}
+
+fn everything_arrives(wanted: Features) {
+    let bench = Bench::new(2, 1);
+    let (mut one, mut other) = (bench.guest(0, wanted, 1), bench.guest(1, wanted, 1));
+    let lengths = [14, 60, 64, 65, 128, 129, 1514, 4084, 4085, 9014];
+    let merging = wanted.contains(Features::MRG_RXBUF);
+    for round in 0..200_u32 {
+        let len = lengths[round as usize % lengths.len()];
+        if len > 4084 && !merging {
+            continue;
+        }
+        let sent = frame(2, 1, len, round as u8);
+        until("room to send", || one.send(0, &[0; 12], &sent).then_some(()));
+        let (header, received) = until("a frame", || other.receive(0));
+        assert!(received == sent, "a frame of {len} bytes");
+        assert_eq!(header[..10], [0; 10]);
+        let answer = frame(1, 2, 60, round as u8);
+        until("room to answer", || other.send(0, &[0; 12], &answer).then_some(()));
+        assert!(until("an answer", || one.receive(0)).1 == answer);
+    }
+    let counters = bench.switch.counters(bench.ports[1]).unwrap();
+    assert!(counters.drops.iter().all(|drops| *drops == 0), "{counters:?}");
+}
+
+#[test]
+fn split_rings() {
+    everything_arrives(modern());
+}
+
+#[test]
+fn packed_rings() {
+    everything_arrives(modern() | Features::RING_PACKED);
+}
+
+#[test]
+fn rings_used_in_order() {
+    everything_arrives(modern() | Features::IN_ORDER);
+    everything_arrives(modern() | Features::IN_ORDER | Features::RING_PACKED);
+}
+
+#[test]
+fn one_buffer_a_frame() {
+    everything_arrives(modern() - Features::MRG_RXBUF);
+}
+
+#[test]
+fn the_legacy_header() {
+    everything_arrives(Features::ANY_LAYOUT | Features::CSUM);
+}
+
+#[test]
+fn a_guest_goes_and_comes_again() {
+    let bench = Bench::new(2, 1);
+    let mut other = bench.guest(1, modern(), 1);
+    for round in 0..20 {
+        let mut one = bench.guest(0, modern(), 1);
+        let sent = frame(2, 1, 100, round);
+        assert!(one.send(0, &[0; 12], &sent));
+        assert!(until("a frame", || other.receive(0)).1 == sent);
+        assert_eq!(bench.sessions[0].status().state, State::Running);
+        drop(one);
+        until("the end of the connection", || {
+            (bench.sessions[0].status().state == State::Waiting).then_some(())
+        });
+    }
+    assert_eq!(bench.sessions[0].status().connections, 20);
+}
+
+#[test]
+fn a_stopped_ring_says_where_it_is() {
+    let bench = Bench::new(2, 1);
+    let (mut one, mut other) = (bench.guest(0, modern(), 1), bench.guest(1, modern(), 1));
+    for _ in 0..5 {
+        assert!(one.send(0, &[0; 12], &frame(2, 1, 60, 0)));
+        until("a frame", || other.receive(0));
+    }
+    assert_eq!(one.stop(1).unwrap(), 5);
+    assert_eq!(other.stop(0).unwrap(), 5);
+}
+
+#[test]
+fn a_guest_that_breaks_its_ring_breaks_its_own_vnic() {
+    let mut bench = Bench::new(3, 1);
+    let (mut one, mut other) = (bench.guest(0, modern(), 1), bench.guest(1, modern(), 1));
+    let mut hostile = bench.guest(2, modern(), 1);
+    // Descriptor 0 of the sending ring, which a frame of one buffer uses, points nowhere.
+    assert!(hostile.send(0, &[0; 12], &frame(2, 3, 60, 0)));
+    until("a frame", || other.receive(0));
+    let rings = hostile.rings(1).unwrap();
+    for place in 0..256 {
+        let gpa = guestmem::Gpa(rings.descriptors.0 + 16 * place);
+        hostile.memory().write(gpa, &u64::MAX.to_le_bytes());
+    }
+    // The index alone: the driver would write the descriptor anew.
+    let index = guestmem::Gpa(rings.driver.0 + 2);
+    hostile.memory().write(index, &2u16.to_le_bytes());
+    assert!(one.send(0, &[0; 12], &frame(2, 1, 60, 7)));
+    until("a frame", || other.receive(0));
+    until("the guest found broken", || {
+        hostile.kick(1);
+        matches!(bench.sessions[2].status().state, State::Broken(_)).then_some(())
+    });
+    drop(hostile);
+    let mut reformed = until("a new connection", || {
+        Guest::connect(&bench.folder.path().join("vm2"), modern(), 1).ok()
+    });
+    assert!(reformed.send(0, &[0; 12], &frame(2, 3, 60, 9)));
+    assert_eq!(until("a frame", || other.receive(0)).1[20], 9);
+    for port in bench.ports.drain(..) {
+        bench.switch.remove_port(port).unwrap();
+    }
+}
