@@ -18,14 +18,14 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 /// Descriptors of each ring.
 const SIZE: u16 = 256;
 /// Bytes of a buffer.
-const BUFFER: u64 = 4096;
+const BUFFER: u16 = 4096;
 /// Where the parts of a ring's memory are.
 const DRIVER_AREA: u64 = 0x2000;
 const DEVICE_AREA: u64 = 0x3000;
 const TABLES: u64 = 0x4000;
 const BUFFERS: u64 = TABLES + SIZE as u64 * TABLE_BYTES;
 /// Bytes of a ring's memory.
-const RING_BYTES: u64 = BUFFERS + SIZE as u64 * BUFFER;
+const RING_BYTES: u64 = BUFFERS + SIZE as u64 * BUFFER as u64;
 
 /// What can go wrong with a guest of a test.
 #[derive(Debug, thiserror::Error)]
@@ -128,12 +128,12 @@ impl Guest {
         let driver = Driver::new(self.memory.clone(), &setup, Gpa(start + TABLES))?;
         let (kick, call) = (EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?);
         let buffers = start + BUFFERS;
-        let free = (0..u64::from(SIZE)).map(|place| buffers + place * BUFFER).collect();
+        let free = (0..u64::from(SIZE)).map(|place| buffers + place * u64::from(BUFFER)).collect();
         let chains = vec![Vec::new(); usize::from(SIZE)];
         let ring = Ring { number, setup, driver, kick, call, chains, free };
         self.begin(&ring, user, base)?;
         self.rings.push(ring);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             self.offer(number);
         }
         Ok(())
@@ -166,7 +166,7 @@ impl Guest {
     fn offer(&mut self, number: usize) {
         let Some(ring) = self.rings.get_mut(number) else { return };
         while let Some(gpa) = ring.free.pop() {
-            let buffer = Buffer { gpa: Gpa(gpa), len: BUFFER as u32, writable: true };
+            let buffer = Buffer { gpa: Gpa(gpa), len: BUFFER.into(), writable: true };
             match ring.driver.add(&[buffer], Shape::Direct) {
                 Some(id) => ring.note(id, vec![gpa]),
                 None => {
@@ -209,17 +209,18 @@ impl Guest {
         let bytes = [header.get(..header_len).unwrap_or(header), frame].concat();
         let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return false };
         ring.reclaim();
-        let count = bytes.len().div_ceil(BUFFER as usize);
+        let count = bytes.len().div_ceil(BUFFER.into());
         if ring.free.len() < count {
             return false;
         }
         let places = ring.free.split_off(ring.free.len() - count);
-        let chunks = bytes.chunks(BUFFER as usize);
+        let chunks = bytes.chunks(BUFFER.into());
         let buffers: Vec<_> = chunks
             .zip(&places)
             .map(|(chunk, gpa)| {
                 self.memory.write(Gpa(*gpa), chunk);
-                Buffer { gpa: Gpa(*gpa), len: chunk.len() as u32, writable: false }
+                let len = u32::try_from(chunk.len()).unwrap_or(0);
+                Buffer { gpa: Gpa(*gpa), len, writable: false }
             })
             .collect();
         let indirect = self.features.contains(Features::INDIRECT_DESC) && count > 1;
