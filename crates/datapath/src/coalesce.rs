@@ -12,7 +12,8 @@ mod train;
 mod usual;
 
 use crate::counters::{PortCell, RscException};
-use crate::frame::{Frame, Headers};
+use crate::frame::Frame;
+use crate::headers::Headers;
 use crate::settings::{PortSettings, Rsc, RscPolicy};
 use candidate::{Candidate, FlowKey, Role, classify};
 use flows::Flows;

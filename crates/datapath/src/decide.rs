@@ -2,8 +2,9 @@
 
 use crate::counters::DropReason;
 use crate::frame::Frame;
+use crate::headers::Headers;
 use crate::macs::{MacTable, Station};
-use crate::outbox::{Cause, Entry, Outbox, Target};
+use crate::outbox::{Cause, Outbox, Run, Target};
 use crate::rate::Bucket;
 use crate::settings::PortId;
 use crate::steer;
@@ -31,14 +32,54 @@ pub(crate) struct Decided<'t> {
     tag: u16,
     vlan: u16,
     to: &'t Port,
+    /// Where all such frames go, if there is nothing to be asked about each: no rate, no mirror, no choice of queues.
+    straight: Option<Target>,
+}
+
+impl Decided<'_> {
+    /// How many of the first frames it holds for; they are admitted.
+    #[inline]
+    fn admit_like(&self, frames: &mut [Frame], headers: &Headers) -> usize {
+        let mut count = 0;
+        for frame in frames {
+            let addresses = Addresses::read(headers.get(frame.header));
+            if addresses != Some(self.addresses) || frame.parsed.vlan_tci != self.tag {
+                break;
+            }
+            frame.vlan = self.vlan;
+            count += 1;
+        }
+        count
+    }
 }
 
 impl<'t> Decider<'t> {
-    /// Puts a frame into the outbox, as often as it is to go out, or says why it is dropped.
+    /// Puts the first of the frames from `place` on into the outbox, as often as it is to go out, or says why it is
+    /// dropped. Those right behind it that go the same way go along; how many that are, the first counted.
     #[inline]
     pub(crate) fn decide(
         &mut self,
-        place: u16,
+        place: usize,
+        frames: &mut [Frame],
+        headers: &Headers,
+        outbox: &mut Outbox,
+    ) -> (usize, Result<(), DropReason>) {
+        if let Some(last) = &self.last
+            && let Some(target) = last.straight
+        {
+            let count = last.admit_like(frames, headers);
+            if count > 0 {
+                outbox.push(target, Run::new(place, count, Cause::Addressed));
+                return (count, Ok(()));
+            }
+        }
+        let Some(frame) = frames.first_mut() else { return (1, Ok(())) };
+        (1, self.decide_one(place, frame, headers.get(frame.header), outbox))
+    }
+
+    fn decide_one(
+        &mut self,
+        place: usize,
         frame: &mut Frame,
         header: &[u8],
         outbox: &mut Outbox,
@@ -57,11 +98,11 @@ impl<'t> Decider<'t> {
         Ok(())
     }
 
-    /// [`Decider::decide`] for a frame that is not like the last.
+    /// [`Decider::decide_one`] for a frame that is not like the last.
     #[inline(never)]
     fn decide_anew(
         &mut self,
-        place: u16,
+        place: usize,
         frame: &mut Frame,
         addresses: Addresses,
         header: &[u8],
@@ -76,10 +117,17 @@ impl<'t> Decider<'t> {
         let Some(to) = self.find(Station::new(destination, frame.vlan), frame)? else {
             return self.flood(place, frame, header, outbox);
         };
-        let (tag, vlan) = (frame.parsed.vlan_tci, frame.vlan);
-        self.last = Some(Decided { addresses, tag, vlan, to });
+        let (tag, vlan, straight) = (frame.parsed.vlan_tci, frame.vlan, self.straight(to));
+        self.last = Some(Decided { addresses, tag, vlan, to, straight });
         self.send(to, place, Cause::Addressed, (header, frame), outbox);
         Ok(())
+    }
+
+    /// See [`Decided::straight`].
+    fn straight(&self, to: &Port) -> Option<Target> {
+        let mirrored = |port: &Port| port.settings.mirror_to.is_some();
+        let asked = self.bucket.is_some() || mirrored(self.from) || mirrored(to);
+        (!asked && steer::has_no_choice(to)).then(|| target(to, 0))
     }
 
     fn admit(&mut self, frame: &mut Frame, source: u64) -> Result<(), DropReason> {
@@ -130,7 +178,7 @@ impl<'t> Decider<'t> {
     /// To every port of the VLAN but the one it came from.
     fn flood(
         &self,
-        place: u16,
+        place: usize,
         frame: &Frame,
         header: &[u8],
         outbox: &mut Outbox,
@@ -159,33 +207,35 @@ impl<'t> Decider<'t> {
     fn send(
         &self,
         to: &Port,
-        place: u16,
+        place: usize,
         cause: Cause,
         (header, frame): (&[u8], &Frame),
         outbox: &mut Outbox,
     ) {
         let queue = steer::queue(to, header, &frame.parsed);
-        let target = Target { slot: to.slot + queue, port: to.shared.id, queue };
-        outbox.push(target, Entry { place, cause });
+        outbox.push(target(to, queue), Run::new(place, 1, cause));
         self.mirror(to, place, outbox);
     }
 
     /// A copy for the mirror of a port, if it has one. A mirror's own mirror is not followed.
     #[inline]
-    fn mirror(&self, of: &Port, place: u16, outbox: &mut Outbox) {
+    fn mirror(&self, of: &Port, place: usize, outbox: &mut Outbox) {
         if let Some(mirror) = of.settings.mirror_to {
             self.mirror_to(mirror, place, outbox);
         }
     }
 
     #[cold]
-    fn mirror_to(&self, mirror: PortId, place: u16, outbox: &mut Outbox) {
+    fn mirror_to(&self, mirror: PortId, place: usize, outbox: &mut Outbox) {
         let Some(to) = self.view.port(mirror) else { return };
         if to.shared.id != self.from.shared.id {
-            let target = Target { slot: to.slot, port: to.shared.id, queue: 0 };
-            outbox.push(target, Entry { place, cause: Cause::Mirrored });
+            outbox.push(target(to, 0), Run::new(place, 1, Cause::Mirrored));
         }
     }
+}
+
+fn target(to: &Port, queue: usize) -> Target {
+    Target { slot: to.slot + queue, port: to.shared.id, queue }
 }
 
 /// The addresses of a frame as they stand in its first twelve bytes, the middle four twice: compared in two steps.

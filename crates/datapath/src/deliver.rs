@@ -2,23 +2,23 @@
 
 use crate::coalesce::{Coalescer, Item, Policy};
 use crate::counters::{DropReason, PortCell};
-use crate::fit::{Fitting, Source};
-use crate::frame::{Frame, Headers};
-use crate::outbox::{Cause, Entry};
+use crate::fit::{self, Fitting, Source};
+use crate::frame::Frame;
+use crate::outbox::{Cause, Run};
+use crate::parts::Parts;
 use crate::recycle::recycle;
 use crate::settings::PortId;
 use crate::status::{HealthEvent, PortState};
 use crate::view::Port;
 use ports::capture::Direction;
-use ports::{Burst, Egress, EgressDrop, Nanos, Outgoing, PortFault, Slice};
+use ports::{Burst, Egress, EgressDrop, Nanos, Offloads, Outgoing, PortFault};
 use std::cell::Cell;
 use std::sync::PoisonError;
 
 /// Scratch of delivering, kept between turns.
 pub(crate) struct Deliverer {
     coalescer: Coalescer,
-    frames: Vec<crate::fit::Fitted>,
-    pieces: Vec<Slice<'static>>,
+    fitting: Fitting,
     outgoing: Vec<Outgoing<'static>>,
     drops: Vec<(usize, EgressDrop)>,
     /// From where, to where and in which second a frame too big was last told of.
@@ -35,10 +35,10 @@ pub(crate) struct Route<'t> {
 
 impl Deliverer {
     pub(crate) fn new() -> Deliverer {
+        let frames = Vec::with_capacity(2 * Burst::FRAMES);
         Deliverer {
             coalescer: Coalescer::new(),
-            frames: Vec::with_capacity(2 * Burst::FRAMES),
-            pieces: Vec::with_capacity(4 * Burst::FRAMES),
+            fitting: Fitting { offloads: Offloads::empty(), frames },
             outgoing: Vec::with_capacity(2 * Burst::FRAMES),
             drops: Vec::with_capacity(Burst::FRAMES),
             told: Cell::new(None),
@@ -48,49 +48,73 @@ impl Deliverer {
     /// Coalesces, fits and delivers one list of the outbox.
     pub(crate) fn deliver<'q>(
         &mut self,
-        list: &[Entry],
+        list: &[Run],
         route: &Route<'_>,
         source: &Source<'_, 'q>,
-        headers: &mut Headers,
+        parts: &mut Parts<'q>,
         cell: &PortCell,
     ) {
         if route.to.shared.state.is_broken() {
-            return count_drop(cell, DropReason::EgressDown, list.len());
+            let frames = list.iter().map(Run::count).sum();
+            return count_drop(cell, DropReason::EgressDown, frames);
         }
-        let offloads = route.to.shared.live.offloads();
-        let mut fitting: Fitting<'q> = Fitting {
-            offloads,
-            frames: std::mem::take(&mut self.frames),
-            pieces: recycle(std::mem::take(&mut self.pieces)),
-        };
         count_causes(list, cell);
-        match route.to.policy.and_then(|policy| policy.toward(offloads)) {
-            None => self.fit_plain(list, &mut fitting, route, source, headers, cell),
+        self.fitting.offloads = route.to.shared.live.offloads();
+        let policy = route.to.policy.and_then(|policy| policy.toward(self.fitting.offloads));
+        if policy.is_none() && self.pass(list, route, source, parts, cell) {
+            return;
+        }
+        let mark = parts.mark();
+        match policy {
+            None => self.fit_plain(list, route, source, parts, cell),
             Some(policy) => {
-                self.coalesce(list, &policy, source, headers, cell);
-                self.fit_items(&mut fitting, route, source, headers, cell);
+                self.coalesce(list, &policy, source, parts, cell);
+                self.fit_items(route, source, parts, cell);
             }
         }
-        self.send(&fitting, route, headers, cell);
-        fitting.clear();
-        (self.frames, self.pieces) = (fitting.frames, recycle(fitting.pieces));
+        let mut outgoing: Vec<Outgoing<'_>> = recycle(std::mem::take(&mut self.outgoing));
+        self.fitting.outgoing(parts, &mut outgoing);
+        self.send(&outgoing, route, cell);
+        self.outgoing = recycle(outgoing);
+        self.fitting.frames.clear();
+        parts.rewind(mark);
+    }
+
+    /// Delivers a list of frames that the port takes as they are. `false`: it does not, and nothing has happened.
+    #[inline(never)]
+    fn pass(
+        &mut self,
+        list: &[Run],
+        route: &Route<'_>,
+        source: &Source<'_, '_>,
+        parts: &Parts<'_>,
+        cell: &PortCell,
+    ) -> bool {
+        let is_taken = |frame: &Frame| fit::is_taken(frame, route.to, self.fitting.offloads);
+        if !source.runs(list).all(|frames| frames.iter().all(is_taken)) {
+            return false;
+        }
+        let mut outgoing: Vec<Outgoing<'_>> = recycle(std::mem::take(&mut self.outgoing));
+        let out = |frame: &Frame| parts.outgoing(frame.vnet, frame.header, frame.rest, frame.len);
+        source.runs(list).for_each(|frames| outgoing.extend(frames.iter().map(out)));
+        self.send(&outgoing, route, cell);
+        self.outgoing = recycle(outgoing);
+        true
     }
 
     /// Every frame by itself.
-    #[inline(never)]
     fn fit_plain<'q>(
         &mut self,
-        list: &[Entry],
-        fitting: &mut Fitting<'q>,
+        list: &[Run],
         route: &Route<'_>,
         source: &Source<'_, 'q>,
-        headers: &mut Headers,
+        parts: &mut Parts<'q>,
         cell: &PortCell,
     ) {
-        for entry in list {
-            let Some(frame) = source.frames.get(usize::from(entry.place)) else { continue };
-            if let Err(reason) = fitting.single(frame, route.to, source.burst, headers, cell) {
-                self.unfit(Item::Single(entry.place), reason, route, source, headers, cell);
+        for frame in source.runs(list).flatten() {
+            let fitted = self.fitting.single(frame, route.to, source.burst, parts, cell);
+            if let Err(reason) = fitted {
+                self.unfit(frame, reason, route, parts, cell);
             }
         }
     }
@@ -98,21 +122,22 @@ impl Deliverer {
     #[inline(never)]
     fn coalesce(
         &mut self,
-        list: &[Entry],
+        list: &[Run],
         policy: &Policy,
         source: &Source<'_, '_>,
-        headers: &Headers,
+        parts: &Parts<'_>,
         cell: &PortCell,
     ) {
         self.coalescer.clear();
-        for entry in list {
-            match source.frames.get(usize::from(entry.place)) {
+        for (run, frames) in list.iter().zip(source.runs(list)) {
+            for (place, frame) in run.numbers().zip(frames) {
                 // What a mirror shows is what passed.
-                Some(frame) if entry.cause != Cause::Mirrored => {
-                    let turn = (source.burst, headers);
-                    self.coalescer.add(entry.place, frame, turn, policy, cell);
+                if run.cause == Cause::Mirrored {
+                    self.coalescer.pass(place);
+                } else {
+                    let turn = (source.burst, &parts.headers);
+                    self.coalescer.add(place, frame, turn, policy, cell);
                 }
-                _ => self.coalescer.pass(entry.place),
             }
         }
         self.coalescer.count_trains(cell);
@@ -121,16 +146,26 @@ impl Deliverer {
     #[inline(never)]
     fn fit_items<'q>(
         &mut self,
-        fitting: &mut Fitting<'q>,
         route: &Route<'_>,
         source: &Source<'_, 'q>,
-        headers: &mut Headers,
+        parts: &mut Parts<'q>,
         cell: &PortCell,
     ) {
         for item in self.coalescer.items() {
-            let fitted = fitting.fit(*item, route.to, source, &self.coalescer, headers, cell);
-            if let Err(reason) = fitted {
-                self.unfit(*item, reason, route, source, headers, cell);
+            let fitted = self.fitting.fit(*item, route.to, source, &self.coalescer, parts, cell);
+            let Err(reason) = fitted else { continue };
+            let unfit = |place: u16| {
+                if let Some(frame) = source.frames.get(usize::from(place)) {
+                    self.unfit(frame, reason, route, parts, cell);
+                }
+            };
+            match *item {
+                Item::Single(place) => unfit(place),
+                Item::Train(train) => {
+                    if let Some(train) = self.coalescer.train(train) {
+                        self.coalescer.members(train).for_each(unfit);
+                    }
+                }
             }
         }
     }
@@ -153,59 +188,25 @@ impl Deliverer {
     #[cold]
     fn unfit(
         &self,
-        item: Item,
+        frame: &Frame,
         reason: DropReason,
         route: &Route<'_>,
-        source: &Source<'_, '_>,
-        headers: &Headers,
+        parts: &Parts<'_>,
         cell: &PortCell,
     ) {
         if reason == DropReason::TooBig {
             self.tell_too_big(route);
         }
-        let each = |place: u16| {
-            count_drop(cell, reason, 1);
-            if let (Some(capture), Some(frame)) =
-                (&route.to.capture, source.frames.get(usize::from(place)))
-            {
-                let mut rest = Vec::new();
-                frame.lend_rest(source.burst, &mut rest);
-                capture.offer(
-                    route.now,
-                    Direction::Egress,
-                    headers.get(frame.header),
-                    &rest,
-                    Some(reason.name()),
-                );
-            }
-        };
-        match item {
-            Item::Single(place) => each(place),
-            Item::Train(train) => {
-                if let Some(train) = self.coalescer.train(train) {
-                    self.coalescer.members(train).for_each(each);
-                }
-            }
-        }
+        count_drop(cell, reason, 1);
+        show(route.to, Direction::Egress, frame, parts, route.now, Some(reason));
     }
 
     /// One lock, one publish.
-    #[inline(never)]
-    fn send(
-        &mut self,
-        fitting: &Fitting<'_>,
-        route: &Route<'_>,
-        headers: &Headers,
-        cell: &PortCell,
-    ) {
-        let mut outgoing: Vec<Outgoing<'_>> = recycle(std::mem::take(&mut self.outgoing));
-        fitting.outgoing(headers, &mut outgoing);
+    fn send(&mut self, outgoing: &[Outgoing<'_>], route: &Route<'_>, cell: &PortCell) {
         self.drops.clear();
         let Some(queue) = route.to.shared.egress.get(route.queue) else { return };
-        let result = queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .deliver(&outgoing, &mut self.drops);
+        let result =
+            queue.lock().unwrap_or_else(PoisonError::into_inner).deliver(outgoing, &mut self.drops);
         match result {
             Ok(()) => {
                 if !route.to.shared.state.is_up() && self.drops.is_empty() && !outgoing.is_empty() {
@@ -218,8 +219,7 @@ impl Deliverer {
                 self.drops.extend((0..outgoing.len()).map(|place| (place, EgressDrop::Down)));
             }
         }
-        self.count(&outgoing, route, cell);
-        self.outgoing = recycle(outgoing);
+        self.count(outgoing, route, cell);
     }
 
     fn count(&self, outgoing: &[Outgoing<'_>], route: &Route<'_>, cell: &PortCell) {
@@ -243,12 +243,12 @@ impl Deliverer {
     }
 }
 
-fn count_causes(list: &[Entry], cell: &PortCell) {
-    for entry in list {
-        match entry.cause {
+fn count_causes(list: &[Run], cell: &PortCell) {
+    for run in list {
+        match run.cause {
             Cause::Addressed => {}
-            Cause::Flooded => cell.flooded_frames.add(1),
-            Cause::Mirrored => cell.mirrored_frames.add(1),
+            Cause::Flooded => cell.flooded_frames.add(run.count() as u64),
+            Cause::Mirrored => cell.mirrored_frames.add(run.count() as u64),
         }
     }
 }
@@ -276,24 +276,17 @@ pub(crate) fn note_fault(port: &Port, fault: &PortFault) {
     });
 }
 
-/// Shows a frame of the burst to the capture of the port it came from.
-pub(crate) fn capture_ingress(
+/// Shows a frame of the burst to a port's capture, if it has one.
+pub(crate) fn show(
     port: &Port,
+    direction: Direction,
     frame: &Frame,
-    burst: &Burst<'_>,
-    headers: &Headers,
+    parts: &Parts<'_>,
     now: Nanos,
     reason: Option<DropReason>,
 ) {
     if let Some(capture) = &port.capture {
-        let mut rest = Vec::new();
-        frame.lend_rest(burst, &mut rest);
-        capture.offer(
-            now,
-            Direction::Ingress,
-            headers.get(frame.header),
-            &rest,
-            reason.map(DropReason::name),
-        );
+        let (header, rest) = (parts.headers.get(frame.header), parts.lent(frame.rest));
+        capture.offer(now, direction, header, rest, reason.map(DropReason::name));
     }
 }

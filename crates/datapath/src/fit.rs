@@ -1,33 +1,34 @@
 //! Fit: what an egress port cannot take as it is gets done here: VLAN tags, segmentation, checksums.
 //!
-//! The result is a list of frames ready for one egress queue: virtio header, span of private bytes, range of payload
-//! pieces. A frame that needs nothing costs a list entry and its pieces.
+//! Most frames need nothing ([`is_taken`]) and go by without being listed here. Where one of a list does, the result is
+//! a list of frames ready for one egress queue: virtio header, span of private bytes, range of payload pieces.
 
 use crate::coalesce::{Coalescer, Item};
 use crate::counters::{DropReason, PortCell};
-use crate::frame::{Frame, Headers, Span};
+use crate::frame::Frame;
+use crate::headers::{Headers, Span};
+use crate::outbox::Run;
+use crate::parts::{Lent, Parts};
 use crate::segment::{self, Layout};
+use crate::settings::Vlan;
 use crate::view::{Port, Tagging};
-use ports::{Burst, Offloads, Outgoing, Slice};
-use std::ops::Range;
+use ports::{Burst, Offloads, Outgoing};
 use wire::Traits;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
 /// A frame that its egress port can take.
 pub(crate) struct Fitted {
-    pub(crate) vnet: VnetHeader,
-    pub(crate) header: Span,
-    pieces: Range<u32>,
-    pub(crate) len: u32,
+    vnet: VnetHeader,
+    header: Span,
+    payload: Lent,
+    len: u32,
 }
 
 /// What is ready for one egress queue.
-#[derive(Default)]
-pub(crate) struct Fitting<'q> {
+pub(crate) struct Fitting {
     /// What the port takes without help: read once, so that the whole list is made for the same.
     pub(crate) offloads: Offloads,
     pub(crate) frames: Vec<Fitted>,
-    pub(crate) pieces: Vec<Slice<'q>>,
 }
 
 /// The frames of the turn as fitting reads them.
@@ -36,183 +37,159 @@ pub(crate) struct Source<'t, 'q> {
     pub(crate) frames: &'t [Frame],
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "a turn has far less than 4 G pieces, a frame less than 4 GiB"
-)]
-impl<'q> Fitting<'q> {
-    pub(crate) fn clear(&mut self) {
-        self.frames.clear();
-        self.pieces.clear();
+impl Source<'_, '_> {
+    /// The frames of a list of the outbox, in order.
+    #[inline]
+    pub(crate) fn runs(&self, list: &[Run]) -> impl Iterator<Item = &[Frame]> {
+        list.iter().map(|run| self.frames.get(run.places()).unwrap_or_default())
     }
+}
 
+impl Fitting {
     /// The frames as an egress queue takes them.
-    pub(crate) fn outgoing<'a>(&'a self, headers: &'a Headers, out: &mut Vec<Outgoing<'a>>) {
-        out.extend(self.frames.iter().map(|frame| {
-            Outgoing {
-                vnet: frame.vnet,
-                header: headers.get(frame.header),
-                payload: self
-                    .pieces
-                    .get(frame.pieces.start as usize..frame.pieces.end as usize)
-                    .unwrap_or_default(),
-                len: frame.len,
-            }
-        }));
+    pub(crate) fn outgoing<'a>(&self, parts: &'a Parts<'_>, out: &mut Vec<Outgoing<'a>>) {
+        let outgoing =
+            |frame: &Fitted| parts.outgoing(frame.vnet, frame.header, frame.payload, frame.len);
+        out.extend(self.frames.iter().map(outgoing));
     }
 
     /// Fits one item; an error is for all its frames.
     #[inline]
-    pub(crate) fn fit(
+    pub(crate) fn fit<'q>(
         &mut self,
         item: Item,
         to: &Port,
         source: &Source<'_, 'q>,
         coalescer: &Coalescer,
-        headers: &mut Headers,
+        parts: &mut Parts<'q>,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
         match item {
             Item::Single(place) => {
                 let Some(frame) = source.frames.get(usize::from(place)) else { return Ok(()) };
-                self.single(frame, to, source.burst, headers, cell)
+                self.single(frame, to, source.burst, parts, cell)
             }
-            Item::Train(train) => self.train(train, to, source, coalescer, headers, cell),
+            Item::Train(train) => self.train(train, to, source, coalescer, parts, cell),
         }
     }
 
-    fn train(
+    fn train<'q>(
         &mut self,
         place: u16,
         to: &Port,
         source: &Source<'_, 'q>,
         coalescer: &Coalescer,
-        headers: &mut Headers,
+        parts: &mut Parts<'q>,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
         let Some(train) = coalescer.train(place) else { return Ok(()) };
         let Some(first) = source.frames.get(usize::from(train.head)) else { return Ok(()) };
         if train.segments == 1 {
-            return self.single(first, to, source.burst, headers, cell);
+            return self.single(first, to, source.burst, parts, cell);
         }
         let headers_len = u32::from(first.parsed.payload - first.parsed.l3);
         if headers_len + train.largest_payload > to.settings.mtu.into() {
             return Err(DropReason::TooBig);
         }
-        let (span, mut vnet) = train.header(first, headers);
-        let (span, _) = retag(span, &mut vnet, first, to, headers);
-        let start = self.pieces.len();
+        let (span, mut vnet) = train.header(first, &mut parts.headers);
+        let (span, _) = retag(span, &mut vnet, first, to, &mut parts.headers);
+        let start = parts.pieces.len();
         for place in coalescer.members(train) {
             if let Some(member) = source.frames.get(usize::from(place)) {
-                member.lend_payload(source.burst, &mut self.pieces);
+                member.lend_payload(source.burst, parts);
             }
         }
-        self.push(vnet, span, start, u32::from(span.len()) + train.payload);
+        let len = u32::from(span.len()) + train.payload;
+        self.frames.push(Fitted { vnet, header: span, payload: parts.since(start), len });
         Ok(())
     }
 
-    #[inline(always)]
-    pub(crate) fn single(
+    #[inline]
+    pub(crate) fn single<'q>(
         &mut self,
         frame: &Frame,
         to: &Port,
         burst: &Burst<'q>,
-        headers: &mut Headers,
+        parts: &mut Parts<'q>,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
+        if is_taken(frame, to, self.offloads) {
+            let Frame { vnet, header, rest, len, .. } = *frame;
+            self.frames.push(Fitted { vnet, header, payload: rest, len });
+            return Ok(());
+        }
         if frame.largest_packet() > u32::from(to.settings.mtu) {
             return Err(DropReason::TooBig);
         }
-        if takes(self.offloads, frame) && tag_change(frame, to).is_none() {
-            let start = self.pieces.len();
-            frame.lend_rest(burst, &mut self.pieces);
-            self.push(frame.vnet, frame.header, start, frame.len);
-            return Ok(());
-        }
-        self.rework(frame, to, burst, headers, cell)
+        self.rework(frame, to, burst, parts, cell)
     }
 
     /// The way of frames that need something done.
-    fn rework(
+    fn rework<'q>(
         &mut self,
         frame: &Frame,
         to: &Port,
         burst: &Burst<'q>,
-        headers: &mut Headers,
+        parts: &mut Parts<'q>,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
         let mut vnet = frame.vnet;
-        let copy = headers.copy(frame.header, frame.header.len());
-        let (span, grown) = retag(copy, &mut vnet, frame, to, headers);
+        let copy = parts.headers.copy(frame.header, frame.header.len());
+        let (span, grown) = retag(copy, &mut vnet, frame, to, &mut parts.headers);
         if frame.is_train() && !takes(self.offloads, frame) {
-            return self.segments(
-                frame,
-                Layout::of(&frame.parsed, grown),
-                span,
-                burst,
-                headers,
-                cell,
-            );
+            let layout = Layout::of(&frame.parsed, grown);
+            return self.segments(frame, layout, span, burst, parts, cell);
         }
-        let start = self.pieces.len();
-        frame.lend_rest(burst, &mut self.pieces);
-        self.finish(&mut vnet, span, start, headers, cell);
-        self.push(vnet, span, start, frame.len.saturating_add_signed(grown.into()));
+        let len = frame.len.saturating_add_signed(grown.into());
+        self.finish(Fitted { vnet, header: span, payload: frame.rest, len }, parts, cell);
         Ok(())
     }
 
-    fn segments(
+    fn segments<'q>(
         &mut self,
         train: &Frame,
         layout: Layout,
         template: Span,
         burst: &Burst<'q>,
-        headers: &mut Headers,
+        parts: &mut Parts<'q>,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
         if train.vnet.gso_size.get() < segment::SMALLEST {
             return Err(DropReason::BadOffload);
         }
         for segment in segment::segments(train, layout) {
-            let (span, mut vnet) = segment.header(headers, template);
-            let start = self.pieces.len();
-            segment.lend_payload(burst, &mut self.pieces);
-            self.finish(&mut vnet, span, start, headers, cell);
-            self.push(vnet, span, start, u32::from(span.len()) + u32::from(segment.len));
+            let (header, vnet) = segment.header(&mut parts.headers, template);
+            let start = parts.pieces.len();
+            segment.lend_payload(burst, parts);
+            let len = u32::from(header.len()) + u32::from(segment.len);
+            self.finish(Fitted { vnet, header, payload: parts.since(start), len }, parts, cell);
             cell.segments.add(1);
         }
         cell.segmented_trains.add(1);
         Ok(())
     }
 
-    /// Finishes the checksum where the port does not.
-    fn finish(
-        &self,
-        vnet: &mut VnetHeader,
-        span: Span,
-        pieces: usize,
-        headers: &mut Headers,
-        cell: &PortCell,
-    ) {
-        if self.offloads.contains(Offloads::CSUM) {
-            return;
+    /// Adds a frame, its checksum finished where the port does not.
+    fn finish(&mut self, mut frame: Fitted, parts: &mut Parts<'_>, cell: &PortCell) {
+        if !self.offloads.contains(Offloads::CSUM) {
+            if frame.vnet.flags().contains(Flags::NEEDS_CSUM) {
+                let Parts { headers, pieces } = parts;
+                let payload = frame.payload.of(pieces);
+                segment::finish_checksum(headers.get_mut(frame.header), &mut frame.vnet, payload);
+                cell.checksums.add(1);
+            }
+            frame.vnet.set_flags(Flags::empty());
         }
-        if vnet.flags().contains(Flags::NEEDS_CSUM) {
-            segment::finish_checksum(
-                headers.get_mut(span),
-                vnet,
-                self.pieces.get(pieces..).unwrap_or_default(),
-            );
-            cell.checksums.add(1);
-        }
-        vnet.set_flags(Flags::empty());
+        self.frames.push(frame);
     }
+}
 
-    #[inline]
-    fn push(&mut self, vnet: VnetHeader, header: Span, start: usize, len: u32) {
-        let pieces = start as u32..self.pieces.len() as u32;
-        self.frames.push(Fitted { vnet, header, pieces, len });
-    }
+/// Whether a port takes a frame as it is.
+#[inline]
+pub(crate) fn is_taken(frame: &Frame, to: &Port, offloads: Offloads) -> bool {
+    frame.largest_packet() <= u32::from(to.settings.mtu)
+        && takes(offloads, frame)
+        && tag_change(frame, to).is_none()
 }
 
 /// Whether a port takes what a frame's virtio header says without help.
@@ -236,7 +213,10 @@ fn takes_train(offloads: Offloads, vnet: &VnetHeader) -> bool {
 /// What has to happen to the tag; `None`: nothing.
 #[inline]
 fn tag_change(frame: &Frame, to: &Port) -> Option<Tagging> {
-    let wanted = to.settings.vlan.tagging(frame.vlan).unwrap_or(Tagging::Untagged);
+    let wanted = match &to.settings.vlan {
+        Vlan::Access(_) => Tagging::Untagged,
+        trunk => trunk.tagging(frame.vlan).unwrap_or(Tagging::Untagged),
+    };
     let fits = match wanted {
         Tagging::Untagged => !frame.parsed.traits.contains(Traits::VLAN),
         Tagging::Tagged(id) => {

@@ -1,11 +1,14 @@
 //! Where the frames of a turn are to go: a list for each egress queue.
 
-/// A frame in a list.
+use std::ops::Range;
+
+/// Frames that stand next to each other in the turn and go to one egress queue: usually all of them.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry {
-    /// Its place among the turn's frames.
-    pub(crate) place: u16,
-    /// Why it is here.
+pub(crate) struct Run {
+    /// Places among the turn's frames: the first, and one past the last.
+    first: u16,
+    end: u16,
+    /// Why they are here.
     pub(crate) cause: Cause,
 }
 
@@ -20,10 +23,35 @@ pub(crate) enum Cause {
     Mirrored,
 }
 
+impl Run {
+    /// `count` frames from `first` on.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "a burst has 256 frames")]
+    pub(crate) fn new(first: usize, count: usize, cause: Cause) -> Run {
+        Run { first: first as u16, end: (first + count) as u16, cause }
+    }
+
+    /// Frames.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.places().len()
+    }
+
+    #[inline]
+    pub(crate) fn numbers(&self) -> Range<u16> {
+        self.first..self.end
+    }
+
+    #[inline]
+    pub(crate) fn places(&self) -> Range<usize> {
+        self.first.into()..self.end.into()
+    }
+}
+
 /// One list per egress queue of the view, and which of them are not empty.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    lists: Vec<Vec<Entry>>,
+    lists: Vec<Vec<Run>>,
     touched: Vec<Target>,
 }
 
@@ -42,24 +70,29 @@ impl Outbox {
         self.touched.reserve(slots);
     }
 
+    /// Adds frames behind those that are there already.
     #[inline]
-    pub(crate) fn push(&mut self, target: Target, entry: Entry) {
+    pub(crate) fn push(&mut self, target: Target, run: Run) {
         let Some(list) = self.lists.get_mut(target.slot) else { return };
-        if list.is_empty() {
-            self.touched.push(target);
+        match list.last_mut() {
+            Some(last) if last.end == run.first && last.cause == run.cause => last.end = run.end,
+            Some(_) => list.push(run),
+            None => {
+                self.touched.push(target);
+                list.push(run);
+            }
         }
-        list.push(entry);
     }
 
     /// A list that is not empty, taken out; give it back with [`Outbox::put_back`].
-    pub(crate) fn take(&mut self) -> Option<(Target, Vec<Entry>)> {
+    pub(crate) fn take(&mut self) -> Option<(Target, Vec<Run>)> {
         let target = self.touched.pop()?;
         let list = self.lists.get_mut(target.slot).map(std::mem::take)?;
         Some((target, list))
     }
 
     /// Keeps the allocation of a list that was delivered.
-    pub(crate) fn put_back(&mut self, target: Target, mut list: Vec<Entry>) {
+    pub(crate) fn put_back(&mut self, target: Target, mut list: Vec<Run>) {
         list.clear();
         if let Some(place) = self.lists.get_mut(target.slot) {
             *place = list;

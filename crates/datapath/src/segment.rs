@@ -3,7 +3,9 @@
 //! As "Offloading the Segmentation of Large TCP Packets" (MicrosoftDocs) has it: all segments full but the last; FIN and
 //! PSH on the last only, CWR on the first only; options copied as they are; the IPv4 identification counts.
 
-use crate::frame::{Frame, Headers, Span};
+use crate::frame::Frame;
+use crate::headers::{Headers, Span};
+use crate::parts::Parts;
 use ports::{Burst, Slice};
 use wire::checksum::Sum;
 use wire::ipv4::Ipv4Header;
@@ -123,11 +125,11 @@ pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<It
 }
 
 impl Segment<'_> {
-    /// Adds its payload to `pieces`.
-    pub(crate) fn lend_payload<'q>(&self, burst: &Burst<'q>, pieces: &mut Vec<Slice<'q>>) {
+    /// Adds its payload to the turn's pieces.
+    pub(crate) fn lend_payload<'q>(&self, burst: &Burst<'q>, parts: &mut Parts<'q>) {
         let before = u32::from(self.number) * u32::from(self.train.vnet.gso_size.get());
         let start = u32::from(self.train.parsed.payload) + before;
-        self.train.lend(burst, start, self.len.into(), pieces);
+        self.train.lend(self.train.slices(burst), start, self.len.into(), &mut parts.pieces);
     }
 }
 

@@ -20,6 +20,11 @@ pub(crate) fn queue(port: &Port, header: &[u8], parsed: &Parsed) -> usize {
     }
 }
 
+/// One queue, so that every frame takes it.
+pub(crate) fn has_no_choice(port: &Port) -> bool {
+    port.shared.egress.len() < 2
+}
+
 #[inline(never)]
 fn of_many(queues: usize, header: &[u8], parsed: &Parsed) -> usize {
     if queues < 2 {

@@ -2,16 +2,18 @@
 
 use crate::counters::{Counter, PortCell};
 use crate::decide::Decider;
-use crate::deliver::{Deliverer, Route, capture_ingress, count_drop, note_fault};
+use crate::deliver::{Deliverer, Route, count_drop, note_fault, show};
 use crate::fit::Source;
-use crate::frame::{Frame, Headers};
+use crate::frame::Frame;
 use crate::macs::MacTable;
 use crate::mailbox::Mailbox;
 use crate::outbox::Outbox;
+use crate::parts::Parts;
 use crate::settings::PortId;
 use crate::status::PortState;
 use crate::view::{Port, View};
 use crate::wait::Waiter;
+use ports::capture::Direction;
 use ports::{Burst, Ingress, IngressQueue, Nanos, PortFault};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
@@ -66,7 +68,7 @@ pub(crate) struct WorkerShared {
 struct Scratch {
     burst: Burst<'static>,
     frames: Vec<Frame>,
-    headers: Headers,
+    parts: Parts<'static>,
     outbox: Outbox,
     deliverer: Deliverer,
 }
@@ -86,7 +88,7 @@ impl Worker {
         let scratch = Scratch {
             burst: Burst::new(),
             frames: Vec::with_capacity(Burst::FRAMES),
-            headers: Headers::with_capacity(128 * 1024),
+            parts: Parts::new(),
             outbox: Outbox::default(),
             deliverer: Deliverer::new(),
         };
@@ -225,37 +227,38 @@ struct Turn<'t> {
 impl Turn<'_> {
     /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count.
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch) {
-        let Scratch { frames, headers, outbox, deliverer, .. } = scratch;
+        let Scratch { frames, outbox, deliverer, .. } = scratch;
         frames.clear();
-        headers.clear();
         let Some(cell) = self.from.cell(self.worker) else { return };
-        self.read(burst, headers, frames, cell);
-        self.decide(burst, headers, frames, outbox, cell);
+        let mut parts = std::mem::take(&mut scratch.parts).recycle();
+        self.read(burst, &mut parts, frames, cell);
+        self.decide(&parts, frames, outbox, cell);
         let source = Source { burst, frames };
         while let Some((target, list)) = outbox.take() {
             if let Some(to) = self.view.port(target.port)
                 && let Some(cell) = to.cell(self.worker)
             {
                 let route = Route { from: self.from, to, queue: target.queue, now: self.now };
-                deliverer.deliver(&list, &route, &source, headers, cell);
+                deliverer.deliver(&list, &route, &source, &mut parts, cell);
             }
             outbox.put_back(target, list);
         }
+        scratch.parts = parts.recycle();
     }
 
     /// Copies and parses.
     #[inline(never)]
-    fn read(
+    fn read<'q>(
         &self,
-        burst: &Burst<'_>,
-        headers: &mut Headers,
+        burst: &Burst<'q>,
+        parts: &mut Parts<'q>,
         frames: &mut Vec<Frame>,
         cell: &PortCell,
     ) {
         cell.ingress_frames.add(burst.frames().len() as u64);
         cell.ingress_bytes.add(burst.bytes() as u64);
         for (place, raw) in burst.frames().iter().enumerate() {
-            if let Err(reason) = Frame::read(burst, index(place), raw, headers, frames) {
+            if let Err(reason) = Frame::read(burst, index(place), raw, parts, frames) {
                 count_drop(cell, reason, 1);
             }
         }
@@ -264,21 +267,24 @@ impl Turn<'_> {
     #[inline(never)]
     fn decide(
         &self,
-        burst: &Burst<'_>,
-        headers: &Headers,
+        parts: &Parts<'_>,
         frames: &mut [Frame],
         outbox: &mut Outbox,
         cell: &PortCell,
     ) {
         let mut decider = self.decider();
-        for (place, frame) in frames.iter_mut().enumerate() {
-            let verdict = decider.decide(index(place), frame, headers.get(frame.header), outbox);
+        let mut place = 0;
+        while let Some(next @ [_, ..]) = frames.get_mut(place..) {
+            let (count, verdict) = decider.decide(place, next, &parts.headers, outbox);
             if let Err(reason) = verdict {
                 count_drop(cell, reason, 1);
             }
             if self.from.capture.is_some() {
-                capture_ingress(self.from, frame, burst, headers, self.now, verdict.err());
+                for frame in next.iter().take(count) {
+                    show(self.from, Direction::Ingress, frame, parts, self.now, verdict.err());
+                }
             }
+            place += count;
         }
     }
 

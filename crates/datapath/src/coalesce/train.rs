@@ -1,7 +1,8 @@
 //! A train: segments of one flow, in order, that leave as one.
 
 use super::candidate::Candidate;
-use crate::frame::{Frame, Headers, Span};
+use crate::frame::Frame;
+use crate::headers::{Headers, Span};
 use wire::ipv4::Ipv4Header;
 use wire::ipv6::Ipv6Header;
 use wire::tcp::{TcpFlags, TcpHeader, TimestampOption};

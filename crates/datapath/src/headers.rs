@@ -1,0 +1,200 @@
+//! The private header bytes of a turn: each frame's copy, and copies of copies where the way out changes them.
+
+use ports::{Slice, VlanTag};
+
+/// Bytes copied at first: every usual header stack, TCP options and two tags included.
+pub(crate) const USUAL_HEADERS: usize = 128;
+/// Bytes of an 802.1Q tag.
+pub(crate) const TAG: u16 = 4;
+
+/// A range in the turn's header bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Span {
+    start: u32,
+    len: u16,
+}
+
+impl Span {
+    #[inline]
+    pub(crate) fn len(self) -> u16 {
+        self.len
+    }
+}
+
+/// A buffer that is filled from its start, turn after turn; it only grows.
+#[derive(Default)]
+pub(crate) struct Headers {
+    bytes: Vec<u8>,
+    /// What is behind is free.
+    used: usize,
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a turn has far less than 4 GiB of headers, a header at most 260 bytes"
+)]
+impl Headers {
+    pub(crate) fn with_capacity(bytes: usize) -> Headers {
+        Headers { bytes: vec![0; bytes], used: 0 }
+    }
+
+    /// Where the next span starts: what [`Headers::rewind`] takes.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Frees what came after.
+    pub(crate) fn rewind(&mut self, used: usize) {
+        self.used = used;
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, span: Span) -> &[u8] {
+        let start = span.start as usize;
+        self.bytes.get(start..start + usize::from(span.len)).unwrap_or_default()
+    }
+
+    pub(crate) fn get_mut(&mut self, span: Span) -> &mut [u8] {
+        let start = span.start as usize;
+        self.bytes.get_mut(start..start + usize::from(span.len)).unwrap_or_default()
+    }
+
+    /// The next `len` bytes, not yet in use.
+    #[inline]
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        if self.bytes.len() < self.used + len {
+            self.grow(len);
+        }
+        self.bytes.get_mut(self.used..self.used + len).unwrap_or_default()
+    }
+
+    #[cold]
+    fn grow(&mut self, len: usize) {
+        self.bytes.resize((self.used + len).next_power_of_two(), 0);
+    }
+
+    /// The next `len` bytes, which are in use from now on.
+    #[inline]
+    fn claim(&mut self, len: usize) -> Span {
+        let span = Span { start: self.used as u32, len: len as u16 };
+        self.used += len;
+        span
+    }
+
+    /// Copies the first bytes of a frame in one piece, enough for all usual headers.
+    #[inline]
+    pub(crate) fn copy_in(&mut self, bytes: &[u8]) -> Span {
+        let bytes = bytes.get(..USUAL_HEADERS).unwrap_or(bytes);
+        let room = self.room(USUAL_HEADERS);
+        // Lengths that the compiler knows are copied without a call.
+        if !copy_halves::<64>(bytes, room) && !copy_halves::<32>(bytes, room) {
+            room.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        }
+        self.claim(bytes.len())
+    }
+
+    /// Copies up to `want` bytes of a frame in any pieces, and puts the tag that travelled beside it back in its place.
+    pub(crate) fn gather(
+        &mut self,
+        slices: &[Slice<'_>],
+        tag: Option<VlanTag>,
+        want: usize,
+    ) -> Span {
+        let mut room = self.room(want);
+        for slice in slices {
+            let copied = slice.copy_to(room);
+            room = room.get_mut(copied..).unwrap_or_default();
+        }
+        let missing = room.len();
+        let span = self.claim(want - missing);
+        match tag {
+            Some(tag) if span.len >= 14 => self.insert_tag(span, tag.tpid, tag.tci),
+            _ => span,
+        }
+    }
+
+    /// A copy of the first `len` bytes of a span, to be changed.
+    pub(crate) fn copy(&mut self, span: Span, len: u16) -> Span {
+        let (from, len) = (span.start as usize, usize::from(len.min(span.len)));
+        self.room(len);
+        self.bytes.copy_within(from..from + len, self.used);
+        self.claim(len)
+    }
+
+    /// Inserts a tag behind the addresses of the last span, which must be the newest.
+    pub(crate) fn insert_tag(&mut self, span: Span, tpid: u16, tci: u16) -> Span {
+        let at = span.start as usize + 12;
+        self.room(TAG.into());
+        self.bytes.copy_within(at..self.used, at + usize::from(TAG));
+        let ([a, b], [c, d]) = (tpid.to_be_bytes(), tci.to_be_bytes());
+        if let Some(place) = self.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+            *place = [a, b, c, d];
+        }
+        self.used += usize::from(TAG);
+        Span { len: span.len + TAG, ..span }
+    }
+
+    /// Takes the outer tag out of the last span, which must be the newest.
+    pub(crate) fn strip_tag(&mut self, span: Span) -> Span {
+        let at = span.start as usize + 12;
+        self.bytes.copy_within(at + usize::from(TAG)..self.used, at);
+        self.used -= usize::from(TAG);
+        Span { len: span.len - TAG, ..span }
+    }
+
+    /// Cuts the newest span short.
+    #[inline]
+    pub(crate) fn trim(&mut self, span: Span, len: u16) -> Span {
+        let len = len.min(span.len);
+        self.used = span.start as usize + usize::from(len);
+        Span { len, ..span }
+    }
+}
+
+/// Copies what has `N` to 2 `N` bytes as its first and its last `N`, which may overlap. `false`: it has not.
+#[inline]
+fn copy_halves<const N: usize>(bytes: &[u8], to: &mut [u8]) -> bool {
+    let Some(to) = to.get_mut(..bytes.len()) else { return false };
+    if let Some(first) = bytes.first_chunk::<N>()
+        && let Some(last) = bytes.last_chunk::<N>()
+        && bytes.len() <= 2 * N
+    {
+        to.first_chunk_mut::<N>().iter_mut().for_each(|to| **to = *first);
+        to.last_chunk_mut::<N>().iter_mut().for_each(|to| **to = *last);
+        return true;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_copy_is_what_was_given(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..40)) {
+            let mut headers = Headers::with_capacity(64);
+            let spans: Vec<Span> = frames.iter().map(|frame| headers.copy_in(frame)).collect();
+            for (frame, span) in frames.iter().zip(spans) {
+                prop_assert_eq!(headers.get(span), &frame[..frame.len().min(USUAL_HEADERS)]);
+            }
+        }
+
+        #[test]
+        fn pieces_are_gathered_and_tagged(bytes in prop::collection::vec(any::<u8>(), 14..300), cut in 0..14usize) {
+            let mut headers = Headers::with_capacity(0);
+            let slices = [Slice::from(&bytes[..cut]), Slice::from(&bytes[cut..])];
+            let plain = headers.gather(&slices, None, 128);
+            let tagged = headers.gather(&slices, Some(VlanTag { tpid: 0x8100, tci: 7 }), 128);
+            let first = &bytes[..bytes.len().min(128)];
+            prop_assert_eq!(headers.get(plain), first);
+            let with_tag = [&first[..12], &[0x81, 0, 0, 7], &first[12..]].concat();
+            prop_assert_eq!(headers.get(tagged), with_tag);
+            let stripped = headers.strip_tag(tagged);
+            prop_assert_eq!(headers.get(stripped), first);
+            let short = headers.trim(stripped, 12);
+            prop_assert_eq!(headers.get(short), &first[..12]);
+        }
+    }
+}

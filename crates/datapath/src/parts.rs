@@ -1,0 +1,93 @@
+//! What the frames of a turn are made of: private header bytes and lent pieces of payload, each frame a range of both.
+
+use crate::headers::{Headers, Span};
+use crate::recycle::recycle;
+use ports::{Burst, Outgoing, Slice};
+use wire::vnet::VnetHeader;
+
+/// A range in the turn's pieces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lent {
+    start: u32,
+    end: u32,
+}
+
+impl Lent {
+    #[inline]
+    pub(crate) fn of<'p, 'q>(self, pieces: &'p [Slice<'q>]) -> &'p [Slice<'q>] {
+        pieces.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+}
+
+/// Filled when the burst is read; the way out through each port adds its own and takes it away again.
+#[derive(Default)]
+pub(crate) struct Parts<'q> {
+    pub(crate) headers: Headers,
+    pub(crate) pieces: Vec<Slice<'q>>,
+}
+
+/// How far a turn's parts were filled.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    headers: usize,
+    pieces: usize,
+}
+
+impl<'q> Parts<'q> {
+    /// Room for a usual turn.
+    pub(crate) fn new() -> Parts<'q> {
+        Parts {
+            headers: Headers::with_capacity(128 * 1024),
+            pieces: Vec::with_capacity(4 * Burst::FRAMES),
+        }
+    }
+
+    /// Empty, for a turn with other loans.
+    pub(crate) fn recycle<'next>(mut self) -> Parts<'next> {
+        self.headers.rewind(0);
+        Parts { headers: self.headers, pieces: recycle(self.pieces) }
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { headers: self.headers.used(), pieces: self.pieces.len() }
+    }
+
+    /// Takes away what came after a mark.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        self.headers.rewind(mark.headers);
+        self.pieces.truncate(mark.pieces);
+    }
+
+    /// The pieces from `start` to the last.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "a turn has far less than 4 G pieces")]
+    pub(crate) fn since(&self, start: usize) -> Lent {
+        Lent { start: start as u32, end: self.pieces.len() as u32 }
+    }
+
+    #[inline]
+    pub(crate) fn lent(&self, range: Lent) -> &[Slice<'q>] {
+        range.of(&self.pieces)
+    }
+
+    /// Adds pieces that are there already once more, at the end.
+    #[inline]
+    pub(crate) fn lend_again(&mut self, range: Lent) {
+        match self.lent(range) {
+            [piece] => self.pieces.push(*piece),
+            _ => self.pieces.extend_from_within(range.start as usize..range.end as usize),
+        }
+    }
+
+    /// A frame as an egress queue takes it.
+    #[inline]
+    pub(crate) fn outgoing(
+        &self,
+        vnet: VnetHeader,
+        header: Span,
+        payload: Lent,
+        len: u32,
+    ) -> Outgoing<'_> {
+        Outgoing { vnet, header: self.headers.get(header), payload: self.lent(payload), len }
+    }
+}
