@@ -3,7 +3,7 @@
 use crate::counters::DropReason;
 use crate::headers::{Headers, Span, TAG, USUAL_HEADERS};
 use crate::parts::{Lent, Parts};
-use ports::{Burst, RawFrame, Slice};
+use ports::{Burst, RawFrame, Slice, VlanTag};
 use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{Kind, Malformed, Parsed, Traits};
 
@@ -11,7 +11,7 @@ use wire::{Kind, Malformed, Parsed, Traits};
 const LONG_HEADERS: usize = 256;
 
 /// One frame of the burst.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Frame {
     /// What was found in the header bytes.
     pub(crate) parsed: Parsed,
@@ -32,69 +32,48 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Copies and parses one frame of the burst, and adds it to the turn's frames.
-    #[inline]
+    /// Copies and parses the frame at `place` of the burst into this one. What was here before counts for nothing; after
+    /// an error it is no frame. In place, since a frame has more fields than the processor registers.
+    #[inline(always)]
     pub(crate) fn read<'q>(
+        &mut self,
         burst: &Burst<'q>,
         place: u16,
         raw: &RawFrame,
         parts: &mut Parts<'q>,
-        frames: &mut Vec<Frame>,
     ) -> Result<(), DropReason> {
         let slices = burst.slices(raw);
         let (restored, header) = match (slices, raw.vlan) {
             ([slice], None) => (0, parts.headers.copy_in(slice.bytes())),
-            (_, tag) => {
-                let header = parts.headers.gather(slices, tag, USUAL_HEADERS);
-                (if tag.is_some() { TAG } else { 0 }, header)
-            }
+            (_, tag) => gather(slices, tag, parts),
         };
         let len = raw.len + u32::from(restored);
-        // In place from here on: a frame has more fields than the processor registers.
-        let (parsed, vnet, rest) = (Parsed::UNKNOWN, VnetHeader::default(), Lent::default());
-        frames.push(Frame { parsed, vnet, header, rest, len, vlan: 0, raw: place, restored });
-        let Some(frame) = frames.last_mut() else { return Ok(()) };
-        let result = frame.find_out(slices, raw, parts);
-        if result.is_err() {
-            frames.pop();
-        }
-        result
-    }
-
-    /// Parses, checks what the source said, and lends what is no header.
-    #[inline]
-    fn find_out<'q>(
-        &mut self,
-        slices: &[Slice<'q>],
-        raw: &RawFrame,
-        parts: &mut Parts<'q>,
-    ) -> Result<(), DropReason> {
-        if !self.parsed.read(parts.headers.get(self.header), self.len as usize) {
+        (self.header, self.len, self.raw, self.restored) = (header, len, place, restored);
+        (self.vnet, self.rest) = (VnetHeader::default(), Lent::default());
+        if !self.parsed.read(parts.headers.get(header), len as usize) {
             return Err(DropReason::Runt);
         }
-        if matches!(self.parsed.kind, Kind::Tcp | Kind::Udp) {
-            self.trim(&mut parts.headers);
-        } else if self.parsed.kind == Kind::Malformed(Malformed::BeyondHeaders) {
-            self.read_long(&mut parts.headers, slices, raw);
+        if u32::from(header.len()) < len {
+            self.lend_rest(slices, raw, parts);
         }
         if !raw.vnet.asks_nothing() {
             self.vnet = checked_offload(raw.vnet, self)?;
         }
-        if u32::from(self.header.len()) < self.len {
-            let start = parts.pieces.len();
-            let rest = self.len - u32::from(self.header.len());
-            self.lend(slices, self.header.len().into(), rest, &mut parts.pieces);
-            self.rest = parts.since(start);
-        }
         Ok(())
     }
 
-    /// Gives up the private copy of payload that is in the source's buffers. The header must be the newest span.
+    /// Lends what is no header, and gives up the private copy of it.
     #[inline]
-    fn trim(&mut self, headers: &mut Headers) {
-        if u32::from(self.header.len()) < self.len {
-            self.header = headers.trim(self.header, self.parsed.payload);
+    fn lend_rest<'q>(&mut self, slices: &[Slice<'q>], raw: &RawFrame, parts: &mut Parts<'q>) {
+        if self.parsed.kind == Kind::Malformed(Malformed::BeyondHeaders) {
+            self.read_long(&mut parts.headers, slices, raw);
         }
+        if matches!(self.parsed.kind, Kind::Tcp | Kind::Udp) {
+            self.header = parts.headers.trim(self.header, self.parsed.payload);
+        }
+        let (start, header) = (parts.pieces.len(), u32::from(self.header.len()));
+        self.lend(slices, header, self.len.saturating_sub(header), &mut parts.pieces);
+        self.rest = parts.since(start);
     }
 
     /// Copies and parses again, where the headers are longer than usual.
@@ -103,9 +82,6 @@ impl Frame {
         headers.trim(self.header, 0);
         self.header = headers.gather(slices, raw.vlan, LONG_HEADERS);
         self.parsed.read(headers.get(self.header), self.len as usize);
-        if matches!(self.parsed.kind, Kind::Tcp | Kind::Udp) {
-            self.trim(headers);
-        }
     }
 
     /// Adds the source's own bytes from `offset` (in the frame as the switch sees it) on, `len` of them, to `pieces`.
@@ -162,6 +138,13 @@ impl Frame {
         };
         end.saturating_sub(self.parsed.l3.into())
     }
+}
+
+/// The first bytes of a frame in any pieces or with a tag beside it; how many bytes of tag were put back.
+#[inline(never)]
+fn gather(slices: &[Slice<'_>], tag: Option<VlanTag>, parts: &mut Parts<'_>) -> (u16, Span) {
+    let header = parts.headers.gather(slices, tag, USUAL_HEADERS);
+    (if tag.is_some() { TAG } else { 0 }, header)
 }
 
 /// The bytes of `slices` from `skip` on, `len` of them.

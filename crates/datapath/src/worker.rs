@@ -67,6 +67,7 @@ pub(crate) struct WorkerShared {
 /// The frames of a turn and where they go: scratch, kept for its allocations.
 struct Scratch {
     burst: Burst<'static>,
+    /// As many as any burst had; a turn fills the first.
     frames: Vec<Frame>,
     parts: Parts<'static>,
     outbox: Outbox,
@@ -87,7 +88,7 @@ impl Worker {
     pub(crate) fn new(index: usize, shared: Arc<WorkerShared>, macs: Arc<MacTable>) -> Worker {
         let scratch = Scratch {
             burst: Burst::new(),
-            frames: Vec::with_capacity(Burst::FRAMES),
+            frames: vec![Frame::default(); Burst::FRAMES],
             parts: Parts::new(),
             outbox: Outbox::default(),
             deliverer: Deliverer::new(),
@@ -228,10 +229,9 @@ impl Turn<'_> {
     /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count.
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch) {
         let Scratch { frames, outbox, deliverer, .. } = scratch;
-        frames.clear();
         let Some(cell) = self.from.cell(self.worker) else { return };
         let mut parts = std::mem::take(&mut scratch.parts).recycle();
-        self.read(burst, &mut parts, frames, cell);
+        let frames = self.read(burst, &mut parts, frames, cell);
         self.decide(&parts, frames, outbox, cell);
         let source = Source { burst, frames };
         while let Some((target, list)) = outbox.take() {
@@ -246,22 +246,29 @@ impl Turn<'_> {
         scratch.parts = parts.recycle();
     }
 
-    /// Copies and parses.
+    /// Copies and parses into the first of `frames`, which are the frames of the turn.
     #[inline(never)]
-    fn read<'q>(
+    fn read<'f, 'q>(
         &self,
         burst: &Burst<'q>,
         parts: &mut Parts<'q>,
-        frames: &mut Vec<Frame>,
+        frames: &'f mut Vec<Frame>,
         cell: &PortCell,
-    ) {
+    ) -> &'f mut [Frame] {
         cell.ingress_frames.add(burst.frames().len() as u64);
         cell.ingress_bytes.add(burst.bytes() as u64);
+        if frames.len() < burst.frames().len() {
+            frames.resize(burst.frames().len(), Frame::default());
+        }
+        let mut count = 0;
         for (place, raw) in burst.frames().iter().enumerate() {
-            if let Err(reason) = Frame::read(burst, index(place), raw, parts, frames) {
-                count_drop(cell, reason, 1);
+            let Some(frame) = frames.get_mut(count) else { break };
+            match frame.read(burst, index(place), raw, parts) {
+                Ok(()) => count += 1,
+                Err(reason) => count_drop(cell, reason, 1),
             }
         }
+        frames.get_mut(..count).unwrap_or_default()
     }
 
     #[inline(never)]

@@ -27,28 +27,32 @@ const MAX_EXTENSIONS: usize = 8;
 /// `None`: fewer than the 14 bytes of an Ethernet header, with which nothing can be done.
 #[inline]
 pub fn parse(headers: &[u8], frame_len: usize) -> Option<Parsed> {
-    let mut parsed = Parsed::UNKNOWN;
+    let mut parsed = Parsed::default();
     parsed.read(headers, frame_len).then_some(parsed)
 }
 
-impl Parsed {
-    /// Nothing is known yet.
-    pub const UNKNOWN: Parsed = Parsed {
-        kind: Kind::NotIp,
-        traits: Traits::empty(),
-        ethertype: 0,
-        vlan_tci: 0,
-        l3: EthernetHeader::LEN,
-        l4: 0,
-        payload: EthernetHeader::LEN,
-        end: 0,
-        protocol: 0,
-        tcp_flags: 0,
-        tcp_options: TcpOptions::None,
-    };
+/// Nothing is known yet.
+impl Default for Parsed {
+    #[inline]
+    fn default() -> Parsed {
+        Parsed {
+            kind: Kind::NotIp,
+            traits: Traits::empty(),
+            ethertype: 0,
+            vlan_tci: 0,
+            l3: EthernetHeader::LEN,
+            l4: 0,
+            payload: EthernetHeader::LEN,
+            end: 0,
+            protocol: 0,
+            tcp_options: TcpOptions::None,
+        }
+    }
+}
 
-    /// [`parse`] in place, `false` for `None`. The answer is written once, where it stays: as a value it is copied field
-    /// by field, which takes half as many instructions as finding it.
+impl Parsed {
+    /// [`parse`] in place, whatever stood there; `false` for `None`. The answer is written once, where it stays: as a value
+    /// it is copied field by field, which takes half as many instructions as finding it.
     #[inline(always)]
     pub fn read(&mut self, headers: &[u8], frame_len: usize) -> bool {
         usual::read(self, headers, frame_len).is_some() || walk(self, headers, frame_len).is_some()
@@ -61,21 +65,11 @@ fn walk(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
     let headers = headers.get(..frame_len).unwrap_or(headers);
     let ethernet = EthernetHeader::at(headers, 0)?;
     let frame_end = u32::try_from(frame_len).unwrap_or(u32::MAX);
-    let found = Parsed {
-        traits: group_trait(ethernet),
-        ethertype: ethernet.ethertype.get(),
-        end: frame_end,
-        ..Parsed::UNKNOWN
-    };
+    let found = Parsed { ethertype: ethernet.ethertype.get(), end: frame_end, ..Parsed::default() };
     let mut walk = Walk { headers, frame_end, found };
     walk.found.kind = walk.network().unwrap_or_else(Kind::Malformed);
     *parsed = walk.found;
     Some(())
-}
-
-#[inline]
-fn group_trait(ethernet: &EthernetHeader) -> Traits {
-    if ethernet.destination.is_group() { Traits::GROUP } else { Traits::empty() }
 }
 
 /// What is known so far. `found.payload` is where the walk stands.
@@ -131,9 +125,6 @@ impl<'h> Walk<'h> {
         self.set_end(u32::from(self.found.l3) + u32::from(total_length))?;
         if ip.header_len() > Ipv4Header::LEN {
             self.found.traits |= Traits::IP_OPTIONS;
-        }
-        if ip.dont_fragment() {
-            self.found.traits |= Traits::DF;
         }
         self.found.payload = self.found.l3 + ip.header_len();
         self.found.protocol = ip.protocol;
@@ -213,7 +204,6 @@ impl<'h> Walk<'h> {
         };
         self.found.l4 = l4;
         self.found.payload = l4 + length;
-        self.found.tcp_flags = tcp.flags;
         self.found.tcp_options = tcp_options(options, l4 + TcpHeader::LEN);
         Ok(Kind::Tcp)
     }
@@ -240,9 +230,6 @@ impl<'h> Walk<'h> {
     fn set_end(&mut self, end: u32) -> Result<(), Malformed> {
         if end > self.frame_end {
             return Err(Malformed::IpLength);
-        }
-        if end < self.frame_end {
-            self.found.traits |= Traits::PADDED;
         }
         self.found.end = end;
         Ok(())
@@ -327,7 +314,7 @@ mod tests {
         let parsed = parse(TCP4, TCP4.len()).unwrap();
         let expected = Parsed {
             kind: Kind::Tcp,
-            traits: Traits::IPV4 | Traits::DF | Traits::PADDED,
+            traits: Traits::IPV4,
             ethertype: 0x0800,
             vlan_tci: 0,
             l3: 14,
@@ -335,7 +322,6 @@ mod tests {
             payload: 66,
             end: 68,
             protocol: 6,
-            tcp_flags: 0x18,
             tcp_options: TcpOptions::Timestamp(56),
         };
         assert_eq!(parsed, expected);
@@ -345,13 +331,13 @@ mod tests {
 
     /// [`parse`] without the short cut.
     fn walk(headers: &[u8], frame_len: usize) -> Option<Parsed> {
-        let mut parsed = Parsed::UNKNOWN;
+        let mut parsed = Parsed::default();
         super::walk(&mut parsed, headers, frame_len).map(|()| parsed)
     }
 
     /// [`parse`] by the short cut alone.
     fn short_cut(headers: &[u8], frame_len: usize) -> Option<Parsed> {
-        let mut parsed = Parsed::UNKNOWN;
+        let mut parsed = Parsed::default();
         usual::read(&mut parsed, headers, frame_len).map(|()| parsed)
     }
 

@@ -5,25 +5,19 @@ use bitflags::bitflags;
 bitflags! {
     /// What a frame is, beside its [`Kind`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    pub struct Traits: u16 {
-        /// Group destination (multicast or broadcast).
-        const GROUP = 1 << 0;
+    pub struct Traits: u8 {
         /// An 802.1Q or 802.1ad tag stands after the addresses; `vlan_tci` holds the outer one.
-        const VLAN = 1 << 1;
+        const VLAN = 1 << 0;
         /// A second tag stands behind the first.
-        const QINQ = 1 << 2;
+        const QINQ = 1 << 1;
         /// The EtherType says IPv4.
-        const IPV4 = 1 << 3;
+        const IPV4 = 1 << 2;
         /// The EtherType says IPv6.
-        const IPV6 = 1 << 4;
+        const IPV6 = 1 << 3;
         /// IPv4 options or any IPv6 extension header.
-        const IP_OPTIONS = 1 << 5;
-        /// IPv4: the Don't Fragment bit.
-        const DF = 1 << 6;
-        /// The frame is longer than its IP packet (Ethernet padding).
-        const PADDED = 1 << 7;
+        const IP_OPTIONS = 1 << 4;
         /// The IP packet is longer than its UDP datagram (RFC 9868 options live there): neither merged nor segmented.
-        const SURPLUS = 1 << 8;
+        const SURPLUS = 1 << 5;
     }
 }
 
@@ -78,8 +72,10 @@ pub enum TcpOptions {
     Other,
 }
 
-/// The result of [`parse`](crate::parse): offsets are from the first byte of the frame, lengths in bytes.
+/// The result of [`parse`](crate::parse): offsets are from the first byte of the frame, lengths in bytes. In this order the
+/// fields that usual frames have in common stand together and are written as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Parsed {
     /// What the frame is.
     pub kind: Kind,
@@ -96,15 +92,13 @@ pub struct Parsed {
     /// Where the payload starts: the first byte that is no header. For other kinds than TCP and UDP
     /// this is the end of the deepest header that was understood.
     pub payload: u16,
+    /// The TCP options, [`TcpOptions::None`] unless TCP.
+    pub tcp_options: TcpOptions,
     /// One past the last byte of the IP packet; without IP the frame's length. `end - payload` is the payload's
     /// length without Ethernet padding.
     pub end: u32,
     /// IP protocol number of the transport (59 where IPv6 has none), 0 without IP.
     pub protocol: u8,
-    /// The TCP flag byte (CWR ECE URG ACK PSH RST SYN FIN), 0 unless TCP.
-    pub tcp_flags: u8,
-    /// The TCP options, [`TcpOptions::None`] unless TCP.
-    pub tcp_options: TcpOptions,
 }
 
 impl Parsed {

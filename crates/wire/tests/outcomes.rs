@@ -149,8 +149,8 @@ fn tags() {
 fn what_is_not_ip() {
     let ieee_802_3 = parsed(&with(TCP4, 12, &[0, 46]));
     assert_eq!((ieee_802_3.kind, ieee_802_3.end), (NotIp, 58));
-    let broadcast = parsed(&with(&with(TCP4, 0, &[0xff; 6]), 12, &[8, 6]));
-    assert_eq!((broadcast.kind, broadcast.traits), (NotIp, Traits::GROUP));
+    let arp = parsed(&with(TCP4, 12, &[8, 6]));
+    assert_eq!((arp.kind, arp.traits), (NotIp, Traits::empty()));
     assert_eq!(parse(&TCP4[..13], 13), None);
     assert_eq!(parse(TCP4, 13), None, "the frame's length counts, not what was handed over");
 }

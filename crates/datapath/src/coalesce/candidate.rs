@@ -131,7 +131,7 @@ pub(crate) fn classify(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() 
         header_len: parsed.payload,
         class: network.class,
         hops: network.hops,
-        dont_fragment: parsed.traits.contains(Traits::DF),
+        dont_fragment: network.dont_fragment,
         identification: network.identification,
         timestamps: timestamps(frame, header),
     })
@@ -142,6 +142,7 @@ struct Network {
     addresses: [u64; 4],
     class: u32,
     hops: u8,
+    dont_fragment: bool,
     identification: u16,
 }
 
@@ -155,6 +156,7 @@ impl Network {
                 addresses: addresses_v4(ip),
                 class: ip.tos.into(),
                 hops: ip.ttl,
+                dont_fragment: ip.dont_fragment(),
                 identification: ip.identification.get(),
             });
         }
@@ -164,6 +166,7 @@ impl Network {
             addresses: words(&ip.source, &ip.destination),
             class,
             hops: ip.hop_limit,
+            dont_fragment: false,
             identification: 0,
         })
     }

@@ -11,7 +11,7 @@ use wire::ethernet::EthernetHeader;
 use wire::ipv4::Ipv4Header;
 use wire::tcp::{TcpFlags, TcpHeader};
 use wire::vnet::Flags;
-use wire::{Header, Kind, Traits};
+use wire::{Header, Kind};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
 
 /// The headers of a segment, options apart.
@@ -75,7 +75,7 @@ fn has_same_headers(train: &Train, frame: &Frame, ip: &Ipv4Header, tcp: &TcpHead
         && tcp.flags().difference(TcpFlags::PSH) == TcpFlags::ACK
         && !last.flags.intersects(congestion)
         && last.class == u32::from(ip.tos)
-        && last.dont_fragment == parsed.traits.contains(Traits::DF)
+        && last.dont_fragment == ip.dont_fragment()
 }
 
 /// Both with timestamps, the first not earlier than the second, or both without.
