@@ -74,10 +74,15 @@ impl<'q> Burst<'q> {
         clippy::cast_possible_truncation,
         reason = "a burst holds far less than 4 GiB and 4 G slices"
     )]
+    #[inline]
     pub fn push(&mut self, vnet: VnetHeader, vlan: Option<VlanTag>, slices: &[Slice<'q>]) {
         let start = self.slices.len() as u32;
         let len: usize = slices.iter().map(Slice::len).sum();
-        self.slices.extend_from_slice(slices);
+        // The usual case is known where this is inlined.
+        match slices {
+            [slice] => self.slices.push(*slice),
+            _ => self.slices.extend_from_slice(slices),
+        }
         self.frames.push(RawFrame {
             vnet,
             vlan,

@@ -25,11 +25,10 @@ pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room:
     let vnet = vnet.encode();
     let [piece] = room else { return scatter(frame, &vnet, header_len, room) };
     let mut to = Cursor { start: piece.start, left: piece.len };
-    if header_len == VnetHeader::LEN {
-        // A length the compiler knows is copied without a call.
-        to.put(&vnet);
-    } else {
-        to.put(vnet.first_chunk::<{ VnetHeader::LEGACY_LEN }>().unwrap_or(&[0; 10]));
+    // A length the compiler knows is copied without a call.
+    match vnet.first_chunk::<{ VnetHeader::LEGACY_LEN }>() {
+        Some(legacy) if header_len == VnetHeader::LEGACY_LEN => to.put_array(legacy),
+        _ => to.put_array(&vnet),
     }
     to.put_short(frame.header);
     for slice in frame.payload {
@@ -77,32 +76,53 @@ impl Cursor {
         self.left -= len;
     }
 
-    /// The same, without a call for lengths that headers and small frames have: two chunks that overlap.
+    /// The same for few bytes, without a call: two chunks that overlap in the middle.
     #[inline(always)]
     fn put_short(&mut self, bytes: &[u8]) {
-        match bytes.len().min(self.left) {
+        match bytes.len() {
+            17..=32 => self.put_ends::<16>(bytes),
             33..=64 => self.put_ends::<32>(bytes),
-            16..=32 => self.put_ends::<16>(bytes),
             65..=128 => self.put_ends::<64>(bytes),
+            8..=16 => self.put_ends::<8>(bytes),
+            4..=7 => self.put_ends::<4>(bytes),
+            0 => {}
             _ => self.put(bytes),
         }
     }
 
+    /// Copies `HALF` to `2 * HALF` bytes, or none where they do not fit.
     #[inline(always)]
     fn put_ends<const HALF: usize>(&mut self, bytes: &[u8]) {
+        let len = bytes.len();
         let (Some(first), Some(last)) = (bytes.first_chunk::<HALF>(), bytes.last_chunk::<HALF>())
         else {
             return;
         };
-        let len = bytes.len().min(self.left);
-        let (first, last) = (*first, *last);
-        // SAFETY: as in `put`; the caller has seen that HALF <= len <= 2 * HALF, so both chunks lie within `len` bytes.
+        if len > self.left {
+            return;
+        }
+        // SAFETY: as in `put`: both chunks lie within the `len` bytes that are left, since `bytes` is no shorter than one.
         unsafe {
+            let (first, last) = (*first, *last);
             self.start.cast::<[u8; HALF]>().write_unaligned(first);
             self.start.add(len - HALF).cast::<[u8; HALF]>().write_unaligned(last);
             self.start = self.start.add(len);
         }
         self.left -= len;
+    }
+
+    /// Copies all of these, or none where they do not fit.
+    #[inline(always)]
+    fn put_array<const LEN: usize>(&mut self, bytes: &[u8; LEN]) {
+        if LEN > self.left {
+            return;
+        }
+        // SAFETY: as in `put`.
+        unsafe {
+            self.start.cast::<[u8; LEN]>().write_unaligned(*bytes);
+            self.start = self.start.add(LEN);
+        }
+        self.left -= LEN;
     }
 }
 
