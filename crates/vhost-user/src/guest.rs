@@ -6,6 +6,7 @@ use guestmem::{Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
@@ -68,6 +69,7 @@ struct Ring {
 /// A running guest.
 pub struct Guest {
     frontend: Frontend,
+    connection: UnixStream,
     file: Arc<OwnedFd>,
     memory: Arc<GuestMemory>,
     features: Features,
@@ -78,7 +80,8 @@ pub struct Guest {
 impl Guest {
     /// Connects, takes those of the wanted features that are offered, and starts `pairs` queue pairs.
     pub fn connect(socket: &Path, wanted: Features, pairs: u16) -> Result<Guest, GuestError> {
-        let mut frontend = Frontend::connect(socket, 2 * u64::from(pairs))?;
+        let connection = UnixStream::connect(socket)?;
+        let mut frontend = Frontend::from_stream(connection.try_clone()?, 2 * u64::from(pairs));
         frontend.set_owner()?;
         let features = Features::from_bits_truncate(frontend.get_features()?);
         let features = features & (wanted | Features::PROTOCOL_FEATURES);
@@ -96,7 +99,7 @@ impl Guest {
         let user = UserAddress(0x7000_0000_0000);
         let region = Region { gpa: Gpa(0), size: bytes, user, file_offset: 0, file: file.clone() };
         let memory = GuestMemory::map(vec![region])?;
-        let mut guest = Guest { frontend, file, memory, features, rings: Vec::new() };
+        let mut guest = Guest { frontend, connection, file, memory, features, rings: Vec::new() };
         guest.share_memory(bytes, user)?;
         for number in 0..2 * usize::from(pairs) {
             guest.start(number, user)?;
@@ -186,6 +189,11 @@ impl Guest {
     /// The front end, for messages of a test's own.
     pub fn frontend(&mut self) -> &mut Frontend {
         &mut self.frontend
+    }
+
+    /// Its socket, for what is no message at all.
+    pub fn connection(&self) -> &UnixStream {
+        &self.connection
     }
 
     /// The file of the guest's memory.
