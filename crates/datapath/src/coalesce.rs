@@ -7,6 +7,7 @@
 
 mod candidate;
 mod flows;
+mod likeness;
 mod rules;
 mod train;
 mod usual;
@@ -17,10 +18,11 @@ use crate::headers::Headers;
 use crate::settings::{PortSettings, Rsc, RscPolicy};
 use candidate::{Candidate, FlowKey, Role, classify};
 use flows::Flows;
+use likeness::Likeness;
 use ports::{Burst, Offloads, Slice};
 use rules::Join;
 use std::hash::{BuildHasher, RandomState};
-use train::Train;
+pub(crate) use train::Train;
 use wire::Traits;
 use wire::checksum::Sum;
 
@@ -134,7 +136,7 @@ impl Coalescer {
         }
         let (burst, headers) = turn;
         let header = headers.get(frame.header);
-        if self.continues(place, frame, header, policy, cell) {
+        if self.continues(place, frame, header, policy) {
             return;
         }
         self.add_any(place, frame, header, burst, policy, cell);
@@ -142,21 +144,14 @@ impl Coalescer {
 
     /// Whether the frame was the usual next segment of the latest train, which has it now.
     #[inline]
-    fn continues(
-        &mut self,
-        place: u16,
-        frame: &Frame,
-        header: &[u8],
-        policy: &Policy,
-        cell: &PortCell,
-    ) -> bool {
+    fn continues(&mut self, place: u16, frame: &Frame, header: &[u8], policy: &Policy) -> bool {
         let Some(train) = self.trains.get_mut(self.latest) else { return false };
         let tail = train.tail;
         let continues = !train.closed
             && policy.rsc.policy == RscPolicy::Ndis
             && usual::append(train, place, frame, header, limit(policy, frame.parsed.payload));
         if continues {
-            self.note_joined(tail, place, frame.parsed.payload_len(), cell);
+            self.link(tail, place);
         }
         continues
     }
@@ -175,7 +170,7 @@ impl Coalescer {
         match classify(frame, header, || payload_sum(frame, burst)) {
             Role::Stranger => self.pass(place),
             Role::Alone(key, exception) => self.alone(place, key, exception, cell),
-            Role::Segment(segment) => self.segment(place, &segment, policy, cell),
+            Role::Segment(segment) => self.segment(place, &segment, header, policy, cell),
         }
     }
 
@@ -199,7 +194,14 @@ impl Coalescer {
     }
 
     #[inline]
-    fn segment(&mut self, place: u16, segment: &Candidate, policy: &Policy, cell: &PortCell) {
+    fn segment(
+        &mut self,
+        place: u16,
+        segment: &Candidate,
+        header: &[u8],
+        policy: &Policy,
+        cell: &PortCell,
+    ) {
         let new = self.trains.len();
         let known = match self.trains.get(self.latest) {
             Some(train) if train.last.key == segment.key => Some(self.latest),
@@ -212,7 +214,7 @@ impl Coalescer {
                 }
             },
         };
-        let Some(known) = known else { return self.start(place, segment) };
+        let Some(known) = known else { return self.start(place, segment, header) };
         self.latest = known;
         let Some(train) = self.trains.get_mut(known) else { return self.pass(place) };
         if !train.closed {
@@ -220,37 +222,35 @@ impl Coalescer {
                 Join::Start(reason) => count(cell, reason),
                 joined => {
                     train.closed = joined == Join::AppendLast;
-                    return self.append(known, place, segment, cell);
+                    return self.append(known, place, segment);
                 }
             }
         }
         if let Ok((open, _)) = self.flows.find_or_add(&segment.key, policy.rsc.flows, index(new)) {
             *open = index(new);
         }
-        self.start(place, segment);
+        self.start(place, segment, header);
     }
 
-    fn start(&mut self, place: u16, segment: &Candidate) {
+    fn start(&mut self, place: u16, segment: &Candidate, header: &[u8]) {
         self.latest = self.trains.len();
         self.items.push(Item::Train(index(self.latest)));
-        self.trains.push(Train::start(place, *segment));
+        self.trains.push(Train::start(place, *segment, Likeness::of(header)));
     }
 
-    fn append(&mut self, known: usize, place: u16, segment: &Candidate, cell: &PortCell) {
+    fn append(&mut self, known: usize, place: u16, segment: &Candidate) {
         let Some(train) = self.trains.get_mut(known) else { return };
         let tail = train.tail;
         train.append(place, segment);
-        self.note_joined(tail, place, segment.payload, cell);
+        self.link(tail, place);
     }
 
-    /// Links a segment behind the one before it in its train.
+    /// Puts a segment behind the one before it in its train.
     #[inline]
-    fn note_joined(&mut self, tail: u16, place: u16, payload: u32, cell: &PortCell) {
+    fn link(&mut self, tail: u16, place: u16) {
         if let Some(next) = self.next.get_mut(usize::from(tail)) {
             *next = place;
         }
-        cell.coalesced_packets.add(1);
-        cell.coalesced_bytes.add(payload.into());
     }
 
     /// Counts the trains of this queue, once all frames are in.
@@ -258,6 +258,8 @@ impl Coalescer {
         for train in &self.trains {
             if train.segments > 1 {
                 cell.coalescing_events.add(1);
+                cell.coalesced_packets.add(u64::from(train.segments) - 1);
+                cell.coalesced_bytes.add(u64::from(train.payload - train.first_payload));
             }
             let depth = (u16::BITS - (train.segments - 1).leading_zeros()).min(7);
             if let Some(counter) = cell.train_depth.get(depth as usize) {

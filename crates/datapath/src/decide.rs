@@ -84,7 +84,8 @@ impl<'t> Decider<'t> {
         header: &[u8],
         outbox: &mut Outbox,
     ) -> Result<(), DropReason> {
-        let addresses = Addresses::read(header).ok_or(DropReason::Runt)?;
+        // Dropped when it was read, and counted.
+        let Some(addresses) = Addresses::read(header) else { return Ok(()) };
         let (vlan, to) = match &self.last {
             Some(last) if last.addresses == addresses && last.tag == frame.parsed.vlan_tci => {
                 (last.vlan, last.to)

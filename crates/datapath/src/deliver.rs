@@ -81,7 +81,6 @@ impl Deliverer {
     }
 
     /// Delivers a list of frames that the port takes as they are. `false`: it does not, and nothing has happened.
-    #[inline(never)]
     fn pass(
         &mut self,
         list: &[Run],
@@ -90,13 +89,12 @@ impl Deliverer {
         parts: &Parts<'_>,
         cell: &PortCell,
     ) -> bool {
-        let is_taken = |frame: &Frame| fit::is_taken(frame, route.to, self.fitting.offloads);
-        if !source.runs(list).all(|frames| frames.iter().all(is_taken)) {
+        let offloads = self.fitting.offloads;
+        if !source.runs(list).all(|frames| fit::are_taken(frames, route.to, offloads)) {
             return false;
         }
         let mut outgoing: Vec<Outgoing<'_>> = recycle(std::mem::take(&mut self.outgoing));
-        let out = |frame: &Frame| parts.outgoing(frame.vnet, frame.header, frame.rest, frame.len);
-        source.runs(list).for_each(|frames| outgoing.extend(frames.iter().map(out)));
+        source.runs(list).for_each(|frames| extend(&mut outgoing, frames, parts));
         self.send(&outgoing, route, cell);
         self.outgoing = recycle(outgoing);
         true
@@ -241,6 +239,13 @@ impl Deliverer {
             }
         }
     }
+}
+
+/// The frames as they are.
+#[inline(never)]
+fn extend<'p>(outgoing: &mut Vec<Outgoing<'p>>, frames: &[Frame], parts: &'p Parts<'_>) {
+    let out = |frame: &Frame| parts.outgoing(frame.vnet, frame.header, frame.rest, frame.len);
+    outgoing.extend(frames.iter().map(out));
 }
 
 fn count_causes(list: &[Run], cell: &PortCell) {

@@ -1,9 +1,9 @@
 //! Fit: what an egress port cannot take as it is gets done here: VLAN tags, segmentation, checksums.
 //!
-//! Most frames need nothing ([`is_taken`]) and go by without being listed here. Where one of a list does, the result is
+//! Most frames need nothing ([`are_taken`]) and go by without being listed here. Where one of a list does, the result is
 //! a list of frames ready for one egress queue: virtio header, span of private bytes, range of payload pieces.
 
-use crate::coalesce::{Coalescer, Item};
+use crate::coalesce::{Coalescer, Item, Train};
 use crate::counters::{DropReason, PortCell};
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};
@@ -93,15 +93,28 @@ impl Fitting {
         }
         let (span, mut vnet) = train.header(first, &mut parts.headers);
         let (span, _) = retag(span, &mut vnet, first, to, &mut parts.headers);
-        let start = parts.pieces.len();
-        for place in coalescer.members(train) {
-            if let Some(member) = source.frames.get(usize::from(place)) {
-                member.lend_payload(source.burst, parts);
+        let payload = match Self::adjoining(train, source) {
+            Some(payload) => payload,
+            None => {
+                let members = coalescer.members(train);
+                let members = members.filter_map(|place| source.frames.get(usize::from(place)));
+                let start = parts.pieces.len();
+                members.for_each(|member| member.lend_payload(source.burst, parts));
+                parts.since(start)
             }
-        }
+        };
         let len = u32::from(span.len()) + train.payload;
-        self.frames.push(Fitted { vnet, header: span, payload: parts.since(start), len });
+        self.frames.push(Fitted { vnet, header: span, payload, len });
         Ok(())
+    }
+
+    /// The payload of a train whose segments stand next to each other in the turn: so do its pieces.
+    fn adjoining(train: &Train, source: &Source<'_, '_>) -> Option<Lent> {
+        let (head, tail) = (usize::from(train.head), usize::from(train.tail));
+        let members = source.frames.get(head..=tail)?;
+        let all_lent = || members.iter().all(Frame::payload_is_rest);
+        let adjoin = members.len() == usize::from(train.segments) && all_lent();
+        adjoin.then_some(members.first()?.rest.to(members.last()?.rest))
     }
 
     #[inline]
@@ -184,9 +197,14 @@ impl Fitting {
     }
 }
 
-/// Whether a port takes a frame as it is.
-#[inline]
-pub(crate) fn is_taken(frame: &Frame, to: &Port, offloads: Offloads) -> bool {
+/// Whether a port takes all of these frames as they are.
+#[inline(never)]
+pub(crate) fn are_taken(frames: &[Frame], to: &Port, offloads: Offloads) -> bool {
+    frames.iter().all(|frame| is_taken(frame, to, offloads))
+}
+
+#[inline(always)]
+fn is_taken(frame: &Frame, to: &Port, offloads: Offloads) -> bool {
     frame.largest_packet() <= u32::from(to.settings.mtu)
         && takes(offloads, frame)
         && tag_change(frame, to).is_none()

@@ -1,14 +1,11 @@
 //! A frame inside the switch: a private copy of its headers, parsed once, and payload that stays where it is.
 
 use crate::counters::DropReason;
-use crate::headers::{Headers, Span, TAG, USUAL_HEADERS};
+use crate::headers::{Headers, LONG_HEADERS, Span, TAG, USUAL_HEADERS};
 use crate::parts::{Lent, Parts};
 use ports::{Burst, RawFrame, Slice, VlanTag};
 use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{Kind, Malformed, Parsed, Traits};
-
-/// Bytes copied when the headers go on: what long extension header chains get.
-const LONG_HEADERS: usize = 256;
 
 /// One frame of the burst.
 #[derive(Clone, Copy, Default)]
@@ -25,39 +22,47 @@ pub(crate) struct Frame {
     pub(crate) len: u32,
     /// VLAN inside the switch; set when the frame is admitted.
     pub(crate) vlan: u16,
-    /// Its place in the burst.
-    pub(crate) raw: u16,
+    /// Its place in the burst and in the turn, the same in every turn.
+    place: u16,
     /// Bytes that stand in `header` and not in the source's buffers: a tag put back.
     restored: u16,
 }
 
 impl Frame {
-    /// Copies and parses the frame at `place` of the burst into this one. What was here before counts for nothing; after
-    /// an error it is no frame. In place, since a frame has more fields than the processor registers.
+    /// A frame to be, at a place of the burst.
+    #[allow(clippy::cast_possible_truncation, reason = "a burst has 256 frames")]
+    pub(crate) fn at(place: usize) -> Frame {
+        Frame { place: place as u16, ..Frame::default() }
+    }
+
+    /// Copies and parses the frame at this place of the burst, whatever was here before. In place, since a frame has more
+    /// fields than the processor registers. After an error it is dropped.
     #[inline(always)]
     pub(crate) fn read<'q>(
         &mut self,
         burst: &Burst<'q>,
-        place: u16,
         raw: &RawFrame,
         parts: &mut Parts<'q>,
     ) -> Result<(), DropReason> {
         let slices = burst.slices(raw);
-        let (restored, header) = match (slices, raw.vlan) {
-            ([slice], None) => (0, parts.headers.copy_in(slice.bytes())),
-            (_, tag) => gather(slices, tag, parts),
+        let (restored, header, bytes) = match (slices, raw.vlan) {
+            ([slice], None) => {
+                let (header, bytes) = parts.headers.copy_in(slice.bytes());
+                (0, header, bytes)
+            }
+            (_, tag) => gather(slices, tag, &mut parts.headers),
         };
         let len = raw.len + u32::from(restored);
-        (self.header, self.len, self.raw, self.restored) = (header, len, place, restored);
+        (self.header, self.len, self.restored) = (header, len, restored);
         (self.vnet, self.rest) = (VnetHeader::default(), Lent::default());
-        if !self.parsed.read(parts.headers.get(header), len as usize) {
+        if !self.parsed.read(bytes, len as usize) {
             return Err(DropReason::Runt);
         }
         if u32::from(header.len()) < len {
             self.lend_rest(slices, raw, parts);
         }
         if !raw.vnet.asks_nothing() {
-            self.vnet = checked_offload(raw.vnet, self)?;
+            return self.check_offload(raw.vnet);
         }
         Ok(())
     }
@@ -65,15 +70,26 @@ impl Frame {
     /// Lends what is no header, and gives up the private copy of it.
     #[inline]
     fn lend_rest<'q>(&mut self, slices: &[Slice<'q>], raw: &RawFrame, parts: &mut Parts<'q>) {
-        if self.parsed.kind == Kind::Malformed(Malformed::BeyondHeaders) {
-            self.read_long(&mut parts.headers, slices, raw);
+        match self.parsed.kind {
+            Kind::Tcp | Kind::Udp => self.trim(&mut parts.headers),
+            Kind::Malformed(Malformed::BeyondHeaders) => {
+                self.read_long(&mut parts.headers, slices, raw);
+            }
+            _ => {}
         }
-        if matches!(self.parsed.kind, Kind::Tcp | Kind::Udp) {
-            self.header = parts.headers.trim(self.header, self.parsed.payload);
+        let start = parts.pieces.len();
+        let skip = usize::from(self.header.len().saturating_sub(self.restored));
+        match slices {
+            [slice] => parts.pieces.push(slice.skip(skip)),
+            _ => parts.pieces.extend(stretch(slices, skip, usize::MAX)),
         }
-        let (start, header) = (parts.pieces.len(), u32::from(self.header.len()));
-        self.lend(slices, header, self.len.saturating_sub(header), &mut parts.pieces);
         self.rest = parts.since(start);
+    }
+
+    /// The header must be the newest span.
+    #[inline]
+    fn trim(&mut self, headers: &mut Headers) {
+        self.header = headers.trim(self.header, self.parsed.payload);
     }
 
     /// Copies and parses again, where the headers are longer than usual.
@@ -82,6 +98,9 @@ impl Frame {
         headers.trim(self.header, 0);
         self.header = headers.gather(slices, raw.vlan, LONG_HEADERS);
         self.parsed.read(headers.get(self.header), self.len as usize);
+        if matches!(self.parsed.kind, Kind::Tcp | Kind::Udp) {
+            self.trim(headers);
+        }
     }
 
     /// Adds the source's own bytes from `offset` (in the frame as the switch sees it) on, `len` of them, to `pieces`.
@@ -110,20 +129,32 @@ impl Frame {
     #[inline]
     pub(crate) fn lend_payload<'q>(&self, burst: &Burst<'q>, parts: &mut Parts<'q>) {
         let (start, len) = (self.parsed.payload, self.parsed.payload_len());
-        if self.header.len() == start && self.len == self.parsed.end {
+        if self.payload_is_rest() {
             parts.lend_again(self.rest);
         } else if len > 0 {
             self.lend(self.slices(burst), start.into(), len, &mut parts.pieces);
         }
     }
 
+    /// There is payload, all of it behind the private bytes, and nothing else is.
+    #[inline]
+    pub(crate) fn payload_is_rest(&self) -> bool {
+        let header = self.header.len();
+        header == self.parsed.payload && u32::from(header) < self.len && self.len == self.parsed.end
+    }
+
     /// The whole frame, in the source's buffers.
     #[inline]
     pub(crate) fn slices<'s, 'q>(&self, burst: &'s Burst<'q>) -> &'s [Slice<'q>] {
-        burst.frames().get(usize::from(self.raw)).map_or(&[], |raw| burst.slices(raw))
+        burst.frames().get(usize::from(self.place)).map_or(&[], |raw| burst.slices(raw))
     }
 
-    /// A train: more payload than one segment. Nothing else has a segment size, see [`checked_offload`].
+    /// Dropped when it was read: no private bytes, so that it has no addresses to go to.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.header.len() == 0
+    }
+
+    /// A train: more payload than one segment. Nothing else has a segment size, see [`Frame::check_train`].
     #[inline]
     pub(crate) fn is_train(&self) -> bool {
         self.vnet.gso_size.get() != 0
@@ -138,13 +169,62 @@ impl Frame {
         };
         end.saturating_sub(self.parsed.l3.into())
     }
+
+    /// What the source asks for must fit what the frame is: the checksum's place inside the private bytes, a train's type
+    /// its protocol (virtio 1.2, 5.1.6.2.1). What is kept says nothing more than the switch understands.
+    #[inline(never)]
+    fn check_offload(&mut self, said: VnetHeader) -> Result<(), DropReason> {
+        let flags = said.flags() & (Flags::NEEDS_CSUM | Flags::DATA_VALID);
+        self.vnet.set_flags(flags);
+        if flags.contains(Flags::NEEDS_CSUM) {
+            let start = said.csum_start.get().checked_add(self.restored);
+            let start = start.filter(|start| *start >= 14).ok_or(DropReason::BadOffload)?;
+            let end = start.checked_add(said.csum_offset.get()).and_then(|at| at.checked_add(2));
+            if end.is_none_or(|end| end > self.header.len()) {
+                return Err(DropReason::BadOffload);
+            }
+            self.vnet.csum_start.set(start);
+            self.vnet.csum_offset = said.csum_offset;
+        }
+        if said.gso() == GsoType::None { Ok(()) } else { self.check_train(said) }
+    }
+
+    fn check_train(&mut self, said: VnetHeader) -> Result<(), DropReason> {
+        let parsed = &self.parsed;
+        let (kind, family, checksum_at) = match said.gso() {
+            GsoType::Tcp4 => (Kind::Tcp, Traits::IPV4, 16),
+            GsoType::Tcp6 => (Kind::Tcp, Traits::IPV6, 16),
+            GsoType::UdpL4 => (Kind::Udp, parsed.traits & (Traits::IPV4 | Traits::IPV6), 6),
+            GsoType::None | GsoType::Unknown(_) => return Err(DropReason::BadOffload),
+        };
+        let fits = parsed.kind == kind
+            && parsed.traits.contains(family)
+            && self.vnet.flags().contains(Flags::NEEDS_CSUM)
+            && self.vnet.csum_start.get() == parsed.l4
+            && self.vnet.csum_offset.get() == checksum_at
+            && !parsed.traits.contains(Traits::SURPLUS)
+            && said.gso_size.get() > 0;
+        if !fits {
+            return Err(DropReason::BadOffload);
+        }
+        if parsed.payload_len() > u32::from(said.gso_size.get()) {
+            self.vnet.set_gso(said.gso(), said.gso_ecn());
+            self.vnet.gso_size = said.gso_size;
+            self.vnet.hdr_len.set(parsed.payload);
+        }
+        Ok(())
+    }
 }
 
 /// The first bytes of a frame in any pieces or with a tag beside it; how many bytes of tag were put back.
 #[inline(never)]
-fn gather(slices: &[Slice<'_>], tag: Option<VlanTag>, parts: &mut Parts<'_>) -> (u16, Span) {
-    let header = parts.headers.gather(slices, tag, USUAL_HEADERS);
-    (if tag.is_some() { TAG } else { 0 }, header)
+fn gather<'h>(
+    slices: &[Slice<'_>],
+    tag: Option<VlanTag>,
+    headers: &'h mut Headers,
+) -> (u16, Span, &'h [u8]) {
+    let header = headers.gather(slices, tag, USUAL_HEADERS);
+    (if tag.is_some() { TAG } else { 0 }, header, headers.get(header))
 }
 
 /// The bytes of `slices` from `skip` on, `len` of them.
@@ -159,48 +239,4 @@ fn stretch<'q>(
         len -= piece.len();
         (!piece.is_empty()).then_some(piece)
     })
-}
-
-/// What the source asks for must fit what the frame is: the checksum's place inside the private bytes, a train's type
-/// its protocol (virtio 1.2, 5.1.6.2.1). The answer says nothing more than the switch understands.
-fn checked_offload(said: VnetHeader, frame: &Frame) -> Result<VnetHeader, DropReason> {
-    let parsed = &frame.parsed;
-    let mut vnet = VnetHeader::default();
-    let flags = said.flags() & (Flags::NEEDS_CSUM | Flags::DATA_VALID);
-    vnet.set_flags(flags);
-    if flags.contains(Flags::NEEDS_CSUM) {
-        let start =
-            said.csum_start.get().checked_add(frame.restored).ok_or(DropReason::BadOffload)?;
-        let end = start.checked_add(said.csum_offset.get()).and_then(|place| place.checked_add(2));
-        if end.is_none_or(|end| end > frame.header.len()) || start < 14 {
-            return Err(DropReason::BadOffload);
-        }
-        vnet.csum_start.set(start);
-        vnet.csum_offset = said.csum_offset;
-    }
-    if said.gso() == GsoType::None {
-        return Ok(vnet);
-    }
-    let (kind, family, checksum_at) = match said.gso() {
-        GsoType::Tcp4 => (Kind::Tcp, Traits::IPV4, 16),
-        GsoType::Tcp6 => (Kind::Tcp, Traits::IPV6, 16),
-        GsoType::UdpL4 => (Kind::Udp, parsed.traits & (Traits::IPV4 | Traits::IPV6), 6),
-        GsoType::None | GsoType::Unknown(_) => return Err(DropReason::BadOffload),
-    };
-    let fits = parsed.kind == kind
-        && parsed.traits.contains(family)
-        && flags.contains(Flags::NEEDS_CSUM)
-        && vnet.csum_start.get() == parsed.l4
-        && vnet.csum_offset.get() == checksum_at
-        && !parsed.traits.contains(Traits::SURPLUS)
-        && said.gso_size.get() > 0;
-    if !fits {
-        return Err(DropReason::BadOffload);
-    }
-    if parsed.payload_len() > u32::from(said.gso_size.get()) {
-        vnet.set_gso(said.gso(), said.gso_ecn());
-        vnet.gso_size = said.gso_size;
-        vnet.hdr_len.set(parsed.payload);
-    }
-    Ok(vnet)
 }

@@ -1,6 +1,6 @@
 //! What the frames of a turn are made of: private header bytes and lent pieces of payload, each frame a range of both.
 
-use crate::headers::{Headers, Span};
+use crate::headers::{Headers, Span, nothing};
 use crate::recycle::recycle;
 use ports::{Burst, Outgoing, Slice};
 use wire::vnet::VnetHeader;
@@ -13,9 +13,14 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
+    /// From the first of these pieces to the last of others.
+    pub(crate) fn to(self, last: Lent) -> Lent {
+        Lent { start: self.start, end: last.end }
+    }
+
     #[inline]
     pub(crate) fn of<'p, 'q>(self, pieces: &'p [Slice<'q>]) -> &'p [Slice<'q>] {
-        pieces.get(self.start as usize..self.end as usize).unwrap_or_default()
+        pieces.get(self.start as usize..self.end as usize).unwrap_or_else(nothing)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::decide::Decider;
 use crate::deliver::{Deliverer, Route, count_drop, note_fault, show};
 use crate::fit::Source;
 use crate::frame::Frame;
+use crate::headers::Span;
 use crate::macs::MacTable;
 use crate::mailbox::Mailbox;
 use crate::outbox::Outbox;
@@ -88,7 +89,7 @@ impl Worker {
     pub(crate) fn new(index: usize, shared: Arc<WorkerShared>, macs: Arc<MacTable>) -> Worker {
         let scratch = Scratch {
             burst: Burst::new(),
-            frames: vec![Frame::default(); Burst::FRAMES],
+            frames: (0..Burst::FRAMES).map(Frame::at).collect(),
             parts: Parts::new(),
             outbox: Outbox::default(),
             deliverer: Deliverer::new(),
@@ -246,7 +247,7 @@ impl Turn<'_> {
         scratch.parts = parts.recycle();
     }
 
-    /// Copies and parses into the first of `frames`, which are the frames of the turn.
+    /// Copies and parses each frame of the burst into its place in `frames`.
     #[inline(never)]
     fn read<'f, 'q>(
         &self,
@@ -257,18 +258,15 @@ impl Turn<'_> {
     ) -> &'f mut [Frame] {
         cell.ingress_frames.add(burst.frames().len() as u64);
         cell.ingress_bytes.add(burst.bytes() as u64);
-        if frames.len() < burst.frames().len() {
-            frames.resize(burst.frames().len(), Frame::default());
-        }
-        let mut count = 0;
-        for (place, raw) in burst.frames().iter().enumerate() {
-            let Some(frame) = frames.get_mut(count) else { break };
-            match frame.read(burst, index(place), raw, parts) {
-                Ok(()) => count += 1,
-                Err(reason) => count_drop(cell, reason, 1),
+        frames.extend((frames.len()..burst.frames().len()).map(Frame::at));
+        parts.headers.make_room(burst.frames().len());
+        for (raw, frame) in burst.frames().iter().zip(frames.iter_mut()) {
+            if let Err(reason) = frame.read(burst, raw, parts) {
+                count_drop(cell, reason, 1);
+                frame.header = Span::default();
             }
         }
-        frames.get_mut(..count).unwrap_or_default()
+        frames.get_mut(..burst.frames().len()).unwrap_or_default()
     }
 
     #[inline(never)]
@@ -287,7 +285,7 @@ impl Turn<'_> {
                 count_drop(cell, reason, 1);
             }
             if self.from.capture.is_some() {
-                for frame in next.iter().take(count) {
+                for frame in next.iter().take(count).filter(|frame| !frame.is_dropped()) {
                     show(self.from, Direction::Ingress, frame, parts, self.now, verdict.err());
                 }
             }
@@ -311,9 +309,4 @@ impl Turn<'_> {
             last: None,
         }
     }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "a burst has 256 frames")]
-fn index(place: usize) -> u16 {
-    place as u16
 }

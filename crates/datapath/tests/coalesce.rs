@@ -228,6 +228,8 @@ fn window_updates_join_a_train() {
     let counters = ndis(&arrives, &["1+50 . win=700 gso=10"]);
     assert_eq!((counters.coalesced_packets, counters.coalesced_bytes), (6, 40));
     ndis(&["51+0 . win=600", "51+0 . win=700"], &["51+0 . win=700"]);
+    // The payload of these stays in the source's buffers, and the update has none there.
+    ndis(&["1+500 .", "501+500 .", "1001+0 . win=600"], &["1+1000 . win=600 gso=500"]);
 }
 
 #[test]

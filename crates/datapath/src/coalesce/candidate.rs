@@ -33,17 +33,6 @@ impl PartialEq for FlowKey {
 }
 
 impl FlowKey {
-    /// The key of untagged IPv4 whose headers these are.
-    #[inline]
-    pub(crate) fn v4(header: &[u8], ethertype: u16, ip: &Ipv4Header, tcp: &TcpHeader) -> FlowKey {
-        FlowKey {
-            macs: macs(header),
-            addresses: addresses_v4(ip),
-            ports: ports(tcp),
-            tag_and_ethertype: ethertype.into(),
-        }
-    }
-
     /// IPv6.
     pub(crate) fn is_v6(&self) -> bool {
         self.tag_and_ethertype & 0xffff == u32::from(wire::ethernet::ethertype::IPV6)

@@ -1,6 +1,7 @@
 //! A train: segments of one flow, in order, that leave as one.
 
 use super::candidate::Candidate;
+use super::likeness::Likeness;
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};
 use wire::ipv4::Ipv4Header;
@@ -27,13 +28,16 @@ pub(crate) struct Train {
     pub(crate) largest_payload: u32,
     /// The sequence number that continues it.
     pub(crate) next_sequence: u32,
+    /// What the short cut compares.
+    pub(super) likeness: Likeness,
     /// The newest segment; its flags are those of all together, its hops the fewest.
     pub(crate) last: Candidate,
 }
 
 impl Train {
-    pub(crate) fn start(place: u16, segment: Candidate) -> Train {
+    pub(super) fn start(place: u16, segment: Candidate, likeness: Likeness) -> Train {
         Train {
+            likeness,
             head: place,
             tail: place,
             segments: 1,

@@ -4,7 +4,8 @@
 //! It reads the fixed headers through one struct and says of no segment why it does not fit: that one goes the long way
 //! of [`classify`](super::candidate::classify) and [`rules`](super::rules), which would let in every segment taken here.
 
-use super::candidate::{FlowKey, timestamps};
+use super::candidate::timestamps;
+use super::likeness::Likeness;
 use super::train::Train;
 use crate::frame::Frame;
 use wire::ethernet::EthernetHeader;
@@ -39,8 +40,7 @@ pub(super) fn append(
     let stamps = timestamps(frame, header);
     let usual = is_vouched_for(frame)
         && header.len() >= usize::from(train.last.header_len)
-        && train.last.key == FlowKey::v4(header, segment.ethernet.ethertype.get(), ip, tcp)
-        && has_same_headers(train, frame, ip, tcp)
+        && has_same_headers(train, frame, header, tcp)
         && is_not_earlier(stamps, train.last.timestamps)
         && tcp.sequence.get() == train.next_sequence
         && (payload > 0 && train.payload > 0 && train.payload + payload <= limit)
@@ -64,9 +64,9 @@ fn is_vouched_for(frame: &Frame) -> bool {
         && frame.vnet.flags().intersects(Flags::NEEDS_CSUM | Flags::DATA_VALID)
 }
 
-/// Everything that no train may mix, and no flag but ACK and PSH.
+/// Untagged IPv4 without options, of the same flow, with everything alike that no train may mix, and no flag but ACK and PSH.
 #[inline]
-fn has_same_headers(train: &Train, frame: &Frame, ip: &Ipv4Header, tcp: &TcpHeader) -> bool {
+fn has_same_headers(train: &Train, frame: &Frame, header: &[u8], tcp: &TcpHeader) -> bool {
     let (parsed, last) = (&frame.parsed, &train.last);
     let congestion = TcpFlags::ECE | TcpFlags::CWR;
     parsed.l4 == EthernetHeader::LEN + Ipv4Header::LEN
@@ -74,8 +74,7 @@ fn has_same_headers(train: &Train, frame: &Frame, ip: &Ipv4Header, tcp: &TcpHead
         && parsed.tcp_options != wire::TcpOptions::Other
         && tcp.flags().difference(TcpFlags::PSH) == TcpFlags::ACK
         && !last.flags.intersects(congestion)
-        && last.class == u32::from(ip.tos)
-        && last.dont_fragment == ip.dont_fragment()
+        && train.likeness == Likeness::of(header)
 }
 
 /// Both with timestamps, the first not earlier than the second, or both without.
