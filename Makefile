@@ -3,7 +3,10 @@
 
 SECONDS ?= 600
 
-.PHONY: help demo test lint docs bench fuzz clean
+# Samples of each switch and case of `make bench-peers`.
+ROUNDS ?= 5
+
+.PHONY: help demo test lint docs bench bench-peers fuzz clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -22,6 +25,9 @@ docs: ## Build the documentation of all crates
 
 bench: ## Count the instructions of the data path
 	@scripts/bench
+
+bench-peers: ## Measure Millrace against testpmd and OVS-DPDK, ROUNDS=5 samples each
+	@scripts/bench-peers --rounds $(ROUNDS)
 
 fuzz: ## Fuzz all targets, SECONDS=600 each
 	@scripts/setup fuzz && fuzz/run $(SECONDS)

@@ -1,0 +1,126 @@
+//! The cases: what is sent, in which direction, and what is measured.
+
+use crate::ring::{MOST, Shape};
+use crate::stream::TRAIN;
+use serde::Serialize;
+use wire::vnet::VnetHeader;
+
+/// What kind of traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Load {
+    /// As many UDP frames as go through.
+    Frames,
+    /// As many TCP trains as go through: one virtio header for 45 segments, to be delivered as one frame.
+    Train,
+    /// One frame on the way at a time.
+    PingPong,
+}
+
+/// What a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Unit {
+    /// Million frames that arrived, per second; of both directions together.
+    #[serde(rename = "Mpps")]
+    Mpps,
+    /// 10^9 bits of frames that arrived, per second.
+    #[serde(rename = "Gb/s")]
+    Gbps,
+    /// From one guest to the other, in 10^-6 s, the median.
+    #[serde(rename = "us")]
+    Microseconds,
+}
+
+impl Unit {
+    /// As it is printed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Unit::Mpps => "Mpps",
+            Unit::Gbps => "Gb/s",
+            Unit::Microseconds => "µs",
+        }
+    }
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Case {
+    /// What `--only` looks for.
+    pub(crate) name: &'static str,
+    pub(crate) load: Load,
+    pub(crate) unit: Unit,
+    /// Bytes of a frame, from the destination address to the last byte of payload.
+    pub(crate) frame: usize,
+    /// Both guests send at once; else the first only.
+    pub(crate) both_ways: bool,
+    /// Packed rings; else split ones.
+    pub(crate) packed: bool,
+    /// Flows, each with frames in every direction there is.
+    pub(crate) flows: u16,
+    /// MAC addresses behind each of the two vNICs.
+    pub(crate) hosts: u16,
+    /// Seconds before the measurement.
+    pub(crate) warm_up_s: f64,
+}
+
+/// The least that all cases have in common.
+const PLAIN: Case = Case {
+    name: "64 B",
+    load: Load::Frames,
+    unit: Unit::Mpps,
+    frame: 64,
+    both_ways: true,
+    packed: false,
+    flows: 1,
+    hosts: 1,
+    warm_up_s: 0.5,
+};
+
+/// All of them, in the order of the table.
+pub(crate) const CASES: [Case; 7] = [
+    PLAIN,
+    Case {
+        name: "64 B, 10,000 flows, 1,000 MACs",
+        flows: 10_000,
+        hosts: 500,
+        // A switch with a table of flows fills it meanwhile.
+        warm_up_s: 3.0,
+        ..PLAIN
+    },
+    Case { name: "64 B, packed", packed: true, ..PLAIN },
+    Case { name: "1518 B", unit: Unit::Gbps, frame: 1518, both_ways: false, ..PLAIN },
+    Case { name: "9014 B", unit: Unit::Gbps, frame: 9014, both_ways: false, ..PLAIN },
+    Case {
+        name: "64 KiB trains",
+        load: Load::Train,
+        unit: Unit::Gbps,
+        frame: TRAIN,
+        both_ways: false,
+        ..PLAIN
+    },
+    Case { name: "latency, 64 B", load: Load::PingPong, unit: Unit::Microseconds, ..PLAIN },
+];
+
+impl Case {
+    /// Frames longer than a switch takes without being told.
+    pub(crate) fn jumbo(&self) -> bool {
+        self.load != Load::Train && self.frame > 1518
+    }
+
+    /// Queues: one buffer a frame. What is under way at once stays within a few MiB, as a guest's windows do.
+    pub(crate) fn shape(&self, writable: bool) -> Shape {
+        let (size, buffer) = match self.frame {
+            0..=1518 => (MOST, 2048),
+            1519..=9014 => (256, 9216),
+            _ => (64, TRAIN + VnetHeader::LEN),
+        };
+        #[allow(clippy::cast_possible_truncation, reason = "at most the bytes of a train")]
+        let buffer = if writable { buffer } else { self.frame + VnetHeader::LEN } as u32;
+        Shape { size, window: size, buffer, writable }
+    }
+
+    /// Frames sent before they are published.
+    pub(crate) fn burst(&self) -> u16 {
+        if self.load == Load::Train { 4 } else { 32 }
+    }
+}

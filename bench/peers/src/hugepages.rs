@@ -1,0 +1,60 @@
+//! Huge pages of 2 MiB for the vNICs and for the peers that do not start without: reserved for the run, where this may
+//! be done, and given back afterwards.
+
+use anyhow::{Context, Result, ensure};
+use std::path::PathBuf;
+
+const PAGE: usize = 2 << 20;
+const DIRECTORY: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
+/// A reservation. The former number of pages comes back when dropped.
+#[derive(Debug)]
+pub(crate) struct HugePages {
+    former: Option<usize>,
+}
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(DIRECTORY).join(name)
+}
+
+fn read(name: &str) -> Result<usize> {
+    let path = file(name);
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("{} is not there: no huge pages of 2 MiB", path.display()))?;
+    text.trim().parse().with_context(|| format!("{} says {text:?}", path.display()))
+}
+
+impl HugePages {
+    /// Sees to it that `bytes` are free.
+    ///
+    /// # Errors
+    /// There are too few, and more cannot be had; what was changed is changed back.
+    pub(crate) fn reserve(bytes: usize) -> Result<HugePages> {
+        let wanted = bytes.div_ceil(PAGE);
+        let free = read("free_hugepages")?;
+        if free >= wanted {
+            return Ok(HugePages { former: None });
+        }
+        let former = read("nr_hugepages")?;
+        let all = former + wanted - free;
+        std::fs::write(file("nr_hugepages"), all.to_string()).with_context(|| {
+            format!("{free} huge pages are free, {wanted} are needed: sysctl vm.nr_hugepages={all}")
+        })?;
+        let reservation = HugePages { former: Some(former) };
+        let free = read("free_hugepages")?;
+        ensure!(
+            free >= wanted,
+            "the kernel has {free} huge pages of 2 MiB, {wanted} are needed: free some memory"
+        );
+        Ok(reservation)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        if let Some(former) = self.former {
+            // Nobody is left to be told; the pages are free for everyone meanwhile.
+            let _ = std::fs::write(file("nr_hugepages"), former.to_string());
+        }
+    }
+}

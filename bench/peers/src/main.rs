@@ -1,0 +1,153 @@
+//! Millrace side by side with other vhost-user switches: one generator, one core for it and one for the switch.
+//!
+//! The generator is the guest behind both vNICs of whatever switch is on trial ([`vnic`], [`way`]). A [`run`] goes through
+//! the [cases](case) and, round by round, through the [switches](peer), takes a sample of each ([`measure`]) and ends in a
+//! table of ratios and a file ([`report`]).
+
+mod case;
+mod hugepages;
+mod measure;
+mod memory;
+mod packed;
+mod peer;
+mod process;
+mod queue;
+mod report;
+mod ring;
+mod run;
+mod slots;
+mod split;
+mod stop;
+mod stream;
+mod vnic;
+mod way;
+
+use anyhow::{Context, Result, ensure};
+use case::{CASES, Case};
+use clap::Parser;
+use hugepages::HugePages;
+use peer::{PEERS, Peer};
+use run::Plan;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+use stop::Stop;
+
+/// Bytes of huge pages for the memory of both vNICs.
+const VNICS: usize = 64 << 20;
+
+/// Measures Millrace and other vhost-user switches with the same generator, in turns, and prints the ratios.
+///
+/// Example: peers --rounds 5 --only 64 --peers testpmd
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Samples of each switch in each case.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Length of a measurement in seconds.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Only cases whose name contains this; may be given more than once.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Only these switches beside Millrace: testpmd, ovs-dpdk.
+    #[arg(long, value_delimiter = ',')]
+    peers: Vec<String>,
+    /// Leave Millrace out.
+    #[arg(long)]
+    without_millrace: bool,
+    /// The core that switches.
+    #[arg(long, default_value_t = 0)]
+    switch_core: usize,
+    /// The core that generates.
+    #[arg(long, default_value_t = 1)]
+    generator_core: usize,
+    /// The binary of Millrace; the one beside this program where absent.
+    #[arg(long)]
+    millrace: Option<PathBuf>,
+    /// Where the samples go.
+    #[arg(long, default_value = "bench/results/peers.json")]
+    output: PathBuf,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let millrace = match &arguments.millrace {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("millrace"),
+    };
+    let cases: Vec<Case> = CASES.iter().copied().filter(|case| arguments.wants(case)).collect();
+    ensure!(!cases.is_empty(), "no case is called {:?}: {}", arguments.only, names());
+    let stop = Stop::at_signals()?;
+    pin(arguments.generator_core)?;
+    let (peers, versions) = arguments.installed(&millrace);
+    let huge = peers.iter().map(|peer| peer.huge_bytes()).max().unwrap_or(0);
+    // Held until the end. The vNICs can do without; a peer that cannot says so itself.
+    let reserved = HugePages::reserve(huge + VNICS);
+    if let Err(error) = &reserved {
+        note(&format!("without huge pages: {error:#}"));
+    }
+    let plan = Plan {
+        cases,
+        peers,
+        rounds: arguments.rounds,
+        interval: Duration::from_secs_f64(arguments.seconds),
+        switch_core: arguments.switch_core,
+        generator_core: arguments.generator_core,
+        millrace,
+    };
+    let samples = plan.run(&stop);
+    let rows = report::rows(&plan, &samples);
+    writeln!(std::io::stdout(), "{}", report::table(&rows))?;
+    report::write(&arguments.output, &plan, versions, &rows, &samples)?;
+    note(&format!("all samples are in {}", arguments.output.display()));
+    stop.check()
+}
+
+impl Arguments {
+    fn wants(&self, case: &Case) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| case.name.contains(part.as_str()))
+    }
+
+    /// Switches that can be measured, and what all that were asked for say of themselves.
+    fn installed(&self, millrace: &std::path::Path) -> (Vec<Peer>, BTreeMap<&'static str, String>) {
+        let mut peers = Vec::new();
+        let mut versions = BTreeMap::new();
+        for peer in PEERS {
+            let asked = match peer {
+                Peer::Millrace => !self.without_millrace,
+                _ => self.peers.is_empty() || self.peers.iter().any(|name| name == peer.name()),
+            };
+            if !asked {
+                continue;
+            }
+            let version = peer.version(millrace);
+            match &version {
+                Ok(_) => peers.push(peer),
+                Err(error) => note(&format!("{} is left out: {error:#}", peer.name())),
+            }
+            let told = version.unwrap_or_else(|error| format!("left out: {error:#}"));
+            versions.insert(peer.name(), told);
+        }
+        (peers, versions)
+    }
+}
+
+fn names() -> String {
+    CASES.iter().map(|case| case.name).collect::<Vec<_>>().join("; ")
+}
+
+/// This program and what it starts stay away from the core that switches; a switch takes that one itself.
+fn pin(core: usize) -> Result<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    sched_setaffinity(None, &cores).with_context(|| format!("this machine has no core {core}"))
+}
+
+fn note(text: &str) {
+    // A message that cannot be written is no reason to stop measuring.
+    let _ = writeln!(std::io::stderr(), "peers: {text}");
+}

@@ -1,0 +1,186 @@
+//! One sample: the switch learns who is where, warms up, and is measured for an interval.
+
+use crate::case::{Case, Load};
+use crate::stop::Stop;
+use crate::stream::{Side, Stream};
+use crate::vnic::Vnic;
+use crate::way::{Tally, Way};
+use anyhow::{Result, bail, ensure};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// Turns between two looks at the clock.
+const TURNS: u32 = 16;
+/// Turns in which nothing moves before the switch is asked whether it sleeps.
+const IDLE_TURNS: u32 = 1024;
+/// Between two attempts at reaching the other side, while the switch gets ready.
+const ATTEMPT: Duration = Duration::from_millis(200);
+/// A switch that has passed nothing by then never will.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A frame that has not crossed by then is lost.
+const LOST: Duration = Duration::from_millis(200);
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sample {
+    /// In the case's unit.
+    pub(crate) value: f64,
+    /// The value of which one crossing in a hundred is above, in the case's unit. Latency only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p99: Option<f64>,
+    /// Length of the interval.
+    pub(crate) seconds: f64,
+    /// What happened in it, both ways together.
+    pub(crate) tally: Tally,
+    /// Whether all vNIC memory was of huge pages.
+    pub(crate) huge_pages: bool,
+    /// Virtio features in use.
+    pub(crate) features: String,
+}
+
+/// Takes a sample between two vNICs that have just been started.
+pub(crate) fn measure(
+    vnics: &mut [Vnic; 2],
+    case: &Case,
+    interval: Duration,
+    stop: &Stop,
+) -> Result<Sample> {
+    let huge_pages = vnics.iter().all(Vnic::huge_pages);
+    let features = format!("{:#x}", vnics[0].features);
+    let [first, second] = vnics;
+    let mut ways = [
+        Way::new(&mut first.ingress, &mut second.egress, Stream::new(case, Side::First), case),
+        Way::new(&mut second.ingress, &mut first.egress, Stream::new(case, Side::Second), case),
+    ];
+    teach(&mut ways, case, stop)?;
+    let sample = Sample {
+        value: 0.0,
+        p99: None,
+        seconds: 0.0,
+        tally: Tally::default(),
+        huge_pages,
+        features,
+    };
+    if case.load == Load::PingPong {
+        latency(&mut ways, case, interval, stop, sample)
+    } else {
+        let loaded = if case.both_ways { 2 } else { 1 };
+        throughput(&mut ways[..loaded], case, interval, stop, sample)
+    }
+}
+
+/// Lets every host send a frame, from both sides, until frames come through both ways.
+fn teach(ways: &mut [Way<'_>; 2], case: &Case, stop: &Stop) -> Result<()> {
+    let begin = Instant::now();
+    while ways.iter().any(|way| way.tally.frames == 0) {
+        ensure!(begin.elapsed() < PATIENCE, "no frame comes through within {PATIENCE:?}");
+        let mut left = [case.hosts; 2];
+        let attempt = Instant::now();
+        while attempt.elapsed() < ATTEMPT {
+            stop.check()?;
+            for (way, left) in ways.iter_mut().zip(&mut left) {
+                way.recycle()?;
+                *left -= way.send_at_most(*left);
+                way.receive()?;
+                way.kick_if_wanted()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn throughput(
+    ways: &mut [Way<'_>],
+    case: &Case,
+    interval: Duration,
+    stop: &Stop,
+    sample: Sample,
+) -> Result<Sample> {
+    run(ways, Duration::from_secs_f64(case.warm_up_s), stop)?;
+    let before = total(ways);
+    let time = run(ways, interval, stop)?;
+    let tally = total(ways).since(&before);
+    ensure!(tally.frames > 0, "no frame arrived within {time:?}");
+    let seconds = time.as_secs_f64();
+    let value = match case.unit {
+        crate::case::Unit::Gbps => tally.bytes as f64 * 8.0 / 1e9,
+        _ => tally.frames as f64 / 1e6,
+    };
+    Ok(Sample { value: value / seconds, seconds, tally, ..sample })
+}
+
+fn total(ways: &[Way<'_>]) -> Tally {
+    ways.iter().fold(Tally::default(), |sum, way| sum.plus(&way.tally))
+}
+
+/// Turns all ways for so long; how long it was.
+fn run(ways: &mut [Way<'_>], length: Duration, stop: &Stop) -> Result<Duration> {
+    let begin = Instant::now();
+    let mut idle = 0;
+    loop {
+        for _ in 0..TURNS {
+            let mut moved = false;
+            for way in ways.iter_mut() {
+                moved |= way.turn()?;
+            }
+            idle = if moved { 0 } else { idle + 1 };
+        }
+        if idle > IDLE_TURNS {
+            idle = 0;
+            ways.iter().try_for_each(Way::kick_if_wanted)?;
+        }
+        stop.check()?;
+        let elapsed = begin.elapsed();
+        if elapsed >= length {
+            return Ok(elapsed);
+        }
+    }
+}
+
+/// One frame at a time, there and back, each crossing measured.
+fn latency(
+    ways: &mut [Way<'_>; 2],
+    case: &Case,
+    interval: Duration,
+    stop: &Stop,
+    sample: Sample,
+) -> Result<Sample> {
+    let warm_up = Duration::from_secs_f64(case.warm_up_s);
+    cross(ways, warm_up, stop, &mut Histogram::new(3)?)?;
+    let before = total(ways);
+    let mut crossings = Histogram::<u64>::new(3)?;
+    let seconds = cross(ways, interval, stop, &mut crossings)?.as_secs_f64();
+    let tally = total(ways).since(&before);
+    let microseconds = |quantile: f64| crossings.value_at_quantile(quantile) as f64 / 1e3;
+    Ok(Sample { value: microseconds(0.5), p99: Some(microseconds(0.99)), seconds, tally, ..sample })
+}
+
+fn cross(
+    ways: &mut [Way<'_>; 2],
+    length: Duration,
+    stop: &Stop,
+    crossings: &mut Histogram<u64>,
+) -> Result<Duration> {
+    let begin = Instant::now();
+    while begin.elapsed() < length {
+        stop.check()?;
+        for way in ways.iter_mut() {
+            let sent = Instant::now();
+            way.send_at_most(1);
+            let mut turns = 0u32;
+            while way.receive()? == 0 {
+                turns += 1;
+                if turns.is_multiple_of(IDLE_TURNS) {
+                    way.kick_if_wanted()?;
+                    if sent.elapsed() > LOST {
+                        bail!("a frame got lost: nothing came through within {LOST:?}");
+                    }
+                }
+            }
+            crossings.saturating_record(u64::try_from(sent.elapsed().as_nanos())?);
+            way.recycle()?;
+        }
+    }
+    Ok(begin.elapsed())
+}

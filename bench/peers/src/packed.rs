@@ -1,0 +1,108 @@
+//! The driver side of a packed ring (virtio 1.2, section 2.8). See [`ring`](crate::ring).
+
+use crate::ring::{Area, ForeignBuffer, Parts, Used};
+use crate::slots::{Place, Slots};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+
+/// Flags of a descriptor, where they stand in its second eight bytes (behind length and id).
+const WRITE: u64 = 2 << 48;
+const AVAILABLE: u64 = 1 << (48 + 7);
+const USED: u64 = 1 << (48 + 15);
+/// In an event suppression structure: no events.
+const DISABLE: u16 = 1;
+/// Offsets of the event suppression structures.
+const DRIVER_EVENT: usize = 16 << 10;
+const DEVICE_EVENT: usize = 32 << 10;
+
+/// See [`Ring`](crate::ring::Ring).
+#[derive(Debug)]
+pub(crate) struct PackedRing {
+    pub(crate) area: Area,
+    pub(crate) slots: Slots,
+    /// Used descriptors taken, modulo 2^16: a power of two of rounds.
+    taken: u16,
+}
+
+impl PackedRing {
+    pub(crate) fn new(area: Area) -> PackedRing {
+        let slots = Slots::new(area.shape.size, area.shape.window);
+        let ring = PackedRing { area, slots, taken: 0 };
+        for place in 0..ring.area.shape.size {
+            ring.write_address(place, ring.slots.at(place));
+        }
+        ring.area.memory.word16(ring.area.ring + DRIVER_EVENT + 2).store(DISABLE, Relaxed);
+        ring
+    }
+
+    pub(crate) fn parts(&self) -> Parts {
+        let start = self.area.ring;
+        Parts { descriptors: start, driver: start + DRIVER_EVENT, device: start + DEVICE_EVENT }
+    }
+
+    #[inline(always)]
+    fn descriptor(&self, place: u16) -> usize {
+        self.area.ring + 16 * usize::from(place)
+    }
+
+    fn write_address(&self, place: u16, id: u16) {
+        let address = self.area.memory.word64(self.descriptor(place));
+        // Relaxed: published by the release store of the flags.
+        address.store(self.area.buffer(id) as u64, Relaxed);
+    }
+
+    /// The wrap counter at a position: true in the first round, false in the second, and so on.
+    #[inline(always)]
+    fn wraps(&self, counter: u16) -> bool {
+        counter & self.slots.size() == 0
+    }
+
+    #[inline]
+    pub(crate) fn reap(&mut self, out: &mut [Used]) -> Result<usize, ForeignBuffer> {
+        let mask = self.slots.size() - 1;
+        let mut count = 0;
+        for to in out {
+            let offset = self.descriptor(self.taken & mask) + 8;
+            // Pairs with the switch's store of the flags: the rest and the buffer were written before it.
+            let word = self.area.memory.word64(offset).load(Acquire);
+            let done = if self.wraps(self.taken) { AVAILABLE | USED } else { 0 };
+            if word & (AVAILABLE | USED) != done || self.slots.free() == self.area.shape.window {
+                break;
+            }
+            #[allow(clippy::cast_possible_truncation, reason = "the fields of a descriptor")]
+            let (len, id) = (word as u32, (word >> 32) as u16);
+            self.taken = self.taken.wrapping_add(1);
+            match self.slots.give_back(id) {
+                Place::Same => {}
+                Place::New(place) => self.write_address(place, id),
+                Place::Foreign => return Err(ForeignBuffer(id)),
+            }
+            *to = Used { id, len };
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// From the last to the first, so that the switch, which waits for the first, finds all of them.
+    #[inline]
+    pub(crate) fn publish(&mut self, count: u16) {
+        let mask = self.slots.size() - 1;
+        let kind = if self.area.shape.writable { WRITE } else { 0 };
+        for ahead in (0..count).rev() {
+            let counter = self.slots.published().wrapping_add(ahead);
+            let round = if self.wraps(counter) { AVAILABLE } else { USED };
+            let id = u64::from(self.slots.next(ahead));
+            let word = u64::from(self.area.shape.buffer) | id << 32 | kind | round;
+            let offset = self.descriptor(counter & mask) + 8;
+            // Pairs with the switch's load of the flags: address and buffer were written before it.
+            self.area.memory.word64(offset).store(word, Release);
+        }
+        self.slots.publish(count);
+    }
+
+    pub(crate) fn wants_kick(&self) -> bool {
+        // Orders the store of the flags before the load of the switch's wish, which does the same the other way round.
+        fence(SeqCst);
+        self.area.memory.word16(self.area.ring + DEVICE_EVENT + 2).load(Relaxed) & 3 != DISABLE
+    }
+}

@@ -1,0 +1,145 @@
+//! The switches: how each is started for a case with two vNICs, one core and one queue a vNIC.
+//!
+//! A switch is started anew for every sample, so that every sample has its own luck with memory, and so that only one
+//! of them ever polls the switch's core.
+
+mod millrace;
+mod ovs;
+mod testpmd;
+
+use crate::case::Case;
+use crate::process::Process;
+use crate::stop::Stop;
+use anyhow::{Context, Result};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A switch that is not ready by then never will be.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// An answer to a message of the session that takes longer than that will not come.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Names of the two vNICs.
+const VNICS: [&str; 2] = ["first", "second"];
+
+/// One of the switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Millrace,
+    /// DPDK's test program, which passes every frame of one vNIC to the other without looking at it.
+    Testpmd,
+    /// Open vSwitch with its DPDK data path, one bridge that learns addresses.
+    Ovs,
+}
+
+/// All of them; the first is ours.
+pub(crate) const PEERS: [Peer; 3] = [Peer::Millrace, Peer::Testpmd, Peer::Ovs];
+
+/// Where a switch runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// For its sockets, logs and files. Empty.
+    pub(crate) directory: PathBuf,
+    /// The core that switches.
+    pub(crate) switch_core: usize,
+    /// The core for everything else.
+    pub(crate) generator_core: usize,
+    /// Our binary.
+    pub(crate) millrace: PathBuf,
+}
+
+impl Site {
+    fn socket(&self, vnic: &str) -> PathBuf {
+        self.directory.join(vnic).with_extension("sock")
+    }
+}
+
+/// A switch that runs, and its end of both sessions.
+pub(crate) struct Running {
+    pub(crate) connections: [UnixStream; 2],
+    /// End in this order when dropped.
+    _processes: Vec<Process>,
+}
+
+impl Peer {
+    /// As it is printed, and what `--peers` looks for.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Peer::Millrace => "millrace",
+            Peer::Testpmd => "testpmd",
+            Peer::Ovs => "ovs-dpdk",
+        }
+    }
+
+    /// What is installed; an error says why it cannot be used.
+    pub(crate) fn version(self, millrace: &Path) -> Result<String> {
+        match self {
+            Peer::Millrace => millrace::version(millrace),
+            Peer::Testpmd => testpmd::version(),
+            Peer::Ovs => ovs::version(),
+        }
+    }
+
+    /// Bytes of huge pages without which it does not start.
+    pub(crate) fn huge_bytes(self) -> usize {
+        match self {
+            Peer::Millrace => 0,
+            Peer::Testpmd | Peer::Ovs => 1 << 30,
+        }
+    }
+
+    /// Starts it for a case and waits until it speaks vhost-user.
+    pub(crate) fn start(self, case: &Case, site: &Site, stop: &Stop) -> Result<Running> {
+        match self {
+            Peer::Millrace => millrace::start(site, stop),
+            Peer::Testpmd => testpmd::start(case, site, stop),
+            Peer::Ovs => ovs::start(case, site, stop),
+        }
+    }
+}
+
+/// Connects to the sockets on which a switch listens.
+fn connect(mut process: Process, site: &Site, stop: &Stop) -> Result<Running> {
+    let mut reach = |vnic: &str| {
+        let socket = site.socket(vnic);
+        let connection = stop.wait_for(PATIENCE, || {
+            process.check()?;
+            Ok(UnixStream::connect(&socket).ok())
+        })?;
+        patient(connection.with_context(|| {
+            format!("the switch does not listen on {vnic}.sock: {}", process.last_words())
+        })?)
+    };
+    let [first, second] = VNICS;
+    let connections = [reach(first)?, reach(second)?];
+    Ok(Running { connections, _processes: vec![process] })
+}
+
+/// Waits until a switch has connected to both sockets on which we listen.
+fn accept(
+    mut processes: Vec<Process>,
+    listeners: &[UnixListener; 2],
+    stop: &Stop,
+) -> Result<Running> {
+    let mut next = |listener: &UnixListener| {
+        listener.set_nonblocking(true)?;
+        let connection = stop.wait_for(PATIENCE, || {
+            processes.iter_mut().try_for_each(Process::check)?;
+            Ok(listener.accept().ok())
+        })?;
+        let words = || processes.first().map(Process::last_words).unwrap_or_default();
+        let (connection, _) =
+            connection.with_context(|| format!("the switch does not connect: {}", words()))?;
+        patient(connection)
+    };
+    let [first, second] = listeners;
+    let connections = [next(first)?, next(second)?];
+    Ok(Running { connections, _processes: processes })
+}
+
+fn patient(connection: UnixStream) -> Result<UnixStream> {
+    connection.set_nonblocking(false)?;
+    connection.set_read_timeout(Some(ANSWER))?;
+    Ok(connection)
+}

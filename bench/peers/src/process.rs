@@ -1,0 +1,130 @@
+//! A program that runs beside this one: in a network namespace of its own, with a log, and never longer than we do.
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A program that does not end by itself after that is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// Lines of a log that make it into a message.
+const LAST_LINES: usize = 6;
+
+/// See the module. Ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    name: &'static str,
+    log: PathBuf,
+}
+
+/// A command in a network namespace of its own, so that devices a switch makes never meet the host's; the kernel kills
+/// it when we die.
+pub(crate) fn contained(program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    if !geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args(["--net", "--", "setpriv", "--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+impl Process {
+    /// Starts a command; what it says goes into a file of `directory`.
+    pub(crate) fn start(
+        name: &'static str,
+        command: &mut Command,
+        directory: &Path,
+    ) -> Result<Process> {
+        let log = directory.join(name).with_extension("log");
+        let file = File::create(&log).with_context(|| format!("writing {}", log.display()))?;
+        let child = command
+            // Some programs end when their input does: this end of the pipe stays with the child.
+            .stdin(Stdio::piped())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("{name} does not start"))?;
+        Ok(Process { child, name, log })
+    }
+
+    /// An error, with its last words, if it has ended.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("{} ended ({status}): {}", self.name, self.last_words());
+        }
+        Ok(())
+    }
+
+    /// The end of its log.
+    pub(crate) fn last_words(&self) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ")
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            kill_process(pid, Signal::TERM)?;
+        }
+        let begin = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if begin.elapsed() > GRACE {
+                self.child.kill()?;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that has ended already needs no signal; one that cannot be ended dies with us.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.end();
+        }
+    }
+}
+
+/// What a short command prints, or an error with what it complained of.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| format!("{name} does not start"))?;
+    ensure!(
+        output.status.success(),
+        "{name} failed ({}): {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_are_the_end_of_the_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "for i in 1 2 3 4 5 6 7 8; do echo line $i; echo; done; read end"]);
+        let mut process = Process::start("sh", &mut command, directory.path()).unwrap();
+        drop(process.child.stdin.take());
+        process.child.wait().unwrap();
+        let told = process.check().unwrap_err().to_string();
+        assert!(told.starts_with("sh ended (exit status: 1): line 3 | line 4"), "{told}");
+        assert!(told.ends_with("line 8"), "{told}");
+    }
+
+    #[test]
+    fn a_failing_command_says_why() {
+        let told = output(Command::new("sh").args(["-c", "echo no >&2; exit 3"])).unwrap_err();
+        assert_eq!(told.to_string(), "sh failed (exit status: 3): no");
+    }
+}

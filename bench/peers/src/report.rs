@@ -1,0 +1,140 @@
+//! What a run comes to: a table of ratios for people, and a file with every sample for everyone else.
+
+use crate::case::{Case, Unit};
+use crate::peer::Peer;
+use crate::run::{Outcome, Plan, Taken};
+use anyhow::{Context, Result};
+use comfy_table::{Cell, CellAlignment, Table};
+use lab::report::{Machine, now_utc};
+use lab::statistics::{Better, Interval, compare, median};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Millrace against one peer in one case. Values are medians in the case's unit; what is absent was not measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Row {
+    pub(crate) case: &'static str,
+    pub(crate) unit: Unit,
+    pub(crate) peer: &'static str,
+    pub(crate) ours: Option<f64>,
+    pub(crate) theirs: Option<f64>,
+    /// Ours divided by theirs, the median of all rounds.
+    pub(crate) ratio: Option<f64>,
+    /// Where the ratio lies in 98 of 100 such runs.
+    pub(crate) spread: Option<Interval>,
+    /// Rounds with both.
+    pub(crate) n: usize,
+}
+
+/// The file.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report<'r> {
+    pub(crate) written: String,
+    pub(crate) machine: Machine,
+    pub(crate) switch_core: usize,
+    pub(crate) generator_core: usize,
+    pub(crate) interval_s: f64,
+    pub(crate) rounds: usize,
+    /// What each switch says of itself, or why it is left out.
+    pub(crate) versions: BTreeMap<&'static str, String>,
+    pub(crate) cases: &'r [Case],
+    pub(crate) rows: &'r [Row],
+    pub(crate) samples: &'r [Taken],
+}
+
+/// A row for each case and peer, in the order of the plan.
+pub(crate) fn rows(plan: &Plan, taken: &[Taken]) -> Vec<Row> {
+    let against = |case| {
+        let peers = plan.peers.iter().filter(|peer| **peer != Peer::Millrace);
+        peers.map(move |peer| row(case, *peer, taken))
+    };
+    plan.cases.iter().flat_map(against).collect()
+}
+
+fn row(case: &Case, peer: Peer, taken: &[Taken]) -> Row {
+    let [ours, theirs] = [Peer::Millrace, peer].map(|peer| values(case, peer, taken));
+    let both = || ours.keys().filter(|round| theirs.contains_key(round));
+    let pick = |values: &BTreeMap<usize, f64>| -> Vec<f64> {
+        both().filter_map(|round| values.get(round).copied()).collect()
+    };
+    let better = if case.unit == Unit::Microseconds { Better::Lower } else { Better::Higher };
+    let comparison = compare(&pick(&ours), &pick(&theirs), better, 1);
+    let middle =
+        |values: &BTreeMap<usize, f64>| median(&values.values().copied().collect::<Vec<_>>());
+    Row {
+        case: case.name,
+        unit: case.unit,
+        peer: peer.name(),
+        ours: middle(&ours),
+        theirs: middle(&theirs),
+        ratio: comparison.map(|comparison| comparison.ratio),
+        spread: comparison.map(|comparison| comparison.interval),
+        n: comparison.map_or(0, |comparison| comparison.pairs),
+    }
+}
+
+/// By round.
+fn values(case: &Case, peer: Peer, taken: &[Taken]) -> BTreeMap<usize, f64> {
+    let here = taken.iter().filter(|taken| taken.case == case.name && taken.peer == peer);
+    here.filter_map(|taken| match &taken.outcome {
+        Outcome::Sample(sample) => Some((taken.round, sample.value)),
+        Outcome::Failure(_) => None,
+    })
+    .collect()
+}
+
+/// As it is printed.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header(["Case", "Peer", "Millrace", "Peer", "Unit", "Ratio", "Spread", "n"]);
+    let number = |value: Option<f64>| {
+        let text = value.map_or("–".to_owned(), |value| format!("{value:.2}"));
+        Cell::new(text).set_alignment(CellAlignment::Right)
+    };
+    for row in rows {
+        let spread = row
+            .spread
+            .map_or("–".to_owned(), |spread| format!("{:.2}–{:.2}", spread.low, spread.high));
+        table.add_row([
+            Cell::new(row.case),
+            Cell::new(row.peer),
+            number(row.ours),
+            number(row.theirs),
+            Cell::new(row.unit.name()),
+            number(row.ratio),
+            Cell::new(spread),
+            Cell::new(row.n).set_alignment(CellAlignment::Right),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Writes the file, with the folder it is in.
+pub(crate) fn write(
+    path: &Path,
+    plan: &Plan,
+    versions: BTreeMap<&'static str, String>,
+    rows: &[Row],
+    samples: &[Taken],
+) -> Result<()> {
+    let report = Report {
+        written: now_utc(),
+        machine: Machine::read(None),
+        switch_core: plan.switch_core,
+        generator_core: plan.generator_core,
+        interval_s: plan.interval.as_secs_f64(),
+        rounds: plan.rounds,
+        versions,
+        cases: &plan.cases,
+        rows,
+        samples,
+    };
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("making the folder {}", folder.display()))?;
+    }
+    let text = serde_json::to_string_pretty(&report)? + "\n";
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}

@@ -1,0 +1,136 @@
+//! The run: every case, every round, every switch in turn (A B C C B A …), with a line of progress for each sample.
+
+use crate::case::Case;
+use crate::measure::{Sample, measure};
+use crate::peer::{Peer, Site};
+use crate::stop::Stop;
+use crate::vnic::Vnic;
+use anyhow::{Context, Result};
+use lab::statistics::sequence;
+use serde::{Serialize, Serializer};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What a run consists of.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) cases: Vec<Case>,
+    /// Ours first.
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) rounds: usize,
+    /// Length of a measurement.
+    pub(crate) interval: Duration,
+    pub(crate) switch_core: usize,
+    pub(crate) generator_core: usize,
+    pub(crate) millrace: PathBuf,
+}
+
+/// A sample or why there is none.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Taken {
+    pub(crate) case: &'static str,
+    #[serde(serialize_with = "name")]
+    pub(crate) peer: Peer,
+    pub(crate) round: usize,
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome,
+}
+
+/// See [`Taken`].
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    Sample(Sample),
+    Failure(String),
+}
+
+fn name<S: Serializer>(peer: &Peer, output: S) -> Result<S::Ok, S::Error> {
+    output.serialize_str(peer.name())
+}
+
+impl Plan {
+    /// Takes all samples, or those up to an interruption.
+    pub(crate) fn run(&self, stop: &Stop) -> Vec<Taken> {
+        let mut progress = Progress::new(self.cases.len() * self.rounds * self.peers.len());
+        let mut all = Vec::new();
+        for case in &self.cases {
+            for (round, place) in sequence(self.peers.len(), self.rounds) {
+                let peer = self.peers[place];
+                let outcome = match hopeless(&all, case, peer) {
+                    true => None,
+                    false => Some(self.sample(case, peer, stop)),
+                };
+                if stop.is_set() {
+                    return all;
+                }
+                progress.step(case, peer, round, outcome.as_ref());
+                all.extend(outcome.map(|outcome| Taken { case: case.name, peer, round, outcome }));
+            }
+        }
+        all
+    }
+
+    fn sample(&self, case: &Case, peer: Peer, stop: &Stop) -> Outcome {
+        match self.try_sample(case, peer, stop) {
+            Ok(sample) => Outcome::Sample(sample),
+            Err(error) => Outcome::Failure(format!("{error:#}")),
+        }
+    }
+
+    fn try_sample(&self, case: &Case, peer: Peer, stop: &Stop) -> Result<Sample> {
+        let directory = tempfile::Builder::new().prefix("millrace-peers-").tempdir();
+        let directory = directory.context("making a directory for the switch")?;
+        let site = Site {
+            directory: directory.path().to_owned(),
+            switch_core: self.switch_core,
+            generator_core: self.generator_core,
+            millrace: self.millrace.clone(),
+        };
+        // Declared before the sessions, so it ends after them.
+        let running = peer.start(case, &site, stop)?;
+        let [first, second] = &running.connections;
+        let start = |connection: &std::os::unix::net::UnixStream| {
+            Vnic::start(connection.try_clone()?, case).context("the session fails")
+        };
+        let mut vnics = [start(first)?, start(second)?];
+        measure(&mut vnics, case, self.interval, stop)
+    }
+}
+
+/// A switch that failed in a case before it gave a single sample is left alone for the rest of the case.
+fn hopeless(all: &[Taken], case: &Case, peer: Peer) -> bool {
+    let mut here = all.iter().filter(|taken| taken.case == case.name && taken.peer == peer);
+    here.next().is_some_and(|first| matches!(first.outcome, Outcome::Failure(_)))
+}
+
+/// Says on standard error what was measured and how long the rest will take.
+struct Progress {
+    begin: Instant,
+    done: usize,
+    total: usize,
+}
+
+impl Progress {
+    fn new(total: usize) -> Progress {
+        Progress { begin: Instant::now(), done: 0, total }
+    }
+
+    fn step(&mut self, case: &Case, peer: Peer, round: usize, outcome: Option<&Outcome>) {
+        self.done += 1;
+        let each = self.begin.elapsed().as_secs_f64() / self.done as f64;
+        let left = each * (self.total - self.done) as f64;
+        let seen = match outcome {
+            Some(Outcome::Sample(sample)) => format!("{:.2} {}", sample.value, case.unit.name()),
+            Some(Outcome::Failure(reason)) => format!("failed: {reason}"),
+            None => return,
+        };
+        let (peer, round) = (peer.name(), round + 1);
+        // A log that cannot be written is no reason to stop measuring.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{}: round {round}, {peer} {seen}, about {left:.0} s left",
+            case.name
+        );
+    }
+}

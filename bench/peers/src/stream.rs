@@ -1,0 +1,252 @@
+//! The frames that go one way: what they look like, and whether one that arrived is as it was sent.
+//!
+//! A frame's first 64 bytes are written anew each time it is sent, as a guest's stack writes headers: Ethernet, IPv4,
+//! UDP or TCP, and a stamp with a sequence number. The rest is a pattern that the buffers hold from the start. From the
+//! sequence number follows every byte of a frame, so any of them can be checked in full.
+
+use crate::case::{Case, Load};
+use crate::memory::Memory;
+use wire::checksum::pseudo_v4;
+use wire::ipv4::fill_checksum;
+use wire::vnet::{Flags, GsoType, VnetHeader};
+use wire::{tcp, udp};
+
+/// Bytes that are written for each frame.
+const HEAD: usize = 64;
+/// Where in a frame the stamp is: [`MAGIC`] above the sequence number.
+const STAMP: usize = 54;
+/// Tells a stamp from anything else.
+const MAGIC: u64 = 0x6d69_6c6c << 32;
+/// Bytes of Ethernet, IPv4 and TCP headers.
+const TCP_HEADERS: usize = 54;
+/// Where TCP's sequence number is.
+const TCP_SEQUENCE: usize = 38;
+/// Where TCP's checksum is.
+const TCP_CHECKSUM: std::ops::Range<usize> = 50..52;
+/// Payload bytes of each segment of a train: what TCP with timestamps puts into 1500 bytes.
+pub(crate) const SEGMENT: usize = 1448;
+/// A train: 45 segments, the most that fit into an IPv4 packet.
+pub(crate) const TRAIN: usize = TCP_HEADERS + 45 * SEGMENT;
+
+/// The side frames come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    First,
+    Second,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    heads: Vec<[u8; HEAD]>,
+    /// Bytes of a frame.
+    pub(crate) len: usize,
+    train: bool,
+}
+
+impl Stream {
+    /// What `side` sends in this case.
+    pub(crate) fn new(case: &Case, side: Side) -> Stream {
+        let train = case.load == Load::Train;
+        let heads = (0..case.flows).map(|flow| head(case, side, flow)).collect();
+        Stream { heads, len: case.frame, train }
+    }
+
+    /// The virtio header that all frames have.
+    pub(crate) fn vnet_header(&self) -> VnetHeader {
+        let mut header = VnetHeader::default();
+        if self.train {
+            header.set_flags(Flags::NEEDS_CSUM);
+            header.set_gso(GsoType::Tcp4, false);
+            header.hdr_len.set(number(TCP_HEADERS));
+            header.gso_size.set(number(SEGMENT));
+            header.csum_start.set(34);
+            header.csum_offset.set(16);
+        }
+        header
+    }
+
+    /// Puts into a buffer what stays there: virtio header and pattern.
+    pub(crate) fn prepare(&self, memory: &Memory, buffer: usize) {
+        memory.write(buffer, &self.vnet_header().encode());
+        memory.write(buffer + VnetHeader::LEN, &pattern(self.len));
+    }
+
+    /// The flow of a sequence number.
+    pub(crate) fn flow(&self, sequence: u32) -> usize {
+        sequence as usize % self.heads.len()
+    }
+
+    /// The flow of the sequence number after one of `flow`.
+    #[inline(always)]
+    pub(crate) fn flow_after(&self, flow: usize) -> usize {
+        if flow + 1 == self.heads.len() { 0 } else { flow + 1 }
+    }
+
+    /// Writes the head of a frame into a prepared buffer.
+    #[inline(always)]
+    pub(crate) fn write(&self, memory: &Memory, buffer: usize, flow: usize, sequence: u32) {
+        let frame = buffer + VnetHeader::LEN;
+        memory.write(frame, &self.heads[flow]);
+        memory.write(frame + STAMP, &(MAGIC | u64::from(sequence)).to_le_bytes());
+        if self.train {
+            memory.write(frame + TCP_SEQUENCE, &self.tcp_sequence(sequence).to_be_bytes());
+        }
+    }
+
+    /// Trains of a flow follow one another without a gap.
+    fn tcp_sequence(&self, sequence: u32) -> u32 {
+        let payload = u32::from(number(self.len - TCP_HEADERS));
+        sequence.wrapping_mul(payload)
+    }
+
+    /// The sequence number of the frame in a buffer; `None` where there is no stamp of ours.
+    #[inline(always)]
+    pub(crate) fn sequence(memory: &Memory, buffer: usize) -> Option<u32> {
+        let mut stamp = [0; 8];
+        memory.read(buffer + VnetHeader::LEN + STAMP, &mut stamp);
+        let stamp = u64::from_le_bytes(stamp);
+        #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+        let sequence = stamp as u32;
+        (stamp ^ u64::from(sequence) == MAGIC).then_some(sequence)
+    }
+
+    /// Every byte of a frame.
+    pub(crate) fn frame(&self, sequence: u32) -> Vec<u8> {
+        let mut frame = pattern(self.len);
+        frame[..HEAD].copy_from_slice(&self.heads[self.flow(sequence)]);
+        frame[STAMP..STAMP + 8].copy_from_slice(&(MAGIC | u64::from(sequence)).to_le_bytes());
+        if self.train {
+            let tcp = self.tcp_sequence(sequence).to_be_bytes();
+            frame[TCP_SEQUENCE..TCP_SEQUENCE + 4].copy_from_slice(&tcp);
+        }
+        frame
+    }
+
+    /// Whether a frame that arrived with this virtio header is still one: a train may have got another segment size
+    /// (Open vSwitch takes the one that its MTU gives), but not become many frames.
+    #[inline(always)]
+    pub(crate) fn arrived_whole(&self, header: VnetHeader) -> bool {
+        let segments = header.gso_size.get() > 0 && header.flags().contains(Flags::NEEDS_CSUM);
+        if self.train { header.gso() == GsoType::Tcp4 && segments } else { header.asks_nothing() }
+    }
+
+    /// Where a frame that arrived is not the one sent. The checksum of a train is unfinished, and a switch may begin it
+    /// anew in its own way (DPDK leaves the length out).
+    pub(crate) fn damage(&self, sequence: u32, seen: &[u8]) -> Option<usize> {
+        let sent = self.frame(sequence);
+        let unfinished = if self.train { TCP_CHECKSUM } else { 0..0 };
+        let differs = |place: &usize| seen.get(*place) != sent.get(*place);
+        (0..sent.len().max(seen.len())).filter(|place| !unfinished.contains(place)).find(differs)
+    }
+}
+
+/// Bytes that differ from place to place, not from frame to frame.
+#[allow(clippy::cast_possible_truncation, reason = "less than 251")]
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|place| (place % 251) as u8).collect()
+}
+
+/// Frames and their parts are shorter than 64 KiB.
+#[allow(clippy::cast_possible_truncation, reason = "see above")]
+fn number(len: usize) -> u16 {
+    debug_assert!(u16::try_from(len).is_ok());
+    len as u16
+}
+
+/// Headers of a flow, each seen from its sender. Hosts of both sides are paired so that each talks to some on the other.
+fn head(case: &Case, side: Side, flow: u16) -> [u8; HEAD] {
+    let first = flow % case.hosts;
+    let second = (flow + flow / case.hosts) % case.hosts;
+    let (from, to, ports) = match side {
+        Side::First => ((1, first), (2, second), (10_000 + flow, 5201)),
+        Side::Second => ((2, second), (1, first), (5201, 10_000 + flow)),
+    };
+    let mut head = [0; HEAD];
+    let mut rest = head.as_mut_slice();
+    let mut put = |bytes: &[u8]| {
+        let (to, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+        to.copy_from_slice(bytes);
+        rest = after;
+    };
+    let packet = number(case.frame - 14);
+    let train = case.load == Load::Train;
+    let protocol = if train { tcp::PROTOCOL } else { udp::PROTOCOL };
+    put(&mac(to));
+    put(&mac(from));
+    put(&[8, 0]);
+    let mut ip = [0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    ip[2..4].copy_from_slice(&packet.to_be_bytes());
+    ip[12..16].copy_from_slice(&address(from));
+    ip[16..20].copy_from_slice(&address(to));
+    fill_checksum(&mut ip);
+    put(&ip);
+    put(&ports.0.to_be_bytes());
+    put(&ports.1.to_be_bytes());
+    if train {
+        let sum = pseudo_v4(address(from), address(to), protocol, u32::from(packet - 20));
+        // Acknowledgement 1, header of 20 bytes, ACK, a window of 65535.
+        put(&[0, 0, 0, 0, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff]);
+        put(&sum.0.to_be_bytes());
+    } else {
+        // Without a checksum, as UDP over IPv4 may be.
+        put(&(packet - 20).to_be_bytes());
+    }
+    head
+}
+
+/// Of a host, by side and number.
+fn mac((side, host): (u8, u16)) -> [u8; 6] {
+    let [high, low] = host.to_be_bytes();
+    [2, 0x6d, 0x72, side, high, low]
+}
+
+fn address((side, host): (u8, u16)) -> [u8; 4] {
+    let [high, low] = host.to_be_bytes();
+    [10, side, high, low]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::CASES;
+    use wire::{Traits, parse};
+
+    #[test]
+    fn every_case_sends_sound_frames_of_its_length() {
+        for case in &CASES {
+            for side in [Side::First, Side::Second] {
+                let stream = Stream::new(case, side);
+                let frame = stream.frame(7);
+                assert_eq!(frame.len(), case.frame);
+                let parsed = parse(&frame, frame.len()).unwrap();
+                assert!(parsed.traits.contains(Traits::IPV4), "{}", case.name);
+                assert!(wire::ipv4::checksum_ok(&frame[14..34]), "{}", case.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_expected() {
+        let memory = Memory::new(1 << 20).unwrap();
+        for case in &CASES {
+            let stream = Stream::new(case, Side::Second);
+            stream.prepare(&memory, 128);
+            for sequence in [0, 1, 12_345] {
+                stream.write(&memory, 128, stream.flow(sequence), sequence);
+                let mut seen = vec![0; case.frame];
+                memory.read(128 + VnetHeader::LEN, &mut seen);
+                assert_eq!(seen, stream.frame(sequence));
+                assert_eq!(Stream::sequence(&memory, 128), Some(sequence));
+            }
+        }
+    }
+
+    #[test]
+    fn many_flows_are_many_pairs_of_hosts() {
+        let case = CASES.iter().find(|case| case.flows > 1).unwrap();
+        let heads: std::collections::HashSet<_> =
+            (0..case.flows).map(|flow| head(case, Side::First, flow)[..12].to_vec()).collect();
+        assert_eq!(heads.len(), usize::from(case.flows));
+    }
+}

@@ -1,0 +1,134 @@
+//! One vNIC: the front end of a vhost-user session, its memory and its pair of queues.
+//!
+//! It asks for what a Linux guest's driver asks for, checksum and segmentation offloads and mergeable buffers, in every
+//! case; what a switch does not offer it does without, unless the case is about just that.
+
+use crate::case::{Case, Load};
+use crate::memory::Memory;
+use crate::queue::Queue;
+use crate::ring::{AREA, Area, Shape};
+use anyhow::{Context, Result, ensure};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use vhost::vhost_user::message::{
+    VhostUserHeaderFlag, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
+};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+
+/// Bits of `VIRTIO_F_*` and `VIRTIO_NET_F_*`.
+const CSUM: u64 = 1;
+const GUEST_CSUM: u64 = 1 << 1;
+const GUEST_TSO4: u64 = 1 << 7;
+const HOST_TSO4: u64 = 1 << 11;
+const MRG_RXBUF: u64 = 1 << 15;
+const VERSION_1: u64 = 1 << 32;
+const RING_PACKED: u64 = 1 << 34;
+const OFFLOADS: u64 = CSUM | GUEST_CSUM | HOST_TSO4 | GUEST_TSO4;
+
+/// Numbers of the two queues: the guest's receive queue comes first.
+const EGRESS: usize = 0;
+const INGRESS: usize = 1;
+
+/// See the module. The session lasts as long as this.
+pub(crate) struct Vnic {
+    session: Frontend,
+    memory: Rc<Memory>,
+    /// What the switch takes from.
+    pub(crate) ingress: Queue,
+    /// What the switch delivers into.
+    pub(crate) egress: Queue,
+    /// Virtio features that both sides have.
+    pub(crate) features: u64,
+}
+
+impl Vnic {
+    /// Begins the session on a connection to the switch and enables both queues.
+    pub(crate) fn start(connection: UnixStream, case: &Case) -> Result<Vnic> {
+        let session = Frontend::from_stream(connection, 2);
+        let (memory, ingress, egress) = queues(case)?;
+        let mut vnic = Vnic { session, memory, ingress, egress, features: 0 };
+        vnic.negotiate(case)?;
+        vnic.share_memory()?;
+        vnic.enable(INGRESS)?;
+        vnic.enable(EGRESS)?;
+        Ok(vnic)
+    }
+
+    /// Whether its memory is of huge pages.
+    pub(crate) fn huge_pages(&self) -> bool {
+        self.memory.huge
+    }
+
+    fn negotiate(&mut self, case: &Case) -> Result<()> {
+        let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+        self.session.set_owner()?;
+        let offered = self.session.get_features()?;
+        let ring = if case.packed { RING_PACKED } else { 0 };
+        let wanted = OFFLOADS | MRG_RXBUF | VERSION_1 | ring | protocol;
+        self.features = offered & wanted;
+        let without = |bits: u64| bits & !self.features != 0;
+        ensure!(!without(VERSION_1 | protocol), "the switch offers no virtio 1 over vhost-user");
+        ensure!(!without(ring), "the switch offers no packed rings");
+        ensure!(case.load != Load::Train || !without(OFFLOADS), "the switch offers no trains");
+        let reply = VhostUserProtocolFeatures::REPLY_ACK;
+        let taken = self.session.get_protocol_features()? & (VhostUserProtocolFeatures::MQ | reply);
+        self.session.set_protocol_features(taken)?;
+        if taken.contains(reply) {
+            self.session.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        }
+        self.session.set_features(self.features)?;
+        Ok(())
+    }
+
+    fn share_memory(&self) -> Result<()> {
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: 0,
+            memory_size: self.memory.len() as u64,
+            userspace_addr: self.memory.address(),
+            mmap_offset: 0,
+            mmap_handle: self.memory.file(),
+        };
+        self.session.set_mem_table(&[region]).context("the switch does not take our memory")?;
+        Ok(())
+    }
+
+    fn enable(&mut self, number: usize) -> Result<()> {
+        let queue = if number == INGRESS { &self.ingress } else { &self.egress };
+        let size = queue.ring.area().shape.size;
+        let parts = queue.ring.parts();
+        let address = |offset: usize| self.memory.address() + offset as u64;
+        let ring = VringConfigData {
+            queue_max_size: size,
+            queue_size: size,
+            flags: 0,
+            desc_table_addr: address(parts.descriptors),
+            used_ring_addr: address(parts.device),
+            avail_ring_addr: address(parts.driver),
+            log_addr: None,
+        };
+        self.session.set_vring_num(number, size)?;
+        self.session.set_vring_base(number, queue.ring.base())?;
+        self.session.set_vring_addr(number, &ring)?;
+        self.session.set_vring_kick(number, &queue.kick)?;
+        self.session.set_vring_call(number, &queue.call)?;
+        self.session.set_vring_enable(number, true)?;
+        Ok(())
+    }
+}
+
+/// Memory for both queues of a case: two ring areas, then the buffers.
+fn queues(case: &Case) -> Result<(Rc<Memory>, Queue, Queue)> {
+    let [ingress, egress] = [false, true].map(|writable| case.shape(writable));
+    let buffers = 2 * AREA;
+    let memory = Rc::new(Memory::new(buffers + ingress.len() + egress.len())?);
+    let area = |ring: usize, buffers: usize, shape: Shape| Area {
+        memory: Rc::clone(&memory),
+        ring,
+        buffers,
+        shape,
+    };
+    let first = Queue::new(area(0, buffers, ingress), case.packed)?;
+    let second = Queue::new(area(AREA, buffers + ingress.len(), egress), case.packed)?;
+    Ok((memory, first, second))
+}
