@@ -5,8 +5,8 @@
 //! Each limit is for the whole turn of 256 frames; over it the run fails. docs/performance.md says where they go.
 //!
 //! The budgets are 250 instructions for a smallest frame, all in, and 120 for coalescing a segment above switching it.
-//! Measured are 444 for a smallest frame, so the first is missed by 194 and its limit is what is reached and 5 %;
-//! 743 for a segment alone, the copy of its 1448 bytes among them, and 855 for one that is coalesced: 112 more.
+//! Measured are 274 for a smallest frame, so the first is missed by 24 and its limit is what is reached and 5 %;
+//! 556 for a segment alone, the copy of its 1448 bytes among them, and 675 for one that is coalesced: 119 more.
 
 #![allow(missing_docs, reason = "gungraun's macros make public items without docs")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a bench is a test")]
@@ -91,11 +91,11 @@ fn segments_coalesced() -> Bench {
 }
 
 #[library_benchmark]
-#[bench::smallest(args = (), setup = smallest_frames, config = limit(466))]
-// 743 as measured and 5 %.
-#[bench::segments(args = (), setup = segments_plain, config = limit(780))]
-// 743 of plain switching and the budget of 120.
-#[bench::coalesced(args = (), setup = segments_coalesced, config = limit(863))]
+#[bench::smallest(args = (), setup = smallest_frames, config = limit(287))]
+// 556 as measured and 5 %.
+#[bench::segments(args = (), setup = segments_plain, config = limit(584))]
+// 675 as measured and 2 %; 556 of plain switching and the budget of 120 are 676.
+#[bench::coalesced(args = (), setup = segments_coalesced, config = limit(690))]
 fn turn(mut bench: Bench) -> Bench {
     let now = bench.now;
     assert_eq!(black_box(bench.switch.step(black_box(now))) as u64, FRAMES);
