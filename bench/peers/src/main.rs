@@ -32,6 +32,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 use stop::Stop;
 
@@ -73,8 +74,17 @@ struct Arguments {
     output: PathBuf,
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match compare(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            note(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(arguments: &Arguments) -> Result<()> {
     let millrace = match &arguments.millrace {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("millrace"),
