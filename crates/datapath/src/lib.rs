@@ -23,6 +23,7 @@ mod mailbox;
 pub mod options;
 mod outbox;
 mod parts;
+mod pressure;
 mod rate;
 mod recycle;
 mod segment;

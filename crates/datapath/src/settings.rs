@@ -138,6 +138,8 @@ pub struct PortSettings {
     pub rate: Option<RateLimit>,
     /// Coalescing on the way out of this port.
     pub rsc: Rsc,
+    /// Where the other side has no room, what the port sends waits in its own queue instead of being dropped.
+    pub back_pressure: bool,
     /// A port that gets a copy of all this port sends and receives.
     pub mirror_to: Option<PortId>,
 }

@@ -4,6 +4,7 @@ use crate::coalesce::Policy;
 use crate::handle::Handle;
 use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
+use crate::pressure::Pressure;
 use crate::rate::Bucket;
 use crate::view::{Events, Port, PortShared, StateCell, View};
 use crate::worker::{Letter, OwnedQueue};
@@ -120,6 +121,7 @@ impl Switch {
                 ingress,
                 resting_until: None,
                 next_count: Nanos::default(),
+                pressure: Pressure::default(),
             };
             if let Some(handle) = self.workers.get_mut(*worker) {
                 let (reply, replied) = sync_channel(1);

@@ -8,14 +8,15 @@ use crate::frame::Frame;
 use crate::headers::Span;
 use crate::macs::MacTable;
 use crate::mailbox::Mailbox;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Target};
 use crate::parts::Parts;
+use crate::pressure::{PAUSE, Pressure};
 use crate::settings::PortId;
 use crate::status::PortState;
 use crate::view::{Port, View};
 use crate::wait::Waiter;
 use ports::capture::Direction;
-use ports::{Burst, Ingress, IngressQueue, Nanos, PortFault};
+use ports::{Burst, Ingress, IngressQueue, Most, Nanos, PortFault};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
@@ -36,6 +37,7 @@ pub(crate) struct OwnedQueue {
     pub(crate) resting_until: Option<Nanos>,
     /// When the device is to be asked again what it lost: asking may be a system call.
     pub(crate) next_count: Nanos,
+    pub(crate) pressure: Pressure,
 }
 
 /// What the control plane tells a worker. Each is answered once the worker is between turns.
@@ -166,13 +168,23 @@ impl Worker {
             return 0;
         }
         let Some(port) = self.view.port(queue.port) else { return 0 };
+        let most = match port.settings.back_pressure {
+            true => queue.pressure.allowance(&self.view, now),
+            false => Some(Most::default()),
+        };
+        let Some(most) = most else {
+            queue.resting_until = Some(now + PAUSE);
+            return 0;
+        };
         let mut burst = std::mem::take(&mut self.scratch.burst).recycle();
+        burst.limit(most);
         let fault = queue.ingress.take(now, &mut burst).err();
         let taken = burst.frames().len();
         if taken > 0 {
             let turn =
                 Turn { worker: self.index, view: &self.view, macs: &self.macs, from: port, now };
-            turn.run(&burst, &mut self.scratch);
+            let toward = turn.run(&burst, &mut self.scratch);
+            queue.pressure.note(toward);
         }
         self.scratch.burst = burst.recycle();
         queue.ingress.release();
@@ -227,14 +239,16 @@ struct Turn<'t> {
 }
 
 impl Turn<'_> {
-    /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count.
-    fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch) {
+    /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count. The egress queue, if
+    /// there was only one.
+    fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch) -> Option<Target> {
         let Scratch { frames, outbox, deliverer, .. } = scratch;
-        let Some(cell) = self.from.cell(self.worker) else { return };
+        let cell = self.from.cell(self.worker)?;
         let mut parts = std::mem::take(&mut scratch.parts).recycle();
         let frames = self.read(burst, &mut parts, frames, cell);
         self.decide(&parts, frames, outbox, cell);
         let source = Source { burst, frames };
+        let (mut last, mut targets) = (None, 0);
         while let Some((target, list)) = outbox.take() {
             if let Some(to) = self.view.port(target.port)
                 && let Some(cell) = to.cell(self.worker)
@@ -243,8 +257,10 @@ impl Turn<'_> {
                 deliverer.deliver(&list, &route, &source, &mut parts, cell);
             }
             outbox.put_back(target, list);
+            (last, targets) = (Some(target), targets + 1);
         }
         scratch.parts = parts.recycle();
+        last.filter(|_| targets == 1)
     }
 
     /// Copies and parses each frame of the burst into its place in `frames`.

@@ -180,3 +180,61 @@ fn a_guest_that_breaks_its_ring_breaks_its_own_vnic() {
         bench.switch.remove_port(port).unwrap();
     }
 }
+
+/// Sends until the sender's own ring is full, or `frames` are sent, on a clock that stands still; how many.
+fn send_all(switch: &mut Switch, from: &mut Guest, frames: usize, now: ports::Nanos) -> usize {
+    (0..frames)
+        .take_while(|number| {
+            switch.step(now);
+            from.send(0, &[0; 12], &frame(2, 1, 60, *number as u8))
+        })
+        .count()
+}
+
+#[test]
+fn with_back_pressure_what_finds_no_room_waits_at_its_sender() {
+    for back_pressure in [false, true] {
+        let folder = TempDir::new().unwrap();
+        let mut switch = Switch::stepped(SwitchOptions::default());
+        let path = |number: usize| folder.path().join(format!("vm{number}"));
+        let open = |number| vhost::open(&VhostOptions::new(path(number))).unwrap();
+        let settings = PortSettings { mtu: 1500, back_pressure, ..PortSettings::default() };
+        let opened = [open(0), open(1)];
+        let ids: Vec<_> = opened
+            .into_iter()
+            .zip(["a", "b"])
+            .map(|(opened, name)| {
+                (switch.add_port(name, opened.device, settings.clone()).unwrap(), opened.session)
+            })
+            .collect();
+        let connect = |number| Guest::connect(&path(number), modern(), 1).unwrap();
+        let (mut one, mut other) = (connect(0), connect(1));
+        let mut now = ports::Nanos(1_000_000_000);
+        let sent = send_all(&mut switch, &mut one, 1000, now);
+        let dropped = |switch: &Switch| switch.counters(ids[1].0).unwrap().dropped();
+        switch.step(now);
+        if !back_pressure {
+            // Its 256 buffers, and no more.
+            assert_eq!((sent, dropped(&switch)), (1000, 1000 - 256));
+            continue;
+        }
+        assert!((256..1000).contains(&sent), "{sent}");
+        // Once there is room again, all of it arrives. A waiting queue looks again after a moment.
+        let mut received = 0;
+        while received < sent {
+            now = now + ports::Nanos(1_000_000);
+            switch.step(now);
+            while let Some((_, frame)) = other.receive(0) {
+                assert_eq!(frame[20], received as u8);
+                received += 1;
+            }
+        }
+        assert_eq!(dropped(&switch), 0);
+        // A guest that reads no more holds its sender up for 10 ms and then no longer.
+        let sent = send_all(&mut switch, &mut one, 1000, now);
+        switch.step(now + ports::Nanos(1_000_000));
+        assert_eq!(dropped(&switch), 0);
+        switch.step(now + ports::Nanos(12_000_000));
+        assert!(dropped(&switch) > 0, "{sent} were sent");
+    }
+}

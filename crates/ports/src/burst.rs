@@ -32,6 +32,24 @@ pub struct Burst<'q> {
     frames: Vec<RawFrame>,
     slices: Vec<Slice<'q>>,
     bytes: usize,
+    /// What it may hold this time.
+    most: Most,
+}
+
+/// Frames and bytes after which a burst is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most {
+    /// Frames.
+    pub frames: usize,
+    /// Bytes; the frame that reaches them is the last.
+    pub bytes: usize,
+}
+
+impl Default for Most {
+    /// As much as a burst can hold.
+    fn default() -> Most {
+        Most { frames: Burst::FRAMES, bytes: Burst::BYTES }
+    }
 }
 
 impl<'q> Burst<'q> {
@@ -46,21 +64,32 @@ impl<'q> Burst<'q> {
             frames: Vec::with_capacity(Self::FRAMES),
             slices: Vec::with_capacity(4 * Self::FRAMES),
             bytes: 0,
+            most: Most::default(),
         }
+    }
+
+    /// Holds no more than this until it is recycled.
+    pub fn limit(&mut self, most: Most) {
+        self.most = most;
     }
 
     /// No more frames should be pushed.
     pub fn is_full(&self) -> bool {
-        self.frames.len() >= Self::FRAMES || self.bytes >= Self::BYTES
+        self.frames.len() >= self.most.frames || self.bytes >= self.most.bytes
     }
 
     /// Frames that still fit.
     pub fn room(&self) -> usize {
-        if self.bytes >= Self::BYTES {
+        if self.bytes >= self.most.bytes {
             0
         } else {
-            Self::FRAMES - self.frames.len().min(Self::FRAMES)
+            self.most.frames - self.frames.len().min(self.most.frames)
         }
+    }
+
+    /// Bytes that still fit.
+    pub fn room_bytes(&self) -> usize {
+        self.most.bytes.saturating_sub(self.bytes)
     }
 
     /// Bytes of its frames, tags beside them not counted.
@@ -128,7 +157,7 @@ impl<'q> Burst<'q> {
             .into_iter()
             .map(|slice| unreachable!("emptied above: {}", slice.len()))
             .collect();
-        Burst { frames: self.frames, slices, bytes: 0 }
+        Burst { frames: self.frames, slices, bytes: 0, most: Most::default() }
     }
 }
 

@@ -49,6 +49,15 @@ pub enum EgressDrop {
     Refused,
 }
 
+/// What an egress queue has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Buffers; a frame takes one or more.
+    pub buffers: usize,
+    /// Bytes of all of them.
+    pub bytes: usize,
+}
+
 /// A port that cannot go on as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum PortFault {
@@ -104,6 +113,11 @@ pub trait Egress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault>;
+
+    /// What it has room for now. `None`: not known, or without a limit worth asking for.
+    fn room(&mut self) -> Option<Room> {
+        None
+    }
 }
 
 /// An opened port, ready to be given to the switch.

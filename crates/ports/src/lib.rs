@@ -32,8 +32,8 @@ pub mod tap;
 mod time;
 pub mod vhost;
 
-pub use burst::{Burst, RawFrame, VlanTag};
-pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault};
+pub use burst::{Burst, Most, RawFrame, VlanTag};
+pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault, Room};
 pub use live::Live;
 pub use queue::{EgressQueue, IngressQueue};
 pub use slice::Slice;

@@ -1,6 +1,6 @@
 //! All kinds of queues as two enums, matched once per burst.
 
-use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault};
+use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Room};
 use crate::{fault, memory, packet, tap, vhost};
 use std::os::fd::BorrowedFd;
 
@@ -106,6 +106,16 @@ impl Egress for EgressQueue {
             EgressQueue::Packet(queue) => queue.deliver(frames, drops),
             EgressQueue::Vhost(queue) => queue.deliver(frames, drops),
             EgressQueue::Fault(queue) => queue.deliver(frames, drops),
+        }
+    }
+
+    fn room(&mut self) -> Option<Room> {
+        match self {
+            EgressQueue::Memory(queue) => queue.room(),
+            EgressQueue::Tap(queue) => queue.room(),
+            EgressQueue::Packet(queue) => queue.room(),
+            EgressQueue::Vhost(queue) => queue.room(),
+            EgressQueue::Fault(queue) => queue.room(),
         }
     }
 }

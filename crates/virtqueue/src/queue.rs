@@ -49,6 +49,11 @@ impl Queue {
         each!(self, queue => queue.publish())
     }
 
+    /// See [`Virtqueue::room`].
+    pub fn room(&mut self, most: usize) -> (usize, usize) {
+        each!(self, queue => queue.room(most))
+    }
+
     /// See [`Virtqueue::take_request`].
     pub fn take_request(&mut self) -> Result<Option<Request<'_>>, QueueFault> {
         each!(self, queue => queue.take_request())

@@ -180,6 +180,16 @@ impl<R: Ring> Virtqueue<R> {
         }
     }
 
+    /// The free buffers of an egress queue, as far as `most` of them: how many, and their bytes. Looks ahead of need, which
+    /// is no work lost. A fault shows when a frame is delivered.
+    pub fn room(&mut self, most: usize) -> (usize, usize) {
+        while self.walk.chains().len() - self.filled < most && matches!(self.look_ahead(), Ok(true))
+        {
+        }
+        let free = self.walk.chains().get(self.filled..).unwrap_or_default().iter().take(most);
+        (free.len(), free.map(|chain| chain.bytes as usize).sum())
+    }
+
     fn look_ahead(&mut self) -> Result<bool, QueueFault> {
         self.ahead = true;
         let limit = Limit { chains: AHEAD, bytes: usize::MAX };

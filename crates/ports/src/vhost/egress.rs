@@ -1,7 +1,7 @@
 //! What a guest receives: frames copied into the buffers it made available, published once a burst.
 
 use super::copy;
-use crate::{Egress, EgressDrop, Outgoing, PortFault};
+use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, Room};
 use std::sync::Arc;
 use vhost_user::{Features, Ring, Running};
 use virtqueue::{Queue, Reservation, Virtqueue};
@@ -32,6 +32,12 @@ impl Egress for VhostEgress {
             drops.extend((0..frames.len()).map(|place| (place, EgressDrop::Down)));
         }
         Ok(())
+    }
+
+    fn room(&mut self) -> Option<Room> {
+        let free = self.ring.with(|running| running.queue.room(Burst::FRAMES))?;
+        let (buffers, bytes) = free;
+        Some(Room { buffers, bytes })
     }
 }
 

@@ -76,7 +76,7 @@ fn take<R: virtqueue::Ring>(
     burst: &mut Burst<'_>,
     pieces: &mut Vec<Slice<'static>>,
 ) {
-    let limit = Limit { chains: burst.room(), bytes: Burst::BYTES };
+    let limit = Limit { chains: burst.room(), bytes: burst.room_bytes() };
     if queue.take(limit).is_err() {
         return;
     }
