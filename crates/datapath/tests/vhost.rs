@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
+mod common;
+
+use common::trace::Segment;
 use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions};
 use ports::vhost::{self, Features, Session, State, VhostOptions};
 use std::time::{Duration, Instant};
@@ -178,6 +181,45 @@ fn a_guest_that_breaks_its_ring_breaks_its_own_vnic() {
     assert_eq!(until("a frame", || other.receive(0)).1[20], 9);
     for port in bench.ports.drain(..) {
         bench.switch.remove_port(port).unwrap();
+    }
+}
+
+#[test]
+fn a_guest_that_counts_segments_is_told_how_many_a_train_has() {
+    for counts in [true, false] {
+        let folder = TempDir::new().unwrap();
+        let path = |number: usize| folder.path().join(format!("vm{number}"));
+        let mut switch = Switch::stepped(SwitchOptions::default());
+        let rsc = Rsc { policy: RscPolicy::Ndis, ..Rsc::default() };
+        let settings = PortSettings { mtu: 1500, rsc, ..PortSettings::default() };
+        let opened = [0, 1].map(|number| vhost::open(&VhostOptions::new(path(number))).unwrap());
+        let _sessions = opened.map(|opened| {
+            let name = format!("vm{}", switch.ports().len());
+            switch.add_port(&name, opened.device, settings.clone()).unwrap();
+            opened.session
+        });
+        let mut one = Guest::connect(&path(0), modern(), 1).unwrap();
+        let mut wanted = modern();
+        wanted.set(Features::RSC_EXT, counts);
+        let mut other = Guest::connect(&path(1), wanted, 1).unwrap();
+        for number in 0..10 {
+            let line = Segment { sequence: number * 1000, payload: 1000, ..Segment::parse(".") };
+            let mut header = [0; 12];
+            header[0] = 2;
+            assert!(one.send(0, &header, &line.frame().bytes));
+        }
+        switch.step(ports::Nanos(1_000_000_000));
+        let (header, train) = other.receive(0).unwrap();
+        assert_eq!(train.len(), 54 + 10_000);
+        // TCP over IPv4, segments of 1000 bytes.
+        assert_eq!((header[1], &header[4..6]), (1, &1000u16.to_le_bytes()[..]));
+        let [_, _, _, _, _, _, start, _, offset, _, ..] = header;
+        if counts {
+            assert_eq!((header[0], start, offset), (4 | 2, 10, 0), "RSC_INFO and DATA_VALID");
+        } else {
+            assert_eq!((header[0], start, offset), (1, 34, 16), "NEEDS_CSUM");
+        }
+        assert!(other.receive(0).is_none());
     }
 }
 

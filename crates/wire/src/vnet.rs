@@ -63,7 +63,8 @@ pub struct VnetHeader {
     pub csum_start: U16,
     /// Where to put it, from `csum_start`.
     pub csum_offset: U16,
-    /// Buffers a received frame takes (mergeable receive buffers); 0 from a guest.
+    /// Buffers a received frame takes (mergeable receive buffers); 0 from a guest. Inside the switch, where no buffer has
+    /// been found yet, it holds what [`VnetHeader::coalesced`] tells.
     pub num_buffers: U16,
 }
 
@@ -106,6 +107,23 @@ impl VnetHeader {
     #[inline]
     pub fn asks_nothing(&self) -> bool {
         self.flags | self.gso_type == 0
+    }
+
+    /// Segments that the switch has made this train of; 0: it came as it is.
+    #[inline]
+    pub fn coalesced(&self) -> u16 {
+        self.num_buffers.get()
+    }
+
+    /// The header of a train of the switch's own making for a driver that reads its segment count (virtio 1.2, section
+    /// 5.1.6.4, RSC_EXT). The checksum is vouched for: the fields that tell where to finish it are taken.
+    pub fn with_rsc_info(self) -> VnetHeader {
+        let mut header = self;
+        header.set_flags(Flags::RSC_INFO | Flags::DATA_VALID);
+        header.csum_start.set(self.coalesced());
+        // Duplicate acknowledgements are never merged.
+        header.csum_offset.set(0);
+        header
     }
 
     /// The flags, unknown bits left out.

@@ -131,6 +131,7 @@ impl Train {
             vnet.set_gso(if v4 { GsoType::Tcp4 } else { GsoType::Tcp6 }, ecn);
             vnet.gso_size.set(self.largest_payload as u16);
             vnet.hdr_len.set(first.parsed.payload);
+            vnet.num_buffers.set(self.segments);
         }
         vnet
     }

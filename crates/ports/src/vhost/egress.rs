@@ -71,6 +71,7 @@ fn fill<R: virtqueue::Ring>(
 ) -> bool {
     let header_len = features.header_len();
     let buffers = if features.contains(Features::MRG_RXBUF) { MOST_BUFFERS } else { 1 };
+    let counts_segments = features.contains(Features::RSC_EXT);
     #[allow(clippy::cast_possible_truncation, reason = "10 or 12")]
     let header_bytes = header_len as u32;
     for (place, frame) in frames.iter().enumerate() {
@@ -80,7 +81,11 @@ fn fill<R: virtqueue::Ring>(
         }
         let reason = match queue.reserve(header_bytes + frame.len, buffers) {
             Ok(Reservation::Room(room)) => {
-                copy::write(frame, room.buffers, header_len, room.pieces);
+                let vnet = match frame.vnet.coalesced() {
+                    1.. if counts_segments => frame.vnet.with_rsc_info(),
+                    _ => frame.vnet,
+                };
+                copy::write(&Outgoing { vnet, ..*frame }, room.buffers, header_len, room.pieces);
                 continue;
             }
             Ok(Reservation::TooSmall) => {
