@@ -68,7 +68,7 @@ pub enum StateBody {
     Up,
     /// Not now; it comes back by itself.
     Down,
-    /// Its device does not open or has failed; it is tried again every second.
+    /// Its device does not open or has failed and is tried again every second, or its guest has to start anew.
     Broken,
 }
 
@@ -110,10 +110,32 @@ pub struct PortBody {
     pub offloads: Vec<String>,
     /// What the kernel does not do and is done in software.
     pub degraded: Vec<String>,
+    /// The guest of a vhost-user port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestBody>,
     /// Over the last second.
     pub rates: RatesBody,
     /// As it is configured.
     pub config: PortConfig,
+}
+
+/// The guest of a vhost-user port: what was agreed on and what follows from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GuestBody {
+    /// It is there.
+    pub connected: bool,
+    /// How often one has connected since the port was opened.
+    pub connections: u64,
+    /// Guest memory that is mapped.
+    pub memory_bytes: u64,
+    /// Queue pairs it uses; 0: its driver is not ready.
+    pub queues: u16,
+    /// Features the port offers, by their names in the virtio specification.
+    pub offered: Vec<String>,
+    /// Those the guest's driver took when it started.
+    pub taken: Vec<String>,
+    /// What that comes to, for people.
+    pub follows: Vec<String>,
 }
 
 /// One queue of a port.

@@ -2,14 +2,15 @@
 //!
 //! The rest of the crate sees an [`Opener`], so that tests run the whole control plane on memory ports.
 
-use crate::Problem;
-use crate::config::{Namespace, PortConfig};
+use crate::config::{Account, Namespace, PortConfig};
+use crate::{Problem, accounts, guest};
 use ports::Device;
 use ports::link::{Link, LinkError};
 use ports::packet::{self, PacketError, PacketOptions};
 use ports::tap::{self, TapError, TapOptions};
+use ports::vhost::{self, Access, Role, Session, SessionError, Status, VhostOptions};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A port's device, opened.
 pub struct Opened {
@@ -30,17 +31,26 @@ pub struct OpenError {
     pub denied: bool,
 }
 
-/// A device as the host sees it now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A device as it is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Look {
-    /// There is such a device.
-    pub exists: bool,
-    /// It is administratively up.
-    pub up: bool,
-    /// The other side is there.
-    pub carrier: bool,
+    /// Whether it carries frames.
+    pub condition: Condition,
     /// Largest IP packet, in bytes.
     pub mtu: u16,
+}
+
+/// Whether a device carries frames, and why not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Condition {
+    /// It does.
+    Up,
+    /// Not now.
+    Down(String),
+    /// Not until its guest starts anew. The device itself is sound and stays open.
+    Broken(String),
+    /// There is no such device any more.
+    Gone,
 }
 
 /// Opens what the configuration names.
@@ -53,6 +63,10 @@ pub trait Opener: Send {
 pub trait Watch: Send {
     /// The device now.
     fn look(&self) -> Look;
+    /// The guest, where the device is one's vNIC.
+    fn guest(&self) -> Option<Status> {
+        None
+    }
     /// Sets the device's own MTU, where the port's kind says that it is ours to set.
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem>;
 }
@@ -62,10 +76,13 @@ pub struct HostDevices;
 
 impl Opener for HostDevices {
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
-        match (&port.tap, &port.packet) {
-            (Some(name), _) => open_tap(port, name.as_str()),
-            (None, Some(name)) => open_packet(port, name.as_str()),
-            (None, None) => Err(OpenError { reason: "no device is named".into(), denied: false }),
+        match (&port.tap, &port.packet, &port.vhost_user) {
+            (Some(name), _, _) => open_tap(port, name.as_str()),
+            (None, Some(name), _) => open_packet(port, name.as_str()),
+            (None, None, Some(socket)) => open_vhost(port, socket.as_path()),
+            (None, None, None) => {
+                Err(OpenError { reason: "no device is named".into(), denied: false })
+            }
         }
     }
 }
@@ -97,6 +114,38 @@ fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
         .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
     let watch = Box::new(HostLink { link: opened.link, ours: false });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
+}
+
+fn open_vhost(port: &PortConfig, socket: &Path) -> Result<Opened, OpenError> {
+    let mut options = VhostOptions::new(socket);
+    options.queues = queues(port);
+    options.mac = port.mac.map(|mac| mac.0);
+    options.mtu = port.mtu.map_or(options.mtu, |mtu| mtu.0);
+    options.role = match port.vhost_client {
+        Some(true) => Role::Client,
+        _ => Role::Server,
+    };
+    options.access =
+        access(port).map_err(|problem| OpenError { reason: problem.to_string(), denied: false })?;
+    let opened = vhost::open(&options)
+        .map_err(|error| OpenError { denied: vhost_denied(&error), reason: error.to_string() })?;
+    let watch = Box::new(Guest { session: opened.session, options });
+    Ok(Opened { device: opened.device, degraded: Vec::new(), watch })
+}
+
+fn access(port: &PortConfig) -> Result<Access, Problem> {
+    let number = |account: &Option<Account>, find: fn(&str) -> Result<u32, Problem>| {
+        account.as_ref().map(|account| find(account.as_str())).transpose()
+    };
+    Ok(Access {
+        mode: port.socket_mode.map(|mode| mode.0),
+        owner: number(&port.socket_owner, accounts::user)?,
+        group: number(&port.socket_group, accounts::group)?,
+    })
+}
+
+fn vhost_denied(error: &SessionError) -> bool {
+    matches!(error, SessionError::Io { source, .. } if denied(source))
 }
 
 fn packet_denied(error: &PacketError) -> bool {
@@ -139,13 +188,18 @@ struct HostLink {
 
 impl Watch for HostLink {
     fn look(&self) -> Look {
-        let mtu = self.link.mtu().ok();
-        Look {
-            exists: mtu.is_some(),
-            up: self.link.is_up().unwrap_or(false),
-            carrier: self.link.has_carrier().unwrap_or(false),
-            mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()).unwrap_or(u16::MAX),
-        }
+        let Ok(mtu) = self.link.mtu() else {
+            return Look { condition: Condition::Gone, mtu: 0 };
+        };
+        let down = |reason: &str| Condition::Down(reason.to_owned());
+        let condition = if !self.link.is_up().unwrap_or(false) {
+            down("its device is administratively down")
+        } else if !self.link.has_carrier().unwrap_or(false) {
+            down("its device has no carrier")
+        } else {
+            Condition::Up
+        };
+        Look { condition, mtu: u16::try_from(mtu).unwrap_or(u16::MAX) }
     }
 
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem> {
@@ -153,5 +207,29 @@ impl Watch for HostLink {
             return Ok(());
         }
         self.link.set_mtu(mtu.into()).map_err(|error| Problem::new(error.to_string()))
+    }
+}
+
+/// A guest behind a vhost-user socket. Dropping it ends the session.
+struct Guest {
+    session: Session,
+    /// What it was opened with.
+    options: VhostOptions,
+}
+
+impl Watch for Guest {
+    fn look(&self) -> Look {
+        let status = self.session.status();
+        let condition = guest::condition(&status, &self.options.socket, self.options.role);
+        Look { condition, mtu: self.options.mtu }
+    }
+
+    fn guest(&self) -> Option<Status> {
+        Some(self.session.status())
+    }
+
+    /// Another MTU opens the port anew, for the guest learns of it when its driver starts.
+    fn set_mtu(&self, _: u16) -> Result<(), Problem> {
+        Ok(())
     }
 }

@@ -21,6 +21,9 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
             if port.promiscuous.is_some() {
                 port.packet = Some(device);
                 port.queues = None;
+                port.vhost_client = None;
+            } else if port.vhost_client.is_some() {
+                port.vhost_user = format!("/run/{device}").parse().ok();
             } else {
                 port.tap = Some(device);
             }
@@ -45,7 +48,7 @@ fn rsc() -> impl Strategy<Value = RscMode> {
 }
 
 fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
-    let device = (of(1u16..=64), of(any::<bool>()), of(68u16..), any::<bool>());
+    let device = (of(1u16..=64), of(any::<bool>()), of(68u16..), any::<bool>(), of(any::<bool>()));
     let vlan = (of(0u16..4095), any::<bool>(), of(of(Just(()))));
     let guard = (of(any::<u32>()), of(any::<bool>()), of(any::<bool>()));
     let rate = (of((1u64..1 << 40, of(0u64..1 << 40))), of(rsc()), of(any::<bool>()));
@@ -55,6 +58,7 @@ fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
         port.queues = device.0.map(Queues);
         port.promiscuous = device.1;
         port.mtu = device.2.map(Mtu);
+        port.vhost_client = device.4;
         match (vlan.0, vlan.1) {
             (Some(id), true) => {
                 port.trunk = format!("1-{}", id.max(1)).parse().ok();

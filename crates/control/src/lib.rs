@@ -5,12 +5,14 @@
 //! and serves a REST [`api`] on a Unix socket; [`client`] is its other side, used by the command line and by the lab.
 //! Nothing here is ever called per frame.
 
+mod accounts;
 pub mod api;
 pub mod body;
 pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod devices;
+mod guest;
 pub mod health;
 mod journal;
 pub mod memory;

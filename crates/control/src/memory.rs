@@ -2,7 +2,7 @@
 
 use crate::Problem;
 use crate::config::PortConfig;
-use crate::devices::{Look, OpenError, Opened, Opener, Watch};
+use crate::devices::{Condition, Look, OpenError, Opened, Opener, Watch};
 use ports::{Offloads, memory};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,8 +58,7 @@ const DEPTH: usize = 256;
 
 impl Opener for MemoryDevices {
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
-        let device = port.tap.as_ref().or(port.packet.as_ref());
-        let device = device.map(ToString::to_string).unwrap_or_default();
+        let device = port.devices().next().map(|(_, device)| device).unwrap_or_default();
         let refuse = |reason: &str, denied| OpenError { reason: reason.to_owned(), denied };
         match self.fate(&device) {
             Fate::Gone => return Err(refuse("there is no such device", false)),
@@ -93,7 +92,13 @@ impl Watch for MemoryWatch {
     fn look(&self) -> Look {
         let fate = self.devices.fate(&self.device);
         let mtu = *self.mtu.lock().unwrap_or_else(PoisonError::into_inner);
-        Look { exists: fate != Fate::Gone, up: fate == Fate::Up, carrier: fate == Fate::Up, mtu }
+        let condition = match fate {
+            Fate::Up => Condition::Up,
+            Fate::Down => Condition::Down("its device is administratively down".to_owned()),
+            Fate::Gone => Condition::Gone,
+            Fate::Denied => Condition::Up,
+        };
+        Look { condition, mtu }
     }
 
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem> {

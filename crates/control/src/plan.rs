@@ -65,7 +65,7 @@ pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
             continue;
         };
         let keys = differing(old, new);
-        if keys.iter().any(|key| PortConfig::REOPENING.contains(&key.as_str())) {
+        if keys.iter().any(|key| new.reopens(key)) {
             removed.push(Step::Remove { port: new.name.to_string(), reopens: true, keys });
             added.push(Step::Add { port, reopens: true });
         } else if !keys.is_empty() {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_change_that_takes_opening_says_so() {
-        let read = |text| Config::from_toml("t", text).unwrap();
+        let read = |text: &str| Config::from_toml("t", text).unwrap();
         let one = read("[[port]]\nname='a'\ntap='t'\nmtu=1500");
         let live = read("[[port]]\nname='a'\ntap='t'\nmtu=9000");
         assert!(matches!(&plan(&one, &live)[..], [Step::Change { keys, .. }] if *keys == ["mtu"]));
@@ -168,6 +168,11 @@ mod tests {
         assert!(matches!(
             &plan(&one, &reopened)[..],
             [Step::Remove { reopens: true, keys, .. }, Step::Add { reopens: true, .. }] if *keys == ["queues"]
+        ));
+        let guest = |mtu| read(&format!("[[port]]\nname='a'\nvhost-user='/run/v'\nmtu={mtu}"));
+        assert!(matches!(
+            &plan(&guest(1500), &guest(9000))[..],
+            [Step::Remove { reopens: true, keys, .. }, Step::Add { reopens: true, .. }] if *keys == ["mtu"]
         ));
         let other = read("[switch]\nworkers=2\nrsc='off'\n[[port]]\nname='a'\ntap='t'\nmtu=1500");
         assert!(matches!(

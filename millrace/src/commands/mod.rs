@@ -10,6 +10,7 @@ pub(crate) mod port;
 pub(crate) mod queue;
 pub(crate) mod rsc;
 pub(crate) mod run;
+mod snippet;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod validate;

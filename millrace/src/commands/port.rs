@@ -1,14 +1,14 @@
 //! `millrace port`: ports while the switch runs.
 
 use crate::cli::Global;
-use crate::commands::status;
+use crate::commands::{snippet, status};
 use crate::output::{self, Failure, Outcome};
 use clap::{ArgGroup, Args, Subcommand};
 use control::Problem;
-use control::body::{CountersBody, PortBody};
+use control::body::{CountersBody, GuestBody, PortBody};
 use control::config::{
-    HostName, MacAddress, Mtu, Namespace, PortConfig, PortName, Queues, Rate, Size, VlanId,
-    VlanList,
+    Account, FileMode, HostName, MacAddress, Mtu, Namespace, PortConfig, PortName, Queues, Rate,
+    Size, SocketPath, VlanId, VlanList,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -27,7 +27,7 @@ enum Verb {
     /// Close a port
     Remove(Name),
     /// Show one port and its counters
-    Show(Name),
+    Show(Show),
     /// Change keys of a port while it runs
     Set(Set),
     /// List all ports
@@ -39,6 +39,7 @@ enum Verb {
 #[command(after_help = "\
 Examples:
   millrace port add vm1 --tap tap1 --vlan 10 --mac 52:54:00:12:34:56
+  millrace port add vm2 --vhost-user /run/millrace/vm2.sock --queues 4 --mac 52:54:00:12:34:57
   millrace port add uplink0 --packet eth1 --trunk 10,20-30
 
 A port added here lasts until the daemon stops or reads its file again.")]
@@ -51,8 +52,23 @@ struct Add {
     /// Join this network device as an uplink.
     #[arg(long, group = "device", value_name = "DEVICE")]
     packet: Option<HostName>,
+    /// Serve a virtual machine or a DPDK application at this Unix socket.
+    #[arg(long, group = "device", value_name = "PATH")]
+    vhost_user: Option<SocketPath>,
+    /// Connect to the socket; the guest's side listens.
+    #[arg(long, requires = "vhost_user")]
+    vhost_client: bool,
+    /// Permissions of the socket, such as 0660.
+    #[arg(long, requires = "vhost_user", conflicts_with = "vhost_client", value_name = "MODE")]
+    socket_mode: Option<FileMode>,
+    /// Owner of the socket.
+    #[arg(long, requires = "vhost_user", conflicts_with = "vhost_client", value_name = "USER")]
+    socket_owner: Option<Account>,
+    /// Group of the socket.
+    #[arg(long, requires = "vhost_user", conflicts_with = "vhost_client", value_name = "GROUP")]
+    socket_group: Option<Account>,
     /// The network namespace the device lives in.
-    #[arg(long, value_name = "NAME|PATH")]
+    #[arg(long, conflicts_with = "vhost_user", value_name = "NAME|PATH")]
     netns: Option<Namespace>,
     /// Queue pairs.
     #[arg(long)]
@@ -84,7 +100,24 @@ struct Add {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  millrace port show vm1\n  millrace port remove vm1")]
+#[command(after_help = "\
+Examples:
+  millrace port show vm1
+  millrace port show vm1 --qemu          # what to give qemu-system-x86_64 for this vNIC
+  millrace port show vm1 --libvirt       # what to write into the domain")]
+struct Show {
+    /// The port.
+    name: String,
+    /// Print the options of QEMU that plug a guest into a vhost-user port.
+    #[arg(long, conflicts_with_all = ["libvirt", "json"])]
+    qemu: bool,
+    /// Print the same for a libvirt domain.
+    #[arg(long, conflicts_with = "json")]
+    libvirt: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  millrace port remove vm1")]
 struct Name {
     /// The port.
     name: String,
@@ -130,11 +163,7 @@ pub(crate) fn run(arguments: Arguments, global: &Global) -> Outcome {
             global.client()?.remove_port(&name)?;
             Ok(ExitCode::SUCCESS)
         }
-        Verb::Show(Name { name }) => {
-            let client = global.client()?;
-            let shown = Shown { port: client.port(&name)?, counters: client.counters(&name)? };
-            output::show(global, &shown, text)
-        }
+        Verb::Show(show) => show.run(global),
         Verb::Set(set) => {
             let change = changes(&set.changes)?;
             let port = global.client()?.change_port(&set.name, &change)?;
@@ -146,11 +175,30 @@ pub(crate) fn run(arguments: Arguments, global: &Global) -> Outcome {
     }
 }
 
+impl Show {
+    fn run(&self, global: &Global) -> Outcome {
+        let client = global.client()?;
+        let port = client.port(&self.name)?;
+        if self.qemu || self.libvirt {
+            let vnic = snippet::Vnic::of(&port)?;
+            output::print(&if self.qemu { vnic.qemu() } else { vnic.libvirt() })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let shown = Shown { port, counters: client.counters(&self.name)? };
+        output::show(global, &shown, text)
+    }
+}
+
 impl Add {
     fn port(self) -> PortConfig {
         PortConfig {
             tap: self.tap,
             packet: self.packet,
+            vhost_user: self.vhost_user,
+            vhost_client: self.vhost_client.then_some(true),
+            socket_mode: self.socket_mode,
+            socket_owner: self.socket_owner,
+            socket_group: self.socket_group,
             netns: self.netns,
             queues: self.queues,
             mtu: self.mtu,
@@ -199,6 +247,7 @@ fn text(shown: &Shown) -> String {
     for (label, fact) in facts.iter().filter(|(_, fact)| !fact.is_empty()) {
         text.push_str(&format!("{label}: {fact}\n"));
     }
+    text.push_str(&port.guest.as_ref().map(guest).unwrap_or_default());
     let numbers = [
         ("ingress frames", counters.ingress_frames),
         ("ingress bytes", counters.ingress_bytes),
@@ -217,4 +266,23 @@ fn text(shown: &Shown) -> String {
     let drops = drops.map(|(reason, count)| vec![format!("  {reason}"), count.to_string()]);
     text.push_str(&format!("\n{}\n", output::table(&["COUNTER", ""], rows.chain(drops))));
     text
+}
+
+/// What was agreed on with a guest, a line a fact.
+fn guest(guest: &GuestBody) -> String {
+    let not_taken: Vec<_> = guest
+        .offered
+        .iter()
+        .filter(|name| !guest.taken.contains(name))
+        .map(String::as_str)
+        .collect();
+    let mut facts = vec![("offered", guest.offered.join(" "))];
+    if guest.connected {
+        facts.push(("taken", guest.taken.join(" ")));
+        facts.push(("not taken", not_taken.join(" ")));
+        facts.push(("queue pairs in use", guest.queues.to_string()));
+    }
+    facts.push(("so", guest.follows.join("; ")));
+    let lines = facts.iter().filter(|(_, fact)| !fact.is_empty());
+    lines.map(|(label, fact)| format!("{label}: {fact}\n")).collect()
 }

@@ -2,7 +2,9 @@
 
 use crate::cli::Global;
 use crate::output::{Failure, Outcome};
-use clap::Args;
+use clap::{Args, ValueEnum};
+
+use control::config::Poll;
 use control::daemon::{self, Options};
 use control::devices::HostDevices;
 use std::io::IsTerminal;
@@ -23,12 +25,34 @@ pub(crate) struct Arguments {
     /// Configuration file; without one there are no ports until some are added.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// What a worker does when there is nothing to take, whatever the file says: poll on, poll a little longer and then
+    /// sleep, or sleep at once.
+    #[arg(long, value_name = "WHEN")]
+    poll: Option<PollWhen>,
     /// Also serve the API on this address; it has no passwords, so only a loopback address is taken.
     #[arg(long, value_name = "ADDRESS:PORT")]
     tcp: Option<SocketAddr>,
     /// Take an address that others can reach for --tcp.
     #[arg(long, requires = "tcp")]
     tcp_anyone: bool,
+}
+
+/// [`Poll`], as it is typed.
+#[derive(Clone, Copy, ValueEnum)]
+enum PollWhen {
+    Always,
+    Adaptive,
+    Never,
+}
+
+impl From<PollWhen> for Poll {
+    fn from(when: PollWhen) -> Poll {
+        match when {
+            PollWhen::Always => Poll::Always,
+            PollWhen::Adaptive => Poll::Adaptive,
+            PollWhen::Never => Poll::Never,
+        }
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -41,6 +65,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let options = Options {
         file: arguments.config.clone(),
         socket: global.socket.clone(),
+        poll: arguments.poll.map(Poll::from),
         tcp: arguments.tcp,
         tcp_anyone: arguments.tcp_anyone,
     };

@@ -19,7 +19,8 @@ pub(crate) use read::from_json;
 pub use read::from_value;
 pub use switch::{Poll, SwitchConfig, Workers};
 pub use value::{
-    FileMode, Flows, HostName, MacAddress, MacEntries, Mtu, Namespace, PortName, Queues,
+    Account, FileMode, Flows, HostName, MacAddress, MacEntries, Mtu, Namespace, PortName, Queues,
+    SocketPath,
 };
 pub use vlan::{VlanId, VlanList};
 

@@ -3,7 +3,9 @@
 //! Every key but the name is optional and stays absent when it was: what is absent follows the role, the device, or
 //! `[switch]`, and is decided in [`PortConfig::settings`].
 
-use super::value::{Flows, HostName, MacAddress, Mtu, Namespace, PortName, Queues};
+use super::value::{
+    Account, FileMode, Flows, HostName, MacAddress, Mtu, Namespace, PortName, Queues, SocketPath,
+};
 use super::vlan::{VlanId, VlanList};
 use super::{Rate, Size};
 use datapath::{PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, Vlan};
@@ -58,11 +60,30 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eth1")]
     pub packet: Option<HostName>,
+    /// Serves a virtual machine, a DPDK application or a user-mode Linux at this Unix socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "/run/millrace/vm1.sock")]
+    pub vhost_user: Option<SocketPath>,
+    /// The guest's side listens at the socket and the switch connects, again and again; no where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost_client: Option<bool>,
+    /// Permissions of the vhost-user socket, in octal; as the daemon makes files where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "0660")]
+    pub socket_mode: Option<FileMode>,
+    /// Owner of the vhost-user socket, by name or number; the daemon's user where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "libvirt-qemu")]
+    pub socket_owner: Option<Account>,
+    /// Group of the vhost-user socket, by name or number; the daemon's group where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "kvm")]
+    pub socket_group: Option<Account>,
     /// The network namespace the device lives in (a name of `ip netns`, or a path), where it is not the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub netns: Option<Namespace>,
-    /// Queue pairs; 1 where absent.
+    /// Queue pairs; 1 where absent. A vhost-user guest may use fewer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>)]
     pub queues: Option<Queues>,
@@ -73,7 +94,7 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, example = 1500)]
     pub mtu: Option<Mtu>,
-    /// Which way it faces; `vnic` for a TAP and `uplink` for a packet port where absent.
+    /// Which way it faces; `uplink` for a packet port and `vnic` for the others where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<PortRole>,
     /// Access mode: untagged frames belong to this VLAN, 0 to 4094; 0 where absent.
@@ -106,6 +127,10 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "256KiB")]
     pub burst: Option<Size>,
+    /// Where the receiving guest has no room, what this port sends waits in its own queue instead of being dropped; no
+    /// where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back_pressure: Option<bool>,
     /// Coalescing toward the port; the `rsc` of `[switch]` for a vNIC and `off` for an uplink where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rsc: Option<RscMode>,
@@ -132,8 +157,27 @@ pub struct PortConfig {
 }
 
 impl PortConfig {
-    /// Keys that name the device or how it is opened: changing one of them closes the port and opens it again.
-    pub const REOPENING: [&'static str; 5] = ["tap", "packet", "netns", "queues", "promiscuous"];
+    /// Keys that name the device or how it is opened.
+    const REOPENING: [&'static str; 10] = [
+        "tap",
+        "packet",
+        "vhost-user",
+        "vhost-client",
+        "socket-mode",
+        "socket-owner",
+        "socket-group",
+        "netns",
+        "queues",
+        "promiscuous",
+    ];
+    /// Keys that a vhost-user guest is told of when its driver starts.
+    const TOLD_TO_GUEST: [&'static str; 2] = ["mtu", "mac"];
+
+    /// Whether another value of this key takes closing the port and opening it again.
+    pub fn reopens(&self, key: &str) -> bool {
+        let told = self.vhost_user.is_some() && PortConfig::TOLD_TO_GUEST.contains(&key);
+        told || PortConfig::REOPENING.contains(&key)
+    }
 
     /// A port of which only the name is known.
     pub fn named(name: PortName) -> PortConfig {
@@ -141,6 +185,11 @@ impl PortConfig {
             name,
             tap: None,
             packet: None,
+            vhost_user: None,
+            vhost_client: None,
+            socket_mode: None,
+            socket_owner: None,
+            socket_group: None,
             netns: None,
             queues: None,
             promiscuous: None,
@@ -154,6 +203,7 @@ impl PortConfig {
             isolated: None,
             rate: None,
             burst: None,
+            back_pressure: None,
             rsc: None,
             rsc_ipv4: None,
             rsc_ipv6: None,
@@ -181,13 +231,24 @@ impl PortConfig {
         })
     }
 
-    /// The kind and name of its device, as in `tap tap1`.
+    /// The kind and name of its device, as in `tap tap1` or `vhost-user /run/millrace/vm1.sock`.
     pub fn device(&self) -> String {
-        match (&self.tap, &self.packet) {
-            (Some(device), _) => format!("tap {device}"),
-            (None, Some(device)) => format!("packet {device}"),
-            (None, None) => "no device".to_owned(),
+        match self.devices().next() {
+            Some((key, device)) => format!("{key} {device}"),
+            None => "no device".to_owned(),
         }
+    }
+
+    /// The devices it names by their keys: one, unless a rule is broken.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let text = |key, device: Option<String>| device.map(|device| (key, device));
+        [
+            text("tap", self.tap.as_ref().map(ToString::to_string)),
+            text("packet", self.packet.as_ref().map(ToString::to_string)),
+            text("vhost-user", self.vhost_user.as_ref().map(ToString::to_string)),
+        ]
+        .into_iter()
+        .flatten()
     }
 
     /// What the switch is told. `device_mtu` and `device_mac` are the opened device's own; `mirror` is where the port
@@ -209,6 +270,7 @@ impl PortConfig {
             allowed_macs: self.allowed_macs(device_mac),
             isolated: self.isolated.unwrap_or(false),
             rate: self.rate_limit(),
+            back_pressure: self.back_pressure.unwrap_or(false),
             rsc: self.rsc_settings(default_rsc),
             mirror_to: mirror,
         }

@@ -40,24 +40,50 @@ fn own_rules(port: &PortConfig) -> Option<Fault> {
 }
 
 fn device_rules(port: &PortConfig) -> Option<Fault> {
-    match (&port.tap, &port.packet) {
-        (Some(_), Some(_)) => return Some(("packet", excludes("tap", "packet"))),
-        (None, None) => {
+    let devices: Vec<_> = port.devices().collect();
+    match devices.as_slice() {
+        [] => {
             let problem = Problem::new("no device is named")
-                .seen("neither tap nor packet")
+                .seen("neither tap nor packet nor vhost-user")
                 .wanted("one of them")
-                .remedy("add tap = \"NAME\" for a guest or packet = \"NAME\" for an uplink");
+                .remedy("add tap = \"NAME\" or vhost-user = \"/PATH\" for a guest, or packet = \"NAME\" for an uplink");
             return Some(("name", problem));
         }
-        _ => {}
+        [_] => {}
+        [(one, _), (other, _), ..] => return Some((other, excludes(one, other))),
     }
     if port.promiscuous.is_some() && port.packet.is_none() {
         return Some(("promiscuous", needs("promiscuous", "packet", "remove it")));
     }
-    if port.queues.is_some_and(|queues| queues.0 > 1) && port.tap.is_none() {
+    if port.queues.is_some_and(|queues| queues.0 > 1) && port.packet.is_some() {
         let remedy = "remove queues; a packet port has one";
-        return Some(("queues", needs("queues above 1", "tap", remedy)));
+        return Some(("queues", needs("queues above 1", "tap or vhost-user", remedy)));
     }
+    socket_rules(port).or_else(|| name_rule(port))
+}
+
+/// Keys that speak of a vhost-user socket, and of one that is ours.
+fn socket_rules(port: &PortConfig) -> Option<Fault> {
+    if port.vhost_user.is_some() && port.netns.is_some() {
+        return Some(("netns", excludes("vhost-user", "netns")));
+    }
+    if port.vhost_client.is_some() && port.vhost_user.is_none() {
+        return Some(("vhost-client", needs("vhost-client", "vhost-user", "remove it")));
+    }
+    let keys = [
+        ("socket-mode", port.socket_mode.is_some()),
+        ("socket-owner", port.socket_owner.is_some()),
+        ("socket-group", port.socket_group.is_some()),
+    ];
+    let (key, _) = keys.into_iter().find(|(_, said)| *said)?;
+    if port.vhost_user.is_none() {
+        return Some((key, needs(key, "vhost-user", "remove it")));
+    }
+    // Whoever listens makes the socket.
+    port.vhost_client?.then(|| (key, excludes("vhost-client", key)))
+}
+
+fn name_rule(port: &PortConfig) -> Option<Fault> {
     let interface = port.tap.as_ref().or(port.packet.as_ref())?;
     if interface.as_str().len() > 15 {
         let key = if port.tap.is_some() { "tap" } else { "packet" };
@@ -90,13 +116,14 @@ fn rules_among(config: &Config, place: usize, port: &PortConfig) -> Option<Fault
             .remedy("rename one of the two");
         return Some(("name", problem));
     }
-    let device = |port: &PortConfig| (port.tap.clone().or(port.packet.clone()), port.netns.clone());
+    let device =
+        |port: &PortConfig| (port.devices().next().map(|(_, device)| device), port.netns.clone());
     if let Some(other) = earlier.iter().find(|other| device(other) == device(port)) {
         let problem = Problem::new("its device belongs to another port")
             .seen(format!("{}, which is port {}'s", port.device(), other.name))
             .wanted("a device of its own for each port")
             .remedy("name another device or remove one of the two ports");
-        return Some((if port.tap.is_some() { "tap" } else { "packet" }, problem));
+        return Some((port.devices().next().map_or("name", |(key, _)| key), problem));
     }
     mirror_rule(config, port)
 }

@@ -136,11 +136,48 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     (
         "[[port]]\nname = \"a\"\npacket = \"e\"\nqueues = 2",
         [
-            "switch.toml:4:10: port a: queues above 1 means nothing without tap",
+            "switch.toml:4:10: port a: queues above 1 means nothing without tap or vhost-user",
             "",
             "tap",
             "remove queues",
         ],
+    ),
+    (
+        "[[port]]\nname = \"a\"\nvhost-user = \"v.sock\"",
+        ["switch.toml:3:14: not the path of a socket", "v.sock", "107 bytes", "from the root"],
+    ),
+    (
+        "[[port]]\nname = \"a\"\nvhost-user = \"/v\"\nqueues = 65",
+        ["switch.toml:4:10: out of range", "65", "1 to 64", ""],
+    ),
+    (
+        "[[port]]\nname = \"a\"\ntap = \"t\"\nvhost-user = \"/v\"",
+        ["switch.toml:4:14: port a: tap and vhost-user exclude", "both", "one", "remove"],
+    ),
+    (
+        "[[port]]\nname = \"a\"\nvhost-user = \"/v\"\nnetns = \"n\"",
+        ["switch.toml:4:9: port a: vhost-user and netns exclude", "both", "one", "remove"],
+    ),
+    (
+        "[[port]]\nname = \"a\"\ntap = \"t\"\nvhost-client = true",
+        ["switch.toml:4:16: port a: vhost-client means nothing", "alone", "vhost-user", "remove"],
+    ),
+    (
+        "[[port]]\nname = \"a\"\ntap = \"t\"\nsocket-mode = \"0660\"",
+        ["switch.toml:4:15: port a: socket-mode means nothing", "alone", "vhost-user", "remove"],
+    ),
+    (
+        "[[port]]\nname = \"a\"\nvhost-user = \"/v\"\nvhost-client = true\nsocket-group = \"kvm\"",
+        [
+            "switch.toml:5:16: port a: vhost-client and socket-group exclude",
+            "both",
+            "one",
+            "remove",
+        ],
+    ),
+    (
+        "[[port]]\nname = \"a\"\nvhost-user = \"/v\"\n[[port]]\nname = \"b\"\nvhost-user = \"/v\"",
+        ["switch.toml:6:14: port b: its device belongs", "port a", "own", "another"],
     ),
     ("[switch\n", ["switch.toml:1:8", "", "", ""]),
 ];

@@ -42,9 +42,35 @@ pub struct HostName(String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace(String);
 
+/// Where a Unix socket is: from the root, and no longer than the kernel takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketPath(String);
+
+/// A user or a group, by name or number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account(String);
+
 through_scalar!(
-    PortName, Mtu, MacAddress, Queues, Flows, MacEntries, FileMode, HostName, Namespace
+    PortName, Mtu, MacAddress, Queues, Flows, MacEntries, FileMode, HostName, Namespace,
+    SocketPath, Account
 );
+
+impl SocketPath {
+    /// Longest path in bytes: `sun_path` of unix(7) without its end.
+    const LONGEST: usize = 107;
+
+    /// As a path.
+    pub fn as_path(&self) -> &Path {
+        Path::new(&self.0)
+    }
+}
+
+impl Account {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 impl PortName {
     /// As text.
@@ -75,6 +101,18 @@ impl fmt::Display for PortName {
 }
 
 impl fmt::Display for HostName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for SocketPath {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Account {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.0)
     }
@@ -141,6 +179,42 @@ impl FromScalar for Namespace {
                 "not a network namespace",
                 "a name that `ip netns` shows, or a path such as `/proc/PID/ns/net`",
             )
+        })
+    }
+
+    fn write(&self) -> Scalar {
+        Scalar::Text(self.0.clone())
+    }
+}
+
+impl FromScalar for SocketPath {
+    fn read(scalar: &Scalar) -> Result<SocketPath, Problem> {
+        let good = |path: &String| {
+            let within = path.len() <= SocketPath::LONGEST && !path.contains(char::is_control);
+            let below = path.strip_prefix('/').is_some_and(|rest| {
+                rest.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+            });
+            within && below
+        };
+        text(scalar).filter(good).map(SocketPath).ok_or_else(|| {
+            scalar.problem(
+                "not the path of a socket",
+                "a path from the root of at most 107 bytes, such as \"/run/millrace/vm1.sock\"",
+            )
+        })
+    }
+
+    fn write(&self) -> Scalar {
+        Scalar::Text(self.0.clone())
+    }
+}
+
+impl FromScalar for Account {
+    fn read(scalar: &Scalar) -> Result<Account, Problem> {
+        let odd = |c: char| c.is_whitespace() || c.is_control() || "/:".contains(c);
+        let good = |name: &String| !name.is_empty() && !name.contains(odd);
+        text(scalar).filter(good).map(Account).ok_or_else(|| {
+            scalar.problem("no user or group", "a name or a number, such as \"libvirt-qemu\"")
         })
     }
 
@@ -260,6 +334,16 @@ mod tests {
             assert_eq!(name.parse::<Namespace>().unwrap().path(), Path::new(path));
         }
         assert!("/run/../etc".parse::<Namespace>().is_err());
+        assert_eq!(
+            "/run/v.sock".parse::<SocketPath>().unwrap().as_path(),
+            Path::new("/run/v.sock")
+        );
+        for path in ["", "/", "v.sock", "/run/../v.sock", "/run//v.sock", &"/x".repeat(54)] {
+            assert!(path.parse::<SocketPath>().is_err(), "{path}");
+        }
+        for name in ["", "a b", "a:b", "a/b"] {
+            assert!(name.parse::<Account>().is_err(), "{name}");
+        }
         for mac in ["ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "01:00:5e:00:00:01", "vm1"] {
             assert!(mac.parse::<MacAddress>().is_err(), "{mac}");
         }

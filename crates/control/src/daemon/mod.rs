@@ -6,14 +6,14 @@ pub use socket::default_path;
 
 use crate::Problem;
 use crate::api::{self, Shared};
-use crate::config::{Config, SwitchConfig};
+use crate::config::{Config, Poll, SwitchConfig};
 use crate::devices::Opener;
 use crate::running::Running;
 use sd_notify::NotifyState;
 use socket::Socket;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -25,6 +25,8 @@ pub struct Options {
     pub file: Option<PathBuf>,
     /// Where the API listens; `None`: the file's `socket`, or the usual place.
     pub socket: Option<PathBuf>,
+    /// What a worker does when there is nothing to take; `None`: what the file says.
+    pub poll: Option<Poll>,
     /// The API also listens here.
     pub tcp: Option<SocketAddr>,
     /// `tcp` may be an address that others can reach. Whoever reaches it rules the switch.
@@ -42,7 +44,7 @@ pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
 }
 
 /// Reads the configuration file.
-pub fn read_file(path: &std::path::Path) -> Result<Config, Problem> {
+pub fn read_file(path: &Path) -> Result<Config, Problem> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {
         Problem::new(format!("{name} cannot be read"))
@@ -62,8 +64,8 @@ pub async fn serve(
     // Signals first: one that comes while ports are opened must not end the process and leave the socket behind.
     let hangup = on(SignalKind::hangup())?;
     let config = match &options.file {
-        Some(path) => read_file(path)?,
-        None => Config::default(),
+        Some(path) => wanted(options, path)?,
+        None => Config { switch: switch(options, SwitchConfig::default()), ..Config::default() },
     };
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let tcp = bind_tcp(options).await?;
@@ -99,6 +101,16 @@ pub async fn serve(
     // A client that keeps its connection open does not keep the daemon.
     let _ = tokio::time::timeout(Duration::from_millis(500), unix).await;
     Ok(())
+}
+
+/// The file, with what the command line says above it.
+fn wanted(options: &Options, path: &Path) -> Result<Config, Problem> {
+    let config = read_file(path)?;
+    Ok(Config { switch: switch(options, config.switch), ..config })
+}
+
+fn switch(options: &Options, file: SwitchConfig) -> SwitchConfig {
+    SwitchConfig { poll: options.poll.unwrap_or(file.poll), ..file }
 }
 
 fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
@@ -148,7 +160,7 @@ fn reload(options: &Options, shared: &Shared) {
         return;
     };
     let now = Instant::now();
-    let wanted = read_file(path);
+    let wanted = wanted(options, path);
     let mut running = shared.lock();
     let text = match wanted.and_then(|config| running.reload(config, now)) {
         Ok(steps) => format!("{} was read again: {} steps", path.display(), steps.len()),

@@ -1,7 +1,7 @@
 //! The API's Unix socket: one daemon a path, permissions that follow the configuration, and nothing left behind.
 
-use crate::Problem;
 use crate::config::SwitchConfig;
+use crate::{Problem, accounts};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
@@ -50,12 +50,7 @@ impl Socket {
 
     fn protect(&self, config: &SwitchConfig) -> Result<(), Problem> {
         if let Some(name) = &config.socket_group {
-            let group = group_number(name).ok_or_else(|| {
-                Problem::new("the socket's group is not there")
-                    .seen(name)
-                    .wanted("a group of /etc/group")
-                    .remedy(format!("`groupadd {name}`, or correct socket-group"))
-            })?;
+            let group = accounts::group(name)?;
             chown(&self.path, None, Some(group)).map_err(|error| trouble(&self.path, &error))?;
         }
         fs::set_permissions(&self.path, Permissions::from_mode(config.socket_mode.0))
@@ -97,13 +92,6 @@ fn trouble(path: &Path, error: &io::Error) -> Problem {
         .remedy("run as root, or name another path with --socket or MILLRACE_SOCKET")
 }
 
-/// From `/etc/group`: `name:password:number:members`.
-fn group_number(name: &str) -> Option<u32> {
-    let groups = fs::read_to_string("/etc/group").ok()?;
-    let line = groups.lines().find(|line| line.split(':').next() == Some(name))?;
-    line.split(':').nth(2)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,11 +120,5 @@ mod tests {
         let problem = Socket::bind(&path, &SwitchConfig::default()).err().unwrap();
         assert!(problem.error.contains("no socket"), "{problem}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-    }
-
-    #[test]
-    fn groups_are_found_by_name() {
-        assert_eq!(group_number("root"), Some(0));
-        assert_eq!(group_number("no such group"), None);
     }
 }

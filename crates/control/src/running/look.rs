@@ -3,7 +3,7 @@
 use super::{Live, OpenPort, Place, Running, Sample};
 use crate::body::RatesBody;
 use crate::config::PortName;
-use crate::devices::Look;
+use crate::devices::Condition;
 use datapath::{HealthEvent, PortCounters, PortId, PortInfo, PortState};
 use std::mem::discriminant;
 use std::time::Instant;
@@ -64,12 +64,19 @@ impl Running {
         for (name, live) in &mut self.ports {
             let Place::Open(open) = &mut live.place else { continue };
             let look = open.watch.look();
-            if !look.exists {
-                gone.push(name.clone());
-                continue;
-            }
+            let state = match look.condition {
+                Condition::Up => PortState::Up,
+                Condition::Down(reason) => PortState::Down(reason),
+                // The switch would close it for good.
+                Condition::Broken(fault) => {
+                    PortState::Down(format!("its guest is broken: {fault}"))
+                }
+                Condition::Gone => {
+                    gone.push(name.clone());
+                    continue;
+                }
+            };
             open.mtu = look.mtu;
-            let state = state_of(look);
             let known = infos.iter().find(|info| info.id == open.id).map(|info| &info.state);
             if known.is_some_and(|known| discriminant(known) != discriminant(&state)) {
                 changed.push((name.clone(), open.id, state));
@@ -148,14 +155,6 @@ fn rates(old: &PortCounters, new: &PortCounters, seconds: f64) -> RatesBody {
         egress_frames_per_s: rate(old.egress_frames, new.egress_frames),
         egress_bits_per_s: rate(old.egress_bytes, new.egress_bytes).saturating_mul(8),
         drops_per_s: rate(old.dropped(), new.dropped()),
-    }
-}
-
-fn state_of(look: Look) -> PortState {
-    match (look.up, look.carrier) {
-        (false, _) => PortState::Down("its device is administratively down".to_owned()),
-        (true, false) => PortState::Down("its device has no carrier".to_owned()),
-        (true, true) => PortState::Up,
     }
 }
 

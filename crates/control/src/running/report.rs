@@ -7,6 +7,8 @@ use crate::body::{
     SwitchBody, WorkerBody,
 };
 use crate::config::{PortConfig, PortName};
+use crate::devices::Condition;
+use crate::guest;
 use crate::health::{self, Picture};
 use datapath::{DropReason, PortCounters, PortInfo, PortState, RscException, RscStatus};
 use ports::Offloads;
@@ -136,6 +138,7 @@ impl Running {
             queues: info.map_or_else(Vec::new, |info| self.queues(name, info)),
             offloads: info.map_or_else(Vec::new, |info| offload_names(info.offloads)),
             degraded: open.map_or_else(Vec::new, |open| open.degraded.clone()),
+            guest: open.and_then(|open| open.watch.guest()).map(|status| guest::body(&status)),
             rates: open.map(OpenPort::rates).unwrap_or_default(),
             config: live.config.clone(),
         }
@@ -197,8 +200,11 @@ impl Live {
         }
     }
 
-    /// The state and its reason: the worker's knowledge first, then the link's.
+    /// The state and its reason: the guest's as it is now, else the worker's knowledge first, then the link's.
     fn state(&self, info: Option<&PortInfo>) -> (StateBody, String) {
+        if let Some(open) = self.open().filter(|open| open.watch.guest().is_some()) {
+            return guest_state(open.watch.look().condition);
+        }
         let state = match (&self.place, info) {
             (Place::Closed { reason, .. }, _) => return (StateBody::Broken, reason.clone()),
             (Place::Open(_), None) => &PortState::Up,
@@ -209,6 +215,15 @@ impl Live {
             PortState::Down(reason) => (StateBody::Down, reason.clone()),
             PortState::Broken(reason) => (StateBody::Broken, reason.clone()),
         }
+    }
+}
+
+fn guest_state(condition: Condition) -> (StateBody, String) {
+    match condition {
+        Condition::Up => (StateBody::Up, String::new()),
+        Condition::Down(reason) => (StateBody::Down, reason),
+        Condition::Broken(fault) => (StateBody::Broken, fault),
+        Condition::Gone => (StateBody::Broken, "its device has gone".to_owned()),
     }
 }
 

@@ -70,6 +70,7 @@ pub(crate) fn options(directory: &Path) -> Options {
     Options {
         file: Some(directory.join("switch.toml")),
         socket: Some(directory.join("api.sock")),
+        poll: None,
         tcp: None,
         tcp_anyone: false,
     }

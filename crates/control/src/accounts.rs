@@ -1,0 +1,44 @@
+//! Users and groups of this host, by name or number.
+
+use crate::Problem;
+use std::fs;
+
+/// The number of a user.
+pub(crate) fn user(name: &str) -> Result<u32, Problem> {
+    number(name, "/etc/passwd", "user")
+}
+
+/// The number of a group.
+pub(crate) fn group(name: &str) -> Result<u32, Problem> {
+    number(name, "/etc/group", "group")
+}
+
+/// Both files have lines of `name:password:number:…`.
+fn number(name: &str, file: &str, kind: &str) -> Result<u32, Problem> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let found = fs::read_to_string(file).ok().and_then(|accounts| {
+        let line = accounts.lines().find(|line| line.split(':').next() == Some(name))?;
+        line.split(':').nth(2)?.parse().ok()
+    });
+    found.ok_or_else(|| {
+        Problem::new(format!("the socket's {kind} is not there"))
+            .seen(name)
+            .wanted(format!("a {kind} of {file}, or a number"))
+            .remedy(format!("`{kind}add {name}`, or correct the socket's {kind}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_found_by_name_and_by_number() {
+        assert_eq!((user("root").unwrap(), group("root").unwrap()), (0, 0));
+        assert_eq!(group("4711").unwrap(), 4711);
+        let problem = group("no such group").unwrap_err();
+        assert!(problem.remedy.contains("groupadd"), "{problem}");
+    }
+}

@@ -1,0 +1,100 @@
+//! The guest behind a vhost-user port: what people are told about it.
+//!
+//! A guest comes, goes and breaks its rings while its port stays open, so its state is asked for whenever somebody looks.
+
+use crate::body::GuestBody;
+use crate::devices::Condition;
+use ports::vhost::{Features, Negotiated, Role, State, Status};
+use std::path::Path;
+
+/// Whether frames can reach the guest, and why not.
+pub(crate) fn condition(status: &Status, socket: &Path, role: Role) -> Condition {
+    let socket = socket.display();
+    match (&status.state, role) {
+        (State::Running, _) => Condition::Up,
+        (State::Connected, _) => {
+            Condition::Down("a guest is connected, its driver is not ready".to_owned())
+        }
+        (State::Waiting, Role::Server) => {
+            Condition::Down(format!("waiting for a guest to connect to {socket}"))
+        }
+        (State::Waiting, Role::Client) => {
+            Condition::Down(format!("waiting for a guest to listen at {socket}"))
+        }
+        (State::Broken(fault), _) => Condition::Broken(fault.clone()),
+    }
+}
+
+/// The guest as the API shows it.
+pub(crate) fn body(status: &Status) -> GuestBody {
+    GuestBody {
+        connected: matches!(status.state, State::Connected | State::Running),
+        connections: status.connections,
+        memory_bytes: status.memory,
+        queues: status.negotiated.pairs,
+        offered: status.offered.names(),
+        taken: status.taken.names(),
+        follows: follows(status.negotiated),
+    }
+}
+
+/// What the agreement comes to, in sentences. Nothing while no driver is ready.
+fn follows(negotiated: Negotiated) -> Vec<String> {
+    if negotiated.pairs == 0 {
+        return Vec::new();
+    }
+    let features = negotiated.features;
+    let lacks = CONSEQUENCES.iter().filter(|(needed, _)| !features.contains(*needed));
+    let ring = if features.contains(Features::RING_PACKED) { "packed" } else { "split" };
+    let rings = format!("its rings are {ring}");
+    std::iter::once(rings).chain(lacks.map(|(_, text)| (*text).to_owned())).collect()
+}
+
+/// What a guest that did not take these features gets, or has to do itself.
+const CONSEQUENCES: [(Features, &str); 8] = [
+    (Features::GUEST_CSUM, "checksums are finished before a frame reaches it, and trains are cut"),
+    (Features::GUEST_TSO4, "no TCP train over IPv4 reaches it: RSC is off, LSO of others is cut"),
+    (Features::GUEST_TSO6, "no TCP train over IPv6 reaches it: RSC is off, LSO of others is cut"),
+    (
+        Features::GUEST_USO4.union(Features::GUEST_USO6),
+        "no UDP train reaches it: USO of others is cut",
+    ),
+    (Features::HOST_TSO4, "it segments TCP over IPv4 itself"),
+    (Features::HOST_TSO6, "it segments TCP over IPv6 itself"),
+    (Features::CSUM, "it finishes checksums itself"),
+    (Features::MRG_RXBUF, "a frame takes one receive buffer, which must hold all of it"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(state: State) -> Status {
+        Status { state, ..Status::default() }
+    }
+
+    #[test]
+    fn a_state_names_the_socket_or_the_fault() {
+        let socket = Path::new("/run/v");
+        let text = |state, role| match condition(&status(state), socket, role) {
+            Condition::Down(reason) | Condition::Broken(reason) => reason,
+            other => format!("{other:?}"),
+        };
+        assert!(text(State::Waiting, Role::Server).contains("connect to /run/v"));
+        assert!(text(State::Waiting, Role::Client).contains("listen at /run/v"));
+        assert_eq!(text(State::Broken("ring 1: x".into()), Role::Server), "ring 1: x");
+        assert_eq!(text(State::Running, Role::Client), "Up");
+    }
+
+    #[test]
+    fn what_follows_names_what_was_not_taken() {
+        let all = Negotiated { features: Features::all(), pairs: 1 };
+        assert_eq!(follows(all), ["its rings are packed"]);
+        let without = Features::all() - Features::GUEST_TSO4 - Features::RING_PACKED;
+        let told = follows(Negotiated { features: without, pairs: 1 });
+        assert_eq!(told.len(), 2);
+        assert_eq!(told[0], "its rings are split");
+        assert!(told[1].contains("IPv4") && told[1].contains("RSC"), "{told:?}");
+        assert_eq!(follows(Negotiated::default()), Vec::<String>::new());
+    }
+}

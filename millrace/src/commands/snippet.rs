@@ -1,0 +1,147 @@
+//! What to give QEMU or libvirt so that a guest is plugged into a vhost-user port.
+//!
+//! The stories boot their guests with these very words.
+
+use control::Problem;
+use control::body::PortBody;
+
+/// A vhost-user port as its guest has to name it.
+pub(crate) struct Vnic {
+    name: String,
+    socket: String,
+    /// The guest's side listens.
+    guest_listens: bool,
+    queues: u16,
+    mac: Option<String>,
+    /// Where it is not the usual one.
+    mtu: Option<u16>,
+}
+
+impl Vnic {
+    /// Descriptors of a ring: as many as QEMU allows, since a burst that does not fit is dropped.
+    const RING: u16 = 1024;
+
+    /// A vhost-user port's.
+    pub(crate) fn of(port: &PortBody) -> Result<Vnic, Problem> {
+        let config = &port.config;
+        let socket = config.vhost_user.as_ref().ok_or_else(|| {
+            Problem::new(format!("port {} is for no virtual machine", port.name))
+                .seen(&port.device)
+                .wanted("a vhost-user port")
+                .remedy("add one with `millrace port add NAME --vhost-user PATH`")
+        })?;
+        Ok(Vnic {
+            name: port.name.clone(),
+            socket: socket.to_string(),
+            guest_listens: config.vhost_client == Some(true),
+            queues: config.queues.map_or(1, |queues| queues.0),
+            mac: config.mac.map(|mac| mac.0.to_string()),
+            mtu: config.mtu.map(|mtu| mtu.0).filter(|mtu| *mtu != 1500),
+        })
+    }
+
+    /// Options of `qemu-system-x86_64`. The guest's memory must be shared, once for all its vNICs.
+    pub(crate) fn qemu(&self) -> String {
+        let Vnic { name, queues, .. } = self;
+        // A comma within a value is written twice.
+        let socket = self.socket.replace(',', ",,");
+        let side = if self.guest_listens { "server=on" } else { "reconnect=1" };
+        let mut device = format!(
+            "virtio-net-pci,id={name},netdev={name}-net,rx_queue_size={0},tx_queue_size={0}",
+            Vnic::RING
+        );
+        if *queues > 1 {
+            // One vector a ring, one for the control queue, one for changes of the configuration.
+            device += &format!(",mq=on,vectors={}", 2 * queues + 2);
+        }
+        device += &self.mac.as_ref().map_or_else(String::new, |mac| format!(",mac={mac}"));
+        device += &self.mtu.map_or_else(String::new, |mtu| format!(",host_mtu={mtu}"));
+        format!(
+            "\
+# Once a guest; size is that of -m:
+-object memory-backend-memfd,id=memory,size=1G,share=on
+-machine memory-backend=memory
+# For this vNIC:
+-chardev socket,id={name}-socket,path={socket},{side}
+-netdev vhost-user,id={name}-net,chardev={name}-socket,queues={queues}
+-device {device}
+"
+        )
+    }
+
+    /// Elements of a libvirt domain.
+    pub(crate) fn libvirt(&self) -> String {
+        let socket = escaped(&self.socket);
+        let source = if self.guest_listens {
+            format!("<source type='unix' path='{socket}' mode='server'/>")
+        } else {
+            format!(
+                "<source type='unix' path='{socket}' mode='client'>\n    <reconnect enabled='yes' timeout='1'/>\n  </source>"
+            )
+        };
+        let line = |text: Option<String>| text.map_or_else(String::new, |text| text + "\n  ");
+        let mac = line(self.mac.as_ref().map(|mac| format!("<mac address='{mac}'/>")));
+        let mtu = line(self.mtu.map(|mtu| format!("<mtu size='{mtu}'/>")));
+        format!(
+            "\
+<!-- Once a guest: -->
+<memoryBacking>
+  <source type='memfd'/>
+  <access mode='shared'/>
+</memoryBacking>
+<!-- For this vNIC, among the devices: -->
+<interface type='vhostuser'>
+  {mac}{source}
+  {mtu}<model type='virtio'/>
+  <driver queues='{}' rx_queue_size='{ring}' tx_queue_size='{ring}'/>
+</interface>
+",
+            self.queues,
+            ring = Vnic::RING,
+        )
+    }
+}
+
+/// For an attribute in single quotes.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('\'', "&apos;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vnic() -> Vnic {
+        Vnic {
+            name: "vm1".into(),
+            socket: "/run/a,b&'c.sock".into(),
+            guest_listens: false,
+            queues: 4,
+            mac: Some("52:54:00:00:00:01".into()),
+            mtu: Some(9000),
+        }
+    }
+
+    #[test]
+    fn a_path_is_written_as_each_side_reads_it() {
+        assert!(vnic().qemu().contains("path=/run/a,,b&'c.sock,reconnect=1\n"));
+        assert!(vnic().libvirt().contains("path='/run/a,b&amp;&apos;c.sock' mode='client'"));
+        let listening = Vnic { guest_listens: true, ..vnic() };
+        assert!(listening.qemu().contains(",server=on\n"));
+        assert!(listening.libvirt().contains("mode='server'/>"));
+    }
+
+    #[test]
+    fn what_the_port_has_the_guest_gets() {
+        let qemu = vnic().qemu();
+        assert!(qemu.contains(",queues=4\n") && qemu.contains("mq=on,vectors=10"), "{qemu}");
+        assert!(qemu.contains("mac=52:54:00:00:00:01,host_mtu=9000\n"), "{qemu}");
+        let libvirt = vnic().libvirt();
+        for part in ["queues='4'", "<mac address='52:54:00:00:00:01'/>", "<mtu size='9000'/>"] {
+            assert!(libvirt.contains(part), "{libvirt}");
+        }
+        let plain = Vnic { queues: 1, mac: None, mtu: None, ..vnic() };
+        assert!(!plain.qemu().contains("mq=on") && !plain.qemu().contains("mac="));
+        assert!(!plain.libvirt().contains("<mac") && !plain.libvirt().contains("<mtu"));
+    }
+}
