@@ -33,6 +33,7 @@ mod host;
 mod lane;
 mod latch;
 mod latency;
+mod load;
 pub mod measure;
 mod payload;
 mod plan;
@@ -47,6 +48,7 @@ mod socket;
 pub mod sync;
 
 pub use error::TrafficError;
+pub use load::Load;
 pub use plan::{Family, Length, Mapping, Plan, Role, Transport};
 pub use report::Report;
 pub use run::{Progress, run};

@@ -17,7 +17,7 @@ use std::thread::scope;
 use std::time::{Duration, Instant};
 
 /// A lane's listener and processor.
-type Port = (OwnedFd, Option<usize>);
+pub(crate) type Port = (OwnedFd, Option<usize>);
 
 /// How long bytes that are still under way after the test are waited for.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -53,7 +53,8 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
     Ok(report)
 }
 
-fn listen(plan: &Plan) -> Result<Vec<Port>, TrafficError> {
+/// The listeners of the plan's mappings.
+pub(crate) fn listen(plan: &Plan) -> Result<Vec<Port>, TrafficError> {
     let mut ports = Vec::new();
     let mut used = std::collections::BTreeMap::new();
     for mapping in &plan.mappings {

@@ -44,7 +44,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
 }
 
 /// Where each lane connects, port by port and thread by thread.
-fn targets(plan: &Plan) -> Vec<Target> {
+pub(crate) fn targets(plan: &Plan) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut number: u64 = 0;
     let mut used = std::collections::BTreeMap::new();
@@ -103,7 +103,8 @@ fn conduct(
     Ok(conductor.measure(&probes, total_s, |_| stage.begin.raise()))
 }
 
-fn await_connections(plan: &Plan, stage: &Stage) -> Result<(), TrafficError> {
+/// Waits until all connections of the plan are open.
+pub(crate) fn await_connections(plan: &Plan, stage: &Stage) -> Result<(), TrafficError> {
     loop {
         stage.bell.clear();
         if plan.stop.load(Ordering::Relaxed) || stage.any_failed() {

@@ -48,6 +48,15 @@ fn both(host: IpAddr, ports: u16, shape: impl Fn(&mut Plan)) -> (Report, Report)
     })
 }
 
+/// What a script reads of a run must be as the shipped schema says.
+fn holds_to_schema(report: &Report) {
+    let schema = serde_json::from_str(traffic::report::JSON_SCHEMA).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let json = serde_json::to_value(report).unwrap();
+    let errors: Vec<String> = schema.iter_errors(&json).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
 fn buffers(count: u64) -> impl Fn(&mut Plan) {
     move |plan| plan.length = Length::Buffers(count)
 }
@@ -77,6 +86,11 @@ fn a_timed_run_measures_its_second_and_loses_nothing() {
     assert_eq!((sender.own.connections, receiver.own.connections), (4, 4));
     assert_eq!(receiver.ending, Ending::Complete);
     assert!(receiver.own.segments.average_frame_bytes.value.unwrap() > 500.0);
+    for report in [&sender, &receiver] {
+        holds_to_schema(report);
+        assert_eq!(report.bytes_missing, Some(0));
+        assert!(!report.to_text().contains("NOT ARRIVED"));
+    }
 }
 
 #[test]
@@ -107,6 +121,7 @@ fn datagrams_over_v4_and_v6_are_counted_at_both_ends() {
         let lost = sender.datagrams_lost.unwrap();
         assert_eq!(receiver.own.whole_run_calls + lost, 500);
         assert_eq!(receiver.own.verified_bytes, Some(receiver.own.whole_run_bytes));
+        holds_to_schema(&sender);
     }
 }
 
@@ -120,6 +135,99 @@ fn round_trips_are_counted_one_by_one() {
     assert!(trips.count > 0 && trips.count <= 300);
     assert!(trips.min_ns > 0 && trips.min_ns <= trips.p50_ns && trips.p50_ns <= trips.max_ns);
     assert_eq!(receiver.own.whole_run_bytes, 300);
+    holds_to_schema(&sender);
+}
+
+/// Passes on what comes to a port, with every tenth thousand bytes left out where it is told to lose.
+fn relay(from: u16, to: u16, loses: bool) {
+    use std::io::{Read, Write};
+    let listener = TcpListener::bind((V4, from)).unwrap();
+    std::thread::spawn(move || {
+        let (mut sender, _) = listener.accept().unwrap();
+        let mut receiver = std::net::TcpStream::connect((V4, to)).unwrap();
+        let (mut back, mut forth) = (receiver.try_clone().unwrap(), sender.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut back, &mut forth));
+        let mut bytes = [0; 1000];
+        for count in 1_u64.. {
+            let size = if loses { bytes.len() } else { 1 };
+            if sender.read_exact(&mut bytes[..size]).is_err() {
+                break;
+            }
+            if !loses || count % 10 != 0 {
+                receiver.write_all(&bytes[..size]).unwrap();
+            }
+        }
+        let _ = receiver.shutdown(std::net::Shutdown::Write);
+    });
+}
+
+#[test]
+fn a_generator_that_counts_what_never_arrives_is_caught_by_the_receiver() {
+    let (lies, truth) = (base_port(V4, 1), base_port(V4, 1));
+    let receiver = Plan::new(Role::Receiver, V4, truth, 1);
+    let mut sender = Plan::new(Role::Sender, V4, lies, 1);
+    sender.buffer_bytes = 10_000;
+    sender.length = Length::Buffers(1_000);
+    let receiver = std::thread::spawn(move || run(&receiver, &mut |_| {}));
+    while std::net::TcpStream::connect((V4, truth - 1)).is_err() {
+        sleep(Duration::from_millis(10));
+    }
+    relay(lies - 1, truth - 1, false);
+    relay(lies, truth, true);
+    let sender = run(&sender, &mut |_| {}).unwrap();
+    let receiver = receiver.join().unwrap().unwrap();
+    assert_eq!(sender.own.whole_run_bytes, 10_000_000);
+    assert_eq!(receiver.own.whole_run_bytes, 9_000_000);
+    for report in [&sender, &receiver] {
+        assert_eq!(report.bytes_missing, Some(1_000_000));
+        assert!(report.to_text().contains("(10.00 %)"), "{}", report.to_text());
+    }
+    let rate = receiver.own.throughput.bytes_per_s;
+    assert_eq!(sender.received_bytes_per_s(), Some(rate), "what counts is what was received");
+}
+
+#[test]
+fn xml_has_every_field_of_ntttcps() {
+    let (sender, receiver) = both(V4, 1, buffers(20));
+    for (report, root) in [(sender, "ntttcps"), (receiver, "ntttcpr")] {
+        let xml = report.to_xml();
+        let document = roxmltree::Document::parse(&xml).unwrap();
+        assert!(document.root_element().has_tag_name(root));
+        let has = |name: &str, metric: &str| {
+            let metric = (!metric.is_empty()).then_some(metric);
+            let mut children = document.root_element().children();
+            children.any(|child| {
+                let absent = child.attribute("absent").is_some();
+                child.has_tag_name(name) && (child.attribute("metric") == metric || absent)
+            })
+        };
+        for (name, metric) in [
+            ("parameters", ""),
+            ("total_bytes", "MB"),
+            ("realtime", "s"),
+            ("avg_bytes_per_compl", "B"),
+            ("avg_frame_size", "B"),
+            ("throughput", "MB/s"),
+            ("throughput", "mbps"),
+            ("throughput", "buffers/s"),
+            ("total_buffers", ""),
+            ("avg_packets_per_interrupt", "packets/interrupt"),
+            ("interrupts", "count/sec"),
+            ("dpcs", "count/sec"),
+            ("avg_packets_per_dpc", "packets/dpc"),
+            ("cycles", "cycles/byte"),
+            ("packets_sent", ""),
+            ("packets_received", ""),
+            ("packets_retransmitted", ""),
+            ("errors", ""),
+            ("cpu", "%"),
+            ("bufferCount", ""),
+            ("bufferLen", ""),
+            ("io", ""),
+        ] {
+            assert!(has(name, metric), "{name} {metric}\n{xml}");
+        }
+    }
 }
 
 #[test]

@@ -18,6 +18,9 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 pub use side::{Segments, Side, Throughput};
 
+/// The JSON schema of a [`Report`] (draft 2020-12).
+pub const JSON_SCHEMA: &str = include_str!("../../schema/ntttcp.json");
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -56,6 +59,9 @@ pub struct Report {
     pub round_trips: Option<RoundTrips>,
     /// UDP, both ends Millrace: datagrams that were sent and did not arrive, over the whole run.
     pub datagrams_lost: Option<u64>,
+    /// Both ends Millrace: bytes that the sender's application says it has sent and the receiver's never got, over the whole
+    /// run. What counts is what the receiver got.
+    pub bytes_missing: Option<u64>,
     /// What a reader must know to read the figures right.
     pub notes: Vec<String>,
     /// What moved on this host during the run and may have moved the figures.
@@ -154,6 +160,7 @@ impl Report {
                 .then(|| round_trips(stage))
                 .flatten(),
             datagrams_lost: None,
+            bytes_missing: None,
             notes: notes(plan, stage),
             conditions: condition::of(interval),
         }
@@ -179,16 +186,21 @@ impl Report {
             None => self.peer = Some(peer),
             Some(first) => first.add(&peer),
         }
-        self.datagrams_lost = self.lost();
+        if let Some((sender, receiver)) = self.ends() {
+            let calls = sender.whole_run_calls.saturating_sub(receiver.whole_run_calls);
+            let bytes = sender.whole_run_bytes.saturating_sub(receiver.whole_run_bytes);
+            self.datagrams_lost = (self.settings.transport == Transport::Udp).then_some(calls);
+            self.bytes_missing = Some(bytes);
+        }
     }
 
-    fn lost(&self) -> Option<u64> {
-        let peer = self.peer.as_ref().filter(|_| self.settings.transport == Transport::Udp)?;
-        let (sender, receiver) = match self.own.role {
+    /// The sender's figures and the receiver's, where both are known.
+    fn ends(&self) -> Option<(&Side, &Side)> {
+        let peer = self.peer.as_ref()?;
+        Some(match self.own.role {
             Role::Sender => (&self.own, peer),
             Role::Receiver => (peer, &self.own),
-        };
-        Some(sender.whole_run_calls.saturating_sub(receiver.whole_run_calls))
+        })
     }
 }
 

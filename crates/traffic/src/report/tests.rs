@@ -82,6 +82,7 @@ fn report() -> Report {
         threads: vec![ThreadFigures::of(lane, 2.0)],
         round_trips: Some(trips),
         datagrams_lost: None,
+        bytes_missing: None,
         notes: vec!["a note with <brackets> & \"quotes\"".into()],
         conditions: vec!["something moved".into()],
     }
@@ -92,6 +93,19 @@ fn json_is_typed_and_read_back_as_it_was() {
     let json = serde_json::to_string_pretty(&report()).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report());
     insta::assert_snapshot!(json);
+}
+
+#[test]
+fn json_is_as_the_schema_says_and_the_schema_notices_what_is_not() {
+    let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let mut json = serde_json::to_value(report()).unwrap();
+    assert_eq!(
+        schema.iter_errors(&json).map(|error| error.to_string()).collect::<Vec<_>>(),
+        [""; 0]
+    );
+    json["own"]["bytes"] = "2097152".into();
+    assert!(!schema.is_valid(&json), "a number is a number");
 }
 
 #[test]

@@ -58,6 +58,15 @@ impl Report {
         if let Some(lost) = self.datagrams_lost {
             let _ = writeln!(text, "\nDatagrams lost on the way: {lost}");
         }
+        if let (Some(missing @ 1..), Some((sender, _))) = (self.bytes_missing, self.ends()) {
+            #[allow(clippy::cast_precision_loss, reason = "a share for people")]
+            let share = 100.0 * missing as f64 / sender.whole_run_bytes.max(1) as f64;
+            let _ = writeln!(
+                text,
+                "\nNOT ARRIVED: {missing} of {} bytes that the sender counted ({share:.2} %); what counts is what the receiver got",
+                sender.whole_run_bytes
+            );
+        }
         let ending = match self.ending {
             Ending::Complete => return put(text, ""),
             Ending::StoppedByUser => "stopped by the user: the figures are those until then",
