@@ -1,7 +1,8 @@
 //! What can be typed.
 
 use crate::commands::{
-    capture, check, completions, man, ntttcp, port, queue, rsc, run, status, top, validate,
+    capture, check, completions, connections, ladder, man, ntttcp, port, queue, report, rsc, run,
+    status, sweep, top, validate,
 };
 use crate::output::{Failure, unreachable};
 use clap::{Args, Parser, Subcommand};
@@ -68,6 +69,14 @@ pub(crate) enum Command {
     Check(check::Arguments),
     /// Prove a feature on this host: on against off, with figures and a report
     Validate(validate::Arguments),
+    /// Measure what each offload adds to the one before it
+    Ladder(ladder::Arguments),
+    /// Measure throughput by block size and connections, both ways
+    Sweep(sweep::Arguments),
+    /// Measure one to ten thousand connections
+    Connections(connections::Arguments),
+    /// Compare two reports, or print their schema
+    Report(report::Arguments),
     /// Measure TCP and UDP with NTttcp's own command lines
     Ntttcp(ntttcp::Arguments),
     /// A host of `validate`

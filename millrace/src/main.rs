@@ -8,8 +8,8 @@ mod output;
 use clap::Parser;
 use cli::{Cli, Command};
 use commands::{
-    capture, check, completions, lab_host, man, ntttcp, port, queue, rsc, run, status, top,
-    validate,
+    capture, check, completions, connections, lab_host, ladder, man, ntttcp, port, queue, report,
+    rsc, run, status, sweep, top, validate,
 };
 use std::process::ExitCode;
 
@@ -25,6 +25,10 @@ fn main() -> ExitCode {
         Command::Capture(args) => capture::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
         Command::Validate(args) => validate::run(&args, &global),
+        Command::Ladder(args) => ladder::run(&args, &global),
+        Command::Sweep(args) => sweep::run(&args, &global),
+        Command::Connections(args) => connections::run(&args, &global),
+        Command::Report(args) => report::run(&args, &global),
         Command::Ntttcp(args) => ntttcp::run(args, &global),
         Command::LabHost => lab_host::run(),
         Command::Completions(args) => completions::run(&args),

@@ -44,6 +44,12 @@ fn help_has_an_example_for_each_command() {
         &["queue", "show"],
         &["capture"],
         &["check"],
+        &["ladder"],
+        &["sweep"],
+        &["connections"],
+        &["report"],
+        &["report", "compare"],
+        &["report", "schema"],
         &["completions"],
         &["man"],
     ];

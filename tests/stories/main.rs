@@ -17,6 +17,8 @@ mod farewell;
 mod host;
 mod hotplug;
 mod idle;
+mod lab;
+mod lab_interop;
 mod newcomer;
 mod patience;
 mod sandbox;

@@ -1,14 +1,17 @@
 //! The real daemon in the topology's switch host: configured by a file, reached over its own socket.
 
 use crate::LabError;
+use crate::come_and_go::ComeAndGo;
 use crate::host::Request;
 use crate::interrupt::Interrupt;
 use crate::report::Check;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
 use control::body::{CountersBody, RscBody, RscWish, StateBody};
 use control::client::{Client, ClientError};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A daemon that does not answer by then never will.
@@ -21,6 +24,11 @@ const UPLINK_PORT: &str = "uplink";
 /// See the module. It runs until the topology's switch host ends.
 pub(crate) struct Daemon {
     client: Client,
+    socket: PathBuf,
+    /// The port that comes and goes, while it does.
+    visitor: Option<ComeAndGo>,
+    /// How often it has come.
+    visits: Arc<AtomicU64>,
 }
 
 /// Counters of what passed the switch on its way to the receiver.
@@ -49,7 +57,8 @@ impl Daemon {
         if topology.vnic == Vnic::Tap {
             topology.address_guest()?;
         }
-        let daemon = Daemon { client };
+        let socket = socket(topology);
+        let daemon = Daemon { client, socket, visitor: None, visits: Arc::default() };
         daemon.wait_for_ports(interrupt)?;
         Ok(daemon)
     }
@@ -82,6 +91,26 @@ impl Daemon {
     pub(crate) fn set_rsc(&self, on: bool) -> Result<(), LabError> {
         let wish = if on { RscWish::On } else { RscWish::Off };
         self.client.set_rsc(Some(PORT), wish).map(drop).map_err(told)
+    }
+
+    /// Changes keys of the vNIC's port, spelled as in the file; null takes a key away.
+    pub(crate) fn change_vnic(&self, change: &Value) -> Result<(), LabError> {
+        self.client.change_port(PORT, change).map(drop).map_err(told)
+    }
+
+    /// Lets a third port come and go from now on, or no more.
+    pub(crate) fn come_and_go(&mut self, on: bool) -> Result<(), LabError> {
+        // First the old one ends.
+        self.visitor = None;
+        if on {
+            self.visitor = Some(ComeAndGo::begin(self.socket.clone(), self.visits.clone())?);
+        }
+        Ok(())
+    }
+
+    /// How often the third port has come.
+    pub(crate) fn visits(&self) -> u64 {
+        self.visits.load(Relaxed)
     }
 
     /// Sets the MTU of both ports, in bytes; the TAP behind one of them follows.

@@ -68,6 +68,20 @@ pub enum LabError {
         /// Where it was not seen any more.
         hop: &'static str,
     },
+    /// Nothing to compare the switch with.
+    #[error("there is no other switch in process")]
+    NoPeer,
+    /// Two reports that cannot be compared.
+    #[error("{0}")]
+    Compare(String),
+    /// There is nothing to go on with.
+    #[error("cannot resume from {}: {why}; name the directory of a run that was interrupted, or start a new one", path.display())]
+    Resume {
+        /// The state file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Someone pressed Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -92,6 +106,11 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// Someone pressed Ctrl-C.
+    pub(crate) fn is_interruption(&self) -> bool {
+        matches!(self, LabError::Interrupted)
+    }
+
     /// For `map_err` where only the deed has to be said.
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> LabError {
         let doing = doing.into();

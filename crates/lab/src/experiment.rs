@@ -59,8 +59,11 @@ pub struct StopRule {
 pub struct Experiment {
     /// Key: `rsc`.
     pub name: &'static str,
-    /// The arm that should be better, the baseline, and any more.
+    /// The arm that should be better and the baseline; with `steps`, the baseline and what is added to it step by step;
+    /// or a single one.
     pub arms: Vec<Arm>,
+    /// Each arm stands on the one before it.
+    pub steps: bool,
     /// What each interval yields.
     pub measures: &'static [Measure],
     /// Runs before anything is measured, and is thrown away.
@@ -130,7 +133,7 @@ pub trait Bench {
 }
 
 /// Where a run is; for the progress line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step<'a> {
     /// The arm at work; `None` while warming up.
     pub arm: Option<&'a Arm>,
@@ -140,6 +143,8 @@ pub struct Step<'a> {
     pub total: usize,
     /// Time a whole run still takes.
     pub left: Duration,
+    /// What the last interval yielded; `None` before the first.
+    pub last: Option<&'a Values>,
 }
 
 impl Experiment {
@@ -176,7 +181,13 @@ impl Experiment {
         samples: &mut Vec<Sample>,
     ) -> Result<Ended, LabError> {
         let begin = bench.now();
-        progress(&Step { arm: None, done: 0, total: self.total(), left: self.length() });
+        progress(&Step {
+            arm: None,
+            done: 0,
+            total: self.total(),
+            left: self.length(),
+            last: None,
+        });
         bench.pass(self.warm_up)?;
         let mut in_force = None;
         for (round, place) in sequence(self.arms.len(), self.stop.repetitions) {
@@ -187,7 +198,13 @@ impl Experiment {
             {
                 return Ok(ended);
             }
-            progress(&Step { arm: Some(arm), done, total: self.total(), left: self.left(done) });
+            progress(&Step {
+                arm: Some(arm),
+                done,
+                total: self.total(),
+                left: self.left(done),
+                last: samples.last().map(|sample| &sample.values),
+            });
             if in_force != Some(place) {
                 bench.switch_to(arm)?;
                 in_force = Some(place);
@@ -210,12 +227,27 @@ impl Experiment {
         let known = |measure| {
             self.compare(samples, measure).is_some_and(|found| found.interval.width() < narrow)
         };
-        self.measures.iter().all(known).then_some(Ended::NarrowEnough)
+        (self.arms.len() > 1 && self.measures.iter().all(known)).then_some(Ended::NarrowEnough)
     }
 
-    /// The first arm against the second in one measure, whole rounds only.
+    /// The arm that should be better, against the baseline; of steps, the last against the first.
     pub fn compare(&self, samples: &[Sample], measure: &Measure) -> Option<Comparison> {
-        let [treatment, baseline, ..] = self.arms.as_slice() else { return None };
+        let (treatment, baseline) = match (self.steps, self.arms.as_slice()) {
+            (false, [treatment, baseline, ..]) | (true, [baseline, .., treatment]) => {
+                (treatment, baseline)
+            }
+            _ => return None,
+        };
+        Experiment::compare_arms(samples, measure, treatment, baseline)
+    }
+
+    /// One arm against another in one measure, whole rounds only.
+    pub fn compare_arms(
+        samples: &[Sample],
+        measure: &Measure,
+        treatment: &Arm,
+        baseline: &Arm,
+    ) -> Option<Comparison> {
         let by_round = |arm: &Arm| -> BTreeMap<usize, f64> {
             let own = samples.iter().filter(|sample| sample.arm == arm.name);
             own.filter_map(|sample| Some((sample.round, *sample.values.get(measure.key)?)))
@@ -298,6 +330,7 @@ mod tests {
         Experiment {
             name: "fake",
             arms: vec![arm("on"), arm("off")],
+            steps: false,
             measures: MEASURES,
             warm_up: Duration::from_secs(5),
             settle: Duration::from_secs(1),

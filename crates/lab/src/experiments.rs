@@ -1,15 +1,23 @@
 //! One small file per experiment: what is switched, its words, its proof. A new one is a new file and a line here.
 
+pub mod checksum;
+pub mod connections;
+pub mod hotplug;
 pub mod jumbo;
+pub mod ladder;
 pub mod latency;
+pub mod limits;
 pub mod lso;
 pub mod rsc;
+pub mod sweep;
 
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::experiment::{Arm, Experiment, Measure, StopRule};
 use crate::report::{Case, Check};
 use crate::topology::{Topology, Way};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Name of the arm with the feature, in JSON.
@@ -19,15 +27,18 @@ pub const OFF: &str = "off";
 /// What each proof is called.
 const PROOF: &str = "The arms were what they say";
 
-/// A feature that `millrace validate` proves. Topology, order, statistics and report are the same for all.
+/// Something that is measured arm by arm. Topology, order, statistics and report are the same for all.
 #[derive(Debug)]
 pub struct Feature {
     /// Key: `rsc`.
     pub name: &'static str,
     /// What people read above the report.
     pub title: &'static str,
-    /// What people read for the two arms, given the MTU in bytes.
-    pub(crate) labels: fn(u16) -> [String; 2],
+    /// The arms, given the MTU in bytes: the one that should be better and the baseline; or steps, each on the one
+    /// before; or a single one.
+    pub(crate) arms: fn(u16) -> Vec<Arm>,
+    /// Each arm stands on the one before it.
+    pub(crate) steps: bool,
     /// The columns of the table.
     pub(crate) measures: &'static [Measure],
     /// Which way the load runs.
@@ -35,10 +46,10 @@ pub struct Feature {
     /// Whether round trips and the Linux bridge are measured too, and whether it can run in process: all of
     /// Microsoft's guide.
     pub(crate) whole_guide: bool,
-    /// Turns it on or off under running traffic; done when this returns.
-    pub(crate) switch: fn(&mut Topology, &Daemon, bool) -> Result<(), LabError>,
-    /// What is looked at before measuring. It leaves the feature on.
-    pub(crate) checks: fn(&mut Topology, &Daemon) -> Result<Vec<Check>, LabError>,
+    /// Brings an arm into force under running traffic, by its name; done when this returns.
+    pub(crate) switch: fn(&mut Topology, &mut Daemon, &str) -> Result<(), LabError>,
+    /// What is looked at before measuring. It leaves the first arm in force.
+    pub(crate) checks: fn(&mut Topology, &mut Daemon) -> Result<Vec<Check>, LabError>,
     /// That each arm was what it says, out of the figures.
     pub(crate) proof: fn(&Case) -> Option<Check>,
     /// What a reader should know of this feature's numbers.
@@ -46,12 +57,12 @@ pub struct Feature {
 }
 
 impl Feature {
-    /// One run of it, on against off.
+    /// One run of it.
     pub fn experiment(&self, mtu: u16, interval: Duration, stop: StopRule) -> Experiment {
-        let [on, off] = (self.labels)(mtu);
         Experiment {
             name: self.name,
-            arms: vec![Arm { name: ON.into(), label: on }, Arm { name: OFF.into(), label: off }],
+            arms: (self.arms)(mtu),
+            steps: self.steps,
             measures: self.measures,
             warm_up: interval.max(Duration::from_millis(500)),
             settle: (interval / 4).max(Duration::from_millis(50)),
@@ -61,11 +72,89 @@ impl Feature {
     }
 }
 
+/// The columns of an experiment's table, by its key.
+pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
+    match experiment {
+        "sweep" | "connections" => sweep::MEASURES,
+        _ => rsc::MEASURES,
+    }
+}
+
+/// The two arms of most features.
+fn on_off(on: impl Into<String>, off: impl Into<String>) -> Vec<Arm> {
+    vec![Arm { name: ON.into(), label: on.into() }, Arm { name: OFF.into(), label: off.into() }]
+}
+
+/// Nothing to look at before.
+fn no_checks(_: &mut Topology, _: &mut Daemon) -> Result<Vec<Check>, LabError> {
+    Ok(Vec::new())
+}
+
+/// Bulk connections: each sends as fast as it can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Bulk {
+    /// Connections at once.
+    pub(crate) connections: u32,
+    /// Bytes of one send or receive call (NTttcp's `-l`).
+    pub(crate) buffer_bytes: u32,
+}
+
+/// NTttcp's `-l 64k`.
+pub(crate) const BUFFER_BYTES: u32 = 64 * 1024;
+/// Most threads at an end, and ports: NTttcp's default on Linux.
+const THREADS: u32 = 16;
+
+impl Bulk {
+    /// Threads at each end, a port each: as many as share the connections evenly.
+    pub(crate) fn threads(self) -> u32 {
+        let even = (1..=THREADS).rev().find(|threads| self.connections.is_multiple_of(*threads));
+        even.unwrap_or(1)
+    }
+
+    /// The same as NTttcp's users type it, for the receiver (`r`) or the sender (`s`).
+    pub(crate) fn command(self, role: char, to: IpAddr) -> String {
+        let (threads, bytes) = (self.threads(), self.buffer_bytes);
+        let size = if bytes.is_multiple_of(1024) {
+            format!("{}k", bytes / 1024)
+        } else {
+            bytes.to_string()
+        };
+        match (role, self.connections / threads) {
+            ('s', each @ 2..) => {
+                format!("millrace ntttcp -s {to} -P {threads} -n 1 -l {each} -b {size} -t 0")
+            }
+            _ => format!("millrace ntttcp -{role} -m {threads},*,{to} -l {size} -a 6 -t 0"),
+        }
+    }
+}
+
 /// What runs between sender and receiver while arms change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// So many connections, each as fast as it can.
-    Bulk(u32),
+    /// Bulk connections.
+    Bulk(Bulk),
     /// One byte to and fro on one connection.
     RoundTrips,
+}
+
+impl Load {
+    /// So many connections of NTttcp's usual buffers.
+    pub(crate) fn bulk(connections: u32) -> Load {
+        Load::Bulk(Bulk { connections, buffer_bytes: BUFFER_BYTES })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_connections_evenly() {
+        for (connections, threads) in
+            [(1, 1), (10, 10), (16, 16), (17, 1), (1000, 10), (10_000, 16)]
+        {
+            let bulk = Bulk { connections, buffer_bytes: 1 };
+            assert_eq!(bulk.threads(), threads);
+        }
+    }
 }

@@ -12,7 +12,7 @@ mod protocol;
 mod round_trip;
 
 pub use agent::serve;
-pub(crate) use handle::Host;
+pub(crate) use handle::{Host, connecting};
 pub use namespace::{become_root, is_root};
 pub(crate) use protocol::{Reading, Request};
 pub(crate) use round_trip::summary;

@@ -3,18 +3,25 @@
 //! *Trust but verify* as a library: an [`experiment`] alternates a feature live under running traffic, the
 //! [`statistics`] say whether there is a difference at all, and the report shows every raw number.
 
+pub mod campaign;
+mod come_and_go;
+pub mod compare;
 mod daemon;
 pub mod error;
 pub mod experiment;
 pub mod experiments;
+mod explain;
 pub mod host;
 mod in_process;
 mod interrupt;
+mod iperf;
 mod meter;
 mod namespaces;
+pub mod options;
 mod progress;
 pub mod report;
 mod site;
+mod state;
 pub mod statistics;
 mod topology;
 pub mod validate;

@@ -3,27 +3,36 @@
 use crate::LabError;
 use crate::daemon::{Daemon, Passed};
 use crate::experiment::{Arm, Bench, Values};
-use crate::experiments::{Feature, Load, ON};
-use crate::host::{Reading, Request};
+use crate::experiments::{Bulk, Feature, Load};
+use crate::host::{Reading, Request, connecting};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
-use crate::topology::{PEER, Topology, Way};
+use crate::report::Account;
+use crate::topology::{ETHERNET, PEER, PORT, Topology, VNIC, Way};
+use control::body::CountersBody;
+use ports::link::LinkOffload;
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
 
 /// Connections that are not there by then never will be.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Begin of the keys that count trains by their segments.
+pub(crate) const TRAINS_OF: &str = "trains_of_";
+
 /// See the module.
 pub(crate) struct Namespaces<'t> {
     topology: &'t mut Topology,
     /// The switch; `None` on the way through the Linux bridge.
-    daemon: Option<&'t Daemon>,
+    daemon: Option<&'t mut Daemon>,
     feature: &'static Feature,
     load: Load,
     meter: Meter,
     interrupt: Interrupt,
     begin: Instant,
+    /// The receiver before the load.
+    before: Reading,
+    sending: bool,
 }
 
 /// Everything that is read at both ends of an interval.
@@ -34,6 +43,9 @@ struct Snapshot {
     /// Of sender, switch, receiver.
     processes: [Option<ProcessSample>; 3],
     passed: Option<Passed>,
+    /// Ports that came beside those of the load.
+    visits: u64,
+    guest_checksums: bool,
     way: Way,
 }
 
@@ -41,18 +53,31 @@ impl<'t> Namespaces<'t> {
     /// Starts the load, through the switch or (without one) through the bridge.
     pub(crate) fn start(
         topology: &'t mut Topology,
-        daemon: Option<&'t Daemon>,
+        daemon: Option<&'t mut Daemon>,
         feature: &'static Feature,
         load: Load,
         interrupt: Interrupt,
     ) -> Result<Namespaces<'t>, LabError> {
         let begin = Instant::now();
-        let mut bench =
-            Namespaces { topology, daemon, feature, load, meter: Meter::new(), interrupt, begin };
-        // Connections begin with the feature, whatever an earlier run left in force.
-        bench.switch(true)?;
-        if let Load::Bulk(connections) = load {
-            bench.connect(connections)?;
+        let (meter, before) = (Meter::new(), Reading::default());
+        let sending = false;
+        let mut bench = Namespaces {
+            topology,
+            daemon,
+            feature,
+            load,
+            meter,
+            interrupt,
+            begin,
+            before,
+            sending,
+        };
+        // Connections begin with the first arm, whatever an earlier run left in force.
+        if let Some(first) = (feature.arms)(bench.topology.mtu).first() {
+            bench.switch(&first.name)?;
+        }
+        if let Load::Bulk(bulk) = load {
+            bench.connect(bulk)?;
         }
         Ok(bench)
     }
@@ -62,47 +87,85 @@ impl<'t> Namespaces<'t> {
         if self.daemon.is_some() { self.topology.way.links() } else { (PEER, PEER) }
     }
 
-    fn switch(&mut self, on: bool) -> Result<(), LabError> {
-        match self.daemon {
-            Some(daemon) => (self.feature.switch)(self.topology, daemon, on),
+    fn switch(&mut self, arm: &str) -> Result<(), LabError> {
+        match &mut self.daemon {
+            Some(daemon) => (self.feature.switch)(self.topology, daemon, arm),
             None => Ok(()),
         }
     }
 
-    fn connect(&mut self, connections: u32) -> Result<(), LabError> {
+    fn connect(&mut self, bulk: Bulk) -> Result<(), LabError> {
         let (from_link, to_link) = self.links();
         let to = self.topology.address(from_link);
-        let line = format!("millrace ntttcp -S -M {connections},*,{} -l 64k -a 6", to.ip());
+        self.before = self.topology.receiver.read(to_link)?;
+        let listen = Request::Listen { port: PORT, bulk };
+        self.topology.receiver.order(&listen, &bulk.command('r', to.ip()))?;
+        let line = bulk.command('s', to.ip());
+        let patience = CONNECT_PATIENCE + connecting(bulk.connections);
+        self.sending = true;
         let nobody = || LabError::NoTraffic {
             from: "the sender".into(),
             to: to.to_string(),
-            waited: CONNECT_PATIENCE,
+            waited: patience,
         };
         let topology = &mut *self.topology;
-        topology.sender.order(&Request::Send { to, connections }, &line).map_err(|error| {
-            match error {
-                LabError::Refused { .. } => nobody(),
-                other => other,
-            }
+        topology.sender.order(&Request::Send { to, bulk }, &line).map_err(|error| match error {
+            LabError::Refused { .. } => nobody(),
+            other => other,
         })?;
         let all_there = || {
             let reading = topology.receiver.read(to_link)?;
-            Ok((reading.connections == connections && reading.received_bytes > 0).then_some(()))
+            Ok((reading.connections == bulk.connections && reading.received_bytes > 0)
+                .then_some(()))
         };
-        self.interrupt.wait_for(CONNECT_PATIENCE, all_there)?.ok_or_else(nobody)
+        self.interrupt.wait_for(patience, all_there)?.ok_or_else(nobody)
+    }
+
+    fn stop_sending(&mut self) -> Result<(), LabError> {
+        if !std::mem::take(&mut self.sending) {
+            return Ok(());
+        }
+        self.topology.sender.order(&Request::StopSending, "(Ctrl-C)")
+    }
+
+    /// Ends the load, waits until all of it has arrived, and asks everyone what they counted. `None` where it does not
+    /// arrive, or where there are no bulk connections.
+    pub(crate) fn account(&mut self) -> Option<Account> {
+        let Load::Bulk(bulk) = self.load else { return None };
+        let to_link = self.links().1;
+        self.stop_sending().ok()?;
+        let topology = &mut *self.topology;
+        let patience = CONNECT_PATIENCE + connecting(bulk.connections);
+        let arrived = || {
+            let reading = topology.receiver.read(to_link)?;
+            Ok((reading.connections == 0).then_some(reading))
+        };
+        let after = self.interrupt.wait_for(patience, arrived).ok()??;
+        let sent = topology.sender.read(to_link).ok()?;
+        let frames = after.arrived_frames.saturating_sub(self.before.arrived_frames);
+        let bytes = after.arrived_bytes.saturating_sub(self.before.arrived_bytes);
+        Some(Account {
+            sent_bytes: sent.given_bytes,
+            received_bytes: after.received_bytes,
+            interface_payload_bytes: topology.payload(to_link, frames, bytes),
+        })
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
         let (from_link, to_link) = self.links();
         let topology = &mut *self.topology;
         let sender = topology.sender.read(from_link)?;
-        let passed = self.daemon.map(|daemon| daemon.passed(topology.way)).transpose()?;
-        let processes = [&topology.sender, &topology.switch, &topology.receiver];
+        let daemon = self.daemon.as_deref();
+        let passed = daemon.map(|daemon| daemon.passed(topology.way)).transpose()?;
+        let processes = [&topology.sender, &topology.switch, &topology.receiver]
+            .map(|host| ProcessSample::read(host.process()).ok());
         Ok(Snapshot {
             way: topology.way,
+            guest_checksums: topology.guest().offload(VNIC, LinkOffload::TxCsum)?,
+            visits: daemon.map_or(0, Daemon::visits),
             sender,
             passed,
-            processes: processes.map(|host| ProcessSample::read(host.process()).ok()),
+            processes,
             // Last at both ends, so that bytes and machine are read in one go.
             receiver: topology.receiver.read(to_link)?,
             moment: self.meter.read().map_err(LabError::io("reading /proc/stat"))?,
@@ -119,6 +182,8 @@ impl Snapshot {
         put("seconds", seconds);
         put("received_bytes", bytes as f64);
         put("throughput_bps", bytes as f64 * 8.0 / seconds.max(1e-9));
+        put("ports_added", (self.visits - earlier.visits) as f64);
+        put("guest_checksum_offload", f64::from(u8::from(self.guest_checksums)));
         put("retransmits", (self.sender.retransmits - earlier.sender.retransmits) as f64);
         let (frames, wire_bytes) = self.wire();
         let (frames_before, bytes_before) = earlier.wire();
@@ -139,7 +204,11 @@ impl Snapshot {
     fn wire(&self) -> (u64, u64) {
         match self.way {
             Way::ToVnic => (self.sender.sent_frames, self.sender.sent_bytes),
-            Way::FromVnic => (self.receiver.arrived_frames, self.receiver.arrived_bytes),
+            // The wire is a veth, which counts what arrives without the Ethernet header.
+            Way::FromVnic => {
+                let Reading { arrived_frames, arrived_bytes, .. } = self.receiver;
+                (arrived_frames, arrived_bytes + arrived_frames * ETHERNET)
+            }
         }
     }
 }
@@ -161,8 +230,22 @@ impl Passed {
             ("segmented_trains", (given.segmented_trains - given_before.segmented_trains) as f64),
             ("segments", (given.segments - given_before.segments) as f64),
             ("finished_checksums", (given.checksums - given_before.checksums) as f64),
+            ("lost_frames", (self.lost() - earlier.lost()) as f64),
         ];
-        figures.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        let depths = given.rsc.train_depth.iter().map(|depth| {
+            let before = given_before.rsc.train_depth.iter();
+            let before = before.filter(|then| then.segments == depth.segments);
+            let trains = depth.trains - before.map(|then| then.trains).sum::<u64>();
+            (format!("{TRAINS_OF}{}", depth.segments), trains as f64)
+        });
+        let figures = figures.into_iter().map(|(key, value)| (key.to_owned(), value));
+        figures.chain(depths).collect()
+    }
+
+    /// Frames of the two ports that got lost, in the switch or before it.
+    fn lost(&self) -> u64 {
+        let of = |counters: &CountersBody| counters.dropped + counters.device_lost;
+        of(&self.ingress) + of(&self.egress)
     }
 }
 
@@ -172,7 +255,7 @@ fn ratio(total: u64, count: u64) -> f64 {
 
 impl Bench for Namespaces<'_> {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
-        self.switch(arm.name == ON)
+        self.switch(&arm.name)
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), LabError> {
@@ -207,7 +290,10 @@ impl Bench for Namespaces<'_> {
 
 impl Drop for Namespaces<'_> {
     fn drop(&mut self) {
-        // A host that is gone has no connections to end.
-        let _ = self.topology.sender.order(&Request::StopSending, "(Ctrl-C)");
+        // A third port comes no more; a host that is gone has no connections to end.
+        if let Some(daemon) = &mut self.daemon {
+            let _ = daemon.come_and_go(false);
+        }
+        let _ = self.stop_sending();
     }
 }

@@ -1,4 +1,5 @@
-//! The line that says what runs and how long it still takes: drawn over itself on a terminal, plain lines elsewhere.
+//! The line that says what runs, how fast, and how long it still takes: drawn over itself on a terminal, plain lines
+//! elsewhere.
 
 use crate::experiment::Step;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,8 +18,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// For a whole validation that takes `total`.
-    pub(crate) fn new(total: Duration) -> Progress {
+    /// For a whole campaign.
+    pub(crate) fn new() -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(1);
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}") {
@@ -26,21 +27,18 @@ impl Progress {
             }
             bar
         });
-        Progress { bar, phase: String::new(), afterwards: total }
+        Progress { bar, phase: String::new(), afterwards: Duration::ZERO }
     }
 
-    /// Begins a phase that takes `length`.
-    pub(crate) fn phase(&mut self, name: &str, length: Duration) {
+    /// Begins a phase, after which others take so long.
+    pub(crate) fn phase(&mut self, name: &str, afterwards: Duration) {
         name.clone_into(&mut self.phase);
-        self.afterwards = self.afterwards.saturating_sub(length);
+        self.afterwards = afterwards;
     }
 
     /// One step of the phase.
     pub(crate) fn step(&mut self, step: &Step<'_>) {
-        let arm = step.arm.map_or("warming up", |arm| arm.label.as_str());
-        let left = (step.left + self.afterwards).as_secs();
-        let text =
-            format!("{}: {} of {}, {arm}, about {left} s left", self.phase, step.done, step.total);
+        let text = self.text(step);
         match &self.bar {
             Some(bar) => {
                 bar.set_length(step.total as u64);
@@ -54,6 +52,22 @@ impl Progress {
             None => {}
         }
     }
+
+    fn text(&self, step: &Step<'_>) -> String {
+        let arm = step.arm.map_or("warming up", |arm| arm.label.as_str());
+        let rate = step.last.and_then(|values| values.get("throughput_bps"));
+        let rate = rate.map_or(String::new(), |bits| format!(", {:.2} Gb/s", bits / 1e9));
+        let left = time(step.left + self.afterwards);
+        format!("{}: {} of {}, {arm}{rate}, about {left} left", self.phase, step.done, step.total)
+    }
+}
+
+/// `45 s`, `12 min`.
+fn time(left: Duration) -> String {
+    match left.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
 }
 
 impl Drop for Progress {
@@ -61,5 +75,23 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Arm, Values};
+
+    #[test]
+    fn the_line_says_what_runs_how_fast_and_how_long_all_of_it_takes() {
+        let mut progress = Progress { bar: None, phase: String::new(), afterwards: Duration::ZERO };
+        progress.phase("sweep, 4 connections", Duration::from_secs(600));
+        let arm = Arm { name: "measured".into(), label: "Measured".into() };
+        let values = Values::from([("throughput_bps".into(), 2.5e9)]);
+        let left = Duration::from_secs(1);
+        let step = Step { arm: Some(&arm), done: 1, total: 2, left, last: Some(&values) };
+        let text = progress.text(&step);
+        assert_eq!(text, "sweep, 4 connections: 1 of 2, Measured, 2.50 Gb/s, about 11 min left");
     }
 }

@@ -1,8 +1,9 @@
 //! What an experiment leaves behind: one model, shown as terminal text, Markdown, JSON and a self-contained HTML page.
 //!
 //! [`Report`] is what `--json` prints, field by field. Its `arms`, `improvement` and `comparisons` are those of the
-//! first connection count; where there were several, `cases` holds them all. Nothing is shown that is not in the JSON.
+//! first case (a load: so many connections, such blocks, this way); where there were several, `cases` holds them all. Nothing is shown that is not in the JSON.
 
+mod account;
 mod case;
 mod figure;
 mod html;
@@ -11,18 +12,24 @@ mod table;
 mod text;
 mod write;
 
-pub use case::{ArmFigures, Case, Figures};
+pub use account::Account;
+pub(crate) use account::{checks as account_checks, difference};
+pub use case::{ArmFigures, Case, Figures, Setting};
 pub use machine::{Machine, now_utc};
 pub use text::{markdown, terminal};
+pub(crate) use write::put;
 pub use write::{Written, write};
 
 use crate::experiment::Measure;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The number that tells a reader of the JSON which fields to expect.
 pub const SCHEMA: u32 = 1;
 
-/// The whole result of `millrace validate`.
+/// The JSON schema of a [`Report`] (draft 2020-12).
+pub const JSON_SCHEMA: &str = include_str!("../schema/report.json");
+
+/// The whole result of `millrace validate`, `ladder`, `sweep` or `connections`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
@@ -39,10 +46,10 @@ pub struct Report {
     pub bench: BenchFacts,
     /// The machine.
     pub machine: Machine,
-    /// The first connection count: `connections`, `arms`, `improvement`, `comparisons`, `ended`.
+    /// The first case: `connections`, `arms`, `improvement`, `comparisons`, `ended`.
     #[serde(flatten)]
     pub first: Case,
-    /// Every connection count, where there was more than one.
+    /// Every case, where there was more than one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cases: Vec<Case>,
     /// Round trips of one byte, arm against arm.
@@ -66,14 +73,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// The connection counts, one or several.
+    /// The cases, one or several.
     pub fn all_cases(&self) -> &[Case] {
         if self.cases.is_empty() { std::slice::from_ref(&self.first) } else { &self.cases }
     }
 }
 
 /// Where an experiment ran.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BenchFacts {
     /// All in one process, with user-space TCP stacks as guests.
     pub in_process: bool,
@@ -82,7 +89,7 @@ pub struct BenchFacts {
 }
 
 /// One thing looked at before measuring.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// What.
     pub name: String,
@@ -93,7 +100,7 @@ pub struct Check {
 }
 
 /// One command and where it ran.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// The host of the topology.
     pub host: String,

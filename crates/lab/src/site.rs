@@ -1,19 +1,20 @@
 //! Where a whole validation runs: real hosts in namespaces, or everything in this process.
 //!
-//! A site sets up a fresh bench for each load, so that one connection count leaves nothing to the next.
+//! A site sets up a fresh bench for each load, so that one connection count leaves nothing to the next. Sender, switch and
+//! receiver are processes of this machine, each in a network namespace of its own.
 
-use crate::LabError;
+use crate::campaign::{Part, Point};
 use crate::daemon::Daemon;
-use crate::experiment::{Experiment, Run, Step};
+use crate::experiment::{Run, Step};
 use crate::experiments::{Feature, Load};
 use crate::host::{become_root, is_root};
 use crate::in_process::InProcess;
 use crate::interrupt::Interrupt;
 use crate::namespaces::Namespaces;
-use crate::report::{BenchFacts, Check, Command};
+use crate::report::{Account, BenchFacts, Check, Command};
 use crate::topology::{Topology, Vnic, Way};
+use crate::{LabError, iperf};
 use std::path::Path;
-use std::time::Duration;
 
 /// See the module.
 pub(crate) enum Site {
@@ -62,8 +63,8 @@ impl Site {
     /// What is looked at before measuring.
     pub(crate) fn checks(&mut self, interrupt: &Interrupt) -> Result<Vec<Check>, LabError> {
         match self {
-            Site::Namespaces(hosts) => (hosts.feature.checks)(&mut hosts.topology, &hosts.daemon),
-            Site::InProcess => Ok(InProcess::start(Load::Bulk(1), interrupt.clone())?.checks()),
+            Site::Namespaces(hosts) => hosts.checks(interrupt),
+            Site::InProcess => Ok(InProcess::start(Load::bulk(1), interrupt.clone())?.checks()),
         }
     }
 
@@ -78,42 +79,25 @@ impl Site {
         }
     }
 
-    /// Runs an experiment under a load.
+    /// Measures a point on a fresh bench, and asks everyone what they counted.
     pub(crate) fn run(
         &mut self,
-        experiment: &Experiment,
-        load: Load,
+        point: &Point,
         interrupt: &Interrupt,
         progress: &mut dyn FnMut(&Step<'_>),
-    ) -> Result<Run, LabError> {
-        let interrupt = interrupt.clone();
-        Ok(match self {
-            Site::Namespaces(hosts) => {
-                let mut bench = hosts.bench(true, load, interrupt)?;
-                experiment.run(&mut bench, progress)
-            }
-            Site::InProcess => experiment.run(&mut InProcess::start(load, interrupt)?, progress),
-        })
-    }
-
-    /// Runs the same load through the Linux bridge; `None` where there is none.
-    pub(crate) fn run_peer(
-        &mut self,
-        experiment: &Experiment,
-        load: Load,
-        interrupt: &Interrupt,
-        progress: &mut dyn FnMut(&Step<'_>),
-    ) -> Result<Option<Run>, LabError> {
-        let Site::Namespaces(hosts) = self else { return Ok(None) };
-        let mut bench = hosts.bench(false, load, interrupt.clone())?;
-        Ok(Some(experiment.run(&mut bench, progress)))
-    }
-
-    /// Largest frame that may be seen on the wire, in bytes.
-    pub(crate) fn frame_bytes(&self) -> Option<f64> {
+    ) -> Result<(Run, Option<Account>), LabError> {
+        let (interrupt, load) = (interrupt.clone(), point.load);
         match self {
-            Site::Namespaces(hosts) => Some(f64::from(hosts.topology.mtu) + 14.0),
-            Site::InProcess => None,
+            Site::Namespaces(hosts) => {
+                let mut bench = hosts.bench(point.part != Part::Peer, load, interrupt)?;
+                let run = point.experiment.run(&mut bench, progress);
+                Ok((run, bench.account()))
+            }
+            Site::InProcess if point.part == Part::Peer => Err(LabError::NoPeer),
+            Site::InProcess => {
+                let mut bench = InProcess::start(load, interrupt)?;
+                Ok((point.experiment.run(&mut bench, progress), None))
+            }
         }
     }
 }
@@ -125,17 +109,23 @@ impl Hosts {
             Vnic::Tap => "a TAP",
             Vnic::Veth => "a veth behind a packet port, because /dev/net/tun may not be used here",
         };
-        let path = match self.topology.way {
+        match self.topology.way {
             Way::ToVnic => format!(
-                "the sender's frames reach the switch one by one at MTU {mtu}, and the receiver's vNIC is {vnic}"
+                "The guest receives: the sender's frames reach the switch one by one at MTU {mtu}, and the guest's vNIC is \
+                 {vnic}."
             ),
             Way::FromVnic => format!(
-                "the sender's vNIC is {vnic}, and frames leave the uplink one by one at MTU {mtu}"
+                "The guest sends: its vNIC is {vnic}, and frames leave the uplink one by one at MTU {mtu}."
             ),
-        };
-        format!(
-            "Sender, switch and receiver are processes of this machine, each in a network namespace of its own; {path}."
-        )
+        }
+    }
+
+    fn checks(&mut self, interrupt: &Interrupt) -> Result<Vec<Check>, LabError> {
+        let mut checks = (self.feature.checks)(&mut self.topology, &mut self.daemon)?;
+        if self.feature.whole_guide {
+            checks.extend(iperf::check(&mut self.topology, interrupt)?);
+        }
+        Ok(checks)
     }
 
     /// The load through the switch, or else through the bridge.
@@ -145,12 +135,7 @@ impl Hosts {
         load: Load,
         interrupt: Interrupt,
     ) -> Result<Namespaces<'_>, LabError> {
-        let daemon = through_switch.then_some(&self.daemon);
+        let daemon = through_switch.then_some(&mut self.daemon);
         Namespaces::start(&mut self.topology, daemon, self.feature, load, interrupt)
     }
-}
-
-/// Time an experiment of this kind takes, set-up included, for the first progress line.
-pub(crate) fn roughly(experiments: &[(&Experiment, usize)]) -> Duration {
-    experiments.iter().map(|(one, times)| one.length() * u32::try_from(*times).unwrap_or(1)).sum()
 }

@@ -7,6 +7,8 @@ mod bootstrap;
 mod order;
 mod summary;
 
-pub use bootstrap::{Better, Comparison, FEWEST_PAIRS, Interval, Verdict, compare};
+pub use bootstrap::{
+    Better, Comparison, FEWEST_PAIRS, Interval, Verdict, compare, compare_independent,
+};
 pub use order::sequence;
 pub use summary::{Summary, median, quantile};

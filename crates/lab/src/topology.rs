@@ -13,6 +13,7 @@ use crate::LabError;
 use crate::experiments::Feature;
 use crate::host::{Host, Request};
 use crate::report::Command;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,9 @@ pub(crate) const VNIC: &str = "vnic0";
 /// The switch's end of the guest's link, where that is a veth.
 pub(crate) const GUEST: &str = "guest0";
 /// NTttcp's first port.
-const PORT: u16 = 5001;
+pub(crate) const PORT: u16 = 5001;
+/// Out of the way of NTttcp's ports and of its synchronisation.
+const ROUND_TRIP_PORT: u16 = 4999;
 
 /// What the guest's vNIC is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +49,19 @@ impl Vnic {
     }
 }
 
+/// Ethernet header, in bytes.
+pub(crate) const ETHERNET: u64 = 14;
+/// IPv4 and TCP headers, time stamps included, in bytes.
+const IP_AND_TCP: u64 = 20 + 32;
+
 /// Which way the load runs through the switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
     /// The sender is on the wire, the receiver is the guest.
+    #[serde(rename = "receive")]
     ToVnic,
     /// The sender is the guest, the receiver is on the wire.
+    #[serde(rename = "send")]
     FromVnic,
 }
 
@@ -61,6 +71,14 @@ impl Way {
         match self {
             Way::ToVnic => (WIRE, VNIC),
             Way::FromVnic => (VNIC, WIRE),
+        }
+    }
+
+    /// What people read.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Way::ToVnic => "guest receives",
+            Way::FromVnic => "guest sends",
         }
     }
 }
@@ -109,8 +127,8 @@ impl Topology {
         if feature.whole_guide {
             topology.connect_bridge()?;
         }
-        let line = "millrace ntttcp -R -M 1,*,10.77.0.2 -l 64k -a 6";
-        topology.receiver.order(&Request::Listen { port: PORT }, line)?;
+        let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
+        topology.receiver.order(&Request::Answer { port: ROUND_TRIP_PORT }, &line)?;
         Ok(topology)
     }
 
@@ -132,7 +150,7 @@ impl Topology {
     /// Where the receiver answers round trips.
     pub(crate) fn round_trip_address(&self, link: &str) -> SocketAddr {
         let mut address = self.address(link);
-        address.set_port(PORT + 1);
+        address.set_port(ROUND_TRIP_PORT);
         address
     }
 
@@ -148,6 +166,23 @@ impl Topology {
             Way::ToVnic => &mut self.receiver,
             Way::FromVnic => &mut self.sender,
         }
+    }
+
+    /// What a link's counters add to each arriving frame's IP packet: a TAP counts the Ethernet header, a veth has taken
+    /// it off before it counts.
+    pub(crate) fn counted_header(&self, link: &str) -> u64 {
+        if link == VNIC && self.vnic == Vnic::Tap { ETHERNET } else { 0 }
+    }
+
+    /// TCP payload in frames that arrived over a link, by its counters.
+    pub(crate) fn payload(&self, link: &str, frames: u64, bytes: u64) -> u64 {
+        bytes.saturating_sub(frames * (self.counted_header(link) + IP_AND_TCP))
+    }
+
+    /// The host that has one of the two links to the switch.
+    pub(crate) fn host_of(&mut self, link: &str) -> &mut Host {
+        let sends = self.way.links().0 == link;
+        if sends { &mut self.sender } else { &mut self.receiver }
     }
 
     fn connect_switch(&mut self) -> Result<(), LabError> {

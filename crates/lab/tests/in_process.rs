@@ -1,8 +1,10 @@
 //! The whole validation in one process, short: two stacks through the real switch, RSC toggled under their traffic.
 
-use lab::Interrupt;
+use lab::campaign::{self, Outcome};
 use lab::experiments::rsc;
-use lab::validate::{Options, run};
+use lab::options::Options;
+use lab::validate;
+use lab::{Interrupt, LabError};
 use std::time::Duration;
 
 fn options(place: &tempfile::TempDir) -> Options {
@@ -16,11 +18,17 @@ fn options(place: &tempfile::TempDir) -> Options {
     }
 }
 
+fn run(options: &Options, interrupt: &Interrupt) -> Result<Outcome, LabError> {
+    campaign::run(&|options| validate::campaign(rsc::FEATURE, options), options, interrupt)
+}
+
 #[test]
 fn both_arms_carry_traffic_and_are_what_they_say() {
     let place = tempfile::tempdir().unwrap();
-    let outcome = run(rsc::FEATURE, &options(&place), &Interrupt::default()).unwrap();
+    let outcome = run(&options(&place), &Interrupt::default()).unwrap();
     let report = serde_json::to_value(&outcome.report).unwrap();
+    let schema = serde_json::from_str(lab::report::JSON_SCHEMA).unwrap();
+    jsonschema::validator_for(&schema).unwrap().validate(&report).unwrap();
     assert!(report["bench"]["in_process"].as_bool().unwrap());
     assert_eq!(report["cases"].as_array().unwrap().len(), 2);
     for case in report["cases"].as_array().unwrap() {
@@ -42,7 +50,7 @@ fn an_interruption_before_anything_was_measured_leaves_no_report() {
     let place = tempfile::tempdir().unwrap();
     let interrupt = Interrupt::default();
     interrupt.set();
-    let error = run(rsc::FEATURE, &options(&place), &interrupt).unwrap_err();
-    assert!(matches!(error, lab::LabError::Interrupted));
+    let error = run(&options(&place), &interrupt).unwrap_err();
+    assert!(matches!(error, LabError::Interrupted));
     assert!(!place.path().join("report").exists());
 }

@@ -8,9 +8,11 @@
 )]
 
 use lab::Interrupt;
-use lab::experiments::{Feature, jumbo, lso, rsc};
+use lab::campaign;
+use lab::experiments::{Feature, checksum, hotplug, jumbo, limits, lso, rsc};
+use lab::options::Options;
 use lab::report::Report;
-use lab::validate::{Options, run};
+use lab::validate;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,6 +43,7 @@ fn daemon(file: &str) -> Result<(), String> {
         socket: None,
         tcp: None,
         tcp_anyone: false,
+        poll: None,
     };
     control::daemon::run(&options, Box::new(control::devices::HostDevices))
         .map_err(|problem| problem.to_string())
@@ -55,7 +58,9 @@ fn validate() -> Result<(), String> {
         return Ok(());
     }
     rsc_holds(&report)?;
-    measured(lso::FEATURE, &interrupt)?;
+    for feature in [lso::FEATURE, checksum::FEATURE, limits::FEATURE, hotplug::FEATURE] {
+        measured(feature, &interrupt)?;
+    }
     measured(jumbo::FEATURE, &interrupt).map(drop)
 }
 
@@ -71,7 +76,8 @@ fn measured(feature: &'static Feature, interrupt: &Interrupt) -> Result<Report, 
         ..Options::new(program)
     };
     let outcome =
-        run(feature, &options, interrupt).map_err(|error| format!("{}: {error}", feature.name))?;
+        campaign::run(&|options| validate::campaign(feature, options), &options, interrupt)
+            .map_err(|error| format!("{}: {error}", feature.name))?;
     print!("{}", lab::report::terminal(&outcome.report));
     let passed = outcome.exit_code() == 0;
     let report = outcome.report;

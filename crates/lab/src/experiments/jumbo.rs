@@ -4,7 +4,7 @@
 //! down and up, one that began with small ones never grows. First a full frame of each size is sent end to end, and one
 //! byte more must be refused; where a full frame is lost, the error says at which hop.
 
-use super::{Feature, OFF, ON, PROOF, rsc};
+use super::{Feature, OFF, ON, PROOF, on_off, rsc};
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::report::{Case, Check};
@@ -26,11 +26,12 @@ const HOPS: [&str; 4] = [
 pub const FEATURE: &Feature = &Feature {
     name: "jumbo",
     title: "Jumbo frames: on against off",
-    labels: |mtu| [format!("Jumbo frames, MTU {mtu}"), format!("No jumbo frames, MTU {SMALL}")],
+    arms: |mtu| on_off(format!("Jumbo frames, MTU {mtu}"), format!("No jumbo frames, MTU {SMALL}")),
+    steps: false,
     measures: rsc::MEASURES,
     way: Way::ToVnic,
     whole_guide: false,
-    switch,
+    switch: |topology, daemon, arm| switch(topology, daemon, arm == ON),
     checks,
     proof,
     note: Some("RSC is at its default in both arms, so this is what jumbo frames add to it."),
@@ -54,7 +55,7 @@ fn switch(topology: &mut Topology, daemon: &Daemon, on: bool) -> Result<(), LabE
     Ok(())
 }
 
-fn checks(topology: &mut Topology, daemon: &Daemon) -> Result<Vec<Check>, LabError> {
+fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     switch(topology, daemon, false)?;
     let small = passes(topology, daemon, SMALL)?;
     switch(topology, daemon, true)?;

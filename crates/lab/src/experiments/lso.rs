@@ -4,7 +4,7 @@
 //! itself. What leaves the uplink is the uplink's matter: it takes trains where the kernel behind it does, and is cut for
 //! in the switch where it does not.
 
-use super::{Feature, OFF, ON, PROOF, rsc};
+use super::{Feature, OFF, ON, PROOF, on_off, rsc};
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::report::{Case, Check};
@@ -15,11 +15,12 @@ use ports::link::LinkOffload;
 pub const FEATURE: &Feature = &Feature {
     name: "lso",
     title: "LSO of the guest: on against off",
-    labels: |_| ["LSO Enabled".into(), "LSO Disabled".into()],
+    arms: |_| on_off("LSO Enabled", "LSO Disabled"),
+    steps: false,
     measures: rsc::MEASURES,
     way: Way::FromVnic,
     whole_guide: false,
-    switch: |topology, _, on| switch(topology, on),
+    switch: |topology, _, arm| switch(topology, arm == ON),
     checks,
     proof,
     note: Some("The guest is the sender here: its processor time is what LSO saves first."),
@@ -30,7 +31,7 @@ fn switch(topology: &mut Topology, on: bool) -> Result<(), LabError> {
 }
 
 /// That the vNIC lets LSO be turned off and on.
-fn checks(topology: &mut Topology, _: &Daemon) -> Result<Vec<Check>, LabError> {
+fn checks(topology: &mut Topology, _: &mut Daemon) -> Result<Vec<Check>, LabError> {
     let mut states = Vec::new();
     for on in [false, true] {
         switch(topology, on)?;

@@ -1,29 +1,35 @@
 //! RSC in the vSwitch, on against off: activities 2 and 3 of Microsoft's validation guide.
 
-use super::{Feature, OFF, ON, PROOF};
+use super::{Feature, OFF, ON, PROOF, on_off};
 use crate::experiment::Measure;
 use crate::report::{Case, Check};
 use crate::statistics::Better;
 use crate::topology::Way;
 
+/// Of the whole machine.
+pub(super) const CPU: Measure = Measure {
+    key: "cpu_percent",
+    improvement: "cpu_percent",
+    label: "Avg. CPU %",
+    scale: 1.0,
+    decimals: 2,
+    better: Better::Lower,
+};
+
+/// Of the whole machine, by a byte that the receiver's application got.
+pub(super) const CYCLES: Measure = Measure {
+    key: "cycles_per_byte",
+    improvement: "cycles_per_byte",
+    label: "Cycles/Byte",
+    scale: 1.0,
+    decimals: 3,
+    better: Better::Lower,
+};
+
 /// The guide's three columns. Megabytes are 2^20 bytes, as NTttcp counts.
 pub const MEASURES: &[Measure] = &[
-    Measure {
-        key: "cpu_percent",
-        improvement: "cpu_percent",
-        label: "Avg. CPU %",
-        scale: 1.0,
-        decimals: 2,
-        better: Better::Lower,
-    },
-    Measure {
-        key: "cycles_per_byte",
-        improvement: "cycles_per_byte",
-        label: "Cycles/Byte",
-        scale: 1.0,
-        decimals: 3,
-        better: Better::Lower,
-    },
+    CPU,
+    CYCLES,
     Measure {
         key: "throughput_bps",
         improvement: "throughput",
@@ -38,11 +44,12 @@ pub const MEASURES: &[Measure] = &[
 pub const FEATURE: &Feature = &Feature {
     name: "rsc",
     title: "RSC in the vSwitch: on against off",
-    labels: |_| ["RSC in the vSwitch Enabled".into(), "RSC in the vSwitch Disabled".into()],
+    arms: |_| on_off("RSC in the vSwitch Enabled", "RSC in the vSwitch Disabled"),
+    steps: false,
     measures: MEASURES,
     way: Way::ToVnic,
     whole_guide: true,
-    switch: |_, daemon, on| daemon.set_rsc(on),
+    switch: |_, daemon, arm| daemon.set_rsc(arm == ON),
     checks: |_, daemon| daemon.rsc_checks(),
     proof,
     note: None,

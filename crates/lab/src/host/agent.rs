@@ -1,6 +1,6 @@
 //! The child's side of a host: makes its namespace, then does what it is asked until its standard input ends.
 
-use super::load::{Received, Sending, receive};
+use super::load::Ends;
 use super::protocol::{Reading, Reply, Request};
 use super::{namespace, round_trip};
 use ports::link::{Link, LinkOffload};
@@ -9,14 +9,14 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io::{self, BufRead, Write};
 use std::net::{Ipv6Addr, TcpListener};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 #[derive(Default)]
 struct Agent {
-    received: Arc<Received>,
-    sending: Sending,
+    ends: Ends,
+    /// Programs that were started and may still run.
+    started: Vec<Child>,
 }
 
 /// Serves the parent on standard input and output. Returns when the parent closes the input.
@@ -31,7 +31,7 @@ pub fn serve() -> io::Result<()> {
         Err(error) => Reply::Error { message: error.to_string() },
     };
     put(&mut out, &ready)?;
-    let agent = Agent::default();
+    let mut agent = Agent::default();
     for line in io::stdin().lock().lines() {
         let reply = match serde_json::from_str(&line?) {
             Ok(Request::Become { program, arguments }) => {
@@ -53,20 +53,18 @@ fn put(out: &mut impl Write, reply: &Reply) -> io::Result<()> {
 }
 
 impl Agent {
-    fn handle(&self, request: Request) -> Reply {
-        let done = |result: io::Result<()>| match result {
-            Ok(()) => Reply::Done,
-            Err(error) => Reply::Error { message: error.to_string() },
-        };
+    fn handle(&mut self, request: Request) -> Reply {
         match request {
             Request::Run { program, arguments } => run(&program, &arguments),
             Request::Offload { link, segmentation, coalescing } => {
                 done(offload(&link, segmentation, coalescing))
             }
-            Request::Listen { port } => done(self.listen(port)),
-            Request::Send { to, connections } => done(self.sending.start(to, connections)),
+            Request::Start { program, arguments } => self.start(&program, &arguments),
+            Request::Listen { port, bulk } => done(self.ends.receive(port, bulk)),
+            Request::Answer { port } => done(answer(port)),
+            Request::Send { to, bulk } => done(self.ends.send(to, bulk)),
             Request::StopSending => {
-                self.sending.stop();
+                self.ends.stop();
                 Reply::Done
             }
             Request::Read { link } => Reply::Reading(self.read(&link)),
@@ -80,11 +78,17 @@ impl Agent {
         }
     }
 
-    fn listen(&self, port: u16) -> io::Result<()> {
-        // The IPv6 wildcard takes IPv4 too.
-        receive(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))?, self.received.clone());
-        round_trip::answer(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port + 1))?);
-        Ok(())
+    /// The program ends with this process, however that ends.
+    fn start(&mut self, program: &str, arguments: &[String]) -> Reply {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", program]).args(arguments);
+        match command.stdin(Stdio::null()).stdout(Stdio::null()).spawn() {
+            Ok(child) => {
+                self.started.push(child);
+                Reply::Done
+            }
+            Err(error) => failed("setpriv", &error),
+        }
     }
 
     fn read(&self, link: &str) -> Reading {
@@ -95,8 +99,9 @@ impl Agent {
         Reading {
             at_ns: u64::try_from(Duration::try_from(now).unwrap_or_default().as_nanos())
                 .unwrap_or(0),
-            received_bytes: self.received.bytes(),
-            connections: self.received.connections(),
+            received_bytes: self.ends.received(),
+            given_bytes: self.ends.given(),
+            connections: self.ends.connections(),
             retransmits: retransmits(&text("/proc/self/net/snmp")).unwrap_or(0),
             sent_frames,
             sent_bytes,
@@ -104,6 +109,28 @@ impl Agent {
             arrived_bytes,
         }
     }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        for child in &mut self.started {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn done<E: std::fmt::Display>(result: Result<(), E>) -> Reply {
+    match result {
+        Ok(()) => Reply::Done,
+        Err(error) => Reply::Error { message: error.to_string() },
+    }
+}
+
+fn answer(port: u16) -> io::Result<()> {
+    // The IPv6 wildcard takes IPv4 too.
+    round_trip::answer(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))?);
+    Ok(())
 }
 
 fn run(program: &str, arguments: &[String]) -> Reply {

@@ -86,14 +86,7 @@ impl Host {
         self.record(line);
         match self.ask(&Request::Run { program, arguments: words.collect() }, line, PATIENCE)? {
             Reply::Output { text } => Ok(text),
-            Reply::Missing { program } => {
-                let package = match program.as_str() {
-                    "ip" => "iproute2",
-                    "ping" => "iputils-ping",
-                    _ => "util-linux",
-                };
-                Err(LabError::ProgramMissing { program, package })
-            }
+            Reply::Missing { program } => Err(missing(program)),
             Reply::Error { message } => {
                 Err(LabError::Command { command: line.to_owned(), said: message })
             }
@@ -104,8 +97,13 @@ impl Host {
     /// Asks for something that is answered by `Done`. `line` is the same as a command, for the report.
     pub(crate) fn order(&mut self, request: &Request, line: &str) -> Result<(), LabError> {
         self.record(line);
-        match self.ask(request, line, PATIENCE)? {
+        let patience = match request {
+            Request::Send { bulk, .. } => PATIENCE + connecting(bulk.connections),
+            _ => PATIENCE,
+        };
+        match self.ask(request, line, patience)? {
             Reply::Done => Ok(()),
+            Reply::Missing { program } => Err(missing(program)),
             Reply::Error { message } => Err(self.refused(line, &message)),
             other => Err(self.refused(line, &format!("{other:?}"))),
         }
@@ -244,6 +242,21 @@ impl Host {
         let lines: Vec<&str> = text.lines().rev().take(3).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
     }
+}
+
+/// How long so many connections may take to open, all sharing the way with those that send already.
+pub(crate) fn connecting(connections: u32) -> Duration {
+    Duration::from_millis(5) * connections
+}
+
+fn missing(program: String) -> LabError {
+    let package = match program.as_str() {
+        "ip" => "iproute2",
+        "ping" => "iputils-ping",
+        "iperf3" => "iperf3",
+        _ => "util-linux",
+    };
+    LabError::ProgramMissing { program, package }
 }
 
 impl Drop for Host {

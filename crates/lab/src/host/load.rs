@@ -1,102 +1,104 @@
-//! The load as NTttcp makes it (`-l 64k`): each connection writes, and reads, 64 KiB at a time as fast as it can.
+//! The load as NTttcp makes it, by the lanes of [`traffic`]: a port and a thread at each end, several connections each.
 //!
 //! Unlike an NTttcp run it has no end: an experiment cuts its intervals out of connections that keep running while the
-//! feature under test is switched. What counts is what the receiving application has read.
+//! feature under test is switched.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use crate::experiments::Bulk;
+use std::net::{IpAddr, SocketAddr};
+use traffic::{Load, Plan, Role, TrafficError};
 
-/// NTttcp's `-l 64k`.
-const BUFFER: usize = 64 * 1024;
+/// Calls made for a ready connection before the next one is served: the guide's `-a 6`.
+const OUTSTANDING: u32 = 6;
 /// A receiver that does not answer by then cannot be reached.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_ATTEMPTS: u32 = 2;
 
-/// What connections have given to the application.
-#[derive(Default)]
-pub(super) struct Received {
-    bytes: AtomicU64,
-    connections: AtomicU32,
+/// Bulk connections as they are described.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    receiving: Option<Load>,
+    sending: Option<Load>,
+    /// What a sender that has ended had sent.
+    given: u64,
 }
 
-impl Received {
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
-    }
-
-    pub(super) fn connections(&self) -> u32 {
-        self.connections.load(Relaxed)
-    }
-}
-
-/// Accepts connections for ever and reads each on a thread of its own.
-pub(super) fn receive(listener: TcpListener, received: Arc<Received>) {
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let received = received.clone();
-            std::thread::spawn(move || {
-                received.connections.fetch_add(1, Relaxed);
-                drain(stream, &received.bytes);
-                received.connections.fetch_sub(1, Relaxed);
-            });
-        }
-    });
-}
-
-fn drain(mut stream: TcpStream, bytes: &AtomicU64) {
-    let mut buffer = vec![0; BUFFER];
-    while let Ok(count @ 1..) = stream.read(&mut buffer) {
-        bytes.fetch_add(count as u64, Relaxed);
-    }
-}
-
-/// Connections that send until they are dropped.
-#[derive(Default)]
-pub(super) struct Sending {
-    streams: Mutex<Vec<TcpStream>>,
-}
-
-impl Sending {
-    /// Opens connections, and sends on each on a thread of its own.
-    pub(super) fn start(&self, to: SocketAddr, connections: u32) -> io::Result<()> {
-        for _ in 0..connections {
-            let mut stream = TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)?;
-            self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream.try_clone()?);
-            std::thread::spawn(move || {
-                let buffer = vec![b'A'; BUFFER];
-                while stream.write_all(&buffer).is_ok() {}
-            });
-        }
+impl Ends {
+    /// Listens, on all addresses and in place of an earlier listening.
+    pub(super) fn receive(&mut self, port: u16, bulk: Bulk) -> Result<(), TrafficError> {
+        self.receiving = None;
+        let host = IpAddr::from([0, 0, 0, 0]);
+        self.receiving = Some(Load::start(plan(Role::Receiver, host, port, bulk))?);
         Ok(())
     }
 
-    /// Ends all connections.
-    pub(super) fn stop(&self) {
-        for stream in self.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
+    /// Opens all connections and sends on them.
+    pub(super) fn send(&mut self, to: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
+        self.stop();
+        self.given = 0;
+        self.sending = Some(Load::start(plan(Role::Sender, to.ip(), to.port(), bulk))?);
+        Ok(())
+    }
+
+    /// Ends what is sent, with all that was given to the connections on its way.
+    pub(super) fn stop(&mut self) {
+        if let Some(sending) = self.sending.take() {
+            self.given = sending.end();
         }
+    }
+
+    /// Bytes that connections gave to the application.
+    pub(super) fn received(&self) -> u64 {
+        self.receiving.as_ref().map_or(0, Load::bytes)
+    }
+
+    /// Bytes that the application gave to connections.
+    pub(super) fn given(&self) -> u64 {
+        self.sending.as_ref().map_or(self.given, Load::bytes)
+    }
+
+    /// Connections that are received from now.
+    pub(super) fn connections(&self) -> u32 {
+        let open = self.receiving.as_ref().map_or(0, Load::connections);
+        u32::try_from(open).unwrap_or(u32::MAX)
+    }
+}
+
+fn plan(role: Role, host: IpAddr, port: u16, bulk: Bulk) -> Plan {
+    let threads = bulk.threads();
+    let mut plan = Plan::new(role, host, port, 0);
+    for mapping in &mut plan.mappings {
+        mapping.ports = u16::try_from(threads).unwrap_or(1);
+    }
+    Plan {
+        connections_per_thread: bulk.connections / threads,
+        buffer_bytes: usize::try_from(bulk.buffer_bytes).unwrap_or(usize::MAX),
+        outstanding: OUTSTANDING,
+        connect_attempts: CONNECT_ATTEMPTS,
+        ..plan
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
-    fn what_is_read_is_counted_and_stopping_ends_the_connections() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (received, sending) = (Arc::new(Received::default()), Sending::default());
-        receive(listener, received.clone());
-        sending.start(address, 3).unwrap();
-        while received.connections() < 3 || received.bytes() < 1 << 20 {
+    fn what_was_given_is_what_is_received_once_all_is_over() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let bulk = Bulk { connections: 3, buffer_bytes: 1000 };
+        // One port is free, its neighbours need not be.
+        let one = Bulk { connections: 1, ..bulk };
+        let mut ends = Ends::default();
+        ends.receive(port, one).unwrap();
+        ends.send(SocketAddr::from(([127, 0, 0, 1], port)), one).unwrap();
+        while ends.received() < 1 << 20 {
             std::thread::yield_now();
         }
-        sending.stop();
-        while received.connections() > 0 {
+        ends.stop();
+        while ends.connections() > 0 {
             std::thread::yield_now();
         }
+        assert_eq!(ends.given(), ends.received());
+        assert_eq!(plan(Role::Sender, [127, 0, 0, 1].into(), 1, bulk).connections(), 3);
     }
 }

@@ -1,5 +1,6 @@
 //! What parent and child say to each other.
 
+use crate::experiments::Bulk;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -23,17 +24,31 @@ pub(crate) enum Request {
         /// GRO.
         coalescing: bool,
     },
-    /// Listen for bulk connections and for round trips, on all addresses.
+    /// Start a program that runs until this host ends or the program does.
+    Start {
+        /// Looked up in PATH.
+        program: String,
+        /// Its arguments.
+        arguments: Vec<String>,
+    },
+    /// Listen for bulk connections on all addresses, in place of an earlier listening.
     Listen {
-        /// Bulk; round trips come to the port above.
+        /// The first port.
+        port: u16,
+        /// What will come.
+        bulk: Bulk,
+    },
+    /// Answer round trips, on all addresses.
+    Answer {
+        /// The port.
         port: u16,
     },
     /// Open bulk connections and send until told to stop.
     Send {
-        /// The receiver's bulk port.
+        /// The receiver's first bulk port.
         to: SocketAddr,
-        /// How many.
-        connections: u32,
+        /// What to send.
+        bulk: Bulk,
     },
     /// End all bulk connections.
     StopSending,
@@ -92,6 +107,8 @@ pub(crate) struct Reading {
     pub at_ns: u64,
     /// Bytes that bulk connections gave to this host's application.
     pub received_bytes: u64,
+    /// Bytes that this host's application gave to bulk connections.
+    pub given_bytes: u64,
     /// Bulk connections open now.
     pub connections: u32,
     /// TCP segments sent again, by anyone in this namespace.
@@ -125,7 +142,10 @@ mod tests {
     fn each_message_is_one_line_and_comes_back_the_same() {
         let requests = [
             Request::Run { program: "ip".into(), arguments: vec!["a\nb".into()] },
-            Request::Send { to: "[fd00:77::2]:5001".parse().unwrap(), connections: 16 },
+            Request::Send {
+                to: "[fd00:77::2]:5001".parse().unwrap(),
+                bulk: Bulk { connections: 16, buffer_bytes: 512 },
+            },
             Request::StopSending,
         ];
         for request in requests {

@@ -79,7 +79,7 @@ impl Guest {
 
     fn open(&mut self) {
         let count = match self.load {
-            Load::Bulk(connections) => u16::try_from(connections).unwrap_or(u16::MAX),
+            Load::Bulk(bulk) => u16::try_from(bulk.connections).unwrap_or(u16::MAX),
             Load::RoundTrips => 1,
         };
         let room = BUFFERS / usize::from(count.max(1));

@@ -1,12 +1,15 @@
 //! One connection count (or the latency run): its arms, side by side.
 
+use super::Account;
 use crate::experiment::{Arm, Ended, Experiment, Measure, Run, Sample, Values};
+use crate::experiments::BUFFER_BYTES;
 use crate::statistics::{Comparison, Summary};
-use serde::Serialize;
+use crate::topology::Way;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A figure of an arm: where its samples lie, and all of them.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Median and spread.
     #[serde(flatten)]
@@ -16,7 +19,7 @@ pub struct Figures {
 }
 
 /// An arm's figures by key (`throughput_bps`, `cpu_percent`, `cycles_per_byte` and more).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArmFigures {
     /// What people read.
     pub label: String,
@@ -26,24 +29,79 @@ pub struct ArmFigures {
 }
 
 /// See the module.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// Connections at once.
-    pub connections: u32,
+    /// What load it was.
+    #[serde(flatten)]
+    pub setting: Setting,
     /// By name: `on`, `off`.
     pub arms: BTreeMap<String, ArmFigures>,
-    /// Ratio of the first arm to the second by measure, median of the pairs; 1 is no difference.
+    /// Ratio of the arm that should be better to the baseline by measure, median of the pairs; 1 is no difference. Of
+    /// steps it is the last to the first.
     pub improvement: BTreeMap<String, f64>,
     /// The same with interval and verdict.
     pub comparisons: BTreeMap<String, Comparison>,
-    /// Names of the arms, the baseline second.
+    /// Where each arm stands on the one before it: the comparisons of the second and all later ones, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<BTreeMap<String, Comparison>>,
+    /// Names of the arms, the baseline second, or steps from the ground up.
     pub order: Vec<String>,
     /// Length of an interval, in seconds.
     pub interval_s: f64,
     /// Why there are no more samples.
     pub ended: Ended,
+    /// Who counted what over the whole load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
     /// Every interval in the order of time, with all its raw numbers.
     pub samples: Vec<Sample>,
+}
+
+/// The load of a case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Connections at once.
+    pub connections: u32,
+    /// Bytes of one send or receive call; absent for round trips.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer_bytes: Option<u32>,
+    /// Whether the guest sends or receives; absent in process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way: Option<Way>,
+}
+
+impl Setting {
+    /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one.
+    pub fn words(&self) -> String {
+        let mut words = plural(self.connections, "connection");
+        if let Some(way) = self.way {
+            words = format!("{}, {words}", way.words());
+        }
+        match self.buffer_bytes {
+            Some(bytes) if bytes != BUFFER_BYTES => format!("{words}, {}", block(bytes)),
+            _ => words,
+        }
+    }
+}
+
+/// With its first letter in upper case.
+pub(super) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// `1 connection`, `4 connections`.
+pub(super) fn plural(count: u32, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// `512 B`, `64 KiB`.
+pub(super) fn block(bytes: u32) -> String {
+    if bytes >= 1024 && bytes.is_multiple_of(1024) {
+        format!("{} KiB", bytes / 1024)
+    } else {
+        format!("{bytes} B")
+    }
 }
 
 impl ArmFigures {
@@ -68,7 +126,12 @@ impl ArmFigures {
 
 impl Case {
     /// Sums up a run.
-    pub fn new(experiment: &Experiment, connections: u32, run: Run) -> Case {
+    pub fn new(
+        experiment: &Experiment,
+        setting: Setting,
+        run: Run,
+        account: Option<Account>,
+    ) -> Case {
         let figures = |arm: &Arm| {
             let own = run.samples.iter().filter(|sample| sample.arm == arm.name);
             ArmFigures::of(&arm.label, own.map(|sample| &sample.values))
@@ -81,16 +144,18 @@ impl Case {
         let comparisons: BTreeMap<String, Comparison> =
             experiment.measures.iter().filter_map(compared).collect();
         Case {
-            connections,
+            setting,
             arms,
             improvement: comparisons
                 .iter()
                 .map(|(key, found)| (key.clone(), found.ratio))
                 .collect(),
             comparisons,
+            steps: steps(experiment, &run.samples),
             order: experiment.arms.iter().map(|arm| arm.name.clone()).collect(),
             interval_s: experiment.interval.as_secs_f64(),
             ended: run.ended,
+            account,
             samples: run.samples,
         }
     }
@@ -98,6 +163,11 @@ impl Case {
     /// The median of an arm's figure.
     pub fn median(&self, arm: &str, key: &str) -> Option<f64> {
         self.arms.get(arm)?.median(key)
+    }
+
+    /// The sum of an arm's figure over all its intervals.
+    pub fn total(&self, arm: &str, key: &str) -> Option<f64> {
+        Some(self.arms.get(arm)?.figures.get(key)?.samples.iter().sum())
     }
 
     /// The arms, the one that should be better first.
@@ -110,4 +180,17 @@ impl Case {
         let count = |name: &String| self.samples.iter().filter(|s| s.arm == *name).count();
         self.order.iter().map(count).min().unwrap_or(0)
     }
+}
+
+fn steps(experiment: &Experiment, samples: &[Sample]) -> Vec<BTreeMap<String, Comparison>> {
+    let pairs = experiment.arms.windows(2).filter(|_| experiment.steps);
+    let compared = |pair: &[Arm]| {
+        let [below, above] = pair else { return BTreeMap::new() };
+        let measures = experiment.measures.iter().filter_map(|measure| {
+            let found = Experiment::compare_arms(samples, measure, above, below)?;
+            Some((measure.improvement.to_owned(), found))
+        });
+        measures.collect()
+    };
+    pairs.map(compared).collect()
 }

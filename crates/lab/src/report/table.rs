@@ -1,9 +1,15 @@
 //! The tables of a report, as rows of words. Terminal, Markdown and HTML show the same ones.
 
+mod points;
+
+pub(super) use points::Points;
+
+use super::case::capital;
 use super::{ArmFigures, Case, Figures, Report};
 use crate::experiment::Measure;
 use crate::statistics::{Better, Comparison, FEWEST_PAIRS, Verdict};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// One table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -18,10 +24,14 @@ pub(super) struct Table {
 
 /// All tables of a report, in the order they are shown.
 pub(super) fn tables(report: &Report) -> Vec<Table> {
+    if let Some(points) = Points::of(report.all_cases()) {
+        return points.tables(report.measures);
+    }
     let mut tables = Vec::new();
     for case in report.all_cases() {
-        let title = format!("{}, {}", plural(case.connections, "connection"), taken(case));
+        let title = capital(&format!("{}, {}", case.setting.words(), taken(case)));
         tables.push(measured(&title, case, report.measures, report.peer.as_ref()));
+        tables.extend(gains(case, report.measures));
         tables.extend(by_side(case, report.peer.as_ref()));
     }
     if let Some(latency) = &report.latency {
@@ -29,10 +39,6 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
         tables.push(measured(&title, latency, report.latency_measures, None));
     }
     tables
-}
-
-fn plural(count: u32, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 fn taken(case: &Case) -> String {
@@ -49,7 +55,8 @@ fn measured(title: &str, case: &Case, measures: &[Measure], peer: Option<&ArmFig
     let differences = measures.iter().map(|measure| {
         case.comparisons.get(measure.improvement).map_or("not measured".to_owned(), difference)
     });
-    rows.push(std::iter::once("Improvement".to_owned()).chain(differences).collect());
+    let name = if case.steps.is_empty() { "Improvement" } else { "All steps together" };
+    rows.push(std::iter::once(name.to_owned()).chain(differences).collect());
     rows.extend(peer.map(arm_row));
     let heads = measures.iter().map(|measure| measure.label.to_owned());
     Table {
@@ -57,6 +64,23 @@ fn measured(title: &str, case: &Case, measures: &[Measure], peer: Option<&ArmFig
         head: std::iter::once(String::new()).chain(heads).collect(),
         rows,
     }
+}
+
+/// What each step adds to the one before it.
+fn gains(case: &Case, measures: &[Measure]) -> Option<Table> {
+    let labels = case.arms_in_order().skip(1).map(|arm| arm.label.clone());
+    let row = |(label, found): (String, &BTreeMap<String, Comparison>)| {
+        let cells = measures.iter().map(|measure| {
+            found.get(measure.improvement).map_or("not measured".to_owned(), difference)
+        });
+        std::iter::once(label).chain(cells).collect()
+    };
+    let heads = measures.iter().map(|measure| measure.label.to_owned());
+    (!case.steps.is_empty()).then(|| Table {
+        title: format!("Gain of each step against the one before it, {}", case.setting.words()),
+        head: std::iter::once(String::new()).chain(heads).collect(),
+        rows: labels.zip(&case.steps).map(row).collect(),
+    })
 }
 
 fn spread(figures: Option<&Figures>, measure: &Measure) -> String {
@@ -98,7 +122,7 @@ pub(super) fn sentences(case: &Case, measures: &[Measure]) -> Vec<String> {
 }
 
 /// Columns of the second table: key, what people read, decimals.
-const SIDES: &[(&str, &str, usize)] = &[
+pub(super) const SIDES: &[(&str, &str, usize)] = &[
     ("sender_cpu_s_per_s", "Sender", 2),
     ("switch_cpu_s_per_s", "Switch", 2),
     ("receiver_cpu_s_per_s", "Receiver", 2),

@@ -3,8 +3,12 @@
 use super::*;
 use crate::experiment::{Ended, Run, Sample, StopRule, Values};
 use crate::experiments::{latency, rsc};
+use crate::topology::Way;
 use std::time::Duration;
 
+const SETTING: Setting =
+    Setting { connections: 1, buffer_bytes: Some(65_536), way: Some(Way::ToVnic) };
+const TRIPS: Setting = Setting { buffer_bytes: None, ..SETTING };
 const STOP: StopRule = StopRule { repetitions: 6, narrow: None, budget: None };
 
 /// Six rounds with figures near those of Microsoft's guide.
@@ -51,9 +55,9 @@ fn report() -> Report {
             processor: "A <B>".into(),
             ..Machine::default()
         },
-        first: Case::new(&measured, 1, run(samples())),
+        first: Case::new(&measured, SETTING, run(samples()), None),
         cases: Vec::new(),
-        latency: Some(Case::new(&latency::experiment(&measured), 1, run(samples()))),
+        latency: Some(Case::new(&latency::experiment(&measured), TRIPS, run(samples()), None)),
         peer: Some(ArmFigures::of("Linux bridge, GRO on", peer.iter().map(|s| &s.values))),
         checks: vec![Check {
             name: "frames on the wire".into(),
@@ -102,14 +106,25 @@ fn json_has_the_fields_that_scripts_read() {
 }
 
 #[test]
+fn json_is_as_the_schema_says_and_the_schema_notices_what_is_not() {
+    let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let mut json = serde_json::to_value(report()).unwrap();
+    schema.validate(&json).unwrap();
+    json["arms"]["on"]["throughput_bps"]["median"] = "fast".into();
+    assert!(!schema.is_valid(&json), "a number is a number");
+}
+
+#[test]
 fn html_escapes_what_it_shows_and_embeds_the_numbers() {
     let report = report();
     let json = serde_json::to_string(&report).unwrap();
     let page = html::page(&report, &json).unwrap();
     assert!(page.contains("A &lt;B&gt;") && page.contains("ip link &lt;"));
     assert_eq!(page.matches("</script>").count(), 2);
-    assert_eq!(page.matches("<svg ").count(), 3);
-    assert_eq!(page.matches("<circle ").count(), 3 * 12);
+    // Three measures, the sides over time.
+    assert_eq!(page.matches("<svg ").count(), 4);
+    assert_eq!(page.matches("<circle ").count(), 3 * 12 + 2 * 12);
     assert!(!page.contains("http://") && !page.contains("https://"));
     let embedded = page.split(r#"id="report">"#).nth(1).unwrap().split("</script>").next().unwrap();
     assert_eq!(embedded.replace("<\\/", "</"), json);
@@ -119,8 +134,12 @@ fn html_escapes_what_it_shows_and_embeds_the_numbers() {
 fn a_report_of_nothing_is_still_a_report() {
     let mut report = report();
     let empty = Run { samples: Vec::new(), ended: Ended::Interrupted };
-    report.first =
-        Case::new(&rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP), 1, empty);
+    report.first = Case::new(
+        &rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP),
+        SETTING,
+        empty,
+        None,
+    );
     assert!(terminal(&report).contains("not measured"));
     html::page(&report, "{}").unwrap();
 }

@@ -1,7 +1,8 @@
 //! A report as text: for the terminal, and as Markdown to paste into a ticket.
 
 use super::Report;
-use super::table::{Table, heaviest_side, sentences, tables};
+use super::case::capital;
+use super::table::{Points, Table, heaviest_side, sentences, tables};
 use comfy_table::TableStyle;
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
 use std::fmt::Write as _;
@@ -50,10 +51,29 @@ pub fn markdown(report: &Report) -> String {
 }
 
 /// What the tables come to, and what to know before believing them.
-pub(super) fn summary(report: &Report) -> Vec<String> {
-    let mut lines = sentences(&report.first, report.measures);
-    lines.extend(heaviest_side(&report.first));
-    lines.extend(report.notes.iter().cloned());
+fn summary(report: &Report) -> Vec<String> {
+    results(report).into_iter().chain(report.notes.iter().cloned()).collect()
+}
+
+/// What the tables come to.
+pub(super) fn results(report: &Report) -> Vec<String> {
+    match (Points::of(report.all_cases()), report.measures.first()) {
+        (Some(points), Some(measure)) => points.sentences(measure),
+        _ => compared(report),
+    }
+}
+
+/// What the comparisons of each case come to.
+fn compared(report: &Report) -> Vec<String> {
+    let cases = report.all_cases();
+    let mut lines = Vec::new();
+    for case in cases {
+        let words = case.setting.words();
+        let own = sentences(case, report.measures).into_iter().chain(heaviest_side(case));
+        lines.extend(own.map(|line| {
+            if cases.len() > 1 { format!("{}: {line}", capital(&words)) } else { line }
+        }));
+    }
     lines
 }
 

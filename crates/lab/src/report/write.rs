@@ -26,17 +26,19 @@ pub fn write(report: &Report, directory: &Path) -> Result<Written, LabError> {
         .map_err(|error| failed(directory)(std::io::Error::other(error)))?;
     let page = html::page(report, &json)
         .map_err(|error| failed(directory)(std::io::Error::other(error)))?;
-    let put = |name: &str, text: &str| {
-        let (path, partial) = (directory.join(name), directory.join(format!(".{name}.part")));
-        std::fs::write(&partial, text)
-            .and_then(|()| std::fs::rename(&partial, &path))
-            .inspect_err(|_| drop(std::fs::remove_file(&partial)))
-            .map_err(failed(&path))?;
-        Ok::<_, LabError>(path)
-    };
     Ok(Written {
-        html: put("report.html", &page)?,
-        markdown: put("report.md", &markdown(report))?,
-        json: put("report.json", &json)?,
+        html: put(directory, "report.html", &page)?,
+        markdown: put(directory, "report.md", &markdown(report))?,
+        json: put(directory, "report.json", &json)?,
     })
+}
+
+/// Writes a file whole or not at all.
+pub(crate) fn put(directory: &Path, name: &str, text: &str) -> Result<PathBuf, LabError> {
+    let (path, partial) = (directory.join(name), directory.join(format!(".{name}.part")));
+    std::fs::write(&partial, text)
+        .and_then(|()| std::fs::rename(&partial, &path))
+        .inspect_err(|_| drop(std::fs::remove_file(&partial)))
+        .map_err(|source| LabError::Report { path: path.clone(), source })?;
+    Ok(path)
 }

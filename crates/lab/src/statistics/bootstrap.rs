@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 const DRAWS: usize = 2000;
 /// The interval holds the true ratio in this part of all experiments.
 const CONFIDENCE: f64 = 0.98;
+/// Of comparisons that no experiment names a seed for.
+const SEED: u64 = 0x6d72;
 /// Fewer pairs than this never show a difference: even if all agree, chance does the same one time in sixteen.
 pub const FEWEST_PAIRS: usize = 5;
 
@@ -97,6 +99,31 @@ pub fn compare(
     })
 }
 
+/// Compares two arms that were measured apart, whose samples are no pairs: the ratio of their medians. `None` where one of
+/// them has no positive median.
+pub fn compare_independent(
+    treatment: &[f64],
+    baseline: &[f64],
+    better: Better,
+) -> Option<Comparison> {
+    let ratio =
+        |on: f64, off: f64| Some(on / off).filter(|ratio| ratio.is_finite() && *ratio > 0.0);
+    let found = ratio(median(treatment)?, median(baseline)?)?;
+    let mut random = SplitMix(SEED);
+    let mut ratios: Vec<f64> = (0..DRAWS)
+        .filter_map(|_| ratio(random.median_of(treatment)?, random.median_of(baseline)?))
+        .collect();
+    let interval = middle(&mut ratios)?;
+    let samples = treatment.len().min(baseline.len());
+    Some(Comparison {
+        ratio: found,
+        ratio_of_medians: found,
+        interval,
+        pairs: samples,
+        verdict: verdict(interval, samples, better),
+    })
+}
+
 fn verdict(interval: Interval, pairs: usize, better: Better) -> Verdict {
     if pairs < FEWEST_PAIRS || (interval.low <= 1.0 && interval.high >= 1.0) {
         Verdict::NoDifferenceSeen
@@ -109,17 +136,15 @@ fn verdict(interval: Interval, pairs: usize, better: Better) -> Verdict {
 
 fn interval(ratios: &[f64], seed: u64) -> Option<Interval> {
     let mut random = SplitMix(seed);
-    let mut draw = vec![0.0; ratios.len()];
-    let mut medians = Vec::with_capacity(DRAWS);
-    for _ in 0..DRAWS {
-        for value in &mut draw {
-            *value = *ratios.get(random.below(ratios.len()))?;
-        }
-        medians.push(median(&draw)?);
-    }
-    medians.sort_by(f64::total_cmp);
+    let mut medians: Vec<f64> = (0..DRAWS).filter_map(|_| random.median_of(ratios)).collect();
+    middle(&mut medians)
+}
+
+/// From where to where all but the outermost values lie.
+fn middle(values: &mut [f64]) -> Option<Interval> {
+    values.sort_by(f64::total_cmp);
     let tail = (1.0 - CONFIDENCE) / 2.0;
-    Some(Interval { low: quantile(&medians, tail)?, high: quantile(&medians, 1.0 - tail)? })
+    Some(Interval { low: quantile(values, tail)?, high: quantile(values, 1.0 - tail)? })
 }
 
 /// Steele, Lea and Flood's SplitMix64: a few lines, and good enough to draw indices.
@@ -132,6 +157,16 @@ impl SplitMix {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
+    }
+
+    /// The median of as many samples, drawn with replacement.
+    fn median_of(&mut self, samples: &[f64]) -> Option<f64> {
+        let drawn: Vec<f64> = samples
+            .iter()
+            .filter_map(|_| samples.get(self.below(samples.len())))
+            .copied()
+            .collect();
+        median(&drawn)
     }
 
     /// A number below `end`; 0 for an `end` of 0.
@@ -222,6 +257,22 @@ mod tests {
             prop_assert_eq!(found.verdict, Verdict::Improved);
             prop_assert_eq!(compare(&on, &off, Better::Lower, 9).unwrap().verdict, Verdict::Worse);
         }
+    }
+
+    #[test]
+    fn runs_apart_differ_beyond_the_usual_tolerance_only_where_something_changed() {
+        // Machines drift between runs, which no interval of either knows: hence the tolerance.
+        let regression = |factor: f64, seed: u64| {
+            let (now, before) =
+                (simulate(factor, SHIPPED, seed).0, simulate(1.0, SHIPPED, seed + 1).0);
+            let found = compare_independent(&now, &before, Better::Higher).unwrap();
+            found.verdict == Verdict::Worse && found.ratio < 0.95
+        };
+        let seeds = || (0..200).map(|seed| 2 * seed);
+        let alarms = seeds().filter(|seed| regression(1.0, *seed)).count();
+        let found = seeds().filter(|seed| regression(0.88, *seed)).count();
+        assert!(alarms <= 10 && found >= 190, "{alarms} and {found} of 200");
+        assert_eq!(compare_independent(&[], &[1.0], Better::Higher), None);
     }
 
     #[test]

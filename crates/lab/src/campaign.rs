@@ -1,0 +1,249 @@
+//! A campaign: points that are measured one after the other, each with a bench of its own, and the report of them all.
+//!
+//! `validate`, `ladder`, `sweep` and `connections` are campaigns; they differ in their points only. Whatever was measured
+//! is written, also when someone pressed Ctrl-C or a process died, and every finished point is kept at once
+//! ([`State`]), so that a campaign can be taken up again where it ended.
+
+use crate::experiment::{Ended, Experiment, Run};
+use crate::experiments::{Feature, Load};
+use crate::host::is_root;
+use crate::interrupt::Interrupt;
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::report::{self, Case, Report, Setting, Written};
+use crate::site::Site;
+use crate::state::State;
+use crate::{LabError, explain};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is run. Made by `validate::campaign`, `experiments::ladder::campaign` and their like.
+#[derive(Debug)]
+pub struct Campaign {
+    /// Key: `rsc`, `sweep`.
+    pub(crate) name: &'static str,
+    /// What people read above the report.
+    pub(crate) title: &'static str,
+    /// In the order they are measured; those of one feature beside each other.
+    pub(crate) points: Vec<Point>,
+}
+
+/// One load and what is measured under it.
+#[derive(Debug)]
+pub(crate) struct Point {
+    pub(crate) feature: &'static Feature,
+    pub(crate) part: Part,
+    pub(crate) load: Load,
+    pub(crate) experiment: Experiment,
+}
+
+/// Where in the report a point belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Part {
+    /// Among the cases.
+    Bulk,
+    /// The round trips.
+    RoundTrips,
+    /// The same load through the Linux bridge.
+    Peer,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// To print, as text or JSON.
+    pub report: Report,
+    /// Where it was written.
+    pub written: Written,
+    /// Someone pressed Ctrl-C.
+    interrupted: bool,
+}
+
+impl Outcome {
+    /// 0; 130 after Ctrl-C; 1 where something broke on the way or a check failed.
+    pub fn exit_code(&self) -> u8 {
+        if self.interrupted {
+            return 130;
+        }
+        let mut cases = self.report.all_cases().iter().chain(&self.report.latency);
+        let broke = cases.any(|case| matches!(case.ended, Ended::Failed(_)));
+        u8::from(broke || self.report.checks.iter().any(|check| !check.passed))
+    }
+}
+
+impl Point {
+    fn setting(&self) -> Setting {
+        let (connections, buffer_bytes) = match self.load {
+            Load::Bulk(bulk) => (bulk.connections, Some(bulk.buffer_bytes)),
+            Load::RoundTrips => (1, None),
+        };
+        Setting { connections, buffer_bytes, way: Some(self.feature.way) }
+    }
+
+    /// What people read while it runs.
+    fn words(&self, name: &str) -> String {
+        match self.part {
+            Part::Bulk => format!("{name}, {}", self.setting().words()),
+            Part::RoundTrips => "Round trips".to_owned(),
+            Part::Peer => "Linux bridge".to_owned(),
+        }
+    }
+}
+
+/// Runs a campaign. Call it while this process has one thread: an ordinary user's namespaces cannot be had later.
+///
+/// # Errors
+/// Nothing could be measured, what should be resumed is not there, or the report could not be written.
+pub fn run(
+    make: &dyn Fn(&Options) -> Campaign,
+    options: &Options,
+    interrupt: &Interrupt,
+) -> Result<Outcome, LabError> {
+    let (directory, mut state) = begin(make, options)?;
+    let options = Options { program: options.program.clone(), ..state.options.clone() };
+    let campaign = make(&options);
+    let outcome = measure(&campaign, &options, &mut state, &directory, interrupt)
+        .and_then(|complete| write(&campaign, &options, &state, &directory, complete));
+    if outcome.is_err() {
+        // Only where it is empty: nobody needs it.
+        let _ = std::fs::remove_dir(&directory);
+    }
+    outcome
+}
+
+/// The directory, made before an hour of measuring and not after it, and what is in it already.
+fn begin(
+    make: &dyn Fn(&Options) -> Campaign,
+    options: &Options,
+) -> Result<(PathBuf, State), LabError> {
+    let name = make(options).name;
+    if let Some(directory) = &options.resume {
+        return Ok((directory.clone(), State::read(directory, name)?));
+    }
+    let date = report::now_utc();
+    let usual = || PathBuf::from(format!("millrace-report-{}", date.replace(':', "")));
+    let directory = options.output.clone().unwrap_or_else(usual);
+    std::fs::create_dir_all(&directory)
+        .map_err(|source| LabError::Report { path: directory.clone(), source })?;
+    Ok((directory, State::new(name, options, date)))
+}
+
+/// Measures all points that are not finished, until all are done or one ends early. An error where something was already
+/// measured ends the measuring and is kept as that point's ending. Whether all is done.
+fn measure(
+    campaign: &Campaign,
+    options: &Options,
+    state: &mut State,
+    directory: &Path,
+    interrupt: &Interrupt,
+) -> Result<bool, LabError> {
+    let mut site: Option<(&Feature, Site)> = None;
+    let mut left: Duration = campaign.points.iter().map(|point| point.experiment.length()).sum();
+    let (mut progress, mut complete) = (Progress::new(), true);
+    for (place, point) in campaign.points.iter().enumerate() {
+        left = left.saturating_sub(point.experiment.length());
+        if state.has(place) {
+            continue;
+        }
+        progress.phase(&point.words(campaign.name), left);
+        let run = visit(&mut site, point, options, state, interrupt)
+            .and_then(|site| site.run(point, interrupt, &mut |step| progress.step(step)));
+        let run = match run {
+            // There may be no bridge here, and the report is complete without.
+            Err(error) if point.part == Part::Peer && !error.is_interruption() => continue,
+            run => kept(run, !state.is_empty())?,
+        };
+        let case = Case::new(&point.experiment, point.setting(), run.0, run.1);
+        complete = state.keep(place, point.part, case);
+        if !complete {
+            break;
+        }
+        state.write(directory)?;
+    }
+    if let Some((_, site)) = &site {
+        state.commands.extend(site.commands());
+    }
+    if state.is_empty() {
+        return Err(LabError::Interrupted);
+    }
+    state.write(directory)?;
+    Ok(complete)
+}
+
+type Measured = (Run, Option<report::Account>);
+
+/// An error is the run's ending where others were measured before it.
+fn kept(run: Result<Measured, LabError>, something_before: bool) -> Result<Measured, LabError> {
+    let ended = match run {
+        Err(LabError::Interrupted) if something_before => Ended::Interrupted,
+        Err(error) if something_before => Ended::Failed(error.to_string()),
+        other => return other,
+    };
+    Ok((Run { samples: Vec::new(), ended }, None))
+}
+
+/// The site of a point's feature: the one that is there, or a new one in its place, with its checks.
+fn visit<'s>(
+    site: &'s mut Option<(&'static Feature, Site)>,
+    point: &Point,
+    options: &Options,
+    state: &mut State,
+    interrupt: &Interrupt,
+) -> Result<&'s mut Site, LabError> {
+    let stays = site.as_ref().is_some_and(|(feature, _)| std::ptr::eq(*feature, point.feature));
+    if !stays {
+        if let Some((_, left)) = site.take() {
+            state.commands.extend(left.commands());
+        }
+        let mut fresh = choose_site(point.feature, options, interrupt, state)?;
+        state.meet(fresh.facts(), point.feature.note);
+        let checks = fresh.checks(interrupt)?;
+        state.note_checks(checks);
+        *site = Some((point.feature, fresh));
+    }
+    site.as_mut().map(|(_, site)| site).ok_or(LabError::Interrupted)
+}
+
+/// Hosts in namespaces where they can be had; otherwise, or where asked for, all in process, if the feature can be seen
+/// there.
+fn choose_site(
+    feature: &'static Feature,
+    options: &Options,
+    interrupt: &Interrupt,
+    state: &mut State,
+) -> Result<Site, LabError> {
+    let root = is_root();
+    if !options.in_process {
+        let why = match Site::namespaces(feature, &options.program, options.mtu, interrupt) {
+            other if !feature.whole_guide => return other,
+            Err(LabError::NamespaceRefused(why)) => why,
+            // What an ordinary user's switch may not do differs from kernel to kernel.
+            Err(error @ (LabError::HostDied { .. } | LabError::Switch(_))) if !root => {
+                error.to_string()
+            }
+            other => return other,
+        };
+        state.note(format!(
+            "Hosts in network namespaces could not be had ({why}), so all ran in process."
+        ));
+    }
+    interrupt.watch_signals()?;
+    Ok(Site::InProcess)
+}
+
+fn write(
+    campaign: &Campaign,
+    options: &Options,
+    state: &State,
+    directory: &Path,
+    complete: bool,
+) -> Result<Outcome, LabError> {
+    let report = explain::report(campaign, options, state)?;
+    let written = report::write(&report, directory)?;
+    if complete {
+        State::remove(directory);
+    }
+    Ok(Outcome { report, written, interrupted: state.was_interrupted() })
+}

@@ -1,0 +1,61 @@
+//! A port that is added to the running switch and removed from it, again and again, on a thread of its own.
+
+use crate::LabError;
+use control::client::Client;
+use control::config::PortConfig;
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The port, and the TAP it opens in the switch's namespace.
+const NAME: &str = "visitor";
+/// From one coming to the next.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// See the module. It ends, and the port is gone, when this is dropped.
+pub(crate) struct ComeAndGo {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ComeAndGo {
+    /// Adds and removes the port once, so that a switch that refuses is known, and then begins. `added` counts.
+    pub(crate) fn begin(socket: PathBuf, added: Arc<AtomicU64>) -> Result<ComeAndGo, LabError> {
+        let told = |error: &dyn std::error::Error| LabError::Switch(error.to_string());
+        let port: PortConfig = serde_json::from_value(json!({ "name": NAME, "tap": NAME }))
+            .map_err(|error| told(&error))?;
+        let client = Client::connect(&socket).map_err(|error| told(&error))?;
+        let visit = move || {
+            client.add_port(&port)?;
+            std::thread::sleep(PERIOD / 2);
+            client.remove_port(NAME)
+        };
+        visit().map_err(|error| told(&error))?;
+        added.fetch_add(1, Relaxed);
+        let stop = Arc::new(AtomicBool::new(false));
+        let told_to_stop = stop.clone();
+        let thread = std::thread::spawn(move || {
+            while !told_to_stop.load(Relaxed) {
+                // A refusal is not counted, and the count is what the report shows.
+                if visit().is_ok() {
+                    added.fetch_add(1, Relaxed);
+                }
+                std::thread::sleep(PERIOD / 2);
+            }
+        });
+        Ok(ComeAndGo { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for ComeAndGo {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A visit that panicked has told standard error.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! `millrace report compare`: two reports of the same experiment, before and after a change.
+//!
+//! Their intervals were not measured in turn, so they are not pairs: the interval of the change comes from drawing both
+//! sides' samples again, each for itself. A change counts as a regression where it is for the worse, beyond the noise,
+//! and beyond a tolerance: two runs on one machine differ by a little even where nothing changed.
+
+mod text;
+
+pub use text::text;
+
+use crate::LabError;
+use crate::experiment::Measure;
+use crate::experiments::{latency, measures};
+use crate::report::{ArmFigures, Case, Machine, SCHEMA, Setting};
+use crate::statistics::{Interval, Verdict, compare_independent};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The JSON schema of a [`Comparison`] (draft 2020-12).
+pub const JSON_SCHEMA: &str = include_str!("../schema/comparison.json");
+
+/// A report as it is read back: what a comparison takes.
+#[derive(Clone, Debug, Deserialize)]
+struct Recorded {
+    schema: u32,
+    experiment: String,
+    millrace: String,
+    date: String,
+    machine: Machine,
+    #[serde(flatten)]
+    first: Case,
+    #[serde(default)]
+    cases: Vec<Case>,
+    latency: Option<Case>,
+}
+
+/// What came of it; what `--json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// As of the reports.
+    pub schema: u32,
+    /// `rsc`.
+    pub experiment: String,
+    /// The first report.
+    pub before: Origin,
+    /// The second report.
+    pub after: Origin,
+    /// Least change for the worse that is a regression, as a part: 0.05.
+    pub tolerance: f64,
+    /// Regressions found.
+    pub regressions: usize,
+    /// Everything that both have, in the order of the first.
+    pub figures: Vec<Change>,
+    /// What a reader should know before believing them.
+    pub notes: Vec<String>,
+}
+
+/// Where a report came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    /// The file.
+    pub file: String,
+    /// When it began, UTC.
+    pub date: String,
+    /// Version that measured.
+    pub millrace: String,
+}
+
+/// One figure of both.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// The load.
+    #[serde(flatten)]
+    pub setting: Setting,
+    /// Key of the arm.
+    pub arm: String,
+    /// What people read.
+    pub arm_label: String,
+    /// Key of the figure, with its unit.
+    pub figure: String,
+    /// Median of the first report.
+    pub before: f64,
+    /// Median of the second.
+    pub after: f64,
+    /// After to before; 1 is no change.
+    pub ratio: f64,
+    /// Where the ratio lies in 98 of 100 comparisons.
+    pub interval: Interval,
+    /// What may be said.
+    pub verdict: Verdict,
+    /// For the worse, beyond the noise and the tolerance.
+    pub regression: bool,
+    /// How people read it.
+    #[serde(skip)]
+    measure: Measure,
+}
+
+/// Compares two reports. `tolerance` is a part: 0.05.
+///
+/// # Errors
+/// A file is no report of this version, or the two have nothing in common.
+pub fn compare(before: &Path, after: &Path, tolerance: f64) -> Result<Comparison, LabError> {
+    let (first, second) = (read(before)?, read(after)?);
+    if first.experiment != second.experiment {
+        return Err(LabError::Compare(format!(
+            "{} is of `{}` and {} of `{}`: compare reports of the same experiment",
+            before.display(),
+            first.experiment,
+            after.display(),
+            second.experiment
+        )));
+    }
+    let figures = changes(&first, &second, tolerance);
+    if figures.is_empty() {
+        return Err(LabError::Compare(format!(
+            "{} and {} have no load in common: run both with the same options",
+            before.display(),
+            after.display()
+        )));
+    }
+    Ok(Comparison {
+        schema: SCHEMA,
+        notes: notes(&first, &second),
+        experiment: first.experiment.clone(),
+        before: origin(before, &first),
+        after: origin(after, &second),
+        tolerance,
+        regressions: figures.iter().filter(|change| change.regression).count(),
+        figures,
+    })
+}
+
+fn read(path: &Path) -> Result<Recorded, LabError> {
+    let refuse = |why: String| {
+        LabError::Compare(format!(
+            "{}: {why}; name the report.json of a `millrace validate`, `ladder`, `sweep` or `connections`",
+            path.display()
+        ))
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    let report: Recorded =
+        serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+    if report.schema != SCHEMA {
+        return Err(refuse(format!("it is of version {}, this is {SCHEMA}", report.schema)));
+    }
+    Ok(report)
+}
+
+fn origin(path: &Path, report: &Recorded) -> Origin {
+    Origin {
+        file: path.display().to_string(),
+        date: report.date.clone(),
+        millrace: report.millrace.clone(),
+    }
+}
+
+impl Recorded {
+    /// All cases, each with the measures it is judged by.
+    fn judged(&self) -> impl Iterator<Item = (&Case, &'static [Measure])> {
+        let cases =
+            if self.cases.is_empty() { std::slice::from_ref(&self.first) } else { &self.cases };
+        let bulk = cases.iter().map(|case| (case, measures(&self.experiment)));
+        bulk.chain(self.latency.iter().map(|case| (case, latency::MEASURES)))
+    }
+}
+
+fn changes(before: &Recorded, after: &Recorded, tolerance: f64) -> Vec<Change> {
+    let mut found = Vec::new();
+    for (case, measures) in before.judged() {
+        let same = after.judged().find(|(other, _)| other.setting == case.setting);
+        let Some((other, _)) = same else { continue };
+        for name in &case.order {
+            let (Some(then), Some(now)) = (case.arms.get(name), other.arms.get(name)) else {
+                continue;
+            };
+            let of_arm = measures
+                .iter()
+                .filter_map(|measure| change(case.setting, name, then, now, measure, tolerance));
+            found.extend(of_arm);
+        }
+    }
+    found
+}
+
+fn change(
+    setting: Setting,
+    arm: &str,
+    then: &ArmFigures,
+    now: &ArmFigures,
+    measure: &Measure,
+    tolerance: f64,
+) -> Option<Change> {
+    let (before, after) = (then.figures.get(measure.key)?, now.figures.get(measure.key)?);
+    let found = compare_independent(&after.samples, &before.samples, measure.better)?;
+    Some(Change {
+        setting,
+        arm: arm.to_owned(),
+        arm_label: now.label.clone(),
+        figure: measure.key.to_owned(),
+        before: before.summary.median,
+        after: after.summary.median,
+        ratio: found.ratio,
+        interval: found.interval,
+        verdict: found.verdict,
+        regression: found.verdict == Verdict::Worse && (found.ratio - 1.0).abs() > tolerance,
+        measure: *measure,
+    })
+}
+
+fn notes(before: &Recorded, after: &Recorded) -> Vec<String> {
+    let mut notes = Vec::new();
+    let machine = |report: &Recorded| {
+        let Machine { kernel, processor, processors, .. } = &report.machine;
+        format!("{kernel}, {processors} x {processor}")
+    };
+    let (then, now) = (machine(before), machine(after));
+    if then != now {
+        notes.push(format!(
+            "The machine is not the same, so the change may be the machine's: {then} before, {now} after."
+        ));
+    }
+    let (then, now) = (before.first.interval_s, after.first.interval_s);
+    if (then - now).abs() > 1e-9 {
+        notes.push(format!("Intervals were of {then} s before and are of {now} s now."));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A report of one case whose throughput is `rate` with little noise.
+    fn report(rate: f64, experiment: &str) -> Value {
+        let samples: Vec<f64> =
+            (0..12).map(|place| rate * (1.0 + f64::from(place % 5) / 500.0)).collect();
+        let figures = json!({
+            "n": 12, "median": rate, "lower_quartile": rate, "upper_quartile": rate, "min": rate, "max": rate,
+            "mad": 0.0, "samples": samples,
+        });
+        json!({
+            "schema": SCHEMA, "experiment": experiment, "millrace": "0.1.0", "date": "2026-11-21T21:40:00Z",
+            "machine": Machine::default(), "connections": 1, "buffer_bytes": 65536, "way": "receive",
+            "arms": { "on": { "label": "On", "throughput_bps": figures } },
+            "improvement": {}, "comparisons": {}, "order": ["on"], "interval_s": 1.0, "ended": "complete",
+            "samples": [],
+        })
+    }
+
+    fn compared(before: &Value, after: &Value) -> Result<Comparison, LabError> {
+        let place = tempfile::tempdir().unwrap();
+        let paths = ["a.json", "b.json"].map(|name| place.path().join(name));
+        for (path, report) in paths.iter().zip([before, after]) {
+            std::fs::write(path, report.to_string()).unwrap();
+        }
+        compare(&paths[0], &paths[1], 0.05)
+    }
+
+    #[test]
+    fn only_a_change_for_the_worse_beyond_the_tolerance_is_a_regression() {
+        for (rate, verdict, regressions) in [
+            (1e9, Verdict::NoDifferenceSeen, 0),
+            (0.97e9, Verdict::Worse, 0),
+            (0.9e9, Verdict::Worse, 1),
+            (1.2e9, Verdict::Improved, 0),
+        ] {
+            let found = compared(&report(1e9, "rsc"), &report(rate, "rsc")).unwrap();
+            assert_eq!((found.figures[0].verdict, found.regressions), (verdict, regressions));
+            assert!((found.figures[0].ratio - rate / 1e9).abs() < 1e-6);
+            assert!(text(&found).contains("1 connection"));
+            let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+            let json = serde_json::to_value(&found).unwrap();
+            jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_refused_with_a_reason() {
+        let rsc = report(1e9, "rsc");
+        let mut other = rsc.clone();
+        other["connections"] = 7.into();
+        let mut newer = rsc.clone();
+        newer["schema"] = 99.into();
+        let words = |after: &Value| compared(&rsc, after).unwrap_err().to_string();
+        assert!(words(&report(1e9, "lso")).contains("`lso`"));
+        assert!(words(&other).contains("no load in common"));
+        assert!(words(&newer).contains("version 99"));
+        assert!(words(&json!({})).contains("report.json"));
+    }
+}

@@ -1,0 +1,61 @@
+//! A comparison for people.
+
+use super::{Change, Comparison};
+use crate::statistics::Verdict;
+use comfy_table::CellAlignment;
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use std::fmt::Write as _;
+
+/// For a terminal.
+pub fn text(comparison: &Comparison) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_header(["Load", "Arm", "Figure", "Before", "After", "Change", ""]);
+    table.add_rows(comparison.figures.iter().map(row));
+    for place in 3..6 {
+        if let Some(column) = table.column_mut(place) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let Comparison { before, after, experiment, .. } = comparison;
+    let mut out = format!(
+        "{experiment}: {} ({}, millrace {}) against {} ({}, millrace {})\n\n{table}\n\n",
+        before.file, before.date, before.millrace, after.file, after.date, after.millrace
+    );
+    let tolerance = comparison.tolerance * 100.0;
+    let _ = match comparison.regressions {
+        0 => writeln!(out, "No regression beyond {tolerance} %."),
+        1 => writeln!(out, "1 regression beyond {tolerance} %."),
+        count => writeln!(out, "{count} regressions beyond {tolerance} %."),
+    };
+    for note in &comparison.notes {
+        let _ = writeln!(out, "{note}");
+    }
+    out
+}
+
+fn row(change: &Change) -> [String; 7] {
+    let measure = &change.measure;
+    let show = |value: f64| format!("{:.*}", measure.decimals, value * measure.scale);
+    let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
+    let verdict = match change.verdict {
+        _ if change.regression => "REGRESSION",
+        Verdict::Improved => "better",
+        Verdict::Worse => "worse, within the tolerance",
+        Verdict::NoDifferenceSeen => "no difference seen",
+    };
+    [
+        change.setting.words(),
+        change.arm_label.clone(),
+        measure.label.to_owned(),
+        show(change.before),
+        show(change.after),
+        format!(
+            "{} % ({} to {})",
+            percent(change.ratio),
+            percent(change.interval.low),
+            percent(change.interval.high)
+        ),
+        verdict.to_owned(),
+    ]
+}

@@ -1,0 +1,38 @@
+//! `millrace connections`: what one connection and ten thousand get through the same switch, toward a guest.
+
+use super::{Feature, Load, no_checks, sweep};
+use crate::campaign::{Campaign, Part, Point};
+use crate::options::Options;
+use crate::topology::Way;
+use std::time::Duration;
+
+/// Connections one after the other: from one to NTttcp's most.
+pub const CONNECTIONS: &[u32] = &[1, 10, 100, 1000, 10_000];
+
+const FEATURE: &Feature = &Feature {
+    name: "connections",
+    title: "From one connection to ten thousand",
+    arms: |_| vec![sweep::measured()],
+    steps: false,
+    measures: sweep::MEASURES,
+    way: Way::ToVnic,
+    whole_guide: false,
+    switch: |_, _, _| Ok(()),
+    checks: no_checks,
+    proof: |_| None,
+    note: Some(
+        "All offloads are at their defaults; up to 16 threads at each end share the connections.",
+    ),
+};
+
+/// `millrace connections`.
+pub fn campaign(options: &Options) -> Campaign {
+    let point = |connections: &u32| {
+        let mut experiment = FEATURE.experiment(options.mtu, options.interval, options.stop());
+        // All begin at once and lose frames, and TCP takes its time to find out how fast each may be.
+        experiment.warm_up += Duration::from_millis(1) * *connections;
+        Point { feature: FEATURE, part: Part::Bulk, load: Load::bulk(*connections), experiment }
+    };
+    let points = options.connections.iter().map(point).collect();
+    Campaign { name: FEATURE.name, title: FEATURE.title, points }
+}

@@ -1,0 +1,94 @@
+//! `millrace ladder`: what each offload adds to the one before it, for a guest that sends and for one that receives.
+//!
+//! The steps are those by which FreeBSD's driver for Hyper-V grew: nothing, checksum offload, segmentation (LSO),
+//! coalescing (RSC), limits of coalescing. All run in turn under the same connections, so a step's gain is its own.
+
+use super::{Feature, Load, PROOF, no_checks, rsc};
+use crate::LabError;
+use crate::campaign::{Campaign, Part, Point};
+use crate::daemon::Daemon;
+use crate::experiment::Arm;
+use crate::options::Options;
+use crate::report::{Case, Check};
+use crate::topology::{Topology, VNIC, WIRE, Way};
+use ports::link::LinkOffload;
+use serde_json::json;
+
+/// Names and words of the steps, from the ground up.
+const STEPS: [(&str, &str); 5] = [
+    ("base", "No offloads"),
+    ("checksum", "+ checksum offload"),
+    ("lso", "+ LSO"),
+    ("rsc", "+ RSC"),
+    ("limits", "+ RSC limits"),
+];
+
+/// Payload of a train in MTUs, and segments after which an acknowledgement ends it, at the last step.
+const LIMITS: (u8, u16) = (25, 2);
+
+/// The guest receives.
+const RECEIVE: &Feature = &Feature {
+    name: "ladder",
+    title: "The ladder of offloads: what each step adds",
+    arms: |_| STEPS.map(|(name, label)| Arm { name: name.into(), label: label.into() }).into(),
+    steps: true,
+    measures: rsc::MEASURES,
+    way: Way::ToVnic,
+    whole_guide: false,
+    switch,
+    checks: no_checks,
+    proof,
+    note: Some(
+        "Checksum offload is switched at both ends: a guest that receives checks by itself what nobody has checked before. \
+         LSO is the guest's own and RSC is toward the guest, so LSO is to be seen where it sends and RSC where it \
+         receives. The limits are length-limit 25 and ack-limit 2.",
+    ),
+};
+
+/// The guest sends.
+const SEND: &Feature = &Feature { way: Way::FromVnic, ..*RECEIVE };
+
+/// `millrace ladder`.
+pub fn campaign(options: &Options) -> Campaign {
+    let mut points = Vec::new();
+    for feature in [SEND, RECEIVE] {
+        for connections in options.connections.iter().copied() {
+            points.push(Point {
+                feature,
+                part: Part::Bulk,
+                load: Load::bulk(connections),
+                experiment: feature.experiment(options.mtu, options.interval, options.stop()),
+            });
+        }
+    }
+    Campaign { name: RECEIVE.name, title: RECEIVE.title, points }
+}
+
+fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+    let height = STEPS.iter().position(|(name, _)| *name == arm).unwrap_or(0);
+    let has = |step| height >= step;
+    for link in [WIRE, VNIC] {
+        topology.host_of(link).set_offload(link, LinkOffload::TxCsum, "tx", has(1))?;
+    }
+    topology.guest().set_offload(VNIC, LinkOffload::Tso, "tso", has(2))?;
+    daemon.set_rsc(has(3))?;
+    let (length, ack) = LIMITS;
+    daemon.change_vnic(&json!({
+        "length-limit": has(4).then_some(length),
+        "ack-limit": has(4).then_some(ack),
+    }))
+}
+
+/// Where the guest sends, its frames must grow at the step of LSO and not before; where it receives, at that of RSC.
+fn proof(case: &Case) -> Option<Check> {
+    let (key, before, after) = match case.setting.way? {
+        Way::FromVnic => ("ingress_frame_bytes", "checksum", "lso"),
+        Way::ToVnic => ("segments_per_train", "lso", "rsc"),
+    };
+    let (low, high) = (case.median(before, key)?, case.median(after, key)?);
+    Some(Check {
+        name: PROOF.into(),
+        passed: high > 1.3 * low,
+        seen: format!("{key} is {low:.2} at the step before and {high:.2} with {after}"),
+    })
+}

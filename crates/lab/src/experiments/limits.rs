@@ -1,0 +1,42 @@
+//! Coalescing limits: trains as long as IP allows, against trains of at most four segments.
+//!
+//! FreeBSD's hn(4) has such limits per connection, because very long trains mean few acknowledgements.
+
+use super::{Feature, OFF, ON, PROOF, no_checks, on_off, rsc};
+use crate::report::{Case, Check};
+use crate::topology::Way;
+use serde_json::json;
+
+/// Payload of a limited train, in multiples of the MTU.
+const SEGMENTS: u8 = 4;
+
+/// `millrace validate limits`.
+pub const FEATURE: &Feature = &Feature {
+    name: "limits",
+    title: "RSC: trains without a limit against short ones",
+    arms: |_| on_off("RSC without limits", format!("RSC with length-limit {SEGMENTS}")),
+    steps: false,
+    measures: rsc::MEASURES,
+    way: Way::ToVnic,
+    whole_guide: false,
+    switch: |_, daemon, arm| {
+        let limit = (arm == OFF).then_some(SEGMENTS);
+        daemon.change_vnic(&json!({ "length-limit": limit }))
+    },
+    checks: no_checks,
+    proof,
+    note: None,
+};
+
+fn proof(case: &Case) -> Option<Check> {
+    let depth = |arm| case.median(arm, "segments_per_train");
+    let (on, off) = (depth(ON)?, depth(OFF)?);
+    Some(Check {
+        name: PROOF.into(),
+        // Four MTUs are a little more payload than four segments have.
+        passed: on > off && off <= f64::from(SEGMENTS) + 0.5,
+        seen: format!(
+            "{on:.2} segments per frame to the receiver without limits, {off:.2} with length-limit {SEGMENTS}"
+        ),
+    })
+}

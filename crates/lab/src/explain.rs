@@ -1,0 +1,156 @@
+//! The report of a campaign: its figures put in their places, the proofs and counts that stand behind them, and what a
+//! reader should know before believing them.
+
+use crate::LabError;
+use crate::campaign::{Campaign, Part};
+use crate::experiment::Ended;
+use crate::experiments::{Feature, latency};
+use crate::options::Options;
+use crate::report::{self, Account, Case, Check, Machine, Report, SCHEMA};
+use crate::state::State;
+
+/// Ethernet header of a frame, in bytes.
+const ETHERNET: f64 = 14.0;
+
+/// Where namespaces are the hosts.
+const HOSTS: &str = "Sender, switch and receiver are processes of this machine, each in a network namespace of its own. ";
+
+/// What a campaign has come to so far. An error where it has come to nothing.
+pub(crate) fn report(
+    campaign: &Campaign,
+    options: &Options,
+    state: &State,
+) -> Result<Report, LabError> {
+    let cases = state.cases(Part::Bulk);
+    let Some(first) = cases.first().cloned() else { return Err(LabError::Interrupted) };
+    let Some(point) = campaign.points.first() else { return Err(LabError::Interrupted) };
+    let mut bench = state.bench.clone().unwrap_or_default();
+    if !bench.in_process {
+        bench.description.insert_str(0, HOSTS);
+    }
+    let mut checks = state.checks.clone();
+    checks.extend(proofs(campaign, options, &cases));
+    let accounts: Vec<Account> = cases.iter().filter_map(|case| case.account).collect();
+    checks.extend(report::account_checks(&accounts));
+    let mut notes = state.notes.clone();
+    notes.extend(explanations(&cases, bench.in_process));
+    let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
+    Ok(Report {
+        schema: SCHEMA,
+        experiment: campaign.name.into(),
+        title: campaign.title.into(),
+        millrace: env!("CARGO_PKG_VERSION").into(),
+        date: state.date.clone(),
+        bench,
+        machine: Machine::read(hz),
+        first,
+        cases: if campaign.points.len() > 1 && cases.len() > 1 { cases } else { Vec::new() },
+        latency: state.cases(Part::RoundTrips).into_iter().next(),
+        peer: state
+            .cases(Part::Peer)
+            .into_iter()
+            .find_map(|case| case.arms_in_order().next().cloned()),
+        checks,
+        commands: state.commands.clone(),
+        notes,
+        measures: point.feature.measures,
+        latency_measures: latency::MEASURES,
+    })
+}
+
+/// What each case shows of itself. Where there are several, each says which it is.
+fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> {
+    let feature_of = |case: &Case| -> Option<&Feature> {
+        let mut points = campaign.points.iter().map(|point| point.feature);
+        points.find(|feature| case.setting.way.is_none_or(|way| way == feature.way))
+    };
+    let mut checks = Vec::new();
+    for case in cases.iter().filter(|case| case.rounds() > 0) {
+        let proof = feature_of(case).and_then(|feature| (feature.proof)(case));
+        for mut check in proof.into_iter().chain(wire_check(case, options.mtu)) {
+            if cases.len() > 1 {
+                check.name = format!("{} ({})", check.name, case.setting.words());
+            }
+            // Of many cases with one arm only those are worth a line that are not as they should be.
+            if case.order.len() > 1 || !check.passed {
+                checks.push(check);
+            }
+        }
+    }
+    checks
+}
+
+/// That frames came one by one.
+fn wire_check(case: &Case, mtu: u16) -> Option<Check> {
+    let largest = f64::from(mtu) + ETHERNET;
+    let sizes = case.arms_in_order().filter_map(|arm| arm.median("frame_bytes_on_the_wire"));
+    let seen = sizes.reduce(f64::max)?;
+    Some(Check {
+        name: "Frames on the wire".into(),
+        passed: seen <= largest,
+        seen: format!("{seen:.0} bytes on average; {largest:.0} are the most at this MTU"),
+    })
+}
+
+/// What a reader should know before believing the numbers.
+fn explanations(cases: &[Case], in_process: bool) -> Vec<String> {
+    let mut notes = vec![definitions(cases)];
+    if !in_process {
+        notes.push(
+            "Avg. CPU % is of the whole machine, on which sender, switch and receiver all run; the guide measures \
+             the receiver's machine alone."
+                .to_owned(),
+        );
+    }
+    let arms = cases.iter().flat_map(|case| case.arms.values());
+    let steal = arms.filter_map(|arm| arm.median("steal_percent")).fold(0.0, f64::max);
+    if steal > 2.0 {
+        notes.push(format!("The hypervisor gave {steal:.0} % of this machine's time to others: repeat when it is quiet."));
+    }
+    notes.extend(cases.iter().filter_map(strangers).max_by(|a, b| a.0.total_cmp(&b.0)).map(
+        |(others, processors)| {
+            format!(
+                "Other programs used up to {others:.1} of {processors} processors meanwhile, which is in Avg. CPU % and \
+                 Cycles/Byte: repeat when the machine is quiet."
+            )
+        },
+    ));
+    notes.extend(cases.iter().filter_map(|case| ending(&case.ended)));
+    notes
+}
+
+fn definitions(cases: &[Case]) -> String {
+    let compared = if cases.iter().any(|case| case.order.len() > 1) {
+        "Improvement is the median of the paired ratios of A B B A rounds, with its 98 % bootstrap interval. "
+    } else {
+        ""
+    };
+    format!(
+        "{compared}MB are 2^20 bytes, as NTttcp counts, Gb are 10^9 bits; bytes are those the receiver's application read. \
+         Cycles/Byte is NTttcp's formula with the measured frequency of the time stamp counter."
+    )
+}
+
+fn ending(ended: &Ended) -> Option<String> {
+    match ended {
+        Ended::Interrupted => {
+            Some("Interrupted: the figures are of what was measured until then.".into())
+        }
+        Ended::Failed(why) => {
+            Some(format!("Ended early: {why}. The figures are of what was measured until then."))
+        }
+        _ => None,
+    }
+}
+
+/// Processors that other programs used beside a case, of all; where they were many. Their time is in Avg. CPU % and
+/// Cycles/Byte.
+fn strangers(case: &Case) -> Option<(f64, f64)> {
+    let arm = case.arms_in_order().next()?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let sides =
+        ["sender_cpu_s_per_s", "switch_cpu_s_per_s", "receiver_cpu_s_per_s", "softirq_cpu_s_per_s"];
+    let ours: f64 = sides.iter().filter_map(|side| arm.median(side)).sum();
+    let others = arm.median("cpu_percent")? / 100.0 * processors - ours;
+    (others > 0.2 * processors).then_some((others, processors))
+}

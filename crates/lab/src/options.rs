@@ -1,0 +1,89 @@
+//! What was asked for, the same for every experiment.
+
+use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
+use crate::experiments::{connections, sweep};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// Connection counts, one after the other. At least one.
+    pub connections: Vec<u32>,
+    /// Bytes of one send or receive call, one after the other. For the sweep only.
+    pub blocks: Vec<u32>,
+    /// Intervals per arm.
+    pub repetitions: usize,
+    /// Length of an interval.
+    pub interval: Duration,
+    /// Ends a point early once all its figures are known this closely (0.02: within two per cent).
+    pub narrow: Option<f64>,
+    /// Two stacks in this process instead of hosts in namespaces. For RSC only.
+    pub in_process: bool,
+    /// MTU of every link, in bytes; with jumbo frames where those are what is validated.
+    pub mtu: u16,
+    /// Directory of the report; `None`: `millrace-report-DATE` here.
+    #[serde(skip)]
+    pub output: Option<PathBuf>,
+    /// Directory of a report that was interrupted: its finished points are kept, and it goes on with the options it was
+    /// begun with.
+    #[serde(skip)]
+    pub resume: Option<PathBuf>,
+    /// The binary that knows `lab-host` and `run`; usually this one.
+    #[serde(skip)]
+    pub program: PathBuf,
+}
+
+impl Options {
+    /// What `validate` does without options.
+    pub fn new(program: PathBuf) -> Options {
+        Options {
+            connections: vec![1],
+            blocks: Vec::new(),
+            repetitions: DEFAULT_REPETITIONS,
+            interval: Duration::from_secs(1),
+            narrow: None,
+            in_process: false,
+            mtu: 1500,
+            output: None,
+            resume: None,
+            program,
+        }
+    }
+
+    /// What `sweep` does: 1 to 16 connections, 512 B to 512 KiB, three seconds a point.
+    pub fn sweep(program: PathBuf) -> Options {
+        Options {
+            connections: sweep::CONNECTIONS.to_vec(),
+            blocks: sweep::BLOCKS.to_vec(),
+            repetitions: 3,
+            ..Options::new(program)
+        }
+    }
+
+    /// What `connections` does: 1 to 10,000 connections, five seconds each.
+    pub fn connections(program: PathBuf) -> Options {
+        Options {
+            connections: connections::CONNECTIONS.to_vec(),
+            repetitions: 5,
+            ..Options::new(program)
+        }
+    }
+
+    /// `--quick`: a first look, which sees differences of about 15 % and more.
+    pub fn quick(mut self) -> Options {
+        self.repetitions = self.repetitions.min(8);
+        self.interval = Duration::from_millis(500);
+        if !self.blocks.is_empty() {
+            self.connections = sweep::QUICK_CONNECTIONS.to_vec();
+            self.blocks = sweep::QUICK_BLOCKS.to_vec();
+            self.repetitions = 2;
+        }
+        self
+    }
+
+    pub(crate) fn stop(&self) -> StopRule {
+        StopRule { repetitions: self.repetitions, narrow: self.narrow, budget: None }
+    }
+}

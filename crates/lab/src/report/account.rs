@@ -1,0 +1,80 @@
+//! Who counted what over a whole load, from its first byte until all of it had arrived: the sender's application, the
+//! receiver's, and the kernel's interface counters.
+//!
+//! The receiver's application is what this lab reports. A generator that counts what never arrived, or a meter that
+//! counts wrong, shows here: TCP delivers each byte once, so the two applications must agree to the byte, and the kernel
+//! has counted the same payload in its frames, whatever was sent again included.
+
+use super::Check;
+use serde::{Deserialize, Serialize};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Bytes that the sender's application gave to its connections.
+    pub sent_bytes: u64,
+    /// Bytes that the receiver's application got.
+    pub received_bytes: u64,
+    /// TCP payload in the frames that arrived over the receiver's link, by its counters.
+    pub interface_payload_bytes: u64,
+}
+
+/// Most that two counts of the same bytes may differ.
+const TOLERANCE: f64 = 0.01;
+
+/// What two counts of the same thing differ by, as a part of the second.
+pub(crate) fn difference(counted: u64, truth: u64) -> f64 {
+    counted as f64 / truth.max(1) as f64 - 1.0
+}
+
+/// That all counts agree. `accounts` are those of all loads of a report.
+pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
+    let sum = |count: fn(&Account) -> u64| accounts.iter().map(count).sum::<u64>();
+    let received = sum(|account| account.received_bytes);
+    if received == 0 {
+        return Vec::new();
+    }
+    let sent = sum(|account| account.sent_bytes);
+    let carried = sum(|account| account.interface_payload_bytes);
+    vec![
+        Check {
+            name: "What was sent has arrived".into(),
+            passed: sent == received,
+            seen: format!(
+                "the sender's application counted {sent} bytes, the receiver's {received}{}",
+                if sent == received { "" } else { ": the figures here are the receiver's" }
+            ),
+        },
+        Check {
+            name: "The kernel's interface counters agree".into(),
+            passed: difference(carried, received).abs() <= TOLERANCE,
+            seen: format!(
+                "{carried} bytes of payload in the frames of the receiver's link, {:+.3} % of what its application got",
+                100.0 * difference(carried, received)
+            ),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generator_that_lies_and_a_meter_that_is_off_are_caught() {
+        let honest = Account {
+            sent_bytes: 1_000_000,
+            received_bytes: 1_000_000,
+            interface_payload_bytes: 1_004_000,
+        };
+        let passed =
+            |account| checks(&[honest, account]).iter().map(|check| check.passed).collect();
+        let found: [Vec<bool>; 3] = [
+            passed(honest),
+            passed(Account { sent_bytes: 1_111_111, ..honest }),
+            passed(Account { interface_payload_bytes: 900_000, ..honest }),
+        ];
+        assert_eq!(found, [vec![true, true], vec![false, true], vec![true, false]]);
+        assert_eq!(checks(&[]), []);
+    }
+}

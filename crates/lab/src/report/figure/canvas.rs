@@ -1,0 +1,132 @@
+//! Paper, axes and ticks, the same for all figures.
+
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 440.0;
+const HEIGHT: f64 = 230.0;
+const LEFT: f64 = 52.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 28.0;
+/// Lines of the grid, the axis counted.
+const GRID: u32 = 5;
+
+/// A drawing whose y axis begins at 0. Places on the x axis are parts of its width.
+pub(super) struct Canvas {
+    svg: String,
+    top: f64,
+}
+
+impl Canvas {
+    /// Paper on which the largest value is `largest`; `None` where there is nothing to draw.
+    pub(super) fn new(title: &str, largest: f64) -> Option<Canvas> {
+        let top = round_up(largest)?;
+        let svg = format!(
+            r#"<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" aria-label="{}">"#,
+            escape(title)
+        );
+        let mut canvas = Canvas { svg, top };
+        canvas.grid();
+        Some(canvas)
+    }
+
+    pub(super) fn x(part: f64) -> f64 {
+        LEFT + part * (WIDTH - LEFT - RIGHT)
+    }
+
+    pub(super) fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn grid(&mut self) {
+        let decimals = decimals(self.top / f64::from(GRID - 1));
+        for line in 0..GRID {
+            let value = self.top * f64::from(line) / f64::from(GRID - 1);
+            let (at, end, text) = (self.y(value), WIDTH - RIGHT, LEFT - 6.0);
+            let below = at + 4.0;
+            self.put(format_args!(
+                r#"<line class="grid" x1="{LEFT}" y1="{at:.1}" x2="{end}" y2="{at:.1}"/><text class="tick" text-anchor="end" x="{text}" y="{below:.1}">{value:.decimals$}</text>"#
+            ));
+        }
+    }
+
+    /// Words below the x axis, each at its place; as many as have room. An empty word is no tick.
+    pub(super) fn ticks(&mut self, ticks: &[(f64, String)]) {
+        let ticks: Vec<_> = ticks.iter().filter(|(_, word)| !word.is_empty()).collect();
+        let widest = ticks.iter().map(|(_, word)| word.chars().count()).max().unwrap_or(1).max(1);
+        let room = (WIDTH - LEFT - RIGHT) / (6.2 * widest as f64 + 5.0);
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small positive number of words"
+        )]
+        let each = (ticks.len() as f64 / room.max(1.0)).ceil() as usize;
+        for (part, word) in ticks.iter().step_by(each.max(1)) {
+            let (x, y) = (Canvas::x(*part), HEIGHT - 9.0);
+            let anchor = match part {
+                part if *part < 0.02 => "start",
+                part if *part > 0.98 => "end",
+                _ => "middle",
+            };
+            self.put(format_args!(
+                r#"<text class="tick" text-anchor="{anchor}" x="{x:.1}" y="{y}">{}</text>"#,
+                escape(word)
+            ));
+        }
+    }
+
+    /// Adds a shape.
+    pub(super) fn put(&mut self, shape: std::fmt::Arguments<'_>) {
+        let _ = self.svg.write_fmt(shape);
+    }
+
+    pub(super) fn finish(mut self) -> String {
+        self.svg.push_str("</svg>");
+        self.svg
+    }
+}
+
+/// The next number that divides well by four, for the top of an axis.
+fn round_up(largest: f64) -> Option<f64> {
+    if !largest.is_finite() || largest <= 0.0 {
+        return None;
+    }
+    let unit = 10f64.powf(largest.log10().floor());
+    let steps = [1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0];
+    steps.iter().map(|step| step * unit).find(|top| *top >= largest * 1.02)
+}
+
+/// Decimals that tell two lines of the grid apart.
+fn decimals(step: f64) -> usize {
+    let exact = |decimals: &i32| {
+        let units = step * 10f64.powi(*decimals);
+        (units - units.round()).abs() < 0.01 && units >= 1.0
+    };
+    [0, 1].iter().position(exact).unwrap_or(2)
+}
+
+/// Text for an element or an attribute.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_value_lies_on_the_paper(largest in 1e-3..1e12f64, part in 0.0..=1.0f64) {
+            let canvas = Canvas::new("t", largest).unwrap();
+            let y = canvas.y(largest * part);
+            prop_assert!((TOP - 0.01..=HEIGHT - BOTTOM + 0.01).contains(&y));
+            prop_assert!(canvas.top <= largest * 2.0, "half of the paper is used: {}", canvas.top);
+        }
+    }
+
+    #[test]
+    fn nothing_is_not_drawn() {
+        assert!(Canvas::new("t", 0.0).is_none() && Canvas::new("t", f64::NAN).is_none());
+    }
+}

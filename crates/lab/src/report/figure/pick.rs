@@ -1,0 +1,148 @@
+//! Which figures a report has.
+
+use super::bars::bars;
+use super::lines::{evenly, lines};
+use super::strip::strip;
+use super::{Figure, Series};
+use crate::experiment::{Measure, Sample};
+use crate::namespaces::TRAINS_OF;
+use crate::report::case::{capital, plural};
+use crate::report::table::{Points, SIDES, arrow};
+use crate::report::{Case, Report};
+
+/// What a report is about in one look: throughput by block size, or the steps of a ladder.
+pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
+    match Points::of(report.all_cases()) {
+        Some(points) => {
+            report.measures.iter().flat_map(|measure| by_point(&points, measure)).collect()
+        }
+        None => each(report, |case| {
+            let steps = report.measures.iter().filter(|_| !case.steps.is_empty());
+            steps.filter_map(|measure| ladder(case, measure)).collect()
+        }),
+    }
+}
+
+/// Every interval of the arms that are compared, who used the processor, how deep trains were.
+pub(in crate::report) fn details(report: &Report) -> Vec<Figure> {
+    if Points::of(report.all_cases()).is_some() {
+        return Vec::new();
+    }
+    each(report, |case| {
+        let strips = report.measures.iter().filter_map(|measure| strip(case, measure));
+        strips.chain(by_side(case)).chain(depths(case)).collect()
+    })
+}
+
+/// Figures of each case, which say whose they are where there are several.
+fn each(report: &Report, of_case: impl Fn(&Case) -> Vec<Figure>) -> Vec<Figure> {
+    let cases = report.all_cases();
+    let mut figures = Vec::new();
+    for case in cases {
+        for mut figure in of_case(case) {
+            if cases.len() > 1 {
+                figure.title = format!("{}: {}", capital(&case.setting.words()), figure.title);
+            }
+            figures.push(figure);
+        }
+    }
+    figures
+}
+
+fn ladder(case: &Case, measure: &Measure) -> Option<Figure> {
+    // As many words as a bar is wide.
+    let short = |label: &str| label.replace(" offload", "").replace("RSC limits", "limits");
+    let words = case.arms_in_order().map(|arm| match arm.label.as_str() {
+        label if label.starts_with('+') => short(label),
+        label => label.to_owned(),
+    });
+    let values = case.arms_in_order().map(|arm| Some(arm.median(measure.key)? * measure.scale));
+    let series = Series { label: measure.label.into(), values: values.collect() };
+    let title = format!("{} by step, {}", measure.label, arrow(measure.better));
+    bars(&title, &words.collect::<Vec<_>>(), &[series], measure.decimals.min(2))
+}
+
+/// Processor time of each side over time. The arms are not told apart: each interval stands at its time.
+fn by_side(case: &Case) -> Option<Figure> {
+    let (first, last) = (case.samples.first()?.started_s, case.samples.last()?.started_s);
+    let span = (last - first).max(1e-9);
+    let place = |sample: &Sample| {
+        let part = (sample.started_s - first) / span;
+        let at_an_end = part <= 0.0 || part >= 1.0;
+        (part, if at_an_end { format!("{:.0} s", part * span) } else { String::new() })
+    };
+    let places: Vec<(f64, String)> = case.samples.iter().map(place).collect();
+    let sides = SIDES.iter().filter(|(key, ..)| key.ends_with("_cpu_s_per_s"));
+    let series: Vec<Series> = sides
+        .map(|(key, label, _)| Series {
+            label: (*label).to_owned(),
+            values: case.samples.iter().map(|sample| sample.values.get(*key).copied()).collect(),
+        })
+        .filter(|series| series.values.iter().any(Option::is_some))
+        .collect();
+    lines("Processors used by each side, over time", &places, &series)
+}
+
+/// Trains toward the receiver by their segments, as a share of all of an arm.
+fn depths(case: &Case) -> Option<Figure> {
+    let arms = case.arms_in_order();
+    let mut keys: Vec<&str> = case
+        .arms_in_order()
+        .flat_map(|arm| arm.figures.keys())
+        .filter_map(|key| key.strip_prefix(TRAINS_OF))
+        .collect();
+    // `1`, `2`, `3-4`, … `65+`.
+    let least = |range: &str| -> u32 {
+        range.split(['-', '+']).next().and_then(|first| first.parse().ok()).unwrap_or(0)
+    };
+    keys.sort_by_key(|range| least(range));
+    keys.dedup();
+    let series: Vec<Series> = arms
+        .map(|arm| {
+            let trains = |range: &&str| -> f64 {
+                arm.figures
+                    .get(&format!("{TRAINS_OF}{range}"))
+                    .map_or(0.0, |found| found.samples.iter().sum())
+            };
+            let all: f64 = keys.iter().map(trains).sum();
+            let share = |range: &&str| Some(100.0 * trains(range) / all.max(1.0));
+            Series { label: arm.label.clone(), values: keys.iter().map(share).collect() }
+        })
+        // Without coalescing there are no trains to count.
+        .filter(|series| series.values.iter().flatten().any(|share| *share > 0.0))
+        .collect();
+    let words: Vec<String> = keys.iter().map(|range| (*range).to_owned()).collect();
+    bars("Frames to the receiver by segments, in % of all", &words, &series, 1)
+}
+
+/// One measure over blocks, a line for each number of connections; or over connections, a line for each way.
+fn by_point(points: &Points<'_>, measure: &Measure) -> Vec<Figure> {
+    let title = format!("{}, {}", measure.label, arrow(measure.better));
+    if points.blocks.len() < 2 {
+        let words = points.connections.iter().map(u32::to_string).collect();
+        let series: Vec<Series> = points
+            .ways
+            .iter()
+            .map(|way| Series {
+                label: way.map_or("", |way| way.words()).to_owned(),
+                values: points.over_connections(*way, measure),
+            })
+            .collect();
+        let title = format!("{title}, by connections");
+        return lines(&title, &evenly(words), &series).into_iter().collect();
+    }
+    let words: Vec<String> = points.block_words();
+    let of_way = |way: &Option<crate::topology::Way>| {
+        let series: Vec<Series> = points
+            .connections
+            .iter()
+            .map(|connections| Series {
+                label: plural(*connections, "connection"),
+                values: points.over_blocks(*way, *connections, measure),
+            })
+            .collect();
+        let title = format!("{title}, by block size: {}", way.map_or("", |way| way.words()));
+        lines(&title, &evenly(words.clone()), &series)
+    };
+    points.ways.iter().filter_map(of_way).collect()
+}

@@ -1,0 +1,81 @@
+//! What `validate`, `ladder`, `sweep` and `connections` have in common: how much is measured, where it is written, how it
+//! is taken up again, and what it ends with.
+
+use crate::cli::Global;
+use crate::output::{self, Failure, Outcome};
+use clap::Args;
+use control::Problem;
+use lab::campaign::{self, Campaign};
+use lab::options::Options;
+use lab::{Interrupt, LabError, report};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How much is measured, and where it is written.
+#[derive(Args)]
+pub(crate) struct Measuring {
+    /// Intervals per arm, or per load where there is one arm.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    repetitions: Option<u16>,
+    /// Length of an interval [default: 1].
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// A first look: fewer intervals of half a second.
+    #[arg(long)]
+    quick: bool,
+    /// Stop early once every figure is known within so many per cent.
+    #[arg(long, value_name = "PERCENT")]
+    narrow: Option<f64>,
+    /// Directory of the report [default: ./millrace-report-DATE].
+    #[arg(long, value_name = "DIRECTORY")]
+    output: Option<PathBuf>,
+    /// Go on with what was interrupted and left its state in this directory, with the options it was begun with.
+    #[arg(long, value_name = "DIRECTORY")]
+    resume: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let value: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    let allowed = (0.05..=3600.0).contains(&value);
+    allowed.then(|| Duration::from_secs_f64(value)).ok_or("0.05 to 3600 are possible".to_owned())
+}
+
+impl Measuring {
+    /// The options of an experiment, whose own are `base`; those that were typed go before those of `--quick`.
+    pub(crate) fn options(
+        &self,
+        base: fn(PathBuf) -> Options,
+        connections: &[u32],
+    ) -> Result<Options, Failure> {
+        let base = base(std::env::current_exe()?);
+        let base = if self.quick { base.quick() } else { base };
+        let typed = !connections.is_empty();
+        Ok(Options {
+            connections: if typed { connections.to_vec() } else { base.connections.clone() },
+            repetitions: self.repetitions.map_or(base.repetitions, usize::from),
+            interval: self.seconds.unwrap_or(base.interval),
+            narrow: self.narrow.map(|percent| percent / 100.0),
+            output: self.output.clone(),
+            resume: self.resume.clone(),
+            ..base
+        })
+    }
+}
+
+/// Runs it and shows the report.
+pub(crate) fn carry_out(
+    make: &dyn Fn(&Options) -> Campaign,
+    options: &Options,
+    global: &Global,
+) -> Outcome {
+    let done = match campaign::run(make, options, &Interrupt::default()) {
+        Ok(done) => done,
+        Err(LabError::Interrupted) => return Ok(ExitCode::from(130)),
+        Err(error) => return Err(Failure::Failed(Problem::new(error.to_string()))),
+    };
+    output::show(global, &done.report, |report| {
+        format!("{}\nReport: {}", report::terminal(report), done.written.html.display())
+    })?;
+    Ok(ExitCode::from(done.exit_code()))
+}

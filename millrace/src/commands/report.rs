@@ -1,0 +1,80 @@
+//! `millrace report`: compares two reports, and shows what is in one.
+
+use crate::cli::Global;
+use crate::output::{self, Failure, Outcome};
+use clap::{Args, Subcommand, ValueEnum};
+use control::Problem;
+use lab::compare;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Compare two reports of the same experiment, before and after a change
+    Compare(Compare),
+    /// Print the JSON schema of a report
+    Schema(Schema),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  millrace report compare before/report.json after/report.json --tolerance 3
+
+Exit codes: 0 no regression, 1 a regression beyond the tolerance, 2 the two cannot be compared.")]
+struct Compare {
+    /// The report.json before.
+    #[arg(value_name = "BEFORE")]
+    before: PathBuf,
+    /// The report.json after.
+    #[arg(value_name = "AFTER")]
+    after: PathBuf,
+    /// Least change for the worse, beyond the noise, that is a regression, in per cent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    tolerance: f64,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  millrace report schema ntttcp > ntttcp.schema.json")]
+struct Schema {
+    /// Whose JSON.
+    #[arg(value_enum, default_value_t = Document::Report)]
+    of: Document,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Document {
+    /// Of `validate`, `ladder`, `sweep` and `connections`.
+    Report,
+    /// Of `report compare`.
+    Comparison,
+    /// Of `ntttcp`.
+    Ntttcp,
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    match &arguments.verb {
+        Verb::Compare(asked) => compared(asked, global),
+        Verb::Schema(Schema { of }) => {
+            output::print(match of {
+                Document::Report => lab::report::JSON_SCHEMA,
+                Document::Comparison => compare::JSON_SCHEMA,
+                Document::Ntttcp => traffic::report::JSON_SCHEMA,
+            })?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn compared(asked: &Compare, global: &Global) -> Outcome {
+    let found = compare::compare(&asked.before, &asked.after, asked.tolerance / 100.0)
+        .map_err(|error| Failure::Usage(Problem::new(error.to_string())))?;
+    output::show(global, &found, compare::text)?;
+    Ok(if found.regressions == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,123 @@
+//! The lab's long commands: what a script may rely on. What they measure here is the report's business.
+
+use crate::sandbox::{Need, story};
+use crate::switch::millrace;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
+/// Short: what is tested is that it works.
+const SHORT: [&str; 4] = ["--repetitions", "2", "--seconds", "0.1"];
+
+fn lab(arguments: &[&str]) -> Output {
+    millrace().args(arguments).args(SHORT).current_dir("/run").output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    let error = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).expect(&error)
+}
+
+#[test]
+fn a_ladder_has_each_step_both_ways() {
+    story(&NEEDS, || {
+        let output = lab(&["ladder", "--json", "--output", "ladder"]);
+        let report = json(&output);
+        assert_eq!(output.status.code(), Some(0), "{:#}", report["checks"]);
+        let cases = report["cases"].as_array().unwrap();
+        let ways: Vec<&Value> = cases.iter().map(|case| &case["way"]).collect();
+        assert_eq!(ways, ["send", "receive"]);
+        for case in cases {
+            let order = ["base", "checksum", "lso", "rsc", "limits"];
+            assert_eq!(case["order"], Value::from(order.to_vec()));
+            assert_eq!(case["steps"].as_array().map(Vec::len), Some(4));
+        }
+        for file in ["report.html", "report.md", "report.json"] {
+            assert!(Path::new("/run/ladder").join(file).is_file(), "{file}");
+        }
+        assert!(!Path::new("/run/ladder/state.json").exists(), "there is nothing to resume");
+    });
+}
+
+#[test]
+fn an_interrupted_sweep_reports_what_it_has_and_goes_on_where_it_was() {
+    story(&NEEDS, || {
+        let loads = ["sweep", "--connections", "1,3", "--blocks", "512,65536", "--output", "sweep"];
+        let mut sweep = millrace();
+        sweep.args(loads).args(SHORT).current_dir("/run").stdout(Stdio::null());
+        let mut sweep = sweep.spawn().unwrap();
+        let state = Path::new("/run/sweep/state.json");
+        crate::patience::until("a load is finished", || state.is_file().then_some(()));
+        let process = Pid::from_raw(i32::try_from(sweep.id()).unwrap()).unwrap();
+        kill_process(process, Signal::INT).unwrap();
+        assert_eq!(sweep.wait().unwrap().code(), Some(130));
+        let text = std::fs::read_to_string("/run/sweep/report.json").unwrap();
+        let before: Value = serde_json::from_str(&text).unwrap();
+        assert!(before["notes"].to_string().contains("Interrupted"), "{}", before["notes"]);
+        let output = lab(&["sweep", "--resume", "sweep", "--json"]);
+        let after = json(&output);
+        assert_eq!(output.status.code(), Some(0), "{:#}", after["checks"]);
+        assert_eq!(after["cases"].as_array().map(Vec::len), Some(8));
+        assert_eq!(after["samples"], before["samples"], "the first load was not measured again");
+        assert_eq!(after["date"], before["date"]);
+        assert!(!state.exists());
+        let again = lab(&["sweep", "--resume", "sweep"]);
+        assert_eq!(again.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&again.stderr).contains("cannot resume"));
+    });
+}
+
+#[test]
+fn a_thousand_connections_are_carried_and_accounted_for() {
+    story(&NEEDS, || {
+        let output = lab(&["connections", "--connections", "1,1000", "--json", "--output", "many"]);
+        let report = json(&output);
+        assert_eq!(output.status.code(), Some(0), "{:#}", report["checks"]);
+        let many = &report["cases"][1];
+        assert_eq!(many["connections"], 1000);
+        assert_eq!(many["account"]["sent_bytes"], many["account"]["received_bytes"]);
+        assert!(many["account"]["received_bytes"].as_u64().unwrap() > 0);
+    });
+}
+
+#[test]
+fn two_reports_are_compared_and_what_cannot_be_is_refused() {
+    story(&[], || {
+        for name in ["a", "b"] {
+            let output = lab(&["validate", "rsc", "--in-process", "--output", name]);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        let compare = |arguments: &[&str]| {
+            let mut command = millrace();
+            command.args(["report", "compare"]).args(arguments).current_dir("/run");
+            command.output().unwrap()
+        };
+        // Two intervals never show a difference.
+        let same = compare(&["a/report.json", "b/report.json", "--json"]);
+        assert_eq!(same.status.code(), Some(0));
+        assert_eq!(json(&same)["regressions"], 0);
+        steady("a/report.json", "steady.json", 1.0);
+        steady("a/report.json", "slower.json", 0.9);
+        let worse = compare(&["steady.json", "slower.json"]);
+        assert_eq!(worse.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&worse.stdout).contains("REGRESSION"));
+        assert_eq!(compare(&["a/report.json", "nowhere.json"]).status.code(), Some(2));
+        for of in ["report", "comparison", "ntttcp"] {
+            let schema = millrace().args(["report", "schema", of]).output().unwrap();
+            assert_eq!(json(&schema)["type"], "object", "{of}");
+        }
+    });
+}
+
+/// Writes a report again with so much of its throughput, and enough intervals to see it.
+fn steady(from: &str, to: &str, factor: f64) {
+    let run = Path::new("/run");
+    let text = std::fs::read_to_string(run.join(from)).unwrap();
+    let mut report: Value = serde_json::from_str(&text).unwrap();
+    let figures = &mut report["arms"]["on"]["throughput_bps"];
+    let median = figures["median"].as_f64().unwrap();
+    figures["samples"] = vec![median * factor; 8].into();
+    std::fs::write(run.join(to), report.to_string()).unwrap();
+}

@@ -1,0 +1,114 @@
+//! Millrace's NTttcp against the real ntttcp-for-linux, both roles: the figures of the two sides within 1 %.
+//!
+//! The real one is not part of this repository. `MILLRACE_NTTTCP=PATH` names it, or `ntttcp` of the PATH is taken where
+//! it is of that kind.
+
+use crate::patience::until;
+use crate::sandbox::{Need, story};
+use crate::switch::millrace;
+use serde_json::Value;
+use std::env;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+/// Seconds of each run: the two ends' clocks start a moment apart, and that must not show.
+const SECONDS: &str = "6";
+/// Most that the two ends' figures may differ, as a part.
+const TOLERANCE: f64 = 0.01;
+
+#[test]
+fn a_real_ntttcp_sends_to_us_and_receives_from_us() {
+    story(&[Need::Program("timeout")], || {
+        let Some(real) = real() else {
+            println!(
+                "skipped: needs ntttcp-for-linux: MILLRACE_NTTTCP=PATH, or ntttcp in the PATH"
+            );
+            return;
+        };
+        // Ports, threads a port, connections a thread.
+        for shape in [["1", "1", "1"], ["4", "2", "3"]] {
+            we_receive(&real, shape);
+            we_send(&real, shape);
+        }
+    });
+}
+
+/// ntttcp-for-linux, where there is one; others of that name do not know its `-V` banner.
+fn real() -> Option<PathBuf> {
+    let named = env::var_os("MILLRACE_NTTTCP").map(PathBuf::from);
+    let in_path = || {
+        let path = env::var_os("PATH")?;
+        env::split_paths(&path).map(|place| place.join("ntttcp")).find(|file| file.is_file())
+    };
+    named.or_else(in_path).filter(|file| {
+        let help = Command::new(file).arg("-h").output();
+        help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("NTTTCP for Linux"))
+    })
+}
+
+fn we_receive(real: &PathBuf, [ports, threads, connections]: [&str; 3]) {
+    let ours = millrace()
+        .args(["ntttcp", "--json", "-r", "127.0.0.1", "-P", ports, "-t", SECONDS, "-W", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("our receiver listens", || listens().then_some(()));
+    let theirs = Command::new(real)
+        .args(["-s127.0.0.1", "-P", ports, "-n", threads, "-l", connections])
+        .args(["-t", SECONDS, "-W", "1", "-j/run/theirs.json"])
+        .output()
+        .unwrap();
+    agree(ours.wait_with_output().unwrap(), &theirs, "they send");
+}
+
+fn we_send(real: &PathBuf, [ports, threads, connections]: [&str; 3]) {
+    let mut theirs: Child = Command::new(real)
+        .args(["-r127.0.0.1", "-P", ports, "-t", SECONDS, "-W", "1", "-j/run/theirs.json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("their receiver listens", || {
+        assert!(theirs.try_wait().unwrap().is_none(), "their receiver has ended");
+        listens().then_some(())
+    });
+    let ours = millrace()
+        .args(["ntttcp", "--json", "-s", "127.0.0.1", "-P", ports, "-n", threads])
+        .args(["-l", connections, "-t", SECONDS, "-W", "1"])
+        .output()
+        .unwrap();
+    agree(ours, &theirs.wait_with_output().unwrap(), "we send");
+}
+
+/// Whether the port of the synchronisation is open. A connection would be taken for a sender.
+fn listens() -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    // 127.0.0.1 or any address, port 5000, state LISTEN.
+    table.lines().any(|line| line.contains(":1388 ") && line.contains(" 0A "))
+}
+
+fn agree(ours: Output, theirs: &Output, who: &str) {
+    let said = String::from_utf8_lossy(&ours.stderr);
+    assert!(ours.status.success(), "{who}: {said}\n{}", String::from_utf8_lossy(&theirs.stdout));
+    let ours: Value = serde_json::from_slice(&ours.stdout).expect(&said);
+    assert_eq!(
+        (ours["ending"].as_str(), ours["peer_kind"].as_str()),
+        (Some("complete"), Some("ntttcp"))
+    );
+    let text = std::fs::read_to_string("/run/theirs.json").unwrap();
+    let theirs: Value = serde_json::from_str(&text).unwrap();
+    let theirs = bits_per_s(&theirs);
+    let ours = ours["own"]["throughput"]["megabits_per_s"].as_f64().unwrap() * 1e6;
+    let apart = ours / theirs - 1.0;
+    println!("{who}: {ours:.0} and {theirs:.0} bits/s, {:+.3} % apart", 100.0 * apart);
+    assert!(apart.abs() <= TOLERANCE, "{who}: {:+.3} % apart", 100.0 * apart);
+}
+
+/// The total of their JSON, whose numbers are strings.
+fn bits_per_s(report: &Value) -> f64 {
+    let report = report.as_object().unwrap().values().next().unwrap();
+    let throughputs = report["throughputs"].as_array().unwrap();
+    let mbps = throughputs.iter().find(|one| one["metric"] == "mbps").unwrap();
+    mbps["value"].as_str().unwrap().trim().parse::<f64>().unwrap() * 1e6
+}
