@@ -179,10 +179,12 @@ fn converse(
         if ready.get(1) == Some(&true) {
             lock(backend).serve_control();
         }
-        if ready.first() == Some(&true)
-            && let Err(error) = handler.handle_request()
-        {
-            return Some(error);
+        if ready.first() == Some(&true) {
+            match handler.handle_request() {
+                // DPDK's virtio-user turns rings off first thing when it is connected again: none of them runs yet.
+                Ok(()) | Err(Error::InactiveFeature(_)) => {}
+                Err(error) => return Some(error),
+            }
         }
     }
 }
