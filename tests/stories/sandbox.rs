@@ -4,12 +4,15 @@
 //! it is not root. Whatever the story makes there (processes, devices, files below `/run`) ends with that process,
 //! however it ends. The host's own network is not even visible.
 
+use crate::guest;
 use std::env;
 use std::fs::OpenOptions;
 use std::process::{Command, Output};
 
 /// Tells the second start from the first.
 const INSIDE: &str = "MILLRACE_STORY";
+/// Where the guests are, when they are not below the target directory.
+pub(crate) const GUESTS: &str = "MILLRACE_GUESTS";
 /// After so many seconds a story has hung. A long one has 30 s of traffic.
 const LIMIT: &str = "180";
 
@@ -20,6 +23,8 @@ pub(crate) enum Need {
     Program(&'static str),
     /// The right to make TAP devices.
     Tap,
+    /// A kind of guest that `scripts/guests` brings.
+    Guest(&'static str),
 }
 
 /// Runs `body` in a world of its own, or says why not.
@@ -99,6 +104,10 @@ impl Need {
                 let found = env::split_paths(&env::var_os("PATH").unwrap_or_default())
                     .any(|directory| directory.join(name).is_file());
                 (!found).then(|| format!("the program {name}"))
+            }
+            Need::Guest(kind) => {
+                let there = guest::directory(kind).join("version").is_file();
+                (!there).then(|| format!("a guest: scripts/guests {kind}"))
             }
             Need::Tap => {
                 let opened = OpenOptions::new().read(true).write(true).open("/dev/net/tun");

@@ -1,0 +1,142 @@
+//! A guest: a Linux kernel of its own, as a process of this story, told what to do over its console.
+//!
+//! Its process 1 is `guest/init`: it reads commands, one line each, and ends what a command printed with the byte 0x1e and
+//! the exit code. `uml` and `qemu` say how one is started; `scripts/guests` brings what they take.
+
+use crate::sandbox::GUESTS;
+use crate::shell::Shell;
+use std::env;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What ends the output of a command.
+const END: char = '\x1e';
+/// Longest a guest may take to boot, or for one command.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where `scripts/guests` put a kind of guest.
+pub(crate) fn directory(kind: &str) -> PathBuf {
+    env::var_os(GUESTS)
+        .map_or_else(
+            || PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/../guests")),
+            PathBuf::from,
+        )
+        .join(kind)
+}
+
+/// A guest whose process 1 listens to its console.
+pub(crate) struct Guest {
+    name: String,
+    child: Child,
+    input: ChildStdin,
+    output: Receiver<Vec<u8>>,
+    /// What came and was not read yet.
+    pending: String,
+}
+
+impl Guest {
+    /// Starts what is a guest with its console at standard input and output, and waits until it is ready.
+    pub(crate) fn boot(name: &str, command: &mut Command) -> Guest {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (sender, output) = channel();
+        let console = child.stdout.take().unwrap();
+        thread::spawn(move || pass_on(console, &sender));
+        let input = child.stdin.take().unwrap();
+        let name = name.to_owned();
+        let mut guest = Guest { name, child, input, output, pending: String::new() };
+        guest.wait_until_ready();
+        guest
+    }
+
+    /// Starts it again from within and waits until it is ready.
+    pub(crate) fn reboot(&mut self) {
+        self.write("reboot -f");
+        self.wait_until_ready();
+    }
+
+    /// Ends it as a power cut does.
+    pub(crate) fn kill(mut self) {
+        self.cut();
+    }
+
+    /// Gives a device both addresses: `10.9.0.N` and `fd09::N`.
+    pub(crate) fn address(&mut self, device: &str, number: u8) {
+        self.run(&format!("ip address add 10.9.0.{number}/24 dev {device}"));
+        self.run(&format!("ip address add fd09::{number}/64 dev {device}"));
+        self.run(&format!("ip link set {device} up"));
+    }
+
+    /// What a command printed, and its exit code.
+    pub(crate) fn attempt(&mut self, line: &str) -> (i32, String) {
+        self.write(line);
+        let (printed, code) = self.read_to_end(line);
+        (code.parse().unwrap_or(-1), printed)
+    }
+
+    fn wait_until_ready(&mut self) {
+        while self.read_to_end("boot").1 != "ready" {}
+    }
+
+    fn write(&mut self, line: &str) {
+        let sent = self.input.write_all(format!("{line}\n").as_bytes());
+        sent.unwrap_or_else(|error| panic!("guest {}: {line}: {error}", self.name));
+    }
+
+    /// What was printed until a command ended, and the word with which it did.
+    fn read_to_end(&mut self, doing: &str) -> (String, String) {
+        let start = Instant::now();
+        loop {
+            if let Some((printed, rest)) = self.pending.split_once(END)
+                && let Some((word, rest)) = rest.split_once('\n')
+            {
+                let result = (printed.replace('\r', ""), word.trim().to_owned());
+                self.pending = rest.to_owned();
+                return result;
+            }
+            let left = PATIENCE.saturating_sub(start.elapsed());
+            match self.output.recv_timeout(left) {
+                Ok(bytes) => self.pending += &String::from_utf8_lossy(&bytes),
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("guest {}: {doing}: no end to it: {}", self.name, self.pending)
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("guest {}: {doing}: it has ended: {}", self.name, self.pending)
+                }
+            }
+        }
+    }
+
+    fn cut(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Shell for Guest {
+    fn run(&mut self, line: &str) -> String {
+        let (code, printed) = self.attempt(line);
+        assert_eq!(code, 0, "guest {}: {line}: {printed}", self.name);
+        printed
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
+/// What the console says, until it is closed or nobody listens.
+fn pass_on(mut console: ChildStdout, listener: &Sender<Vec<u8>>) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = console.read(&mut bytes) {
+        if listener.send(bytes[..count].to_vec()).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Whoever does what a line for the shell says: a guest, or a host of the same tools. And what two of them do together.
+
+use crate::guest;
+use crate::host::Host;
+use crate::patience::until;
+use crate::sandbox::output_of;
+use std::env;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// An end of a connection.
+pub(crate) trait Shell {
+    /// Runs a line for a shell whose commands are busybox' and bash; it must succeed. Returns what it printed.
+    fn run(&mut self, line: &str) -> String;
+}
+
+impl Shell for Host {
+    /// With the tools of the guests, so that both ends do the same in the same way.
+    fn run(&mut self, line: &str) -> String {
+        let busybox = busybox();
+        if !Path::new(TOOLS).exists() {
+            std::fs::create_dir(TOOLS).unwrap();
+            output_of(Command::new(&busybox).args(["--install", "-s", TOOLS]));
+        }
+        let path = format!("{TOOLS}:{}", env::var("PATH").unwrap());
+        let mut command = self.command("sh");
+        output_of(command.args(["-c", line]).env("PATH", path).env("BUSYBOX", &busybox))
+    }
+}
+
+/// Where a host finds what the guests have.
+const TOOLS: &str = "/run/tools";
+
+fn busybox() -> PathBuf {
+    guest::directory("uml").join("busybox").canonicalize().unwrap()
+}
+
+/// Bytes no two MiB of which are alike: the tools themselves, numbered. Both ends have the same.
+fn content(mib: usize) -> String {
+    let file = "${BUSYBOX:-/bin/busybox}";
+    format!("i=0; while [ $i -lt {} ]; do echo $i; cat {file}; i=$((i + 1)); done", mib.div_ceil(2))
+}
+
+/// Both families: `10.9.0.N` and `fd09::N`.
+pub(crate) fn addresses(number: u8) -> [IpAddr; 2] {
+    [IpAddr::from([10, 9, 0, number]), IpAddr::from([0xfd09, 0, 0, 0, 0, 0, 0, u16::from(number)])]
+}
+
+/// A transfer over TCP that goes on in the background.
+pub(crate) struct Transfer {
+    port: u16,
+    mib: usize,
+}
+
+impl Transfer {
+    /// Starts to send so many MiB from one end to the other, which has this address.
+    pub(crate) fn start(
+        from: &mut dyn Shell,
+        to: &mut dyn Shell,
+        (address, port): (IpAddr, u16),
+        mib: usize,
+    ) -> Transfer {
+        let sum = format!("/run/sum.{port}");
+        to.run(&format!(
+            "nc -l -p {port} -e sh -c 'md5sum >{sum}.new && mv {sum}.new {sum}' >/dev/null 2>&1 &"
+        ));
+        to.run(&format!("until netstat -ltn | grep -q ':{port} '; do sleep 0.1; done"));
+        let content = content(mib);
+        from.run(&format!(
+            "bash -c 'exec 3>/dev/tcp/{address}/{port}; {{ {content}; }} >&3; echo $? >/run/sent.{port}' \
+             >/run/said.{port} 2>&1 &"
+        ));
+        Transfer { port, mib }
+    }
+
+    /// Whether the receiver has seen the end.
+    pub(crate) fn done(&self, to: &mut dyn Shell) -> bool {
+        !to.run(&format!("cat /run/sum.{} 2>/dev/null || true", self.port)).is_empty()
+    }
+
+    /// Waits for the end and compares what arrived with what was sent.
+    pub(crate) fn check(self, from: &mut dyn Shell, to: &mut dyn Shell) {
+        until("the last byte has arrived", || self.done(to).then_some(()));
+        let Transfer { port, mib } = self;
+        let arrived = to.run(&format!("cat /run/sum.{port}; rm /run/sum.{port}"));
+        let said = from.run(&format!("cat /run/said.{port}"));
+        assert_eq!(arrived, sum(mib), "what was sent did not arrive: {said}");
+    }
+}
+
+/// The checksum of the content, computed here.
+fn sum(mib: usize) -> String {
+    let line = format!("{{ {}; }} | md5sum", content(mib));
+    output_of(Command::new("sh").args(["-c", &line]).env("BUSYBOX", busybox()))
+}
+
+/// Sends so many MiB and checks them, nothing else going on.
+pub(crate) fn send(from: &mut dyn Shell, to: &mut dyn Shell, end: (IpAddr, u16), mib: usize) {
+    Transfer::start(from, to, end, mib).check(from, to);
+}
+
+/// One answer to a ping, or a failed story.
+pub(crate) fn ping(from: &mut dyn Shell, address: IpAddr) {
+    let family = if address.is_ipv4() { "-4" } else { "-6" };
+    from.run(&format!("ping {family} -c 3 -W 5 {address}"));
+}

@@ -1,0 +1,111 @@
+//! DPDK's testpmd with virtio-user vNICs: a guest without a kernel, which takes every form of the rings there is.
+
+use crate::guest::directory;
+use crate::patience::until;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+/// A testpmd that sends what it receives back where it came from, and thereby keeps its first frames going.
+pub(crate) struct Testpmd {
+    child: Child,
+    input: ChildStdin,
+    log: String,
+}
+
+/// How its vNICs are.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Form {
+    /// Options of the driver beside socket and queues, such as `,packed_vq=1`.
+    pub(crate) options: &'static str,
+    /// Queue pairs of each.
+    pub(crate) queues: u16,
+    /// It listens at the sockets.
+    pub(crate) listens: bool,
+}
+
+impl Testpmd {
+    /// Starts it with a vNIC at each of these sockets.
+    pub(crate) fn start(name: &str, sockets: &[&str], form: Form) -> Testpmd {
+        let log = format!("/run/{name}.log");
+        let output = File::create(&log).unwrap();
+        let mut command = command();
+        command.args(["--no-huge", "--no-pci", "--no-telemetry", "-m", "256"]);
+        command.args(["--lcores", "0@0-1,1@0-1", "--force-max-simd-bitwidth=512"]);
+        for (number, socket) in sockets.iter().enumerate() {
+            command.args(["--vdev", &vnic(number, socket, form)]);
+        }
+        let queues = form.queues.max(1);
+        command.args(["--", "-i", "--nb-cores=1", "--forward-mode=macswap", "--no-flush-rx"]);
+        // What comes in by a vNIC goes out by the same.
+        command.args(["--port-topology=loop"]);
+        command.args([format!("--rxq={queues}"), format!("--txq={queues}")]);
+        command.args(["--total-num-mbufs=16384"]);
+        command.stdin(Stdio::piped()).stdout(output.try_clone().unwrap()).stderr(output);
+        let mut child = command.spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let mut testpmd = Testpmd { child, input, log };
+        testpmd.wait_for("testpmd> ");
+        testpmd
+    }
+
+    /// Lets some frames go, which it then passes on as they come back.
+    pub(crate) fn burst(&mut self) {
+        let told = writeln!(self.input, "stop\nstart tx_first");
+        told.unwrap_or_else(|error| panic!("testpmd: {error}: {}", self.said()));
+    }
+
+    /// All it said.
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(mut self) {
+        self.cut();
+    }
+
+    fn wait_for(&mut self, words: &str) {
+        until("testpmd is ready", || {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "testpmd: {ended:?}: {}", self.said());
+            self.said().contains(words).then_some(())
+        });
+    }
+
+    fn cut(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
+/// The program, which may be none of the system's.
+fn command() -> Command {
+    let directory = directory("testpmd").canonicalize().unwrap();
+    let mut command = Command::new(directory.join("usr/bin/dpdk-testpmd"));
+    let libraries = directory.join("usr/lib/x86_64-linux-gnu");
+    command.env("LD_LIBRARY_PATH", &libraries);
+    let drivers = std::fs::read_dir(libraries.join("dpdk")).into_iter().flatten();
+    for driver in drivers.flatten() {
+        command.arg("-d").arg(driver.path());
+    }
+    command
+}
+
+fn vnic(number: usize, socket: &str, form: Form) -> String {
+    let queues = form.queues.max(1);
+    let mut vnic = format!("net_virtio_user{number},path={socket},queues={queues},queue_size=256");
+    write!(vnic, ",mac=02:00:00:00:00:0{}{}", number + 1, form.options).unwrap();
+    if form.listens {
+        vnic += ",server=1";
+    }
+    vnic
+}
