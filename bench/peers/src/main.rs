@@ -26,6 +26,7 @@ use anyhow::{Context, Result, ensure};
 use case::{CASES, Case};
 use clap::Parser;
 use hugepages::HugePages;
+use lab::report::Machine;
 use peer::{PEERS, Peer};
 use run::Plan;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -92,6 +93,8 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let cases: Vec<Case> = CASES.iter().copied().filter(|case| arguments.wants(case)).collect();
     ensure!(!cases.is_empty(), "no case is called {:?}: {}", arguments.only, names());
     let stop = Stop::at_signals()?;
+    // Before this process is pinned and sees one processor.
+    let machine = Machine::read(None);
     pin(arguments.generator_core)?;
     let (peers, versions) = arguments.installed(&millrace);
     let huge = peers.iter().map(|peer| peer.huge_bytes()).max().unwrap_or(0);
@@ -112,7 +115,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let samples = plan.run(&stop);
     let rows = report::rows(&plan, &samples);
     writeln!(std::io::stdout(), "{}", report::table(&rows))?;
-    report::write(&arguments.output, &plan, versions, &rows, &samples)?;
+    report::write(&arguments.output, machine, &plan, versions, &rows, &samples)?;
     note(&format!("all samples are in {}", arguments.output.display()));
     stop.check()
 }

@@ -114,6 +114,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
 /// Writes the file, with the folder it is in.
 pub(crate) fn write(
     path: &Path,
+    machine: Machine,
     plan: &Plan,
     versions: BTreeMap<&'static str, String>,
     rows: &[Row],
@@ -121,7 +122,7 @@ pub(crate) fn write(
 ) -> Result<()> {
     let report = Report {
         written: now_utc(),
-        machine: Machine::read(None),
+        machine,
         switch_core: plan.switch_core,
         generator_core: plan.generator_core,
         interval_s: plan.interval.as_secs_f64(),
