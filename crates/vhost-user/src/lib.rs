@@ -26,6 +26,7 @@
 mod backend;
 mod config_space;
 mod control;
+mod early;
 mod error;
 mod features;
 #[cfg(feature = "guest")]

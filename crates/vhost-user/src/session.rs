@@ -1,6 +1,7 @@
 //! A vNIC's session: the thread that waits for front ends and serves one after the other.
 
 use crate::backend::Backend;
+use crate::early::Early;
 use crate::socket::Listener;
 use crate::{Options, Ring, Role, SessionError, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -9,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use vhost::vhost_user::{BackendReqHandler, Error};
+use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut};
 
 /// How long a client waits before it tries to connect again.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -179,12 +180,25 @@ fn converse(
         if ready.get(1) == Some(&true) {
             lock(backend).serve_control();
         }
-        if ready.first() == Some(&true) {
-            match handler.handle_request() {
-                // DPDK's virtio-user turns rings off first thing when it is connected again: none of them runs yet.
-                Ok(()) | Err(Error::InactiveFeature(_)) => {}
-                Err(error) => return Some(error),
-            }
+        if ready.first() == Some(&true)
+            && let Err(error) = serve_one(&connection, backend, handler)
+        {
+            return Some(error);
         }
+    }
+}
+
+fn serve_one(
+    connection: &UnixStream,
+    backend: &Mutex<Backend>,
+    handler: &mut BackendReqHandler<Mutex<Backend>>,
+) -> Result<(), Error> {
+    let early = Early::peek(connection);
+    match (handler.handle_request(), early) {
+        (Err(Error::InactiveFeature(_)), Some(early)) => {
+            lock(backend).set_vring_enable(early.ring, early.enable)?;
+            early.acknowledge(connection).map_err(Error::SocketBroken)
+        }
+        (result, _) => result,
     }
 }
