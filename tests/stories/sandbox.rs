@@ -13,8 +13,10 @@ use std::process::{Command, Output};
 const INSIDE: &str = "MILLRACE_STORY";
 /// Where the guests are, when they are not below the target directory.
 pub(crate) const GUESTS: &str = "MILLRACE_GUESTS";
-/// After so many seconds a story has hung. A long one has 30 s of traffic.
-const LIMIT: &str = "180";
+/// After so many seconds a story has hung: a long one moves a GiB between emulated machines.
+fn limit() -> &'static str {
+    if env::var_os("MILLRACE_LONG").is_some() { "900" } else { "180" }
+}
 
 /// What a story takes that a host may lack.
 #[derive(Clone, Copy)]
@@ -42,7 +44,7 @@ pub(crate) fn story<F: FnOnce()>(needs: &[Need], body: F) {
     // The path of the closure is the path of the test that wrote it.
     let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
     let name = path.split_once("::").expect("a crate").1;
-    let mut again = world(LIMIT);
+    let mut again = world(limit());
     again.arg(env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
     tell(&again.env(INSIDE, "1").output().unwrap());
 }

@@ -1,0 +1,146 @@
+//! QEMU: a whole emulated machine, plugged in with the words that `millrace port show --qemu` prints.
+
+use crate::guest::{Guest, directory};
+use crate::patience::until;
+use crate::sandbox::output_of;
+use crate::switch::millrace;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::Duration;
+
+/// A machine and its monitor.
+pub(crate) struct Machine {
+    pub(crate) guest: Guest,
+    monitor: BufReader<UnixStream>,
+    /// What happened while answers were waited for.
+    events: Vec<Value>,
+}
+
+impl Machine {
+    /// Boots a machine with a vNIC at each of these ports, and room for one more.
+    pub(crate) fn boot(name: &str, ports: &[&str]) -> Machine {
+        let monitor = format!("/run/{name}.qmp");
+        let mut command = qemu();
+        command.args(["-m", "256M", "-qmp", &format!("unix:{monitor},server=on,wait=off")]);
+        command.args(["-device", "pcie-root-port,id=spare,chassis=1,slot=1"]);
+        let mut once = Vec::new();
+        for port in ports {
+            for option in options_of(port) {
+                // What is said once a guest is said for its first vNIC.
+                if !once.contains(&option) {
+                    command.args(option.split(' '));
+                    once.push(option);
+                }
+            }
+        }
+        let guest = Guest::boot(name, &mut command);
+        Machine { guest, monitor: connect(&monitor), events: Vec::new() }
+    }
+
+    /// Plugs a vNIC into the running machine.
+    pub(crate) fn plug(&mut self, id: &str, socket: &str, mac: &str) {
+        let address = json!({"type": "unix", "data": {"path": socket}});
+        let backend = json!({"type": "socket", "data": {"addr": address, "server": false}});
+        self.tell("chardev-add", &json!({"id": format!("{id}-socket"), "backend": backend}));
+        let net = json!({"type": "vhost-user", "id": format!("{id}-net"), "chardev": format!("{id}-socket")});
+        self.tell("netdev_add", &net);
+        let device = json!({"driver": "virtio-net-pci", "id": id, "netdev": format!("{id}-net"), "bus": "spare", "mac": mac});
+        self.tell("device_add", &device);
+    }
+
+    /// Unplugs it again and waits until the guest has let go of it.
+    pub(crate) fn unplug(&mut self, id: &str) {
+        self.tell("device_del", &json!({"id": id}));
+        until("the guest lets go of the vNIC", || {
+            self.tell("query-status", &json!({}));
+            let gone =
+                |event: &Value| event["event"] == "DEVICE_DELETED" && event["data"]["device"] == id;
+            let place = self.events.iter().position(gone)?;
+            self.events.remove(place);
+            Some(())
+        });
+        // The socket goes with it.
+        self.tell("netdev_del", &json!({"id": format!("{id}-net")}));
+    }
+
+    /// A command of the monitor, which must succeed.
+    fn tell(&mut self, command: &str, arguments: &Value) {
+        let wish = json!({"execute": command, "arguments": arguments});
+        self.monitor.get_mut().write_all(format!("{wish}\n").as_bytes()).unwrap();
+        loop {
+            let answer = read(&mut self.monitor);
+            if answer.get("event").is_some() {
+                self.events.push(answer);
+            } else {
+                assert!(answer.get("return").is_some(), "{wish}: {answer}");
+                return;
+            }
+        }
+    }
+}
+
+/// The emulator with the guest's kernel and world, its console at standard input and output, and no devices but that.
+fn qemu() -> Command {
+    let directory = directory("qemu").canonicalize().unwrap();
+    let place = |path: &str| directory.join(path).display().to_string();
+    let mut command = emulator();
+    command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+    command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
+    for firmware in ["usr/share/qemu", "usr/share/seabios"] {
+        if directory.join(firmware).exists() {
+            command.args(["-L", &place(firmware)]);
+        }
+    }
+    command.args(["-kernel", &place("vmlinuz"), "-initrd", &place("initramfs")]);
+    command.args(["-append", "console=ttyS0 quiet"]);
+    command.args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
+    command.args(["-global", "virtio-net-pci.romfile="]);
+    if old() {
+        // It crashes with a vhost-user vNIC that has interrupt vectors.
+        command.args(["-global", "virtio-net-pci.vectors=0"]);
+    }
+    command
+}
+
+/// The emulator, which may be none of the system's.
+fn emulator() -> Command {
+    let directory = directory("qemu").canonicalize().unwrap();
+    let place = |path: &str| directory.join(path).display().to_string();
+    let mut command = Command::new(place("usr/bin/qemu-system-x86_64"));
+    let libraries = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(place).join(":");
+    command.env("LD_LIBRARY_PATH", libraries);
+    command
+}
+
+/// Older than 8: some of its hot plug is not to be relied on.
+pub(crate) fn old() -> bool {
+    let text = output_of(emulator().arg("--version"));
+    let version = text.split_once("version ").unwrap().1;
+    version.split('.').next().unwrap().parse::<u32>().unwrap() < 8
+}
+
+/// What `millrace port show --qemu` says, an option and its value a line, with the memory of these machines.
+fn options_of(port: &str) -> Vec<String> {
+    let text = output_of(millrace().args(["port", "show", port, "--qemu"]));
+    let lines = text.lines().filter(|line| line.starts_with('-'));
+    lines.map(|line| line.replace("size=1G", "size=256M")).collect()
+}
+
+/// A monitor that listens to commands.
+fn connect(path: &str) -> BufReader<UnixStream> {
+    let stream = until("the monitor listens", || UnixStream::connect(path).ok());
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut monitor = BufReader::new(stream);
+    read(&mut monitor);
+    monitor.get_mut().write_all(b"{\"execute\": \"qmp_capabilities\"}\n").unwrap();
+    read(&mut monitor);
+    monitor
+}
+
+fn read(monitor: &mut BufReader<UnixStream>) -> Value {
+    let mut line = String::new();
+    monitor.read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap()
+}
