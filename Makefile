@@ -15,7 +15,7 @@ demo: ## Measure RSC on against off on this host, with a table and a report
 	@scripts/demo
 
 test: ## Run all checks and tests, cheapest first; ends with `N passed, N failed, N skipped`
-	@scripts/setup && scripts/test
+	@scripts/setup guests && scripts/test
 
 lint: ## Check format, spelling, licences, lints and documents
 	@scripts/setup && scripts/test lint
