@@ -2,7 +2,7 @@
 //!
 //! `validate`, `ladder`, `sweep` and `connections` are campaigns; they differ in their points only. Whatever was measured
 //! is written, also when someone pressed Ctrl-C or a process died, and every finished point is kept at once
-//! ([`State`]), so that a campaign can be taken up again where it ended.
+//! (in a `State`), so that a campaign can be taken up again where it ended.
 
 use crate::experiment::{Ended, Experiment, Run};
 use crate::experiments::{Feature, Load};
