@@ -2,7 +2,7 @@
 //!
 //! Every buffer has one descriptor for ever, so the driver only moves indices. It polls, tells the switch so
 //! (NO_INTERRUPT), and [kicks](Ring::wants_kick) only when nothing has moved for a while: a fence and a look at the
-//! switch's wish with every burst would be the generator's most expensive step. Called by [`drive`](crate::drive).
+//! switch's wish with every burst would be the generator's most expensive step. Called by `way`.
 
 use crate::memory::Memory;
 use crate::packed::PackedRing;
