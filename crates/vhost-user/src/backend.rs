@@ -19,7 +19,7 @@ use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut
 
 /// Memory regions that are served.
 const MEMORY_SLOTS: u64 = 32;
-/// `VHOST_USER_VRING_IDX_MASK` leaves this much for a descriptor's place, the ring's size.
+/// Descriptors of the largest ring of either format (virtio 1.2, sections 2.7 and 2.8.10.1).
 const LARGEST_RING: u32 = 32768;
 
 /// The state of one connection; with it go the rings.
@@ -77,12 +77,8 @@ impl Backend {
         self.vrings.get_mut(place).zip(ring).ok_or_else(|| refused("no such ring"))
     }
 
-    fn is_logging(&self) -> bool {
-        self.taken.contains(Features::LOG_ALL)
-    }
-
     fn active_log(&self) -> Option<&Arc<DirtyLog>> {
-        self.log.as_ref().filter(|_| self.is_logging())
+        self.log.as_ref().filter(|_| self.taken.contains(Features::LOG_ALL))
     }
 
     /// Starts a ring of which all is known.
