@@ -10,6 +10,7 @@ use datapath::{PortSettings, Switch, SwitchOptions, Vlan};
 use guestmem::Gpa;
 use ports::vhost::{self, Features, Session, State, VhostOptions};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::pwrite;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -43,6 +44,17 @@ enum Attack {
         part: u8,
         place: u16,
         value: u16,
+    },
+    /// 16 bits anywhere in the region by which rings are resumed.
+    Journal {
+        place: u16,
+        value: u16,
+    },
+    /// Another region, of a size that is nearly right.
+    Inflight {
+        bytes: u16,
+        rings: u16,
+        size: u16,
     },
     /// A frame in good order, with any virtio header.
     Send {
@@ -182,6 +194,16 @@ fn carry_out(attack: &Attack, guest: &mut Guest) {
             let part = [rings.descriptors, rings.driver, rings.device][usize::from(part % 3)];
             let gpa = Gpa(part.0 + u64::from(place % 2048) * 2);
             guest.memory().write(gpa, &value.to_le_bytes());
+        }
+        Attack::Journal { place, value } => {
+            let place = u64::from(place % 2200) * 2;
+            let _ = pwrite(guest.inflight_file(), &value.to_le_bytes(), place);
+        }
+        Attack::Inflight { bytes, rings, size } => {
+            let bytes = u64::from(*bytes).to_le_bytes();
+            let counts = [(rings % 4).to_le_bytes(), size.to_le_bytes()].concat();
+            // SET_INFLIGHT_FD: size, offset, rings, descriptors of each, filled up.
+            say(guest, 32, false, &[&bytes[..], &[0; 8], &counts, &[0; 4]].concat(), 1);
         }
         Attack::Send { header, len } => {
             guest.send(0, header, &vec![0x11; usize::from(*len)]);

@@ -7,6 +7,7 @@ mod common;
 use common::trace::Segment;
 use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions};
 use ports::vhost::{self, Features, Session, State, VhostOptions};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vhost_user::guest::Guest;
@@ -33,7 +34,10 @@ struct Bench {
 
 impl Bench {
     fn new(vnics: usize, queues: u16) -> Bench {
-        let folder = TempDir::new().unwrap();
+        Bench::within(TempDir::new().unwrap(), vnics, queues)
+    }
+
+    fn within(folder: TempDir, vnics: usize, queues: u16) -> Bench {
         let mut switch = Switch::start(SwitchOptions::default()).unwrap();
         let (mut sessions, mut ports) = (Vec::new(), Vec::new());
         for number in 0..vnics {
@@ -49,8 +53,17 @@ impl Bench {
         Bench { folder, switch, sessions, ports }
     }
 
+    /// Ends the switch, without a word to the guests.
+    fn end(self) -> TempDir {
+        self.folder
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.folder.path().join(format!("vm{number}"))
+    }
+
     fn guest(&self, number: usize, wanted: Features, pairs: u16) -> Guest {
-        Guest::connect(&self.folder.path().join(format!("vm{number}")), wanted, pairs).unwrap()
+        Guest::connect(&self.path(number), wanted, pairs).unwrap()
     }
 }
 
@@ -139,6 +152,40 @@ fn a_guest_goes_and_comes_again() {
     assert_eq!(bench.sessions[0].status().connections, 20);
 }
 
+fn rings_outlive_the_switch(wanted: Features) {
+    let mut bench = Bench::new(2, 1);
+    let (mut one, mut other) = (bench.guest(0, wanted, 1), bench.guest(1, wanted, 1));
+    for round in 0..30_u8 {
+        for number in 0..round {
+            assert!(one.send(0, &[0; 12], &frame(2, 1, 60, number)));
+            assert_eq!(until("a frame", || other.receive(0)).1[20], number);
+        }
+        let folder = bench.end();
+        // What is sent meanwhile waits in the ring.
+        for number in 0..3 {
+            assert!(one.send(0, &[0; 12], &frame(2, 1, 60, 100 + number)));
+        }
+        bench = Bench::within(folder, 2, 1);
+        other.reconnect(&bench.path(1)).unwrap();
+        one.reconnect(&bench.path(0)).unwrap();
+        for number in 0..3 {
+            assert_eq!(until("a frame", || other.receive(0)).1[20], 100 + number);
+        }
+    }
+    assert!(other.receive(0).is_none());
+}
+
+#[test]
+fn split_rings_outlive_the_switch() {
+    rings_outlive_the_switch(modern());
+}
+
+#[test]
+fn packed_rings_outlive_the_switch() {
+    rings_outlive_the_switch(modern() | Features::RING_PACKED);
+    rings_outlive_the_switch(modern() | Features::RING_PACKED | Features::IN_ORDER);
+}
+
 #[test]
 fn a_stopped_ring_says_where_it_is() {
     let bench = Bench::new(2, 1);
@@ -174,9 +221,8 @@ fn a_guest_that_breaks_its_ring_breaks_its_own_vnic() {
         matches!(bench.sessions[2].status().state, State::Broken(_)).then_some(())
     });
     drop(hostile);
-    let mut reformed = until("a new connection", || {
-        Guest::connect(&bench.folder.path().join("vm2"), modern(), 1).ok()
-    });
+    let mut reformed =
+        until("a new connection", || Guest::connect(&bench.path(2), modern(), 1).ok());
     assert!(reformed.send(0, &[0; 12], &frame(2, 3, 60, 9)));
     assert_eq!(until("a frame", || other.receive(0)).1[20], 9);
     for port in bench.ports.drain(..) {

@@ -4,12 +4,15 @@
 use crate::Features;
 use guestmem::{Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::message::{
+    VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
+};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use virtqueue::driver::{Buffer, Driver, Shape, TABLE_BYTES};
@@ -27,6 +30,9 @@ const TABLES: u64 = 0x4000;
 const BUFFERS: u64 = TABLES + SIZE as u64 * TABLE_BYTES;
 /// Bytes of a ring's memory.
 const RING_BYTES: u64 = BUFFERS + SIZE as u64 * BUFFER as u64;
+
+/// Where the guest's memory is in what would be its front end's address space.
+const USER: UserAddress = UserAddress(0x7000_0000_0000);
 
 /// What can go wrong with a guest of a test.
 #[derive(Debug, thiserror::Error)]
@@ -73,52 +79,86 @@ pub struct Guest {
     file: Arc<OwnedFd>,
     memory: Arc<GuestMemory>,
     features: Features,
+    /// Kept for whoever serves the rings next.
+    inflight: (VhostUserInflight, File),
     /// Two for each pair: receiving, sending.
     rings: Vec<Ring>,
+}
+
+/// The beginning of a session; what was taken of the offered features.
+fn shake_hands(
+    socket: &Path,
+    wanted: Features,
+    rings: u16,
+) -> Result<(Frontend, UnixStream, Features), GuestError> {
+    let connection = UnixStream::connect(socket)?;
+    let mut frontend = Frontend::from_stream(connection.try_clone()?, rings.into());
+    frontend.set_owner()?;
+    let features = Features::from_bits_truncate(frontend.get_features()?);
+    let features = features & (wanted | Features::PROTOCOL_FEATURES);
+    frontend.set_features(features.bits())?;
+    let protocol = frontend.get_protocol_features()?
+        & (VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::LOG_SHMFD);
+    frontend.set_protocol_features(protocol)?;
+    frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    Ok((frontend, connection, features))
 }
 
 impl Guest {
     /// Connects, takes those of the wanted features that are offered, and starts `pairs` queue pairs.
     pub fn connect(socket: &Path, wanted: Features, pairs: u16) -> Result<Guest, GuestError> {
-        let connection = UnixStream::connect(socket)?;
-        let mut frontend = Frontend::from_stream(connection.try_clone()?, 2 * u64::from(pairs));
-        frontend.set_owner()?;
-        let features = Features::from_bits_truncate(frontend.get_features()?);
-        let features = features & (wanted | Features::PROTOCOL_FEATURES);
-        frontend.set_features(features.bits())?;
-        let protocol = frontend.get_protocol_features()?
-            & (VhostUserProtocolFeatures::MQ
-                | VhostUserProtocolFeatures::REPLY_ACK
-                | VhostUserProtocolFeatures::CONFIG
-                | VhostUserProtocolFeatures::LOG_SHMFD);
-        frontend.set_protocol_features(protocol)?;
-        frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
-        let bytes = 2 * u64::from(pairs) * RING_BYTES;
+        let rings = 2 * pairs;
+        let (mut frontend, connection, features) = shake_hands(socket, wanted, rings)?;
+        let bytes = u64::from(rings) * RING_BYTES;
         let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC)?);
         ftruncate(&*file, bytes)?;
-        let user = UserAddress(0x7000_0000_0000);
+        let user = USER;
         let region = Region { gpa: Gpa(0), size: bytes, user, file_offset: 0, file: file.clone() };
         let memory = GuestMemory::map(vec![region])?;
-        let mut guest = Guest { frontend, connection, file, memory, features, rings: Vec::new() };
-        guest.share_memory(bytes, user)?;
-        for number in 0..2 * usize::from(pairs) {
-            guest.start(number, user)?;
+        let wanted =
+            VhostUserInflight { num_queues: rings, queue_size: SIZE, ..Default::default() };
+        let inflight = frontend.get_inflight_fd(&wanted)?;
+        let mut guest =
+            Guest { frontend, connection, file, memory, features, inflight, rings: Vec::new() };
+        guest.share_memory()?;
+        for number in 0..usize::from(rings) {
+            guest.start(number)?;
         }
         Ok(guest)
     }
 
-    fn share_memory(&self, bytes: u64, user: UserAddress) -> Result<(), GuestError> {
+    /// Connects again to a back end that has gone and come back, with rings that go on where they were. Says of them what a
+    /// front end knows that was not told: where they began.
+    pub fn reconnect(&mut self, socket: &Path) -> Result<(), GuestError> {
+        let rings = std::mem::take(&mut self.rings);
+        let count = u16::try_from(rings.len()).unwrap_or(u16::MAX);
+        (self.frontend, self.connection, _) = shake_hands(socket, self.features, count)?;
+        self.share_memory()?;
+        for ring in &rings {
+            self.begin(ring)?;
+        }
+        self.rings = rings;
+        Ok(())
+    }
+
+    fn share_memory(&mut self) -> Result<(), GuestError> {
+        let (said, file) = &self.inflight;
+        self.frontend.set_inflight_fd(said, file.as_raw_fd())?;
         self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
-            memory_size: bytes,
-            userspace_addr: user.0,
+            memory_size: self.memory.bytes(),
+            userspace_addr: USER.0,
             mmap_offset: 0,
             mmap_handle: self.file.as_raw_fd(),
         }])?;
         Ok(())
     }
 
-    fn start(&mut self, number: usize, user: UserAddress) -> Result<(), GuestError> {
+    fn start(&mut self, number: usize) -> Result<(), GuestError> {
         let start = number as u64 * RING_BYTES;
         let rings = Rings {
             descriptors: Gpa(start),
@@ -126,7 +166,8 @@ impl Guest {
             device: Gpa(start + DEVICE_AREA),
         };
         let features = virtqueue::Features::from_bits_truncate(self.features.bits());
-        let base = if features.contains(virtqueue::Features::RING_PACKED) { 1 << 15 } else { 0 };
+        let base: u16 =
+            if features.contains(virtqueue::Features::RING_PACKED) { 1 << 15 } else { 0 };
         let setup = Setup { size: SIZE, rings, features, base: u32::from(base) };
         let driver = Driver::new(self.memory.clone(), &setup, Gpa(start + TABLES))?;
         let (kick, call) = (EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?);
@@ -134,7 +175,7 @@ impl Guest {
         let free = (0..u64::from(SIZE)).map(|place| buffers + place * u64::from(BUFFER)).collect();
         let chains = vec![Vec::new(); usize::from(SIZE)];
         let ring = Ring { number, setup, driver, kick, call, chains, free };
-        self.begin(&ring, user, base)?;
+        self.begin(&ring)?;
         self.rings.push(ring);
         if number.is_multiple_of(2) {
             self.offer(number);
@@ -142,7 +183,7 @@ impl Guest {
         Ok(())
     }
 
-    fn begin(&mut self, ring: &Ring, user: UserAddress, base: u16) -> Result<(), GuestError> {
+    fn begin(&mut self, ring: &Ring) -> Result<(), GuestError> {
         let frontend = &mut self.frontend;
         let Rings { descriptors, driver, device } = ring.setup.rings;
         frontend.set_vring_num(ring.number, SIZE)?;
@@ -152,13 +193,14 @@ impl Guest {
                 queue_max_size: SIZE,
                 queue_size: SIZE,
                 flags: 0,
-                desc_table_addr: user.0 + descriptors.0,
-                used_ring_addr: user.0 + device.0,
-                avail_ring_addr: user.0 + driver.0,
+                desc_table_addr: USER.0 + descriptors.0,
+                used_ring_addr: USER.0 + device.0,
+                avail_ring_addr: USER.0 + driver.0,
                 log_addr: None,
             },
         )?;
-        frontend.set_vring_base(ring.number, base)?;
+        #[allow(clippy::cast_possible_truncation, reason = "the half that the message has")]
+        frontend.set_vring_base(ring.number, ring.setup.base as u16)?;
         frontend.set_vring_call(ring.number, &ring.call)?;
         frontend.set_vring_kick(ring.number, &ring.kick)?;
         frontend.set_vring_enable(ring.number, true)?;
@@ -199,6 +241,11 @@ impl Guest {
     /// The file of the guest's memory.
     pub fn memory_file(&self) -> &OwnedFd {
         &self.file
+    }
+
+    /// The file by which its rings are resumed.
+    pub fn inflight_file(&self) -> &File {
+        &self.inflight.1
     }
 
     /// The guest's memory.

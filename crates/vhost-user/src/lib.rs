@@ -14,7 +14,8 @@
 //!
 //! **Reconnecting.** When the front end goes, the rings are taken away and its memory is unmapped; the session waits for
 //! the next one without limit of time. Buffers are used in order, so the used index in the guest's own ring is all that
-//! a new back end needs to go on where the last one stopped.
+//! a new back end needs to go on where the last one stopped. A packed ring has no such index: it goes on where the front
+//! end's inflight region says, if the front end keeps one, and else only after an orderly stop.
 //!
 //! **Trust.** A front end that breaks the protocol, or a guest that breaks a ring, breaks its own vNIC: [`State::Broken`],
 //! with the reason, until it starts the ring anew or reconnects. The messages are decoded by the `vhost` crate, which
@@ -31,6 +32,7 @@ mod error;
 mod features;
 #[cfg(feature = "guest")]
 pub mod guest;
+mod inflight;
 mod negotiated;
 mod options;
 mod ring;

@@ -5,7 +5,7 @@ use crate::ring::Running;
 use guestmem::{DirtyLog, Gpa, GuestMemory, UserAddress};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use virtqueue::{Queue, Rings, Setup, SetupError};
+use virtqueue::{Journal, Queue, Rings, Setup, SetupError};
 
 /// Where the parts of a ring are in the front end's own address space.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,7 @@ impl Vring {
         memory: Option<&Arc<GuestMemory>>,
         features: Features,
         log: Option<&Arc<DirtyLog>>,
+        journal: Option<Journal>,
     ) -> Result<Running, StartError> {
         let memory = memory.ok_or(StartError::Missing("memory table"))?;
         let addresses = self.addresses.ok_or(StartError::Missing("address"))?;
@@ -60,7 +61,7 @@ impl Vring {
             features: virtqueue::Features::from_bits_truncate(features.bits()),
             base: self.first_base(memory, features, rings),
         };
-        let mut queue = Queue::new(memory.clone(), &setup)?;
+        let mut queue = Queue::resume(memory.clone(), &setup, journal)?;
         queue.set_enabled(self.enabled);
         queue.set_log(log.cloned());
         let (kick, call, error) = (self.kick.clone(), self.call.clone(), self.error.clone());

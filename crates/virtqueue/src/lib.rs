@@ -37,6 +37,7 @@ mod descriptor;
 pub mod driver;
 mod event;
 mod fault;
+mod journal;
 mod list;
 mod packed;
 mod packed_area;
@@ -51,6 +52,7 @@ mod split_area;
 mod virtqueue;
 
 pub use fault::QueueFault;
+pub use journal::Journal;
 pub use packed::Packed;
 pub use piece::Piece;
 pub use queue::Queue;

@@ -6,9 +6,10 @@
 use crate::chain::{Chain, Partial, TableOrder, Walk, Want};
 use crate::descriptor::{AVAIL, INDIRECT, NEXT, USED};
 use crate::event::{arm_packed, disarm_packed, wanted_packed};
+use crate::journal::Noted;
 use crate::packed_area::{PackedArea, Position};
 use crate::virtqueue::{Limit, Ring};
-use crate::{Features, Piece, QueueFault, Rings, Setup, SetupError};
+use crate::{Features, Journal, Piece, QueueFault, Rings, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
 
@@ -24,14 +25,10 @@ pub struct Packed {
     used: Position,
     /// Slots from `used` to `next`.
     held: u16,
+    journal: Option<Journal>,
 }
 
 impl Packed {
-    #[inline(always)]
-    fn is_available(&self, position: Position) -> bool {
-        self.area.flags(position) & (AVAIL | USED) == position.available()
-    }
-
     /// Takes chains of one descriptor, up to the end of the lap, to one that is not as simple, or to the last one
     /// that is available. How many, and how many bytes are left of the budget.
     #[inline(always)]
@@ -84,12 +81,36 @@ impl Packed {
         self.next = self.next.advance(slots, self.area.size);
         self.held += slots;
     }
+}
 
-    fn mark_used(&self, position: Position, id: u16, written: u32) {
-        if let Some(cell) = self.area.descriptors.get(position.slot()) {
-            cell.write_used(id, written, position.used());
+/// Marks chains as used from a position on; how many slots they have.
+///
+/// The first descriptor is marked last: the driver waits there, and its look must not take the line away from us.
+#[inline(always)]
+fn mark_used(area: &PackedArea, in_order: bool, start: Position, chains: &[Chain]) -> u16 {
+    let [first, rest @ ..] = chains else { return 0 };
+    let mut slots = first.slots;
+    let mut position = start.advance(slots, area.size);
+    // With IN_ORDER one used descriptor stands for a batch (section 2.8.8), but has no lengths for it.
+    let batch = in_order && chains.iter().all(|chain| chain.written == 0);
+    for chain in rest {
+        if !batch {
+            area.mark_used(position, chain.id, chain.written);
         }
+        position = position.advance(chain.slots, area.size);
+        slots += chain.slots;
     }
+    let id = rest.last().filter(|_| batch).unwrap_or(first).id;
+    area.mark_used(start, id, first.written);
+    slots
+}
+
+/// Marks what a device before us had noted and did not live to hand over; where the ring goes on.
+fn finish(area: &PackedArea, in_order: bool, noted: &Noted) -> Position {
+    if area.is_available(noted.position) {
+        mark_used(area, in_order, noted.position, &noted.chains);
+    }
+    noted.position.advance(noted.slots, area.size)
 }
 
 /// A ring that nobody has used yet has base 0 with the wrap counter set. User-mode Linux says 0 without it, which is
@@ -107,17 +128,23 @@ fn resume(area: &PackedArea, setup: &Setup) -> Result<Position, SetupError> {
 }
 
 impl Ring for Packed {
-    fn new(memory: &Arc<GuestMemory>, setup: &Setup) -> Result<Packed, SetupError> {
+    fn new(
+        memory: &Arc<GuestMemory>,
+        setup: &Setup,
+        journal: Option<Journal>,
+    ) -> Result<Packed, SetupError> {
         let area = PackedArea::new(memory, setup.rings, setup.size)?;
-        let next = resume(&area, setup)?;
-        Ok(Packed {
-            area,
-            by_position: setup.features.contains(Features::EVENT_IDX),
-            in_order: setup.features.contains(Features::IN_ORDER),
-            next,
-            used: next,
-            held: 0,
-        })
+        let by_position = setup.features.contains(Features::EVENT_IDX);
+        let in_order = setup.features.contains(Features::IN_ORDER);
+        let noted = journal.as_ref().map(|journal| journal.read(setup.size)).transpose()?;
+        let next = match noted.flatten() {
+            Some(noted) => finish(&area, in_order, &noted),
+            None => resume(&area, setup)?,
+        };
+        if let Some(journal) = &journal {
+            journal.end(next);
+        }
+        Ok(Packed { area, by_position, in_order, next, used: next, held: 0, journal })
     }
 
     #[inline(always)]
@@ -133,7 +160,7 @@ impl Ring for Packed {
             if taken == run || budget == 0 {
                 continue;
             }
-            if !self.is_available(self.next) {
+            if !self.area.is_available(self.next) {
                 break;
             }
             let slots = self.take_long(walk, want)?;
@@ -143,27 +170,18 @@ impl Ring for Packed {
         Ok(())
     }
 
-    /// The first descriptor is marked last: the driver waits there, and its look must not take the line away from us.
     #[inline]
     fn give_back(&mut self, chains: &[Chain]) -> bool {
-        let [first, rest @ ..] = chains else { return false };
-        let size = self.area.size;
-        let mut position = self.used.advance(first.slots, size);
-        let mut slots = first.slots;
-        // With IN_ORDER one used descriptor stands for a batch (section 2.8.8), but has no lengths for it.
-        let batch = self.in_order && chains.iter().all(|chain| chain.written == 0);
-        for chain in rest {
-            if !batch {
-                self.mark_used(position, chain.id, chain.written);
-            }
-            position = position.advance(chain.slots, size);
-            slots += chain.slots;
+        if let Some(journal) = &self.journal {
+            journal.begin(self.used, chains);
         }
-        let id = rest.last().filter(|_| batch).unwrap_or(first).id;
-        self.mark_used(self.used, id, first.written);
-        self.used = position;
+        let slots = mark_used(&self.area, self.in_order, self.used, chains);
+        self.used = self.used.advance(slots, self.area.size);
         self.held -= slots;
-        wanted_packed(&*self.area.driver_event, position.packed(), slots, size)
+        if let Some(journal) = &self.journal {
+            journal.end(self.used);
+        }
+        wanted_packed(&*self.area.driver_event, self.used.packed(), slots, self.area.size)
     }
 
     fn remap(&mut self, memory: &Arc<GuestMemory>, rings: Rings) -> Result<(), SetupError> {
@@ -176,7 +194,7 @@ impl Ring for Packed {
     fn arm(&mut self) -> bool {
         let position = self.next.packed();
         arm_packed(&*self.area.device_event, self.by_position, position, || {
-            self.held < self.area.size && self.is_available(self.next)
+            self.held < self.area.size && self.area.is_available(self.next)
         })
     }
 
@@ -191,5 +209,202 @@ impl Ring for Packed {
 
     fn log(&self, log: &DirtyLog) {
         self.area.log(log);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::{Buffer, Driver, Shape, TABLE_BYTES};
+    use guestmem::{Gpa, Region, UserAddress};
+    use proptest::prelude::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    const SIZE: u16 = 16;
+    const DRIVER: Gpa = Gpa(0x1000);
+    const DEVICE: Gpa = Gpa(0x1100);
+    const JOURNAL: Gpa = Gpa(0x2000);
+    const TABLES: Gpa = Gpa(0x4000);
+    const BUFFERS: Gpa = Gpa(TABLES.0 + SIZE as u64 * TABLE_BYTES);
+    const BYTES: u64 = BUFFERS.0 + 0x4000;
+    const ALL: Limit = Limit { chains: usize::MAX, bytes: usize::MAX };
+
+    struct Guest {
+        memory: Arc<GuestMemory>,
+        setup: Setup,
+        driver: Driver,
+        writable: bool,
+    }
+
+    impl Guest {
+        fn new(in_order: bool, writable: bool) -> Guest {
+            let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&file, BYTES).unwrap();
+            let region = Region {
+                gpa: Gpa(0),
+                size: BYTES,
+                user: UserAddress(0),
+                file_offset: 0,
+                file: Arc::new(file),
+            };
+            let memory = GuestMemory::map(vec![region]).unwrap();
+            let rings = Rings { descriptors: Gpa(0), driver: DRIVER, device: DEVICE };
+            let features = Features::RING_PACKED
+                | if in_order { Features::IN_ORDER } else { Features::empty() };
+            let setup = Setup { size: SIZE, rings, features, base: 1 << 15 };
+            let driver = Driver::new(memory.clone(), &setup, TABLES).unwrap();
+            Guest { memory, setup, driver, writable }
+        }
+
+        /// A device process that is told the base of a fresh ring, whatever happened before.
+        fn device(&self) -> (Packed, Walk) {
+            let journal = Journal::new(&self.memory, JOURNAL, SIZE).unwrap();
+            let ring = Packed::new(&self.memory, &self.setup, Some(journal)).unwrap();
+            (ring, Walk::new(self.memory.clone()))
+        }
+
+        /// Makes chains available, of these numbers of buffers, as far as there is room; their ids.
+        fn add(&mut self, chains: &[usize]) -> Vec<u16> {
+            let writable = self.writable;
+            let buffer = |place: usize| Buffer {
+                gpa: Gpa(BUFFERS.0 + 64 * place as u64),
+                len: 64,
+                writable,
+            };
+            let ids = chains.iter().map_while(|count| {
+                let buffers: Vec<_> = (0..*count).map(buffer).collect();
+                self.driver.add(&buffers, Shape::Direct)
+            });
+            let ids = ids.collect();
+            self.driver.publish();
+            ids
+        }
+
+        /// What the driver gets back: ids, and what was written.
+        fn reap(&mut self) -> Vec<(u16, u32)> {
+            std::iter::from_fn(|| self.driver.reap()).map(|used| (used.id, used.len)).collect()
+        }
+
+        fn take(&self, (ring, walk): &mut (Packed, Walk)) {
+            let want = if self.writable { Want::Writable } else { Want::Readable };
+            ring.take(walk, ALL, want).unwrap();
+            for (chain, written) in walk.chains_mut().iter_mut().zip(1..) {
+                chain.written = if self.writable { written } else { 0 };
+            }
+        }
+
+        fn serve(&self, device: &mut (Packed, Walk)) {
+            self.take(device);
+            let (ring, walk) = device;
+            ring.give_back(walk.chains());
+            walk.forget_front(walk.chains().len());
+        }
+
+        /// What comes back of chains with these ids.
+        fn expected(&self, ids: &[u16]) -> Vec<(u16, u32)> {
+            let written = |written| if self.writable { written } else { 0 };
+            ids.iter().zip(1..).map(|(id, place)| (*id, written(place))).collect()
+        }
+
+        fn round(&mut self, device: &mut (Packed, Walk), chains: &[usize]) {
+            let ids = self.add(chains);
+            self.serve(device);
+            let expected = self.expected(&ids);
+            assert_eq!(self.reap(), expected);
+        }
+    }
+
+    /// Where a device is killed.
+    #[derive(Clone, Copy, Debug)]
+    enum Killed {
+        /// Before it has noted anything.
+        Before,
+        /// After it has marked some of the batch, by the bits.
+        Within(u16),
+        /// When the batch was handed over, and it had not noted so.
+        After,
+    }
+
+    fn killed() -> impl Strategy<Value = Killed> {
+        prop_oneof![
+            Just(Killed::Before),
+            any::<u16>().prop_map(Killed::Within),
+            Just(Killed::After)
+        ]
+    }
+
+    fn chains() -> impl Strategy<Value = Vec<usize>> {
+        prop::collection::vec(1_usize..4, 1..8)
+    }
+
+    fn die(ring: &Packed, chains: &[Chain], killed: Killed) {
+        let journal = ring.journal.as_ref().unwrap();
+        match killed {
+            Killed::Before => {}
+            Killed::Within(marked) => {
+                journal.begin(ring.used, chains);
+                let mut position = ring.used;
+                for (place, chain) in chains.iter().enumerate() {
+                    if place > 0 && marked & 1 << place != 0 {
+                        ring.area.mark_used(position, chain.id, chain.written);
+                    }
+                    position = position.advance(chain.slots, SIZE);
+                }
+            }
+            Killed::After => {
+                journal.begin(ring.used, chains);
+                mark_used(&ring.area, ring.in_order, ring.used, chains);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn who_comes_after_a_killed_device_uses_each_chain_once(
+            in_order: bool,
+            writable: bool,
+            before in prop::collection::vec(chains(), 0..6),
+            last in chains(),
+            killed in killed(),
+            after in prop::collection::vec(chains(), 1..6),
+        ) {
+            let mut guest = Guest::new(in_order, writable);
+            let mut device = guest.device();
+            for chains in &before {
+                guest.round(&mut device, chains);
+            }
+            let mut ids = guest.add(&last);
+            guest.take(&mut device);
+            die(&device.0, device.1.chains(), killed);
+            drop(device);
+            if matches!(killed, Killed::After) {
+                // The driver does not wait for somebody to come.
+                prop_assert_eq!(guest.reap(), guest.expected(&ids));
+                ids = guest.add(&last);
+            }
+            let mut device = guest.device();
+            if !matches!(killed, Killed::Within(_)) {
+                guest.serve(&mut device);
+            }
+            prop_assert_eq!(guest.reap(), guest.expected(&ids));
+            for chains in &after {
+                guest.round(&mut device, chains);
+            }
+        }
+
+        #[test]
+        fn a_strange_journal_is_refused_or_harmless(bytes: [u8; 32], ours: bool) {
+            let guest = Guest::new(false, true);
+            guest.memory.write(JOURNAL, &bytes);
+            if ours {
+                guest.memory.write(Gpa(JOURNAL.0 + 6), &0x4d52_u16.to_le_bytes());
+            }
+            let journal = Journal::new(&guest.memory, JOURNAL, SIZE).unwrap();
+            if let Ok(mut ring) = Packed::new(&guest.memory, &guest.setup, Some(journal)) {
+                let mut walk = Walk::new(guest.memory.clone());
+                ring.take(&mut walk, ALL, Want::Writable).unwrap();
+                prop_assert!(walk.chains().is_empty(), "the driver has added nothing");
+            }
+        }
     }
 }

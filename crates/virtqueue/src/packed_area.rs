@@ -103,6 +103,20 @@ impl PackedArea {
         self.descriptors.get(position.slot()).map_or(0, PackedCell::read_flags)
     }
 
+    /// Whether the driver has made the descriptor at a position available, and the device has not used it.
+    #[inline(always)]
+    pub(crate) fn is_available(&self, position: Position) -> bool {
+        self.flags(position) & (AVAIL | USED) == position.available()
+    }
+
+    /// Marks the chain that began at a position as used.
+    #[inline(always)]
+    pub(crate) fn mark_used(&self, position: Position, id: u16, written: u32) {
+        if let Some(cell) = self.descriptors.get(position.slot()) {
+            cell.write_used(id, written, position.used());
+        }
+    }
+
     /// Marks what the device writes.
     pub(crate) fn log(&self, log: &DirtyLog) {
         for (gpa, bytes) in [self.descriptors.place(), self.device_event.place()] {

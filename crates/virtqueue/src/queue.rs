@@ -1,7 +1,9 @@
 //! A queue of either format. Match it once per burst and use what is inside; the verbs here are for the control side
 //! and for what is done once per burst anyway.
 
-use crate::{Features, Limit, Packed, QueueFault, Request, Setup, SetupError, Split, Virtqueue};
+use crate::{
+    Features, Journal, Limit, Packed, QueueFault, Request, Setup, SetupError, Split, Virtqueue,
+};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
 
@@ -27,10 +29,19 @@ macro_rules! each {
 impl Queue {
     /// Starts a queue of the negotiated format, disabled.
     pub fn new(memory: Arc<GuestMemory>, setup: &Setup) -> Result<Queue, SetupError> {
+        Queue::resume(memory, setup, None)
+    }
+
+    /// See [`Virtqueue::resume`].
+    pub fn resume(
+        memory: Arc<GuestMemory>,
+        setup: &Setup,
+        journal: Option<Journal>,
+    ) -> Result<Queue, SetupError> {
         if setup.features.contains(Features::RING_PACKED) {
-            Virtqueue::new(memory, setup).map(Queue::Packed)
+            Virtqueue::resume(memory, setup, journal).map(Queue::Packed)
         } else {
-            Virtqueue::new(memory, setup).map(Queue::Split)
+            Virtqueue::resume(memory, setup, journal).map(Queue::Split)
         }
     }
 

@@ -82,6 +82,14 @@ pub enum SetupError {
         /// Descriptors in the ring.
         size: u16,
     },
+    /// The inflight region has something of a stranger, or of another ring.
+    #[error(
+        "the inflight region says {state:#x}, which is nothing that we noted about this ring: it needs a new region"
+    )]
+    Journal {
+        /// The word seen.
+        state: u64,
+    },
     /// The memory cannot be changed now.
     #[error("{chains} chains are lent: give them back before the memory is changed")]
     Lent {

@@ -34,6 +34,11 @@ unsafe impl Shareable for AtomicU16 {
     const ALIGN: u64 = 2;
 }
 
+// SAFETY: an atomic.
+unsafe impl Shareable for AtomicU64 {
+    const ALIGN: u64 = 8;
+}
+
 /// Flags and index of an available or a used ring (virtio 1.2, sections 2.7.6 and 2.7.8).
 #[repr(C)]
 pub(crate) struct RingHead {
@@ -80,6 +85,18 @@ pub(crate) struct PackedCell {
 // SAFETY: as for `SplitCell`.
 unsafe impl Shareable for PackedCell {
     const ALIGN: u64 = 16;
+}
+
+/// A chain in a [`Journal`](crate::Journal).
+#[repr(C)]
+pub(crate) struct JournalCell {
+    pub(crate) id: AtomicU16,
+    pub(crate) slots: AtomicU16,
+    pub(crate) written: AtomicU32,
+}
+// SAFETY: atomics of 2, 2 and 4 bytes in this order leave no padding.
+unsafe impl Shareable for JournalCell {
+    const ALIGN: u64 = 4;
 }
 
 /// A part of a ring. Keeps its memory mapped.

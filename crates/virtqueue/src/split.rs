@@ -5,7 +5,7 @@ use crate::descriptor::{INDIRECT, NEXT};
 use crate::event::SplitWords;
 use crate::split_area::SplitArea;
 use crate::virtqueue::{Limit, Ring};
-use crate::{Features, Piece, QueueFault, Rings, Setup, SetupError};
+use crate::{Features, Journal, Piece, QueueFault, Rings, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -107,7 +107,12 @@ impl Split {
 
 impl Ring for Split {
     /// Where the base is not where the used ring ends, a device before us left chains unfinished: they are taken again.
-    fn new(memory: &Arc<GuestMemory>, setup: &Setup) -> Result<Split, SetupError> {
+    /// A journal could say no more than the used index.
+    fn new(
+        memory: &Arc<GuestMemory>,
+        setup: &Setup,
+        _journal: Option<Journal>,
+    ) -> Result<Split, SetupError> {
         let area = SplitArea::new(memory, setup.rings, setup.size)?;
         if u16::try_from(setup.base).is_err() {
             return Err(SetupError::Base { base: setup.base, size: setup.size });

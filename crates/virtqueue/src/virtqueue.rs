@@ -1,7 +1,7 @@
 //! A queue of one format, from the device's side: what a port uses, burst by burst.
 
 use crate::chain::{Chain, Walk, Want};
-use crate::{Piece, QueueFault, Rings, Setup, SetupError};
+use crate::{Journal, Piece, QueueFault, Rings, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -22,8 +22,12 @@ pub struct Limit {
 /// What a ring format has to know how to do. Implemented by [`Split`](crate::Split) and [`Packed`](crate::Packed);
 /// nobody else can, since chains have no public face.
 pub trait Ring: Sized {
-    /// Checks a ring and resumes at its base.
-    fn new(memory: &Arc<GuestMemory>, setup: &Setup) -> Result<Self, SetupError>;
+    /// Checks a ring and resumes where the journal says, else at its base.
+    fn new(
+        memory: &Arc<GuestMemory>,
+        setup: &Setup,
+        journal: Option<Journal>,
+    ) -> Result<Self, SetupError>;
     /// Walks available chains, as far as the limit allows.
     fn take(&mut self, walk: &mut Walk, limit: Limit, want: Want) -> Result<(), QueueFault>;
     /// Publishes the oldest chains as used; `true`: notify the driver.
@@ -89,8 +93,17 @@ pub struct Virtqueue<R> {
 impl<R: Ring> Virtqueue<R> {
     /// Starts a queue, disabled as vhost-user has it, with notifications from the driver as the ring says.
     pub fn new(memory: Arc<GuestMemory>, setup: &Setup) -> Result<Virtqueue<R>, SetupError> {
+        Virtqueue::resume(memory, setup, None)
+    }
+
+    /// The same, for a queue that another process may have served before, and that one after us may serve.
+    pub fn resume(
+        memory: Arc<GuestMemory>,
+        setup: &Setup,
+        journal: Option<Journal>,
+    ) -> Result<Virtqueue<R>, SetupError> {
         Ok(Virtqueue {
-            ring: R::new(&memory, setup)?,
+            ring: R::new(&memory, setup, journal)?,
             walk: Walk::new(memory),
             filled: 0,
             ahead: false,

@@ -1,0 +1,285 @@
+//! What each message of a front end does.
+
+use super::{Backend, refused};
+use crate::inflight::Inflight;
+use crate::ring::never_block;
+use crate::vring::Addresses;
+use crate::{Features, State, config_space};
+use guestmem::{DirtyLog, Gpa, GuestMemory, Region, UserAddress};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+
+/// Memory regions that are served.
+const MEMORY_SLOTS: u64 = 32;
+/// Descriptors of the largest ring of either format (virtio 1.2, sections 2.7 and 2.8.10.1).
+const LARGEST_RING: u32 = 32768;
+
+fn region(said: &VhostUserMemoryRegion, file: File) -> Region {
+    Region {
+        gpa: Gpa(said.guest_phys_addr),
+        size: said.memory_size,
+        user: UserAddress(said.user_addr),
+        file_offset: said.mmap_offset,
+        file: Arc::new(OwnedFd::from(file)),
+    }
+}
+
+fn descriptor(file: Option<File>) -> Option<Arc<OwnedFd>> {
+    file.map(|file| Arc::new(OwnedFd::from(file)))
+}
+
+impl VhostUserBackendReqHandlerMut for Backend {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.reset_device()
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.stop_all();
+        if let Some(inflight) = &self.inflight {
+            inflight.forget_all();
+        }
+        self.tell(State::Connected);
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(self.shared.options.offered().bits())
+    }
+
+    fn set_features(&mut self, bits: u64) -> Result<()> {
+        let strange = bits & !self.shared.options.offered().bits();
+        if strange != 0 {
+            return Err(refused(format!("features {strange:#x} were taken and not offered")));
+        }
+        self.taken = Features::from_bits_truncate(bits);
+        self.apply_log()?;
+        self.tell(State::Connected);
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        said: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<u64>>> {
+        let regions = said.iter().zip(files).map(|(said, file)| region(said, file)).collect();
+        self.replace_memory(GuestMemory::map(regions).map_err(refused)?)?;
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, number: u32, size: u32) -> Result<()> {
+        let fits = u16::try_from(size).ok().filter(|_| size <= LARGEST_RING);
+        let size = fits.ok_or_else(|| refused(format!("ring {number} of {size} descriptors")))?;
+        self.vring(number)?.0.size = size;
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        number: u32,
+        _flags: VhostUserVringAddrFlags,
+        descriptors: u64,
+        device: u64,
+        driver: u64,
+        _log: u64,
+    ) -> Result<()> {
+        let addresses = Addresses {
+            descriptors: UserAddress(descriptors),
+            driver: UserAddress(driver),
+            device: UserAddress(device),
+        };
+        self.vring(number)?.0.addresses = Some(addresses);
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, number: u32, base: u32) -> Result<()> {
+        self.vring(number)?.0.base = base;
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, number: u32) -> Result<VhostUserVringState> {
+        let (vring, ring) = self.vring(number)?;
+        if let Some(running) = ring.stop() {
+            vring.base = running.queue.base();
+        }
+        vring.started = false;
+        let base = vring.base;
+        if let Some(inflight) = &self.inflight {
+            inflight.forget(number);
+        }
+        self.tell(State::Connected);
+        Ok(VhostUserVringState::new(number, base))
+    }
+
+    fn set_vring_kick(&mut self, number: u8, file: Option<File>) -> Result<()> {
+        let kick = descriptor(file).ok_or_else(|| {
+            refused(format!(
+                "ring {number} has no kick descriptor: rings that must be polled are not served"
+            ))
+        })?;
+        self.vring(number.into())?.0.kick = Some(kick);
+        self.start(number.into())
+    }
+
+    fn set_vring_call(&mut self, number: u8, file: Option<File>) -> Result<()> {
+        let call = descriptor(file);
+        call.iter().try_for_each(|call| never_block(call)).map_err(refused)?;
+        let (vring, ring) = self.vring(number.into())?;
+        vring.call.clone_from(&call);
+        ring.change(|running| {
+            if let Some(running) = running {
+                running.call = call;
+                // What was published while there was nobody to tell.
+                running.notify();
+            }
+        });
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, number: u8, file: Option<File>) -> Result<()> {
+        let error = descriptor(file);
+        let (vring, ring) = self.vring(number.into())?;
+        vring.error.clone_from(&error);
+        ring.change(|running| {
+            running.into_iter().for_each(|running| running.error.clone_from(&error))
+        });
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        // QEMU and DPDK take it for pairs, user-mode Linux and Cloud Hypervisor for rings: the larger number serves all,
+        // and who starts a ring that is not there is told so.
+        Ok(self.shared.rings.len() as u64)
+    }
+
+    fn set_vring_enable(&mut self, number: u32, enable: bool) -> Result<()> {
+        let (vring, ring) = self.vring(number)?;
+        vring.enabled = enable;
+        ring.change(|running| {
+            running.into_iter().for_each(|running| running.queue.set_enabled(enable));
+        });
+        ring.look_again();
+        self.tell(State::Connected);
+        Ok(())
+    }
+
+    fn get_config(
+        &mut self,
+        offset: u32,
+        size: u32,
+        _flags: VhostUserConfigFlags,
+    ) -> Result<Vec<u8>> {
+        Ok(config_space::read(&self.shared.options, offset, size))
+    }
+
+    fn set_config(
+        &mut self,
+        _offset: u32,
+        _bytes: &[u8],
+        _flags: VhostUserConfigFlags,
+    ) -> Result<()> {
+        // Nothing of a modern device's configuration is the driver's to write.
+        Ok(())
+    }
+
+    fn set_gpu_socket(&mut self, _gpu: GpuBackend) -> Result<()> {
+        Err(Error::InvalidMessage)
+    }
+
+    fn get_shared_object(&mut self, _uuid: VhostUserSharedMsg) -> Result<File> {
+        Err(Error::InvalidMessage)
+    }
+
+    fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        if usize::from(wanted.num_queues) > self.vrings.len() {
+            let (rings, own) = (wanted.num_queues, self.vrings.len());
+            return Err(refused(format!(
+                "an inflight region of {rings} rings: this port has {own}"
+            )));
+        }
+        Inflight::create(wanted.num_queues, wanted.queue_size).map_err(refused)
+    }
+
+    fn set_inflight_fd(&mut self, said: &VhostUserInflight, file: File) -> Result<()> {
+        self.inflight = Some(Inflight::adopt(said, file).map_err(refused)?);
+        Ok(())
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(MEMORY_SLOTS)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        said: &VhostUserSingleMemoryRegion,
+        file: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<u64>> {
+        let region = region(said, file);
+        let memory = match &self.memory {
+            Some(memory) => memory.with_region(region),
+            None => GuestMemory::map(vec![region]),
+        };
+        self.replace_memory(memory.map_err(refused)?)?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, said: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let Some(memory) = &self.memory else { return Err(refused("there is no memory yet")) };
+        let (gpa, user) = (Gpa(said.guest_phys_addr), UserAddress(said.user_addr));
+        let memory = memory.without_region(gpa, said.memory_size, user).map_err(refused)?;
+        self.replace_memory(memory)
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _direction: VhostTransferStateDirection,
+        _phase: VhostTransferStatePhase,
+        _file: File,
+    ) -> Result<Option<File>> {
+        Err(Error::InvalidMessage)
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(Error::InvalidMessage)
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(Error::InvalidMessage)
+    }
+
+    fn set_log_base(&mut self, said: &VhostUserLog, file: File) -> Result<()> {
+        let Some(memory) = &self.memory else {
+            return Err(refused("there is no memory to log yet"));
+        };
+        let log = DirtyLog::map(file.as_fd(), said.mmap_offset, said.mmap_size, memory);
+        self.log = Some(log.map_err(refused)?);
+        self.apply_log()
+    }
+}

@@ -1,0 +1,94 @@
+//! The memory by which packed rings outlive this process (`VHOST_USER_GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`).
+//!
+//! We make it, the front end keeps it without looking into it, and gives it to whoever serves it next. Each ring has a
+//! [`Journal`] in it. After an orderly stop the front end knows the base, which then counts, so the journal is wiped.
+
+use guestmem::{Gpa, GuestMemory, MemoryError, Region, UserAddress};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use vhost::vhost_user::message::VhostUserInflight;
+use virtqueue::{Journal, SetupError};
+
+/// What a region of memory is a multiple of, in bytes.
+const PAGE: u64 = 4096;
+
+/// Why a region is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InflightError {
+    #[error("an inflight region of {seen} bytes: {rings} rings of {size} need {wanted}")]
+    Small { seen: u64, rings: u16, size: u16, wanted: u64 },
+    #[error("the inflight region: {0}")]
+    Memory(#[from] MemoryError),
+}
+
+/// A region that a front end has given us.
+pub(crate) struct Inflight {
+    memory: Arc<GuestMemory>,
+    rings: u16,
+    /// Descriptors of the largest ring.
+    size: u16,
+}
+
+/// Bytes from one ring's journal to the next: whole cache lines.
+fn stride(size: u16) -> u64 {
+    Journal::bytes(size).next_multiple_of(64)
+}
+
+fn bytes(rings: u16, size: u16) -> u64 {
+    (u64::from(rings) * stride(size)).next_multiple_of(PAGE)
+}
+
+impl Inflight {
+    /// A new region, for the front end to keep.
+    pub(crate) fn create(rings: u16, size: u16) -> io::Result<(VhostUserInflight, File)> {
+        let file = memfd_create("inflight", MemfdFlags::CLOEXEC)?;
+        let mmap_size = bytes(rings, size);
+        ftruncate(&file, mmap_size)?;
+        let said =
+            VhostUserInflight { mmap_size, mmap_offset: 0, num_queues: rings, queue_size: size };
+        Ok((said, file.into()))
+    }
+
+    /// A region that was ours, or that of a process before us. Nothing in it is believed.
+    pub(crate) fn adopt(said: &VhostUserInflight, file: File) -> Result<Inflight, InflightError> {
+        let VhostUserInflight { mmap_size: seen, num_queues: rings, queue_size: size, .. } = *said;
+        let wanted = bytes(rings, size);
+        if seen < wanted {
+            return Err(InflightError::Small { seen, rings, size, wanted });
+        }
+        let memory = GuestMemory::map(vec![Region {
+            gpa: Gpa(0),
+            size: wanted,
+            user: UserAddress(0),
+            file_offset: said.mmap_offset,
+            file: Arc::new(OwnedFd::from(file)),
+        }])?;
+        Ok(Inflight { memory, rings, size })
+    }
+
+    fn place(&self, number: u32) -> Option<Gpa> {
+        let fits = number < u32::from(self.rings);
+        fits.then(|| Gpa(u64::from(number) * stride(self.size)))
+    }
+
+    /// A ring's journal; `None`: the region was not made for such a ring.
+    pub(crate) fn journal(&self, number: u32, size: u16) -> Result<Option<Journal>, SetupError> {
+        let place = self.place(number).filter(|_| size <= self.size);
+        place.map(|gpa| Journal::new(&self.memory, gpa, size)).transpose()
+    }
+
+    /// A ring has been stopped in order.
+    pub(crate) fn forget(&self, number: u32) {
+        if let Some(gpa) = self.place(number) {
+            self.memory.write(gpa, &Journal::EMPTY);
+        }
+    }
+
+    /// All of them have.
+    pub(crate) fn forget_all(&self) {
+        (0..u32::from(self.rings)).for_each(|number| self.forget(number));
+    }
+}

@@ -1,0 +1,114 @@
+//! How far a packed ring is, in memory that outlives this process (`VHOST_USER_SET_INFLIGHT_FD`).
+//!
+//! A split ring has its used index, by which anybody can go on. A packed ring has none, and what a device that was killed
+//! in the middle of a batch had marked as used and what not cannot be told from the ring: its descriptors are written
+//! over. So a batch is noted here before it is marked, and after that, where the next one begins. Who comes later marks
+//! what is noted (again, where it was marked before), unless its first descriptor shows that the batch was handed over: that
+//! one is marked last.
+//!
+//! The layout is our own, and 8 bytes a chain: the region that the vhost-user specification describes for packed rings
+//! takes 32 bytes a descriptor, most of them for devices that use buffers in another order than they came.
+
+use crate::SetupError;
+use crate::chain::Chain;
+use crate::packed_area::Position;
+use crate::shared::{JournalCell, Shared};
+use guestmem::{Gpa, GuestMemory};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Bits 48 to 63 of the state: who wrote it. A region that nobody has written to is zero.
+const OURS: u64 = 0x4d52 << 48;
+/// Where the position is in the state; below it, the number of chains that are noted.
+const POSITION: u32 = 32;
+
+/// A ring's journal.
+#[derive(Debug)]
+pub struct Journal {
+    /// Owner, position, and number of chains.
+    state: Shared<AtomicU64>,
+    cells: Shared<[JournalCell]>,
+}
+
+/// What somebody before us has noted.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    /// Where the ring's unused descriptors began.
+    pub(crate) position: Position,
+    /// What was about to be used from there on.
+    pub(crate) chains: Vec<Chain>,
+    /// Their slots.
+    pub(crate) slots: u16,
+}
+
+impl Journal {
+    /// The first bytes of a journal that says nothing.
+    pub const EMPTY: [u8; 8] = [0; 8];
+
+    /// Bytes that the journal of a ring of `size` takes.
+    pub fn bytes(size: u16) -> u64 {
+        (size_of::<AtomicU64>() + usize::from(size) * size_of::<JournalCell>()) as u64
+    }
+
+    /// Finds a journal in the memory that the front end keeps for us.
+    pub fn new(memory: &Arc<GuestMemory>, gpa: Gpa, size: u16) -> Result<Journal, SetupError> {
+        let cells = Gpa(gpa.0 + size_of::<AtomicU64>() as u64);
+        Ok(Journal {
+            state: Shared::one(memory, "journal", gpa)?,
+            cells: Shared::many(memory, "journal", cells, size)?,
+        })
+    }
+
+    /// What is noted, if anything; its numbers are those of a ring of this size.
+    pub(crate) fn read(&self, size: u16) -> Result<Option<Noted>, SetupError> {
+        let state = self.state.load(Ordering::Acquire);
+        if state == 0 {
+            return Ok(None);
+        }
+        let strange = SetupError::Journal { state };
+        #[allow(clippy::cast_possible_truncation, reason = "the fields of the word")]
+        let (position, count) = (Position::from_packed((state >> POSITION) as u16), state as u32);
+        let is_ours = state >> 48 == OURS >> 48 && position.slot() < usize::from(size);
+        if !is_ours || count > u32::from(size) {
+            return Err(strange);
+        }
+        let chains: Vec<_> = self.cells.iter().take(count as usize).map(chain).collect();
+        let slots: u32 = chains.iter().map(|chain| u32::from(chain.slots)).sum();
+        let slots = u16::try_from(slots).ok().filter(|slots| *slots <= size).ok_or(strange)?;
+        Ok(Some(Noted { position, chains, slots }))
+    }
+
+    /// Notes what is to be marked as used from `position` on.
+    #[inline(never)]
+    pub(crate) fn begin(&self, position: Position, chains: &[Chain]) {
+        for (cell, chain) in self.cells.iter().zip(chains) {
+            cell.id.store(chain.id, Ordering::Relaxed);
+            cell.slots.store(chain.slots, Ordering::Relaxed);
+            cell.written.store(chain.written, Ordering::Relaxed);
+        }
+        self.write(position, chains.len());
+        // Before the first mark, whose words are stored relaxed.
+        fence(Ordering::Release);
+    }
+
+    /// All of it is marked; the next begins at `position`.
+    pub(crate) fn end(&self, position: Position) {
+        self.write(position, 0);
+    }
+
+    /// After all that was stored before: release.
+    fn write(&self, position: Position, count: usize) {
+        let position = u64::from(position.packed()) << POSITION;
+        self.state.store(OURS | position | count as u64, Ordering::Release);
+    }
+}
+
+fn chain(cell: &JournalCell) -> Chain {
+    Chain {
+        id: cell.id.load(Ordering::Relaxed),
+        slots: cell.slots.load(Ordering::Relaxed),
+        written: cell.written.load(Ordering::Relaxed),
+        bytes: 0,
+        end: 0,
+    }
+}
