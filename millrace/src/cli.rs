@@ -1,8 +1,8 @@
 //! What can be typed.
 
 use crate::commands::{
-    capture, check, completions, connections, ladder, man, ntttcp, port, queue, report, rsc, run,
-    status, sweep, top, validate,
+    capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, port, queue,
+    report, rsc, run, status, sweep, top, validate,
 };
 use crate::output::{Failure, unreachable};
 use clap::{Args, Parser, Subcommand};
@@ -42,10 +42,14 @@ pub(crate) struct Global {
 }
 
 impl Global {
+    /// Where the daemon listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(control::daemon::default_path)
+    }
+
     /// The daemon.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let path = self.socket.clone().unwrap_or_else(control::daemon::default_path);
-        Client::connect(&path).map_err(unreachable)
+        Client::connect(&self.socket()).map_err(unreachable)
     }
 }
 
@@ -79,9 +83,11 @@ pub(crate) enum Command {
     Report(report::Arguments),
     /// Measure TCP and UDP with NTttcp's own command lines
     Ntttcp(ntttcp::Arguments),
+    /// Be a host of an experiment that spans two machines
+    Lab(lab::Arguments),
     /// A host of `validate`
     #[command(hide = true)]
-    LabHost,
+    LabHost(lab_host::Arguments),
     /// Print completions for a shell
     Completions(completions::Arguments),
     /// Print the manual page, or write all of them to a directory

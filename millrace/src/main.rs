@@ -8,8 +8,8 @@ mod output;
 use clap::Parser;
 use cli::{Cli, Command};
 use commands::{
-    capture, check, completions, connections, lab_host, ladder, man, ntttcp, port, queue, report,
-    rsc, run, status, sweep, top, validate,
+    capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, port, queue,
+    report, rsc, run, status, sweep, top, validate,
 };
 use std::process::ExitCode;
 
@@ -30,7 +30,8 @@ fn main() -> ExitCode {
         Command::Connections(args) => connections::run(&args, &global),
         Command::Report(args) => report::run(&args, &global),
         Command::Ntttcp(args) => ntttcp::run(args, &global),
-        Command::LabHost => lab_host::run(),
+        Command::Lab(args) => lab::run(args),
+        Command::LabHost(args) => lab_host::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     };

@@ -102,7 +102,8 @@ pub fn run(
     interrupt: &Interrupt,
 ) -> Result<Outcome, LabError> {
     let (directory, mut state) = begin(make, options)?;
-    let options = Options { program: options.program.clone(), ..state.options.clone() };
+    let (program, between) = (options.program.clone(), options.between.clone());
+    let options = Options { program, between, ..state.options.clone() };
     let campaign = make(&options);
     let outcome = measure(&campaign, &options, &mut state, &directory, interrupt)
         .and_then(|complete| write(&campaign, &options, &state, &directory, complete));
@@ -214,6 +215,9 @@ fn choose_site(
     interrupt: &Interrupt,
     state: &mut State,
 ) -> Result<Site, LabError> {
+    if let Some(between) = &options.between {
+        return Site::between(feature, between, options, interrupt);
+    }
     let root = is_root();
     if !options.in_process {
         let why = match Site::namespaces(feature, &options.program, options.mtu, interrupt) {

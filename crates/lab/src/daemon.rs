@@ -4,9 +4,10 @@ use crate::LabError;
 use crate::come_and_go::ComeAndGo;
 use crate::host::Request;
 use crate::interrupt::Interrupt;
+use crate::passed::Passed;
 use crate::report::Check;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
-use control::body::{CountersBody, RscBody, RscWish, StateBody};
+use control::body::{RscBody, RscWish, StateBody};
 use control::client::{Client, ClientError};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -29,14 +30,6 @@ pub(crate) struct Daemon {
     visitor: Option<ComeAndGo>,
     /// How often it has come.
     visits: Arc<AtomicU64>,
-}
-
-/// Counters of what passed the switch on its way to the receiver.
-pub(crate) struct Passed {
-    /// Of the sender's port.
-    pub(crate) ingress: CountersBody,
-    /// Of the receiver's port.
-    pub(crate) egress: CountersBody,
 }
 
 impl Daemon {
@@ -138,7 +131,8 @@ impl Daemon {
     }
 }
 
-fn statuses(rsc: &RscBody) -> [Check; 2] {
+/// What each family's adapter status says.
+pub(crate) fn statuses(rsc: &RscBody) -> [Check; 2] {
     let status = |family: &str, enabled: bool, operational: bool, reason: &str| Check {
         name: format!("Get-NetAdapterRsc {} {family}", rsc.name),
         passed: enabled && operational,
@@ -170,6 +164,7 @@ fn configuration(topology: &mut Topology) -> String {
     )
 }
 
-fn told(error: ClientError) -> LabError {
+/// For `map_err`.
+pub(crate) fn told(error: ClientError) -> LabError {
     LabError::Switch(error.to_string())
 }

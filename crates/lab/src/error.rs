@@ -1,5 +1,6 @@
 //! What can go wrong in a run, in words for the person who started it.
 
+use control::Problem;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,8 +69,20 @@ pub enum LabError {
         /// Where it was not seen any more.
         hop: &'static str,
     },
+    /// No daemon answers whose switch could carry the load.
+    #[error("{0}")]
+    NoDaemon(Box<Problem>),
+    /// A feature that is not toggled at a running switch.
+    #[error(
+        "{0} cannot be toggled at a switch that runs: between hosts `rsc` and `limits` are possible; leave out --sender to \
+         validate {0} between namespaces of this host"
+    )]
+    NotBetweenHosts(String),
+    /// An experiment between hosts lacks something.
+    #[error("{0}")]
+    Between(String),
     /// Nothing to compare the switch with.
-    #[error("there is no other switch in process")]
+    #[error("there is no other switch here")]
     NoPeer,
     /// Two reports that cannot be compared.
     #[error("{0}")]

@@ -92,11 +92,11 @@ fn no_checks(_: &mut Topology, _: &mut Daemon) -> Result<Vec<Check>, LabError> {
 
 /// Bulk connections: each sends as fast as it can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Bulk {
+pub struct Bulk {
     /// Connections at once.
-    pub(crate) connections: u32,
+    pub connections: u32,
     /// Bytes of one send or receive call (NTttcp's `-l`).
-    pub(crate) buffer_bytes: u32,
+    pub buffer_bytes: u32,
 }
 
 /// NTttcp's `-l 64k`.

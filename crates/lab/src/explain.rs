@@ -6,7 +6,7 @@ use crate::campaign::{Campaign, Part};
 use crate::experiment::Ended;
 use crate::experiments::{Feature, latency};
 use crate::options::Options;
-use crate::report::{self, Account, Case, Check, Machine, Report, SCHEMA};
+use crate::report::{self, Account, BenchFacts, Case, Check, Machine, Report, SCHEMA};
 use crate::state::State;
 
 /// Ethernet header of a frame, in bytes.
@@ -14,6 +14,10 @@ const ETHERNET: f64 = 14.0;
 
 /// Where namespaces are the hosts.
 const HOSTS: &str = "Sender, switch and receiver are processes of this machine, each in a network namespace of its own. ";
+
+/// Where they were there before.
+const BETWEEN: &str = "Avg. CPU % and Cycles/Byte are of the switch's whole machine, with guests that run there. Sender and \
+    Receiver stand beside it where they are machines of their own; each is a whole machine too.";
 
 /// What a campaign has come to so far. An error where it has come to nothing.
 pub(crate) fn report(
@@ -25,7 +29,8 @@ pub(crate) fn report(
     let Some(first) = cases.first().cloned() else { return Err(LabError::Interrupted) };
     let Some(point) = campaign.points.first() else { return Err(LabError::Interrupted) };
     let mut bench = state.bench.clone().unwrap_or_default();
-    if !bench.in_process {
+    let one_machine = bench.hosts.is_empty();
+    if !bench.in_process && one_machine {
         bench.description.insert_str(0, HOSTS);
     }
     let mut checks = state.checks.clone();
@@ -33,7 +38,7 @@ pub(crate) fn report(
     let accounts: Vec<Account> = cases.iter().filter_map(|case| case.account).collect();
     checks.extend(report::account_checks(&accounts));
     let mut notes = state.notes.clone();
-    notes.extend(explanations(&cases, bench.in_process));
+    notes.extend(explanations(&cases, &bench));
     let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
     Ok(Report {
         schema: SCHEMA,
@@ -93,9 +98,11 @@ fn wire_check(case: &Case, mtu: u16) -> Option<Check> {
 }
 
 /// What a reader should know before believing the numbers.
-fn explanations(cases: &[Case], in_process: bool) -> Vec<String> {
+fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
     let mut notes = vec![definitions(cases)];
-    if !in_process {
+    if !bench.hosts.is_empty() {
+        notes.push(BETWEEN.to_owned());
+    } else if !bench.in_process {
         notes.push(
             "Avg. CPU % is of the whole machine, on which sender, switch and receiver all run; the guide measures \
              the receiver's machine alone."
@@ -107,7 +114,9 @@ fn explanations(cases: &[Case], in_process: bool) -> Vec<String> {
     if steal > 2.0 {
         notes.push(format!("The hypervisor gave {steal:.0} % of this machine's time to others: repeat when it is quiet."));
     }
-    notes.extend(cases.iter().filter_map(strangers).max_by(|a, b| a.0.total_cmp(&b.0)).map(
+    // Where a guest is on the switch's machine, its time looks like a stranger's.
+    let alone = cases.iter().filter(|_| bench.hosts.is_empty());
+    notes.extend(alone.filter_map(strangers).max_by(|a, b| a.0.total_cmp(&b.0)).map(
         |(others, processors)| {
             format!(
                 "Other programs used up to {others:.1} of {processors} processors meanwhile, which is in Avg. CPU % and \

@@ -20,6 +20,11 @@ impl Interrupt {
         self.0.store(true, Relaxed);
     }
 
+    /// Whether someone has.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
     /// Sets the flag at Ctrl-C and SIGTERM. Starts a thread.
     ///
     /// # Errors
@@ -48,7 +53,7 @@ impl Interrupt {
     pub(crate) fn pass(&self, time: Duration) -> Result<(), LabError> {
         let begin = Instant::now();
         loop {
-            if self.0.load(Relaxed) {
+            if self.is_set() {
                 return Err(LabError::Interrupted);
             }
             let left = time.saturating_sub(begin.elapsed());

@@ -22,7 +22,7 @@ pub(crate) fn check(
     interrupt: &Interrupt,
 ) -> Result<Option<Check>, LabError> {
     let (from_link, to_link) = topology.way.links();
-    let to = topology.address(from_link).ip();
+    let to = topology.address(from_link);
     let arguments = ["-s", "-1"].map(str::to_owned).to_vec();
     let server = Request::Start { program: "iperf3".into(), arguments };
     match topology.receiver.order(&server, "iperf3 -s -1") {

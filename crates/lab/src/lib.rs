@@ -3,6 +3,7 @@
 //! *Trust but verify* as a library: an [`experiment`] alternates a feature live under running traffic, the
 //! [`statistics`] say whether there is a difference at all, and the report shows every raw number.
 
+pub mod between;
 pub mod campaign;
 mod come_and_go;
 pub mod compare;
@@ -18,8 +19,11 @@ mod iperf;
 mod meter;
 mod namespaces;
 pub mod options;
+mod pair;
+mod passed;
 mod progress;
 pub mod report;
+mod running;
 mod site;
 mod state;
 pub mod statistics;

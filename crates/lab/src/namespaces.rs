@@ -1,28 +1,19 @@
 //! The bench of real hosts: bulk connections or round trips over a [`Topology`], measured from outside.
 
 use crate::LabError;
-use crate::daemon::{Daemon, Passed};
+use crate::daemon::Daemon;
 use crate::experiment::{Arm, Bench, Values};
 use crate::experiments::{Bulk, Feature, Load};
-use crate::host::{Reading, Request, connecting};
+use crate::host::Reading;
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
+use crate::pair::Pair;
+use crate::passed::{Passed, ratio};
 use crate::report::Account;
-use crate::topology::{ETHERNET, PEER, PORT, Topology, VNIC, Way};
-use control::body::CountersBody;
+use crate::topology::{ETHERNET, PEER, Topology, VNIC, Way};
 use ports::link::LinkOffload;
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
-
-/// Connections that are not there by then never will be.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Longest that the end of a load is waited for. A connection that lost frames again and again tries only after many
-/// seconds more, and is told of.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(15);
-
-/// Begin of the keys that count trains by their segments.
-pub(crate) const TRAINS_OF: &str = "trains_of_";
 
 /// See the module.
 pub(crate) struct Namespaces<'t> {
@@ -98,64 +89,39 @@ impl<'t> Namespaces<'t> {
         }
     }
 
-    fn connect(&mut self, bulk: Bulk) -> Result<(), LabError> {
-        let (from_link, to_link) = self.links();
+    /// Sender and receiver on the way that is measured.
+    fn pair(&mut self) -> Pair<'_> {
+        let (from_link, link) = self.links();
         let to = self.topology.address(from_link);
-        self.before = self.topology.receiver.read(to_link)?;
-        let listen = Request::Listen { port: PORT, bulk };
-        self.topology.receiver.order(&listen, &bulk.command('r', to.ip()))?;
-        let line = bulk.command('s', to.ip());
-        let patience = CONNECT_PATIENCE + connecting(bulk.connections);
+        let Topology { sender, receiver, .. } = &mut *self.topology;
+        Pair { sender, receiver, to, link }
+    }
+
+    fn connect(&mut self, bulk: Bulk) -> Result<(), LabError> {
         self.sending = true;
-        let nobody = || LabError::NoTraffic {
-            from: "the sender".into(),
-            to: to.to_string(),
-            waited: patience,
-        };
-        let topology = &mut *self.topology;
-        topology.sender.order(&Request::Send { to, bulk }, &line).map_err(|error| match error {
-            LabError::Refused { .. } => nobody(),
-            other => other,
-        })?;
-        let all_there = || {
-            let reading = topology.receiver.read(to_link)?;
-            Ok((reading.connections == bulk.connections && reading.received_bytes > 0)
-                .then_some(()))
-        };
-        self.interrupt.wait_for(patience, all_there)?.ok_or_else(nobody)
+        let interrupt = self.interrupt.clone();
+        self.before = self.pair().connect(bulk, &interrupt)?;
+        Ok(())
     }
 
     fn stop_sending(&mut self) -> Result<(), LabError> {
-        if !std::mem::take(&mut self.sending) {
-            return Ok(());
-        }
-        self.topology.sender.order(&Request::StopSending, "(Ctrl-C)")
+        if std::mem::take(&mut self.sending) { self.pair().stop() } else { Ok(()) }
     }
 
     /// Ends the load, waits until all of it has arrived, and asks everyone what they counted. `None` where nobody answers,
     /// or where there are no bulk connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
         let Load::Bulk(_) = self.load else { return None };
-        let to_link = self.links().1;
         self.stop_sending().ok()?;
-        let topology = &mut *self.topology;
-        let arrived = || {
-            let reading = topology.receiver.read(to_link)?;
-            Ok((reading.connections == 0).then_some(reading))
-        };
-        let after = match self.interrupt.wait_for(DRAIN_PATIENCE, arrived).ok()? {
-            Some(reading) => reading,
-            None => self.topology.receiver.read(to_link).ok()?,
-        };
-        let topology = &mut *self.topology;
-        let sent = topology.sender.read(to_link).ok()?;
+        let interrupt = self.interrupt.clone();
+        let (sent, after) = self.pair().drain(&interrupt)?;
         let frames = after.arrived_frames.saturating_sub(self.before.arrived_frames);
         let bytes = after.arrived_bytes.saturating_sub(self.before.arrived_bytes);
         Some(Account {
             undelivered_connections: after.connections,
             sent_bytes: sent.given_bytes,
             received_bytes: after.received_bytes,
-            interface_payload_bytes: topology.payload(to_link, frames, bytes),
+            interface_payload_bytes: self.topology.payload(self.links().1, frames, bytes),
         })
     }
 
@@ -221,46 +187,6 @@ impl Snapshot {
     }
 }
 
-impl Passed {
-    /// What the switch took from the sender and gave to the receiver.
-    fn since(&self, earlier: &Passed) -> Values {
-        let (taken, taken_before) = (&self.ingress, &earlier.ingress);
-        let (given, given_before) = (&self.egress, &earlier.egress);
-        let delivered = given.egress_frames - given_before.egress_frames;
-        let joined = given.rsc.coalesced_packets - given_before.rsc.coalesced_packets;
-        let bytes = taken.ingress_bytes - taken_before.ingress_bytes;
-        let frames = taken.ingress_frames - taken_before.ingress_frames;
-        let figures = [
-            ("ingress_frame_bytes", ratio(bytes, frames)),
-            ("egress_frames", delivered as f64),
-            ("coalesced_packets", joined as f64),
-            ("segments_per_train", ratio(delivered + joined, delivered)),
-            ("segmented_trains", (given.segmented_trains - given_before.segmented_trains) as f64),
-            ("segments", (given.segments - given_before.segments) as f64),
-            ("finished_checksums", (given.checksums - given_before.checksums) as f64),
-            ("lost_frames", (self.lost() - earlier.lost()) as f64),
-        ];
-        let depths = given.rsc.train_depth.iter().map(|depth| {
-            let before = given_before.rsc.train_depth.iter();
-            let before = before.filter(|then| then.segments == depth.segments);
-            let trains = depth.trains - before.map(|then| then.trains).sum::<u64>();
-            (format!("{TRAINS_OF}{}", depth.segments), trains as f64)
-        });
-        let figures = figures.into_iter().map(|(key, value)| (key.to_owned(), value));
-        figures.chain(depths).collect()
-    }
-
-    /// Frames of the two ports that got lost, in the switch or before it.
-    fn lost(&self) -> u64 {
-        let of = |counters: &CountersBody| counters.dropped + counters.device_lost;
-        of(&self.ingress) + of(&self.egress)
-    }
-}
-
-fn ratio(total: u64, count: u64) -> f64 {
-    total as f64 / count.max(1) as f64
-}
-
 impl Bench for Namespaces<'_> {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
         self.switch(&arm.name)
@@ -284,9 +210,7 @@ impl Bench for Namespaces<'_> {
         }
         let mut values = self.snapshot()?.since(&before);
         if let Some(trips) = trips {
-            values.insert("round_trips".into(), trips.count as f64);
-            values.insert("latency_median_ns".into(), trips.median_ns);
-            values.insert("latency_p99_ns".into(), trips.p99_ns);
+            values.extend(trips.values());
         }
         Ok(values)
     }

@@ -1,5 +1,6 @@
 //! What was asked for, the same for every experiment.
 
+use crate::between::Between;
 use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
 use crate::experiments::{connections, sweep};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,10 @@ pub struct Options {
     pub in_process: bool,
     /// MTU of every link, in bytes; with jumbo frames where those are what is validated.
     pub mtu: u16,
+    /// Hosts that there are already, and the switch that runs between them, instead of namespaces. Not kept for
+    /// [`Options::resume`]: it holds secrets.
+    #[serde(skip)]
+    pub between: Option<Between>,
     /// Directory of the report; `None`: `millrace-report-DATE` here.
     #[serde(skip)]
     pub output: Option<PathBuf>,
@@ -46,6 +51,7 @@ impl Options {
             narrow: None,
             in_process: false,
             mtu: 1500,
+            between: None,
             output: None,
             resume: None,
             program,

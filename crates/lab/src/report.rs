@@ -86,6 +86,20 @@ pub struct BenchFacts {
     pub in_process: bool,
     /// Who is who, in a sentence or two.
     pub description: String,
+    /// Hosts that were there before, where it ran between such; empty otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostFacts>,
+}
+
+/// One of the hosts between which an experiment ran.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// `sender` or `receiver`.
+    pub role: String,
+    /// It is on the switch's machine.
+    pub same_machine: bool,
+    /// Its machine.
+    pub machine: Machine,
 }
 
 /// One thing looked at before measuring.

@@ -3,6 +3,7 @@
 //! A site sets up a fresh bench for each load, so that one connection count leaves nothing to the next. Sender, switch and
 //! receiver are processes of this machine, each in a network namespace of its own.
 
+use crate::between::{self, Between};
 use crate::campaign::{Part, Point};
 use crate::daemon::Daemon;
 use crate::experiment::{Run, Step};
@@ -11,6 +12,7 @@ use crate::host::{become_root, is_root};
 use crate::in_process::InProcess;
 use crate::interrupt::Interrupt;
 use crate::namespaces::Namespaces;
+use crate::options::Options;
 use crate::report::{Account, BenchFacts, Check, Command};
 use crate::topology::{Topology, Vnic, Way};
 use crate::{LabError, iperf};
@@ -22,6 +24,8 @@ pub(crate) enum Site {
     Namespaces(Box<Hosts>),
     /// Two guests on memory ports.
     InProcess,
+    /// Hosts that there are already.
+    Between(Box<between::Site>),
 }
 
 /// The processes of [`Site::Namespaces`]. The daemon's handle ends before its host.
@@ -48,22 +52,35 @@ impl Site {
         Ok(Site::Namespaces(Box::new(Hosts { daemon, topology, feature })))
     }
 
+    /// Hosts that there are already, and the switch between them.
+    pub(crate) fn between(
+        feature: &'static Feature,
+        between: &Between,
+        options: &Options,
+        interrupt: &Interrupt,
+    ) -> Result<Site, LabError> {
+        interrupt.watch_signals()?;
+        Ok(Site::Between(Box::new(between::Site::find(feature, between, options)?)))
+    }
+
     /// Who is who, for the report.
     pub(crate) fn facts(&self) -> BenchFacts {
         let description = match self {
+            Site::Between(site) => return site.facts(),
             Site::Namespaces(hosts) => hosts.description(),
             Site::InProcess => "IN PROCESS: sender and receiver are user-space TCP stacks (smoltcp) on memory ports of the \
                                 real switch, all in one process. The figures show what coalescing saves such a guest; they \
                                 say nothing about a kernel or a virtual machine."
                 .to_owned(),
         };
-        BenchFacts { in_process: matches!(self, Site::InProcess), description }
+        BenchFacts { in_process: matches!(self, Site::InProcess), description, hosts: Vec::new() }
     }
 
     /// What is looked at before measuring.
     pub(crate) fn checks(&mut self, interrupt: &Interrupt) -> Result<Vec<Check>, LabError> {
         match self {
             Site::Namespaces(hosts) => hosts.checks(interrupt),
+            Site::Between(site) => site.checks(),
             Site::InProcess => Ok(InProcess::start(Load::bulk(1), interrupt.clone())?.checks()),
         }
     }
@@ -72,6 +89,7 @@ impl Site {
     pub(crate) fn commands(&self) -> Vec<Command> {
         match self {
             Site::Namespaces(hosts) => hosts.topology.commands(),
+            Site::Between(site) => site.commands(),
             Site::InProcess => vec![Command {
                 host: "here".into(),
                 command: "millrace validate rsc --in-process".into(),
@@ -93,7 +111,12 @@ impl Site {
                 let run = point.experiment.run(&mut bench, progress);
                 Ok((run, bench.account()))
             }
-            Site::InProcess if point.part == Part::Peer => Err(LabError::NoPeer),
+            Site::InProcess | Site::Between(_) if point.part == Part::Peer => Err(LabError::NoPeer),
+            Site::Between(site) => {
+                let mut bench = site.bench(load, interrupt)?;
+                let run = point.experiment.run(&mut bench, progress);
+                Ok((run, bench.account()))
+            }
             Site::InProcess => {
                 let mut bench = InProcess::start(load, interrupt)?;
                 Ok((point.experiment.run(&mut bench, progress), None))

@@ -14,7 +14,7 @@ use crate::experiments::Feature;
 use crate::host::{Host, Request};
 use crate::report::Command;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// The outer host's link to the switch.
@@ -30,7 +30,7 @@ pub(crate) const GUEST: &str = "guest0";
 /// NTttcp's first port.
 pub(crate) const PORT: u16 = 5001;
 /// Out of the way of NTttcp's ports and of its synchronisation.
-const ROUND_TRIP_PORT: u16 = 4999;
+pub(crate) const ROUND_TRIP_PORT: u16 = 4999;
 
 /// What the guest's vNIC is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Vnic {
 /// Ethernet header, in bytes.
 pub(crate) const ETHERNET: u64 = 14;
 /// IPv4 and TCP headers, time stamps included, in bytes.
-const IP_AND_TCP: u64 = 20 + 32;
+pub(crate) const IP_AND_TCP: u64 = 20 + 32;
 
 /// Which way the load runs through the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,15 +143,13 @@ impl Topology {
     }
 
     /// Where the receiver listens: behind the bridge for [`PEER`], otherwise behind the switch.
-    pub(crate) fn address(&self, link: &str) -> SocketAddr {
-        SocketAddr::from(([10, if link == PEER { 78 } else { 77 }, 0, 2], PORT))
+    pub(crate) fn address(&self, link: &str) -> IpAddr {
+        IpAddr::from([10, if link == PEER { 78 } else { 77 }, 0, 2])
     }
 
     /// Where the receiver answers round trips.
     pub(crate) fn round_trip_address(&self, link: &str) -> SocketAddr {
-        let mut address = self.address(link);
-        address.set_port(ROUND_TRIP_PORT);
-        address
+        SocketAddr::new(self.address(link), ROUND_TRIP_PORT)
     }
 
     /// Every command so far, host by host.

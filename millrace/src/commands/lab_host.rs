@@ -1,9 +1,22 @@
-//! `millrace lab-host`: a host of `validate`'s topology. Started by `validate` alone, and hidden.
+//! `millrace lab-host`: a host of `validate`. Started by `validate` alone, and hidden.
 
 use crate::output::Outcome;
+use clap::Args;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub(crate) fn run() -> Outcome {
-    lab::host::serve()?;
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Enters the network namespace at this path instead of making one; empty: it stays where it is.
+    #[arg(long = "in")]
+    namespace: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    match &arguments.namespace {
+        None => lab::host::serve()?,
+        Some(path) if path.as_os_str().is_empty() => lab::host::serve_in(None)?,
+        Some(path) => lab::host::serve_in(Some(Path::new(path)))?,
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -72,6 +72,7 @@ pub(crate) fn carry_out(
     let done = match campaign::run(make, options, &Interrupt::default()) {
         Ok(done) => done,
         Err(LabError::Interrupted) => return Ok(ExitCode::from(130)),
+        Err(LabError::NoDaemon(problem)) => return Err(Failure::Unreachable(*problem)),
         Err(error) => return Err(Failure::Failed(Problem::new(error.to_string()))),
     };
     output::show(global, &done.report, |report| {

@@ -1,9 +1,11 @@
 //! One command a file: its arguments and help, and a function `run`.
 
+mod between;
 pub(crate) mod capture;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod connections;
+pub(crate) mod lab;
 pub(crate) mod lab_host;
 pub(crate) mod ladder;
 pub(crate) mod man;

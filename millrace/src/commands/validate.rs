@@ -1,8 +1,9 @@
 //! `millrace validate`: proves a feature on this host, on against off.
 
+use super::between::Hosts;
 use super::measuring::{Measuring, carry_out};
 use crate::cli::Global;
-use crate::output::Outcome;
+use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
 use lab::experiments::{Feature, checksum, hotplug, jumbo, limits, lso, rsc};
 use lab::options::Options;
@@ -40,9 +41,12 @@ Examples:
   millrace validate rsc                            # about two minutes
   millrace validate rsc --quick --connections 1,16
   millrace validate rsc --in-process --json        # where namespaces are not allowed
+  millrace validate rsc --sender TOKEN@192.0.2.1:5900 --receiver TOKEN@10.0.0.7:5900
+                                                   # two hosts, a millrace lab agent on each, the switch here
 
 Sender, switch and receiver run in network namespaces of their own, which end with the command; nothing of the host's
-network is touched. RSC is toggled while the connections keep running, in A B B A order. Without --repetitions it
+network is touched. With --sender they are hosts that there are already, and RSC of one port of the switch that runs here
+is toggled and put back. RSC is toggled while the connections keep running, in A B B A order. Without --repetitions it
 takes 24 intervals per arm, which see differences of 5 % and more.
 Exits with 1 when a check fails or something breaks on the way, and with 130 after Ctrl-C; what was measured is written
 all the same.")]
@@ -50,7 +54,7 @@ struct Rsc {
     #[command(flatten)]
     common: OnAndOff,
     /// Two TCP stacks in this process instead of hosts in namespaces.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sender")]
     in_process: bool,
 }
 
@@ -90,6 +94,8 @@ struct OnAndOff {
     connections: Vec<u32>,
     #[command(flatten)]
     measuring: Measuring,
+    #[command(flatten)]
+    hosts: Hosts,
     /// MTU of every link, in bytes.
     #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
     mtu: u16,
@@ -110,30 +116,40 @@ struct Jumbo {
     connections: Vec<u32>,
     #[command(flatten)]
     measuring: Measuring,
+    #[command(flatten)]
+    hosts: Hosts,
     /// MTU with jumbo frames, in bytes.
     #[arg(long, default_value = "9000", value_parser = clap::value_parser!(u16).range(1501..=9216))]
     mtu: u16,
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let plain = |feature: &'static Feature, common: &OnAndOff| {
-        let options = common.measuring.options(Options::new, &common.connections)?;
-        prove(feature, &Options { mtu: common.mtu, ..options }, global)
+    // What is toggled at the hosts needs hosts of our own.
+    let own = |feature: &'static Feature, common: &OnAndOff| {
+        common.hosts.refuse(feature.name)?;
+        prove(feature, &common.options(global)?, global)
     };
     match &arguments.what {
         What::Rsc(Rsc { common, in_process }) => {
-            let options = common.measuring.options(Options::new, &common.connections)?;
-            let in_process = *in_process;
-            prove(rsc::FEATURE, &Options { mtu: common.mtu, in_process, ..options }, global)
+            let options = Options { in_process: *in_process, ..common.options(global)? };
+            prove(rsc::FEATURE, &options, global)
         }
+        What::Limits(common) => prove(limits::FEATURE, &common.options(global)?, global),
         What::Jumbo(jumbo) => {
+            jumbo.hosts.refuse(jumbo::FEATURE.name)?;
             let options = jumbo.measuring.options(Options::new, &jumbo.connections)?;
             prove(jumbo::FEATURE, &Options { mtu: jumbo.mtu, ..options }, global)
         }
-        What::Lso(common) => plain(lso::FEATURE, common),
-        What::Checksum(common) => plain(checksum::FEATURE, common),
-        What::Limits(common) => plain(limits::FEATURE, common),
-        What::Hotplug(common) => plain(hotplug::FEATURE, common),
+        What::Lso(common) => own(lso::FEATURE, common),
+        What::Checksum(common) => own(checksum::FEATURE, common),
+        What::Hotplug(common) => own(hotplug::FEATURE, common),
+    }
+}
+
+impl OnAndOff {
+    fn options(&self, global: &Global) -> Result<Options, Failure> {
+        let options = self.measuring.options(Options::new, &self.connections)?;
+        Ok(Options { mtu: self.mtu, between: self.hosts.between(global), ..options })
     }
 }
 

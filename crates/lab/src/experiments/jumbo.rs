@@ -84,7 +84,7 @@ fn passes(topology: &mut Topology, daemon: &Daemon, mtu: u16) -> Result<Check, L
 
 /// Whether the receiver answers packets of this size, which no one may fragment.
 fn answered(topology: &mut Topology, bytes: u16) -> Result<bool, LabError> {
-    let to = topology.address(WIRE).ip();
+    let to = topology.address(WIRE);
     let payload = bytes.saturating_sub(PING_HEADERS);
     let line = format!("ping -n -M do -c 3 -i 0.2 -W 1 -s {payload} {to}");
     match topology.sender.run(&line) {

@@ -5,7 +5,7 @@
 use super::{Feature, OFF, ON, PROOF, no_checks, on_off, rsc};
 use crate::report::{Case, Check};
 use crate::topology::Way;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Payload of a limited train, in multiples of the MTU.
 const SEGMENTS: u8 = 4;
@@ -19,14 +19,16 @@ pub const FEATURE: &Feature = &Feature {
     measures: rsc::MEASURES,
     way: Way::ToVnic,
     whole_guide: false,
-    switch: |_, daemon, arm| {
-        let limit = (arm == OFF).then_some(SEGMENTS);
-        daemon.change_vnic(&json!({ "length-limit": limit }))
-    },
+    switch: |_, daemon, arm| daemon.change_vnic(&change(arm)),
     checks: no_checks,
     proof,
     note: None,
 };
+
+/// What an arm changes at the vNIC's port.
+pub(crate) fn change(arm: &str) -> Value {
+    json!({ "length-limit": (arm == OFF).then_some(SEGMENTS) })
+}
 
 fn proof(case: &Case) -> Option<Check> {
     let depth = |arm| case.median(arm, "segments_per_train");

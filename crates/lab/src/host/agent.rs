@@ -1,36 +1,52 @@
-//! The child's side of a host: makes its namespace, then does what it is asked until its standard input ends.
+//! What a host does when it is asked. A child makes its namespace first, then serves its parent until its standard input
+//! ends ([`serve`]); an agent serves peers over TCP, by the same requests (`listen`).
 
 use super::load::Ends;
-use super::protocol::{Reading, Reply, Request};
-use super::{namespace, round_trip};
+use super::protocol::{Identity, Reading, Reply, Request};
+use super::round_trip::{self, Answering};
+use super::{counters, namespace};
 use ports::link::{Link, LinkOffload};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use rustix::time::{ClockId, clock_gettime};
 use std::io::{self, BufRead, Write};
-use std::net::{Ipv6Addr, TcpListener};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 #[derive(Default)]
-struct Agent {
+pub(super) struct Agent {
     ends: Ends,
+    answering: Option<Answering>,
     /// Programs that were started and may still run.
     started: Vec<Child>,
 }
 
-/// Serves the parent on standard input and output. Returns when the parent closes the input.
+/// Serves the parent on standard input and output, in a network namespace of its own. Returns when the parent closes
+/// the input.
 ///
 /// # Errors
-/// The kernel refuses a network namespace, or the parent cannot be written to.
+/// The parent cannot be written to.
 pub fn serve() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
+    converse(namespace::leave_network())
+}
+
+/// The same in a network namespace that is there already, or in this process's own.
+///
+/// # Errors
+/// The parent cannot be written to.
+pub fn serve_in(namespace: Option<&Path>) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    match ports::namespace::within(namespace, || converse(Ok(()))) {
+        Ok(served) => served,
+        Err(error) => converse(Err(error)),
+    }
+}
+
+/// Says whether the host is ready, then does what it is asked.
+fn converse(ready: io::Result<()>) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let ready = match namespace::leave_network() {
-        Ok(()) => Reply::Done,
-        Err(error) => Reply::Error { message: error.to_string() },
-    };
-    put(&mut out, &ready)?;
+    put(&mut out, &done(ready))?;
     let mut agent = Agent::default();
     for line in io::stdin().lock().lines() {
         let reply = match serde_json::from_str(&line?) {
@@ -46,22 +62,24 @@ pub fn serve() -> io::Result<()> {
     Ok(())
 }
 
-fn put(out: &mut impl Write, reply: &Reply) -> io::Result<()> {
+/// Writes a reply as a line.
+pub(super) fn put(out: &mut impl Write, reply: &Reply) -> io::Result<()> {
     let line = serde_json::to_string(reply).map_err(io::Error::other)?;
-    writeln!(out, "{line}")?;
+    out.write_all(format!("{line}\n").as_bytes())?;
     out.flush()
 }
 
 impl Agent {
-    fn handle(&mut self, request: Request) -> Reply {
+    /// Does it, whatever it is: who may ask for what is the caller's business.
+    pub(super) fn handle(&mut self, request: Request) -> Reply {
         match request {
             Request::Run { program, arguments } => run(&program, &arguments),
             Request::Offload { link, segmentation, coalescing } => {
                 done(offload(&link, segmentation, coalescing))
             }
             Request::Start { program, arguments } => self.start(&program, &arguments),
-            Request::Listen { port, bulk } => done(self.ends.receive(port, bulk)),
-            Request::Answer { port } => done(answer(port)),
+            Request::Listen { at, bulk } => done(self.ends.receive(at, bulk)),
+            Request::Answer { port } => done(self.answer(port)),
             Request::Send { to, bulk } => done(self.ends.send(to, bulk)),
             Request::StopSending => {
                 self.ends.stop();
@@ -74,6 +92,12 @@ impl Agent {
                     Err(error) => Reply::Error { message: error.to_string() },
                 }
             }
+            Request::Machine => Reply::Machine(Identity::own()),
+            Request::Link { address } => match counters::link_of(address) {
+                Some(text) => Reply::Output { text },
+                None => Reply::Error { message: format!("no link here has or reaches {address}") },
+            },
+            Request::Hello { .. } => Reply::Done,
             Request::Become { program, .. } => failed(&program, &io::ErrorKind::Unsupported.into()),
         }
     }
@@ -91,22 +115,19 @@ impl Agent {
         }
     }
 
+    /// In place of an earlier answering.
+    fn answer(&mut self, port: u16) -> io::Result<()> {
+        self.answering = None;
+        self.answering = Some(Answering::start(port)?);
+        Ok(())
+    }
+
     fn read(&self, link: &str) -> Reading {
-        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let [arrived_bytes, arrived_frames, sent_bytes, sent_frames] =
-            carried(&text("/proc/self/net/dev"), link).unwrap_or_default();
-        let now = clock_gettime(ClockId::Monotonic);
         Reading {
-            at_ns: u64::try_from(Duration::try_from(now).unwrap_or_default().as_nanos())
-                .unwrap_or(0),
             received_bytes: self.ends.received(),
             given_bytes: self.ends.given(),
             connections: self.ends.connections(),
-            retransmits: retransmits(&text("/proc/self/net/snmp")).unwrap_or(0),
-            sent_frames,
-            sent_bytes,
-            arrived_frames,
-            arrived_bytes,
+            ..counters::read(link)
         }
     }
 }
@@ -125,12 +146,6 @@ fn done<E: std::fmt::Display>(result: Result<(), E>) -> Reply {
         Ok(()) => Reply::Done,
         Err(error) => Reply::Error { message: error.to_string() },
     }
-}
-
-fn answer(port: u16) -> io::Result<()> {
-    // The IPv6 wildcard takes IPv4 too.
-    round_trip::answer(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))?);
-    Ok(())
 }
 
 fn run(program: &str, arguments: &[String]) -> Reply {
@@ -163,36 +178,9 @@ fn offload(link: &str, segmentation: bool, coalescing: bool) -> io::Result<()> {
     set(LinkOffload::Gro, coalescing)
 }
 
-/// Bytes and frames that arrived over a link, and bytes and frames it sent, from the text of `/proc/net/dev`: fields
-/// 1, 2, 9 and 10 after the name.
-fn carried(dev: &str, link: &str) -> Option<[u64; 4]> {
-    let line =
-        dev.lines().find_map(|line| line.trim_start().strip_prefix(link)?.strip_prefix(':'))?;
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let field = |place: usize| fields.get(place)?.parse().ok();
-    Some([field(0)?, field(1)?, field(8)?, field(9)?])
-}
-
-/// `RetransSegs` from the text of `/proc/net/snmp`: a line of names above a line of numbers.
-fn retransmits(snmp: &str) -> Option<u64> {
-    let mut tcp = snmp.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let place = tcp.next()?.split_ascii_whitespace().position(|name| name == "RetransSegs")?;
-    tcp.next()?.split_ascii_whitespace().nth(place)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counters_are_found_by_name() {
-        let dev = "Inter-|\n face |bytes\n  wire0: 1 2 0 0 0 0 0 0 1514 9 0 0 0 0 0 0\n";
-        assert_eq!(carried(dev, "wire0"), Some([1, 2, 1514, 9]));
-        assert_eq!(carried(dev, "wire"), None);
-        let snmp = "Ip: A B\nIp: 1 2\nTcp: InSegs RetransSegs\nTcp: 5 7\n";
-        assert_eq!(retransmits(snmp), Some(7));
-        assert_eq!(retransmits("Tcp: RetransSegs\n"), None);
-    }
 
     #[test]
     fn a_program_that_is_missing_or_fails_is_told_apart() {

@@ -1,67 +1,36 @@
-//! The parent's side of a host: starts the child, asks it, and sees to it that it ends.
+//! Our side of a host, child or agent alike: starts it or connects to it, asks it, and sees to it that it ends.
 
-use super::COMMAND;
-use super::protocol::{Reading, Reply, Request, RoundTrips};
+use super::IN;
+use super::life::{Life, Wires};
+use super::protocol::{Identity, PROTOCOL, Reading, Reply, Request, RoundTrips};
+use super::token::Whereabouts;
 use crate::LabError;
 use crate::report;
 use ports::link::{Link, LinkError, LinkOffload};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::net::SocketAddr;
-use std::os::unix::process::CommandExt;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 /// An answer that has not come by then will not.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long a child may take to end by itself.
-const GRACE: Duration = Duration::from_secs(3);
-
 /// See the module.
 pub(crate) struct Host {
     name: String,
-    child: Child,
-    /// Dropped to tell the child to end.
-    requests: Option<ChildStdin>,
+    /// Dropped to tell the host to end, before its life is.
+    requests: Option<Box<dyn Write + Send>>,
     replies: Receiver<String>,
-    /// What the child says on standard error.
-    log: std::fs::File,
+    life: Life,
     /// Every command it ran, for the report.
     commands: Vec<report::Command>,
 }
 
 impl Host {
-    /// Starts a host of this name. `program` is this binary, and `directory` holds the child's log.
+    /// Starts a host of this name with a network namespace of its own. `program` is this binary, and `directory` holds
+    /// the child's log.
     pub(crate) fn start(name: &str, program: &Path, directory: &Path) -> Result<Host, LabError> {
-        let doing = || LabError::io(format!("starting the {name} host"));
-        let path = directory.join(format!("{name}.log"));
-        let mut options = std::fs::File::options();
-        let log = options.create(true).append(true).read(true).open(&path).map_err(doing())?;
-        let mut child = Command::new(program)
-            .arg(COMMAND)
-            // The daemon's socket is named by its file, whatever the user's own daemon listens on.
-            .env_remove("MILLRACE_SOCKET")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log.try_clone().map_err(doing())?)
-            // A Ctrl-C on the terminal is ours to handle, the child ends with us.
-            .process_group(0)
-            .spawn()
-            .map_err(doing())?;
-        let (sender, replies) = channel();
-        if let Some(out) = child.stdout.take() {
-            std::thread::spawn(move || {
-                for line in BufReader::new(out).lines().map_while(Result::ok) {
-                    // The daemon's own output is read and forgotten once nobody listens.
-                    let _ = sender.send(line);
-                }
-            });
-        }
-        let requests = child.stdin.take();
-        let host =
-            Host { name: name.to_owned(), child, requests, replies, log, commands: Vec::new() };
+        let host = Host::new(name, Life::child(name, program, &[], directory)?);
         match host.answer("start", PATIENCE)? {
             Reply::Done => Ok(host),
             Reply::Error { message } => Err(LabError::NamespaceRefused(message)),
@@ -69,9 +38,53 @@ impl Host {
         }
     }
 
-    /// Its process id, by which `ip link … netns PID` and `/proc/PID/ns/net` find its namespace.
+    /// Starts a host in a network namespace that is there already, or in our own.
+    pub(crate) fn start_in(
+        name: &str,
+        program: &Path,
+        namespace: Option<&Path>,
+        directory: &Path,
+    ) -> Result<Host, LabError> {
+        let path = namespace.map_or(String::new(), |path| path.display().to_string());
+        let host = Host::new(name, Life::child(name, program, &[IN, &path], directory)?);
+        match host.answer("start", PATIENCE)? {
+            Reply::Done => Ok(host),
+            Reply::Error { message } => Err(host.refused(&format!("enter {path}"), &message)),
+            other => Err(host.refused("start", &format!("{other:?}"))),
+        }
+    }
+
+    /// Connects to an agent, which is a host elsewhere.
+    pub(crate) fn connect(name: &str, at: &Whereabouts) -> Result<Host, LabError> {
+        let mut host = Host::new(name, Life::agent(at)?);
+        let hello = Request::Hello { protocol: PROTOCOL, token: at.token.to_string() };
+        host.record(&format!("millrace lab agent --listen {}", at.at));
+        let refused = |said| LabError::Between(format!("the {name}'s agent at {}: {said}", at.at));
+        match host.ask(&hello, "greet", PATIENCE)? {
+            Reply::Done => Ok(host),
+            Reply::Error { message } => Err(refused(message)),
+            other => Err(refused(format!("{other:?}"))),
+        }
+    }
+
+    fn new(name: &str, (life, wires): (Life, Wires)) -> Host {
+        Host {
+            name: name.to_owned(),
+            requests: Some(wires.requests),
+            replies: wires.replies,
+            life,
+            commands: Vec::new(),
+        }
+    }
+
+    /// Its process id, by which `ip link … netns PID` and `/proc/PID/ns/net` find its namespace; 0 of an agent.
     pub(crate) fn process(&self) -> u32 {
-        self.child.id()
+        self.life.process()
+    }
+
+    /// Our address and the agent's, as they see each other; `None` of a child.
+    pub(crate) fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
+        self.life.addresses()
     }
 
     /// Every command it ran.
@@ -163,6 +176,25 @@ impl Host {
         }
     }
 
+    /// What machine it is.
+    pub(crate) fn identity(&mut self) -> Result<Identity, LabError> {
+        let what = "say what machine it is";
+        match self.ask(&Request::Machine, what, PATIENCE)? {
+            Reply::Machine(identity) => Ok(identity),
+            other => Err(self.refused(what, &format!("{other:?}"))),
+        }
+    }
+
+    /// The link that has an address.
+    pub(crate) fn link_of(&mut self, address: IpAddr) -> Result<String, LabError> {
+        let what = format!("name the link of {address}");
+        match self.ask(&Request::Link { address }, &what, PATIENCE)? {
+            Reply::Output { text } => Ok(text),
+            Reply::Error { message } => Err(self.refused(&what, &message)),
+            other => Err(self.refused(&what, &format!("{other:?}"))),
+        }
+    }
+
     /// Makes round trips for a time.
     pub(crate) fn round_trips(
         &mut self,
@@ -180,10 +212,7 @@ impl Host {
 
     /// Whether the child still runs; otherwise its last words.
     pub(crate) fn check(&mut self) -> Result<(), LabError> {
-        match self.child.try_wait() {
-            Ok(None) => Ok(()),
-            _ => Err(self.died("running")),
-        }
+        if self.life.lasts() { Ok(()) } else { Err(self.died("running")) }
     }
 
     fn record(&mut self, line: &str) {
@@ -233,14 +262,7 @@ impl Host {
 
     /// The last lines of its log.
     pub(crate) fn last_words(&self) -> String {
-        let mut text = String::new();
-        let mut log = &self.log;
-        let read = log.seek(SeekFrom::Start(0)).and_then(|_| log.read_to_string(&mut text));
-        if read.is_err() || text.trim().is_empty() {
-            return "it said nothing".to_owned();
-        }
-        let lines: Vec<&str> = text.lines().rev().take(3).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
+        self.life.last_words()
     }
 }
 
@@ -262,14 +284,5 @@ fn missing(program: String) -> LabError {
 impl Drop for Host {
     fn drop(&mut self) {
         drop(self.requests.take());
-        if let Some(process) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(process, Signal::TERM);
-        }
-        let begin = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && begin.elapsed() < GRACE {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

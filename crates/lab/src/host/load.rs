@@ -22,11 +22,10 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Listens, on all addresses and in place of an earlier listening.
-    pub(super) fn receive(&mut self, port: u16, bulk: Bulk) -> Result<(), TrafficError> {
+    /// Listens, in place of an earlier listening.
+    pub(super) fn receive(&mut self, at: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
         self.receiving = None;
-        let host = IpAddr::from([0, 0, 0, 0]);
-        self.receiving = Some(Load::start(plan(Role::Receiver, host, port, bulk))?);
+        self.receiving = Some(Load::start(plan(Role::Receiver, at.ip(), at.port(), bulk))?);
         Ok(())
     }
 
@@ -89,8 +88,9 @@ mod tests {
         // One port is free, its neighbours need not be.
         let one = Bulk { connections: 1, ..bulk };
         let mut ends = Ends::default();
-        ends.receive(port, one).unwrap();
-        ends.send(SocketAddr::from(([127, 0, 0, 1], port)), one).unwrap();
+        let at = SocketAddr::from(([127, 0, 0, 1], port));
+        ends.receive(at, one).unwrap();
+        ends.send(at, one).unwrap();
         while ends.received() < 1 << 20 {
             std::thread::yield_now();
         }

@@ -1,13 +1,35 @@
-//! What parent and child say to each other.
+//! What is said to a host and what it answers: JSON, a line each, one reply to each request.
+//!
+//! A child is asked for everything. An agent far away is asked for traffic and counters alone: see [`Request::forbidden`].
 
+use crate::experiment::Values;
 use crate::experiments::Bulk;
+use crate::report::Machine;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
-/// From the parent.
+/// The number that tells two versions of these messages apart.
+pub(super) const PROTOCOL: u32 = 1;
+
+/// What a host can be asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub(crate) enum Request {
+pub enum Request {
+    /// The first words to an agent.
+    Hello {
+        /// Of the messages; an agent of another version ends the talk.
+        protocol: u32,
+        /// What the agent printed when it was started.
+        token: String,
+    },
+    /// Say what machine this is.
+    Machine,
+    /// Name the link that has this address, or that reaches it directly.
+    Link {
+        /// The address.
+        address: IpAddr,
+    },
     /// Run a program to its end.
     Run {
         /// Looked up in PATH.
@@ -31,10 +53,10 @@ pub(crate) enum Request {
         /// Its arguments.
         arguments: Vec<String>,
     },
-    /// Listen for bulk connections on all addresses, in place of an earlier listening.
+    /// Listen for bulk connections, in place of an earlier listening.
     Listen {
-        /// The first port.
-        port: u16,
+        /// The address, or all of its family, and the first port.
+        at: SocketAddr,
         /// What will come.
         bulk: Bulk,
     },
@@ -73,12 +95,64 @@ pub(crate) enum Request {
     },
 }
 
-/// From the child.
+/// Most connections that an agent opens or waits for.
+const CONNECTIONS_MAX: u32 = 10_000;
+/// Largest buffer of an agent, in bytes.
+const BUFFER_MAX: u32 = 4 << 20;
+/// An agent listens on no port below: those are other programs'.
+const PORT_MIN: u16 = 1024;
+/// Longest that an agent makes round trips in one go. It hears nothing meanwhile, not even that its peer has gone.
+pub(crate) const ROUND_TRIPS_MAX: Duration = Duration::from_secs(60);
+
+impl Request {
+    /// Why an agent does not do this for a peer. `None`: it does.
+    pub fn forbidden(&self) -> Option<String> {
+        let never = |what: &str| Some(format!("an agent does not {what} for a peer"));
+        match self {
+            Request::Run { .. } => never("run programs"),
+            Request::Start { .. } => never("start programs"),
+            Request::Become { .. } => never("become another program"),
+            Request::Offload { .. } => never("change offloads of links"),
+            Request::Hello { .. } => Some("an agent is greeted once".into()),
+            Request::Listen { at, bulk } => low_port(at.port()).or_else(|| too_much(*bulk)),
+            Request::Answer { port } => low_port(*port),
+            Request::Send { bulk, .. } => too_much(*bulk),
+            Request::RoundTrips { milliseconds, .. } => {
+                let most = ROUND_TRIPS_MAX.as_millis();
+                (u128::from(*milliseconds) > most)
+                    .then(|| format!("{milliseconds} ms of round trips: {most} are the most"))
+            }
+            Request::Machine
+            | Request::Link { .. }
+            | Request::StopSending
+            | Request::Read { .. } => None,
+        }
+    }
+}
+
+fn low_port(port: u16) -> Option<String> {
+    (port < PORT_MIN).then(|| format!("an agent listens on ports from {PORT_MIN}, not on {port}"))
+}
+
+fn too_much(bulk: Bulk) -> Option<String> {
+    let Bulk { connections, buffer_bytes } = bulk;
+    let possible =
+        (1..=CONNECTIONS_MAX).contains(&connections) && (1..=BUFFER_MAX).contains(&buffer_bytes);
+    (!possible).then(|| {
+        format!(
+            "{connections} connections of {buffer_bytes} bytes: 1 to {CONNECTIONS_MAX} of 1 to {BUFFER_MAX} are possible"
+        )
+    })
+}
+
+/// What a host answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(crate) enum Reply {
     /// It is done.
     Done,
+    /// The machine.
+    Machine(Identity),
     /// The program ended well and said this.
     Output {
         /// Its standard output.
@@ -100,11 +174,30 @@ pub(crate) enum Reply {
     },
 }
 
+/// A machine, and whether it is the same as another.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    /// Differs for each kernel and each start of it.
+    pub boot: String,
+    /// What there is to know of it.
+    pub machine: Machine,
+}
+
+impl Identity {
+    /// This machine.
+    pub(crate) fn own() -> Identity {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Identity { boot: boot.trim().to_owned(), machine: Machine::read(None) }
+    }
+}
+
 /// A host's counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reading {
-    /// The host's monotonic clock, in nanoseconds.
+    /// The host's monotonic clock, in nanoseconds. Never to be compared with another host's.
     pub at_ns: u64,
+    /// Processor time that all of the host's machine has used, in nanoseconds of any processor.
+    pub busy_ns: u64,
     /// Bytes that bulk connections gave to this host's application.
     pub received_bytes: u64,
     /// Bytes that this host's application gave to bulk connections.
@@ -132,6 +225,18 @@ pub(crate) struct RoundTrips {
     pub median_ns: f64,
     /// 99 of 100 were faster.
     pub p99_ns: f64,
+}
+
+impl RoundTrips {
+    /// As figures of an interval.
+    pub(crate) fn values(&self) -> Values {
+        let figures = [
+            ("round_trips", self.count as f64),
+            ("latency_median_ns", self.median_ns),
+            ("latency_p99_ns", self.p99_ns),
+        ];
+        figures.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
 }
 
 #[cfg(test)]

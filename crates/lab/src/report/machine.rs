@@ -38,6 +38,13 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// What people read: `Linux 6.18.44, 4 x Intel Xeon`.
+    pub(crate) fn words(&self) -> String {
+        format!("{}, {} x {}", self.kernel, self.processors, self.processor)
+    }
+}
+
 fn memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)

@@ -49,7 +49,7 @@ fn report() -> Report {
         title: "RSC in the vSwitch".into(),
         millrace: "0.1.0".into(),
         date: "2026-11-21T21:40:00Z".into(),
-        bench: BenchFacts { in_process: false, description: "Three hosts.".into() },
+        bench: BenchFacts { description: "Three hosts.".into(), ..BenchFacts::default() },
         machine: Machine {
             kernel: "Linux 6.18".into(),
             processor: "A <B>".into(),

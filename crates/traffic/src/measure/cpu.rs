@@ -104,6 +104,11 @@ impl CpuSample {
         Some(CpuSample { at: Instant::now(), all: all?, each })
     }
 
+    /// Ticks of all processors together.
+    pub fn all(&self) -> &Ticks {
+        &self.all
+    }
+
     /// What was used since an earlier sample.
     pub fn since(&self, earlier: &CpuSample) -> CpuUsage {
         let spent = self.all.since(&earlier.all);

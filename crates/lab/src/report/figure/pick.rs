@@ -5,7 +5,7 @@ use super::lines::{evenly, lines};
 use super::strip::strip;
 use super::{Figure, Series};
 use crate::experiment::{Measure, Sample};
-use crate::namespaces::TRAINS_OF;
+use crate::passed::TRAINS_OF;
 use crate::report::case::{capital, plural};
 use crate::report::table::{Points, SIDES, arrow};
 use crate::report::{Case, Report};

@@ -1,0 +1,158 @@
+//! Experiments between hosts that there are already, through the switch that runs already.
+//!
+//! ```text
+//! sender (agent) ── network ── uplink switch (the user's daemon) port ── receiver (agent, or a process here)
+//! ```
+//!
+//! Only the load is ours, and what is toggled at the switch. Each host counts by its own clock, and times of two hosts are
+//! never compared: a throughput is the receiver's bytes by the receiver's time.
+
+mod bench;
+
+use crate::LabError;
+use crate::experiments::{Feature, Load};
+use crate::host::{Host, Identity, ROUND_TRIPS_MAX, Whereabouts};
+use crate::interrupt::Interrupt;
+use crate::options::Options;
+use crate::report::{BenchFacts, Check, Command, HostFacts};
+use crate::running::Running;
+use bench::Hosts;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Who sends, who receives, and which switch is between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Between {
+    /// The agent that sends.
+    pub sender: Whereabouts,
+    /// Who receives.
+    pub receiver: Receiver,
+    /// The receiver's address on the way through the switch. `None`: the one by which it is reached.
+    pub to: Option<IpAddr>,
+    /// The receiver's link on that way. `None`: the one with that address.
+    pub link: Option<String>,
+    /// The switch's port toward the receiver. `None`: its only vNIC.
+    pub port: Option<String>,
+    /// The daemon's socket.
+    pub socket: PathBuf,
+}
+
+/// Who receives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Receiver {
+    /// An agent.
+    Agent(Whereabouts),
+    /// A process of ours, in the network namespace at this path, or in our own.
+    Here(Option<PathBuf>),
+}
+
+/// The hosts and the switch, found and connected.
+pub(crate) struct Site {
+    sender: Host,
+    receiver: Host,
+    /// Of sender and receiver.
+    identities: [Identity; 2],
+    running: Running,
+    to: IpAddr,
+    link: String,
+    /// The receiver's log, where it is a process of ours. Ends last.
+    _directory: tempfile::TempDir,
+}
+
+impl Site {
+    /// Finds everybody.
+    pub(crate) fn find(
+        feature: &'static Feature,
+        between: &Between,
+        options: &Options,
+    ) -> Result<Site, LabError> {
+        if options.interval > ROUND_TRIPS_MAX {
+            return Err(LabError::Between(format!(
+                "intervals of {} s: between hosts {} s are the longest",
+                options.interval.as_secs(),
+                ROUND_TRIPS_MAX.as_secs()
+            )));
+        }
+        let running = Running::find(&between.socket, between.port.as_deref(), feature)?;
+        let mut sender = Host::connect("sender", &between.sender)?;
+        let directory = tempfile::tempdir().map_err(LabError::io("making a private directory"))?;
+        let mut receiver = match &between.receiver {
+            Receiver::Agent(at) => Host::connect("receiver", at)?,
+            Receiver::Here(namespace) => Host::start_in(
+                "receiver",
+                &options.program,
+                namespace.as_deref(),
+                directory.path(),
+            )?,
+        };
+        let to = address(between, &sender, &receiver)?;
+        let link = match &between.link {
+            Some(link) => link.clone(),
+            None => receiver.link_of(to)?,
+        };
+        let identities = [sender.identity()?, receiver.identity()?];
+        let _directory = directory;
+        Ok(Site { sender, receiver, identities, running, to, link, _directory })
+    }
+
+    /// Who is who, for the report.
+    pub(crate) fn facts(&self) -> BenchFacts {
+        let own = Identity::own();
+        let [sender, receiver] = &self.identities;
+        let machine = |role: &str, of: &Identity| {
+            let place =
+                if of.boot == own.boot { "the switch's machine" } else { "its own machine" };
+            format!("the {role} is on {place} ({})", of.machine.words())
+        };
+        let description = format!(
+            "Between hosts: {}, {}, and the load goes to {} ({}) through port {} of the running switch. Each host counts by \
+             its own clock; throughput is by the receiver's.",
+            machine("sender", sender),
+            machine("receiver", receiver),
+            self.to,
+            self.link,
+            self.running.port()
+        );
+        let host = |role: &str, of: &Identity| HostFacts {
+            role: role.to_owned(),
+            same_machine: of.boot == own.boot,
+            machine: of.machine.clone(),
+        };
+        let hosts = vec![host("sender", sender), host("receiver", receiver)];
+        BenchFacts { in_process: false, description, hosts }
+    }
+
+    /// What is looked at before measuring.
+    pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
+        self.running.checks()
+    }
+
+    /// Every command so far.
+    pub(crate) fn commands(&self) -> Vec<Command> {
+        let toggle = Command { host: "switch".into(), command: self.running.command() };
+        let hosts = [&self.sender, &self.receiver];
+        let theirs = hosts.into_iter().flat_map(|host| host.commands().iter().cloned());
+        std::iter::once(toggle).chain(theirs).collect()
+    }
+
+    /// A fresh load.
+    pub(crate) fn bench(
+        &mut self,
+        load: Load,
+        interrupt: Interrupt,
+    ) -> Result<Hosts<'_>, LabError> {
+        Hosts::start(self, load, interrupt)
+    }
+}
+
+/// Where the receiver is sent to: what was said, or how it is reached, or how we are.
+fn address(between: &Between, sender: &Host, receiver: &Host) -> Result<IpAddr, LabError> {
+    let guessed = match &between.receiver {
+        Receiver::Agent(_) => receiver.addresses().map(|(_, agent)| agent),
+        Receiver::Here(None) => sender.addresses().map(|(own, _)| own),
+        Receiver::Here(Some(_)) => None,
+    };
+    let unknown =
+        || LabError::Between("the receiver's address is needed: name it with --to".into());
+    between.to.or(guessed).map(|address| address.to_canonical()).ok_or_else(unknown)
+}

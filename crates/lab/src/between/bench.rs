@@ -1,0 +1,219 @@
+//! The bench between hosts: bulk connections or round trips, measured by asking everyone.
+
+use super::Site;
+use crate::LabError;
+use crate::experiment::{Arm, Bench, Values};
+use crate::experiments::{Bulk, Load, ON};
+use crate::host::{Identity, Reading, Request};
+use crate::interrupt::Interrupt;
+use crate::meter::{Meter, Moment};
+use crate::pair::Pair;
+use crate::passed::delivered;
+use crate::report::{Account, difference};
+use crate::topology::{ETHERNET, IP_AND_TCP, ROUND_TRIP_PORT};
+use control::body::CountersBody;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// See the module.
+pub(crate) struct Hosts<'s> {
+    site: &'s mut Site,
+    load: Load,
+    meter: Meter,
+    interrupt: Interrupt,
+    begin: Instant,
+    /// The receiver before the load.
+    before: Reading,
+    sending: bool,
+}
+
+/// Everything that is read at both ends of an interval.
+struct Snapshot {
+    moment: Moment,
+    sender: Reading,
+    receiver: Reading,
+    given: CountersBody,
+}
+
+impl<'s> Hosts<'s> {
+    /// Starts the load, with the first arm in force.
+    pub(super) fn start(
+        site: &'s mut Site,
+        load: Load,
+        interrupt: Interrupt,
+    ) -> Result<Hosts<'s>, LabError> {
+        // Connections begin with the first arm, whatever an earlier load left in force.
+        site.running.switch(ON)?;
+        let (meter, begin) = (Meter::new(), Instant::now());
+        let mut bench = Hosts {
+            site,
+            load,
+            meter,
+            interrupt,
+            begin,
+            before: Reading::default(),
+            sending: false,
+        };
+        match load {
+            Load::Bulk(bulk) => bench.connect(bulk)?,
+            Load::RoundTrips => {
+                let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
+                let answer = Request::Answer { port: ROUND_TRIP_PORT };
+                bench.site.receiver.order(&answer, &line)?;
+            }
+        }
+        Ok(bench)
+    }
+
+    fn pair(&mut self) -> Pair<'_> {
+        let Site { sender, receiver, to, link, .. } = &mut *self.site;
+        Pair { sender, receiver, to: *to, link }
+    }
+
+    fn connect(&mut self, bulk: Bulk) -> Result<(), LabError> {
+        self.sending = true;
+        let interrupt = self.interrupt.clone();
+        self.before = self.pair().connect(bulk, &interrupt)?;
+        Ok(())
+    }
+
+    fn stop_sending(&mut self) -> Result<(), LabError> {
+        if std::mem::take(&mut self.sending) { self.pair().stop() } else { Ok(()) }
+    }
+
+    /// Ends the load, waits until all of it has arrived, and asks everyone what they counted. `None` where nobody answers,
+    /// or where there are no bulk connections.
+    pub(crate) fn account(&mut self) -> Option<Account> {
+        let Load::Bulk(_) = self.load else { return None };
+        self.stop_sending().ok()?;
+        let interrupt = self.interrupt.clone();
+        let (sent, after) = self.pair().drain(&interrupt)?;
+        Some(Account {
+            undelivered_connections: after.connections,
+            sent_bytes: sent.given_bytes,
+            received_bytes: after.received_bytes,
+            interface_payload_bytes: payload(&self.before, &after),
+        })
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, LabError> {
+        let Site { sender, receiver, running, link, .. } = &mut *self.site;
+        Ok(Snapshot {
+            given: running.counters()?,
+            sender: sender.read(link)?,
+            // Last at both ends, so that bytes and machine are read in one go.
+            receiver: receiver.read(link)?,
+            moment: self.meter.read().map_err(LabError::io("reading /proc/stat"))?,
+        })
+    }
+}
+
+/// TCP payload in the frames of the receiver's link. Some links count the Ethernet header of what arrives and some do not,
+/// and which this is cannot be seen from here: what is nearer to the application's count is taken, a hundredth apart.
+fn payload(before: &Reading, after: &Reading) -> u64 {
+    let frames = after.arrived_frames.saturating_sub(before.arrived_frames);
+    let bytes = after.arrived_bytes.saturating_sub(before.arrived_bytes);
+    let without = |header: u64| bytes.saturating_sub(frames.saturating_mul(header + IP_AND_TCP));
+    let off = |count: &u64| difference(*count, after.received_bytes).abs();
+    let counts = [without(0), without(ETHERNET)];
+    counts.into_iter().min_by(|a, b| off(a).total_cmp(&off(b))).unwrap_or(0)
+}
+
+impl Snapshot {
+    fn since(&self, earlier: &Snapshot, identities: &[Identity; 2]) -> Values {
+        let bytes = self.receiver.received_bytes.saturating_sub(earlier.receiver.received_bytes);
+        let seconds = seconds(&self.receiver, &earlier.receiver);
+        let mut values = self.moment.since(&earlier.moment, bytes);
+        values.extend(delivered(&self.given, &earlier.given));
+        let mut put = |key: &str, value: f64| values.insert(key.to_owned(), value);
+        put("seconds", seconds);
+        put("received_bytes", bytes as f64);
+        put("throughput_bps", bytes as f64 * 8.0 / seconds);
+        let resent = self.sender.retransmits.saturating_sub(earlier.sender.retransmits);
+        put("retransmits", resent as f64);
+        let near = self.moment.busy_since(&earlier.moment);
+        put("switch_cpu_s_per_s", near);
+        let own = Identity::own().boot;
+        let sides = [
+            ("sender_cpu_s_per_s", &self.sender, &earlier.sender),
+            ("receiver_cpu_s_per_s", &self.receiver, &earlier.receiver),
+        ];
+        for ((key, now, then), identity) in sides.into_iter().zip(identities) {
+            // What the switch's machine used is there already.
+            if identity.boot != own {
+                let busy = now.busy_ns.saturating_sub(then.busy_ns) as f64 / 1e9;
+                put(key, busy / self::seconds(now, then));
+            }
+        }
+        values
+    }
+}
+
+/// Between two readings of one host, by its own clock.
+fn seconds(now: &Reading, then: &Reading) -> f64 {
+    (now.at_ns.saturating_sub(then.at_ns) as f64 / 1e9).max(1e-9)
+}
+
+impl Bench for Hosts<'_> {
+    fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
+        self.site.running.switch(&arm.name)
+    }
+
+    fn pass(&mut self, time: Duration) -> Result<(), LabError> {
+        self.interrupt.pass(time)
+    }
+
+    fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Values, LabError> {
+        let before = self.snapshot()?;
+        let mut trips = None;
+        match self.load {
+            Load::Bulk(_) => self.pass(interval)?,
+            Load::RoundTrips => {
+                self.pass(Duration::ZERO)?;
+                let to = SocketAddr::new(self.site.to, ROUND_TRIP_PORT);
+                trips = Some(self.site.sender.round_trips(to, interval)?);
+            }
+        }
+        let mut values = self.snapshot()?.since(&before, &self.site.identities);
+        if let Some(trips) = trips {
+            values.extend(trips.values());
+        }
+        Ok(values)
+    }
+
+    fn now(&self) -> Duration {
+        self.begin.elapsed()
+    }
+}
+
+impl Drop for Hosts<'_> {
+    fn drop(&mut self) {
+        // A host that is gone has no connections to end.
+        let _ = self.stop_sending();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_is_found_whether_the_link_counts_ethernet_headers_or_not() {
+        let after = |header: u64| Reading {
+            received_bytes: 144_800,
+            arrived_frames: 100,
+            arrived_bytes: 100 * (1448 + IP_AND_TCP + header),
+            ..Reading::default()
+        };
+        for header in [0, ETHERNET] {
+            assert_eq!(payload(&Reading::default(), &after(header)), 144_800);
+        }
+    }
+
+    #[test]
+    fn a_host_that_counts_backwards_breaks_nothing() {
+        let late = Reading { at_ns: 5, arrived_bytes: u64::MAX, ..Reading::default() };
+        assert_eq!(seconds(&Reading::default(), &late), 1e-9);
+        assert_eq!(payload(&late, &Reading::default()), 0);
+    }
+}

@@ -1,0 +1,66 @@
+//! What passed the switch in an interval, by the counters of its ports.
+
+use crate::experiment::Values;
+use control::body::CountersBody;
+
+/// Begin of the keys that count trains by their segments.
+pub(crate) const TRAINS_OF: &str = "trains_of_";
+
+/// Counters of what passed the switch on its way to the receiver.
+pub(crate) struct Passed {
+    /// Of the sender's port.
+    pub(crate) ingress: CountersBody,
+    /// Of the receiver's port.
+    pub(crate) egress: CountersBody,
+}
+
+impl Passed {
+    /// What the switch took from the sender and gave to the receiver.
+    pub(crate) fn since(&self, earlier: &Passed) -> Values {
+        let (taken, taken_before) = (&self.ingress, &earlier.ingress);
+        let bytes = taken.ingress_bytes - taken_before.ingress_bytes;
+        let frames = taken.ingress_frames - taken_before.ingress_frames;
+        let mut values = delivered(&self.egress, &earlier.egress);
+        values.insert("ingress_frame_bytes".into(), ratio(bytes, frames));
+        values.insert("lost_frames".into(), (self.lost() - earlier.lost()) as f64);
+        values
+    }
+
+    /// Frames of the two ports that got lost, in the switch or before it.
+    fn lost(&self) -> u64 {
+        lost(&self.ingress) + lost(&self.egress)
+    }
+}
+
+/// Frames of a port that got lost, in the switch or before it.
+fn lost(counters: &CountersBody) -> u64 {
+    counters.dropped + counters.device_lost
+}
+
+/// What the switch gave to the receiver's port. A port that was taken away and added again meanwhile counts from 0.
+pub(crate) fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
+    let since = |count: fn(&CountersBody) -> u64| count(given).saturating_sub(count(before));
+    let delivered = since(|port| port.egress_frames);
+    let joined = since(|port| port.rsc.coalesced_packets);
+    let figures = [
+        ("egress_frames", delivered as f64),
+        ("coalesced_packets", joined as f64),
+        ("segments_per_train", ratio(delivered + joined, delivered)),
+        ("segmented_trains", since(|port| port.segmented_trains) as f64),
+        ("segments", since(|port| port.segments) as f64),
+        ("finished_checksums", since(|port| port.checksums) as f64),
+        ("lost_frames", since(lost) as f64),
+    ];
+    let depths = given.rsc.train_depth.iter().map(|depth| {
+        let same = before.rsc.train_depth.iter().filter(|then| then.segments == depth.segments);
+        let trains = depth.trains.saturating_sub(same.map(|then| then.trains).sum());
+        (format!("{TRAINS_OF}{}", depth.segments), trains as f64)
+    });
+    let figures = figures.into_iter().map(|(key, value)| (key.to_owned(), value));
+    figures.chain(depths).collect()
+}
+
+/// A total by a count; 0 of nothing.
+pub(crate) fn ratio(total: u64, count: u64) -> f64 {
+    total as f64 / count.max(1) as f64
+}

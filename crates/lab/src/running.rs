@@ -1,0 +1,158 @@
+//! The user's own daemon, which carries a load that is measured: one port's coalescing is toggled there, and put back.
+//!
+//! Nothing else of it is touched. What was in force before is in force again when this is dropped, whatever happened.
+
+use crate::LabError;
+use crate::daemon::{statuses, told};
+use crate::experiments::{Feature, ON, limits, rsc};
+use crate::report::Check;
+use control::body::{CountersBody, PortBody, RscWish};
+use control::client::{Client, ClientError};
+use control::config::{PortRole, RscMode};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// What is toggled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knob {
+    /// Coalescing, on and off.
+    Rsc,
+    /// Its `length-limit`, none and a short one.
+    LengthLimit,
+}
+
+/// See the module.
+pub(crate) struct Running {
+    client: Client,
+    port: String,
+    knob: Knob,
+    /// Of the port when we came.
+    before: Settings,
+}
+
+/// What of a port is toggled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Settings {
+    policy: RscMode,
+    length_limit: Option<u8>,
+}
+
+impl Knob {
+    fn of(feature: &Feature) -> Result<Knob, LabError> {
+        match feature.name {
+            name if name == rsc::FEATURE.name => Ok(Knob::Rsc),
+            name if name == limits::FEATURE.name => Ok(Knob::LengthLimit),
+            name => Err(LabError::NotBetweenHosts(name.to_owned())),
+        }
+    }
+}
+
+impl Running {
+    /// Finds the daemon on its socket, and the port toward the receiver: the one that is named, or the only vNIC.
+    pub(crate) fn find(
+        socket: &Path,
+        port: Option<&str>,
+        feature: &Feature,
+    ) -> Result<Running, LabError> {
+        let knob = Knob::of(feature)?;
+        let client = Client::connect(socket).map_err(unreachable)?;
+        let found = match port {
+            Some(name) => client.port(name).map_err(told)?,
+            None => only_vnic(client.ports().map_err(told)?)?,
+        };
+        let before = Settings { policy: found.rsc, length_limit: found.config.length_limit };
+        Ok(Running { client, port: found.name, knob, before })
+    }
+
+    /// The port that is toggled.
+    pub(crate) fn port(&self) -> &str {
+        &self.port
+    }
+
+    /// As a person would type it, for the report.
+    pub(crate) fn command(&self) -> String {
+        match self.knob {
+            Knob::Rsc => format!("millrace rsc on {0}; millrace rsc off {0}", self.port),
+            Knob::LengthLimit => {
+                format!(
+                    "millrace port set {0} length-limit=; millrace port set {0} length-limit=4",
+                    self.port
+                )
+            }
+        }
+    }
+
+    /// Brings an arm into force; done when this returns.
+    pub(crate) fn switch(&self, arm: &str) -> Result<(), LabError> {
+        match self.knob {
+            Knob::Rsc => self.wish(if arm == ON { RscWish::On } else { RscWish::Off }),
+            Knob::LengthLimit => {
+                self.wish(RscWish::On)?;
+                self.change(&limits::change(arm))
+            }
+        }
+    }
+
+    /// That coalescing is on and works.
+    pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
+        self.wish(RscWish::On)?;
+        let rsc = self.client.rsc(Some(&self.port)).map_err(told)?;
+        Ok(rsc.iter().flat_map(statuses).collect())
+    }
+
+    /// The port's counters.
+    pub(crate) fn counters(&self) -> Result<CountersBody, LabError> {
+        self.client.counters(&self.port).map_err(told)
+    }
+
+    fn wish(&self, wish: RscWish) -> Result<(), LabError> {
+        self.client.set_rsc(Some(&self.port), wish).map(drop).map_err(told)
+    }
+
+    fn change(&self, change: &Value) -> Result<(), LabError> {
+        self.client.change_port(&self.port, change).map(drop).map_err(told)
+    }
+
+    fn put_back(&self) -> Result<(), LabError> {
+        if self.knob == Knob::LengthLimit {
+            self.change(&json!({ "length-limit": self.before.length_limit }))?;
+        }
+        self.wish(match self.before.policy {
+            RscMode::Ndis => RscWish::Ndis,
+            RscMode::Gro => RscWish::Gro,
+            RscMode::Off => RscWish::Off,
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A daemon that is gone has nothing to be put back.
+        let _ = self.put_back();
+    }
+}
+
+fn unreachable(error: ClientError) -> LabError {
+    match error {
+        ClientError::Unreachable(problem) => LabError::NoDaemon(problem),
+        other => told(other),
+    }
+}
+
+fn only_vnic(ports: Vec<PortBody>) -> Result<PortBody, LabError> {
+    let mut vnics: Vec<PortBody> =
+        ports.into_iter().filter(|port| port.role == PortRole::Vnic).collect();
+    match (vnics.pop(), vnics.as_slice()) {
+        (Some(only), []) => Ok(only),
+        (None, _) => Err(LabError::Switch(
+            "it has no vNIC: name the port toward the receiver with --port".into(),
+        )),
+        (Some(last), others) => {
+            let names = others.iter().chain([&last]).map(|port| port.name.as_str());
+            let names = names.collect::<Vec<_>>().join(", ");
+            Err(LabError::Switch(format!(
+                "it has several vNICs ({names}): name the one toward the receiver with --port"
+            )))
+        }
+    }
+}

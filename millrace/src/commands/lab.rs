@@ -1,0 +1,64 @@
+//! `millrace lab agent`: a host for experiments that span two machines, started by hand at the far one.
+
+use crate::output::{self, Failure, Outcome};
+use clap::{Args, Subcommand};
+use control::Problem;
+use lab::Interrupt;
+use lab::host::{Listening, Token};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Send or receive here for a `millrace validate` that runs on another host
+    Agent(Agent),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  far$  millrace lab agent --listen 192.0.2.1:5900
+  near$ millrace validate rsc --sender TOKEN@192.0.2.1:5900
+
+The agent sends, receives and reads counters for whoever says its token, one experiment at a time, until Ctrl-C. It runs
+no programs and changes nothing. The load uses the TCP ports 5001 to 5016, round trips 4999. The token is valid until the
+agent ends; it is not encrypted on its way, so let the control connection run through a tunnel where others listen.
+Exits with 130 after Ctrl-C.")]
+struct Agent {
+    /// Where peers connect to; port 0 takes one that is free.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// The token, of 16 letters or more [default: one that nobody can guess].
+    #[arg(long, env = "MILLRACE_LAB_TOKEN", hide_env_values = true)]
+    token: Option<Token>,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Outcome {
+    let What::Agent(agent) = arguments.what;
+    let failed = |error: lab::LabError| Failure::Failed(Problem::new(error.to_string()));
+    let token = agent.token.map_or_else(Token::random, Ok)?;
+    let interrupt = Interrupt::default();
+    interrupt.watch_signals().map_err(failed)?;
+    let listening =
+        Listening::start(agent.listen, token.clone(), interrupt, say).map_err(failed)?;
+    let at = listening.address().map_err(failed)?;
+    output::print(&format!(
+        "Listening on {at}. On the host with the switch, for an agent that sends or one that receives:\n\
+         \n  millrace validate rsc --sender {token}@{at}\n  millrace validate rsc --sender … --receiver {token}@{at}\n"
+    ))?;
+    listening.serve();
+    Ok(ExitCode::from(130))
+}
+
+/// What happens, as it happens.
+fn say(line: &str) {
+    // A closed standard output is no reason to stop.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

@@ -1,0 +1,160 @@
+//! Measuring between hosts that there are already: agents on two of them, and the switch that runs between.
+//!
+//! ```text
+//! far [10.9.0.1] veth uplink ── millrace ── tap0 [10.9.0.2] guest
+//!                                  └─────── host0 [10.9.0.3] here, from where the agents are asked
+//! ```
+
+use crate::host::Host;
+use crate::patience::until;
+use crate::sandbox::{Need, run, story};
+use crate::switch::{Switch, millrace};
+use crate::topology::Topology;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Output, Stdio};
+
+const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
+const SHORT: [&str; 4] = ["--repetitions", "2", "--seconds", "0.2"];
+
+/// The network, with a way from here to both hosts.
+fn network() -> Topology {
+    let topology = Topology::new("[[port]]\nname = 'host'\ntap = 'host0'\n");
+    run("ip address add 10.9.0.3/24 dev host0");
+    run("ip link set host0 up");
+    topology.switch.wait_for("host", "up");
+    topology
+}
+
+/// An agent, as somebody starts it on a host.
+struct Agent {
+    child: Child,
+    /// What it printed to be typed elsewhere.
+    name: String,
+}
+
+impl Agent {
+    fn start(host: Host, address: &str) -> Agent {
+        let program = millrace().get_program().to_owned();
+        let mut command = host.command(program.to_str().unwrap());
+        command.args(["lab", "agent", "--listen", address]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let usage = lines.find(|line| line.as_ref().unwrap().contains("--sender ")).unwrap();
+        let name = usage.unwrap().split_once("--sender ").unwrap().1.to_owned();
+        // It goes on telling what happens.
+        std::thread::spawn(move || lines.for_each(drop));
+        Agent { child, name }
+    }
+
+    fn end(mut self, signal: Signal) -> Option<i32> {
+        signal_to(&self.child, signal);
+        self.child.wait().unwrap().code()
+    }
+}
+
+fn signal_to(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
+}
+
+fn validate(arguments: &[&str]) -> Output {
+    millrace().arg("validate").args(arguments).args(SHORT).current_dir("/run").output().unwrap()
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", error(output)))
+}
+
+fn policy(switch: &Switch) -> Value {
+    switch.ask("rsc show guest")[0]["Policy"].clone()
+}
+
+#[test]
+fn two_hosts_validate_the_switch_between_them() {
+    story(&NEEDS, || {
+        let topology = network();
+        let far = Agent::start(topology.far, "10.9.0.1:5900");
+        let guest = Agent::start(topology.guest, "10.9.0.2:0");
+        topology.switch.tell("rsc off guest");
+        let hosts = ["--sender", &far.name, "--receiver", &guest.name, "--json"];
+        let several = validate(&[&["rsc"], &hosts[..]].concat());
+        assert_eq!(several.status.code(), Some(1));
+        assert!(error(&several).contains("several vNICs (guest, host)"), "{}", error(&several));
+        let output = validate(&[&["rsc", "--port", "guest"], &hosts[..]].concat());
+        let report = json(&output);
+        assert_eq!(output.status.code(), Some(0), "{}\n{:#}", error(&output), report["checks"]);
+        assert_eq!(report["account"]["sent_bytes"], report["account"]["received_bytes"]);
+        assert!(
+            report["latency"]["arms"]["on"]["latency_median_ns"]["median"].as_f64() > Some(0.0)
+        );
+        assert_eq!(report["bench"]["hosts"].as_array().map(Vec::len), Some(2));
+        assert_eq!(policy(&topology.switch), "off", "what was before is again");
+        let limits = validate(&[&["limits", "--port", "guest"], &hosts[..]].concat());
+        assert_eq!(
+            limits.status.code(),
+            Some(0),
+            "{}\n{:#}",
+            error(&limits),
+            json(&limits)["checks"]
+        );
+        let shown = topology.switch.ask("port show guest");
+        assert_eq!(shown["config"]["length-limit"], Value::Null);
+        assert_eq!((far.end(Signal::INT), guest.end(Signal::TERM)), (Some(130), Some(130)));
+    });
+}
+
+#[test]
+fn what_was_before_is_again_after_an_interrupt_and_after_an_agents_death() {
+    story(&NEEDS, || {
+        let topology = network();
+        let far = Agent::start(topology.far, "10.9.0.1:5900");
+        topology.switch.tell("rsc off guest");
+        // The guest is a namespace of this host.
+        let receiver = ["--receiver-netns", "guest", "--to", "10.9.0.2", "--port", "guest"];
+        let begin = |report: &str| {
+            let mut long = millrace();
+            long.args(["validate", "rsc", "--seconds", "0.2", "--output", report]).args(receiver);
+            long.args(["--sender", &far.name]).current_dir("/run");
+            let run = long.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            until("RSC is toggled", || (policy(&topology.switch) != "off").then_some(()));
+            let before = topology.switch.counter("guest", "/egress_bytes");
+            let moved = || topology.switch.counter("guest", "/egress_bytes") > before + (1 << 20);
+            until("bytes arrive", || moved().then_some(()));
+            run
+        };
+        let run = begin("first");
+        signal_to(&run, Signal::INT);
+        assert_eq!(run.wait_with_output().unwrap().status.code(), Some(130));
+        assert_eq!(policy(&topology.switch), "off");
+        let run = begin("second");
+        far.end(Signal::KILL);
+        let told = run.wait_with_output().unwrap();
+        assert_eq!(told.status.code(), Some(1), "{}", error(&told));
+        assert_eq!(policy(&topology.switch), "off");
+    });
+}
+
+#[test]
+fn what_is_not_there_or_not_possible_is_told() {
+    story(&[], || {
+        let nobody = "0123456789abcdef@127.0.0.1:9";
+        let told = |arguments: &[&str]| {
+            let output = validate(&[arguments, &["--sender", nobody]].concat());
+            (output.status.code(), error(&output))
+        };
+        let (code, said) = told(&["rsc"]);
+        assert_eq!(code, Some(3), "{said}");
+        let (code, said) = told(&["lso"]);
+        assert!(code == Some(2) && said.contains("rsc or limits"), "{said}");
+        let _switch = Switch::start("");
+        let (code, said) = told(&["rsc", "--port", "nosuch"]);
+        assert!(code == Some(1) && said.contains("nosuch"), "{said}");
+        let (code, said) = told(&["rsc"]);
+        assert!(code == Some(1) && said.contains("no vNIC"), "{said}");
+    });
+}
