@@ -3,6 +3,7 @@
 use crate::ring::{MOST, Shape};
 use crate::stream::TRAIN;
 use serde::Serialize;
+use std::time::Duration;
 use wire::vnet::VnetHeader;
 
 /// What kind of traffic.
@@ -61,6 +62,8 @@ pub(crate) struct Case {
     pub(crate) hosts: u16,
     /// Seconds before the measurement.
     pub(crate) warm_up_s: f64,
+    /// Of one frame at a time: how long nothing is sent before each, so that a switch that ever sleeps does.
+    pub(crate) rest: Duration,
 }
 
 /// The least that all cases have in common.
@@ -74,10 +77,11 @@ const PLAIN: Case = Case {
     flows: 1,
     hosts: 1,
     warm_up_s: 0.5,
+    rest: Duration::ZERO,
 };
 
 /// All of them, in the order of the table.
-pub(crate) const CASES: [Case; 7] = [
+pub(crate) const CASES: [Case; 8] = [
     PLAIN,
     Case {
         name: "64 B, 10,000 flows, 1,000 MACs",
@@ -99,6 +103,13 @@ pub(crate) const CASES: [Case; 7] = [
         ..PLAIN
     },
     Case { name: "latency, 64 B", load: Load::PingPong, unit: Unit::Microseconds, ..PLAIN },
+    Case {
+        name: "latency after 1 ms of rest, 64 B",
+        load: Load::PingPong,
+        unit: Unit::Microseconds,
+        rest: Duration::from_millis(1),
+        ..PLAIN
+    },
 ];
 
 impl Case {

@@ -131,7 +131,7 @@ impl Arguments {
         let mut versions = BTreeMap::new();
         for peer in PEERS {
             let asked = match peer {
-                Peer::Millrace => !self.without_millrace,
+                Peer::Millrace | Peer::Adaptive | Peer::Never => !self.without_millrace,
                 _ => self.peers.is_empty() || self.peers.iter().any(|name| name == peer.name()),
             };
             if !asked {

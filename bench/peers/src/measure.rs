@@ -1,6 +1,7 @@
 //! One sample: the switch learns who is where, warms up, and is measured for an interval.
 
 use crate::case::{Case, Load};
+use crate::peer::Running;
 use crate::stop::Stop;
 use crate::stream::{Side, Stream};
 use crate::vnic::Vnic;
@@ -20,6 +21,8 @@ const ATTEMPT: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A frame that has not crossed by then is lost.
 const LOST: Duration = Duration::from_millis(200);
+/// Where nothing arrives for so long, nothing is on its way.
+const QUIET: Duration = Duration::from_millis(50);
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
@@ -31,6 +34,8 @@ pub(crate) struct Sample {
     pub(crate) p99: Option<f64>,
     /// Length of the interval.
     pub(crate) seconds: f64,
+    /// Processor time that the switch took in it, per second.
+    pub(crate) cores: f64,
     /// What happened in it, both ways together.
     pub(crate) tally: Tally,
     /// Whether all vNIC memory was of huge pages.
@@ -39,13 +44,19 @@ pub(crate) struct Sample {
     pub(crate) features: String,
 }
 
+/// How a sample is taken.
+pub(crate) struct Terms<'t> {
+    pub(crate) case: &'t Case,
+    /// How long.
+    pub(crate) interval: Duration,
+    /// The switch.
+    pub(crate) switch: &'t Running,
+    pub(crate) stop: &'t Stop,
+}
+
 /// Takes a sample between two vNICs that have just been started.
-pub(crate) fn measure(
-    vnics: &mut [Vnic; 2],
-    case: &Case,
-    interval: Duration,
-    stop: &Stop,
-) -> Result<Sample> {
+pub(crate) fn measure(vnics: &mut [Vnic; 2], terms: &Terms<'_>) -> Result<Sample> {
+    let Terms { case, stop, .. } = *terms;
     let huge_pages = vnics.iter().all(Vnic::huge_pages);
     let features = format!("{:#x}", vnics[0].features);
     let [first, second] = vnics;
@@ -58,15 +69,16 @@ pub(crate) fn measure(
         value: 0.0,
         p99: None,
         seconds: 0.0,
+        cores: 0.0,
         tally: Tally::default(),
         huge_pages,
         features,
     };
     if case.load == Load::PingPong {
-        latency(&mut ways, case, interval, stop, sample)
+        latency(&mut ways, terms, sample)
     } else {
         let loaded = if case.both_ways { 2 } else { 1 };
-        throughput(&mut ways[..loaded], case, interval, stop, sample)
+        throughput(&mut ways[..loaded], terms, sample)
     }
 }
 
@@ -90,16 +102,28 @@ fn teach(ways: &mut [Way<'_>; 2], case: &Case, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-fn throughput(
-    ways: &mut [Way<'_>],
-    case: &Case,
-    interval: Duration,
-    stop: &Stop,
-    sample: Sample,
-) -> Result<Sample> {
+/// Takes what is still on its way, so that the next frame that arrives is the next one that is sent.
+fn drain(ways: &mut [Way<'_>; 2], stop: &Stop) -> Result<()> {
+    let mut quiet = Instant::now();
+    while quiet.elapsed() < QUIET {
+        stop.check()?;
+        for way in ways.iter_mut() {
+            way.recycle()?;
+            way.kick_if_wanted()?;
+            if way.receive()? > 0 {
+                quiet = Instant::now();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn throughput(ways: &mut [Way<'_>], terms: &Terms<'_>, sample: Sample) -> Result<Sample> {
+    let Terms { case, interval, switch, stop } = *terms;
     run(ways, Duration::from_secs_f64(case.warm_up_s), stop)?;
-    let before = total(ways);
+    let (before, processor) = (total(ways), switch.processor()?);
     let time = run(ways, interval, stop)?;
+    let cores = switch.cores_since(&processor)?;
     let tally = total(ways).since(&before);
     ensure!(tally.frames > 0, "no frame arrived within {time:?}");
     let seconds = time.as_secs_f64();
@@ -107,7 +131,7 @@ fn throughput(
         crate::case::Unit::Gbps => tally.bytes as f64 * 8.0 / 1e9,
         _ => tally.frames as f64 / 1e6,
     };
-    Ok(Sample { value: value / seconds, seconds, tally, ..sample })
+    Ok(Sample { value: value / seconds, seconds, cores, tally, ..sample })
 }
 
 fn total(ways: &[Way<'_>]) -> Tally {
@@ -139,25 +163,29 @@ fn run(ways: &mut [Way<'_>], length: Duration, stop: &Stop) -> Result<Duration> 
 }
 
 /// One frame at a time, there and back, each crossing measured.
-fn latency(
-    ways: &mut [Way<'_>; 2],
-    case: &Case,
-    interval: Duration,
-    stop: &Stop,
-    sample: Sample,
-) -> Result<Sample> {
+fn latency(ways: &mut [Way<'_>; 2], terms: &Terms<'_>, sample: Sample) -> Result<Sample> {
+    let Terms { case, interval, switch, stop } = *terms;
     let warm_up = Duration::from_secs_f64(case.warm_up_s);
-    cross(ways, warm_up, stop, &mut Histogram::new(3)?)?;
-    let before = total(ways);
-    let mut crossings = Histogram::<u64>::new(3)?;
-    let seconds = cross(ways, interval, stop, &mut crossings)?.as_secs_f64();
+    drain(ways, stop)?;
+    cross(ways, case.rest, warm_up, stop, &mut crossings()?)?;
+    let (before, processor) = (total(ways), switch.processor()?);
+    let mut crossings = crossings()?;
+    let seconds = cross(ways, case.rest, interval, stop, &mut crossings)?.as_secs_f64();
+    let cores = switch.cores_since(&processor)?;
     let tally = total(ways).since(&before);
     let microseconds = |quantile: f64| crossings.value_at_quantile(quantile) as f64 / 1e3;
-    Ok(Sample { value: microseconds(0.5), p99: Some(microseconds(0.99)), seconds, tally, ..sample })
+    let (value, p99) = (microseconds(0.5), Some(microseconds(0.99)));
+    Ok(Sample { value, p99, seconds, cores, tally, ..sample })
+}
+
+/// In nanoseconds, up to what counts as lost.
+fn crossings() -> Result<Histogram<u64>> {
+    Ok(Histogram::new_with_max(u64::try_from(LOST.as_nanos())?, 3)?)
 }
 
 fn cross(
     ways: &mut [Way<'_>; 2],
+    rest: Duration,
     length: Duration,
     stop: &Stop,
     crossings: &mut Histogram<u64>,
@@ -166,21 +194,32 @@ fn cross(
     while begin.elapsed() < length {
         stop.check()?;
         for way in ways.iter_mut() {
-            let sent = Instant::now();
-            way.send_at_most(1);
-            let mut turns = 0u32;
-            while way.receive()? == 0 {
-                turns += 1;
-                if turns.is_multiple_of(IDLE_TURNS) {
-                    way.kick_if_wanted()?;
-                    if sent.elapsed() > LOST {
-                        bail!("a frame got lost: nothing came through within {LOST:?}");
-                    }
-                }
+            // Awake, as nobody measures how long we take to wake.
+            let rested = Instant::now();
+            while rested.elapsed() < rest {
+                std::hint::spin_loop();
             }
-            crossings.saturating_record(u64::try_from(sent.elapsed().as_nanos())?);
+            crossings.saturating_record(u64::try_from(one_crossing(way)?.as_nanos())?);
             way.recycle()?;
         }
     }
     Ok(begin.elapsed())
+}
+
+/// From the call that sends a frame to the look that finds it; the switch is kicked if it asks for that.
+fn one_crossing(way: &mut Way<'_>) -> Result<Duration> {
+    let sent = Instant::now();
+    way.send_at_most(1);
+    way.kick_if_wanted()?;
+    let mut turns = 0u32;
+    while way.receive()? == 0 {
+        turns += 1;
+        if turns.is_multiple_of(IDLE_TURNS) {
+            way.kick_if_wanted()?;
+            if sent.elapsed() > LOST {
+                bail!("a frame got lost: nothing came through within {LOST:?}");
+            }
+        }
+    }
+    Ok(sent.elapsed())
 }

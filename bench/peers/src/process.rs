@@ -6,6 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use traffic::measure::ProcessSample;
 
 /// A program that does not end by itself after that is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -56,6 +57,12 @@ impl Process {
             bail!("{} ended ({status}): {}", self.name, self.last_words());
         }
         Ok(())
+    }
+
+    /// The processor time of all its threads.
+    pub(crate) fn processor(&self) -> Result<ProcessSample> {
+        let sample = ProcessSample::read(self.child.id());
+        sample.with_context(|| format!("{} has ended", self.name))
     }
 
     /// The end of its log.

@@ -1,6 +1,7 @@
 //! What a run comes to: a table of ratios for people, and a file with every sample for everyone else.
 
 use crate::case::{Case, Unit};
+use crate::measure::Sample;
 use crate::peer::Peer;
 use crate::run::{Outcome, Plan, Taken};
 use anyhow::{Context, Result};
@@ -25,6 +26,9 @@ pub(crate) struct Row {
     pub(crate) spread: Option<Interval>,
     /// Rounds with both.
     pub(crate) n: usize,
+    /// Processors that each took, on average.
+    pub(crate) our_cores: Option<f64>,
+    pub(crate) their_cores: Option<f64>,
 }
 
 /// The file.
@@ -45,15 +49,19 @@ pub(crate) struct Report<'r> {
 
 /// A row for each case and peer, in the order of the plan.
 pub(crate) fn rows(plan: &Plan, taken: &[Taken]) -> Vec<Row> {
-    let against = |case| {
-        let peers = plan.peers.iter().filter(|peer| **peer != Peer::Millrace);
-        peers.map(move |peer| row(case, *peer, taken))
-    };
-    plan.cases.iter().flat_map(against).collect()
+    let mut rows = Vec::new();
+    for case in &plan.cases {
+        let others = plan.peers.iter().filter(|peer| **peer != Peer::Millrace && peer.runs(case));
+        rows.extend(others.map(|peer| row(case, *peer, taken)));
+    }
+    rows
 }
 
 fn row(case: &Case, peer: Peer, taken: &[Taken]) -> Row {
-    let [ours, theirs] = [Peer::Millrace, peer].map(|peer| values(case, peer, taken));
+    let both_values =
+        |of: fn(&Sample) -> f64| [Peer::Millrace, peer].map(|peer| values(case, peer, taken, of));
+    let [ours, theirs] = both_values(|sample| sample.value);
+    let [our_cores, their_cores] = both_values(|sample| sample.cores);
     let both = || ours.keys().filter(|round| theirs.contains_key(round));
     let pick = |values: &BTreeMap<usize, f64>| -> Vec<f64> {
         both().filter_map(|round| values.get(round).copied()).collect()
@@ -71,14 +79,21 @@ fn row(case: &Case, peer: Peer, taken: &[Taken]) -> Row {
         ratio: comparison.map(|comparison| comparison.ratio),
         spread: comparison.map(|comparison| comparison.interval),
         n: comparison.map_or(0, |comparison| comparison.pairs),
+        our_cores: middle(&our_cores),
+        their_cores: middle(&their_cores),
     }
 }
 
 /// By round.
-fn values(case: &Case, peer: Peer, taken: &[Taken]) -> BTreeMap<usize, f64> {
+fn values(
+    case: &Case,
+    peer: Peer,
+    taken: &[Taken],
+    of: fn(&Sample) -> f64,
+) -> BTreeMap<usize, f64> {
     let here = taken.iter().filter(|taken| taken.case == case.name && taken.peer == peer);
     here.filter_map(|taken| match &taken.outcome {
-        Outcome::Sample(sample) => Some((taken.round, sample.value)),
+        Outcome::Sample(sample) => Some((taken.round, of(sample))),
         Outcome::Failure(_) => None,
     })
     .collect()
@@ -88,7 +103,7 @@ fn values(case: &Case, peer: Peer, taken: &[Taken]) -> BTreeMap<usize, f64> {
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header(["Case", "Peer", "Millrace", "Peer", "Unit", "Ratio", "Spread", "n"]);
+    table.set_header(["Case", "Peer", "Millrace", "Peer", "Unit", "Ratio", "Spread", "n", "Cores"]);
     let number = |value: Option<f64>| {
         let text = value.map_or("–".to_owned(), |value| format!("{value:.2}"));
         Cell::new(text).set_alignment(CellAlignment::Right)
@@ -106,9 +121,16 @@ pub(crate) fn table(rows: &[Row]) -> String {
             number(row.ratio),
             Cell::new(spread),
             Cell::new(row.n).set_alignment(CellAlignment::Right),
+            Cell::new(cores(row)),
         ]);
     }
     table.to_string()
+}
+
+/// Ours and theirs.
+fn cores(row: &Row) -> String {
+    let text = |cores: Option<f64>| cores.map_or("–".to_owned(), |cores| format!("{cores:.2}"));
+    format!("{} / {}", text(row.our_cores), text(row.their_cores))
 }
 
 /// Writes the file, with the folder it is in.

@@ -1,7 +1,7 @@
 //! The run: every case, every round, every switch in turn (A B C C B A …), with a line of progress for each sample.
 
 use crate::case::Case;
-use crate::measure::{Sample, measure};
+use crate::measure::{Sample, Terms, measure};
 use crate::peer::{Peer, Site};
 use crate::stop::Stop;
 use crate::vnic::Vnic;
@@ -52,11 +52,13 @@ fn name<S: Serializer>(peer: &Peer, output: S) -> Result<S::Ok, S::Error> {
 impl Plan {
     /// Takes all samples, or those up to an interruption.
     pub(crate) fn run(&self, stop: &Stop) -> Vec<Taken> {
-        let mut progress = Progress::new(self.cases.len() * self.rounds * self.peers.len());
+        let mut progress = Progress::new(self.rounds * self.pairs());
         let mut all = Vec::new();
         for case in &self.cases {
-            for (round, place) in sequence(self.peers.len(), self.rounds) {
-                let peer = self.peers[place];
+            let peers: Vec<Peer> =
+                self.peers.iter().copied().filter(|peer| peer.runs(case)).collect();
+            for (round, place) in sequence(peers.len(), self.rounds) {
+                let peer = peers[place];
                 let outcome = match hopeless(&all, case, peer) {
                     true => None,
                     false => Some(self.sample(case, peer, stop)),
@@ -69,6 +71,12 @@ impl Plan {
             }
         }
         all
+    }
+
+    /// Switches, summed over the cases in which each runs.
+    fn pairs(&self) -> usize {
+        let run = |case: &Case| self.peers.iter().filter(|peer| peer.runs(case)).count();
+        self.cases.iter().map(run).sum()
     }
 
     fn sample(&self, case: &Case, peer: Peer, stop: &Stop) -> Outcome {
@@ -94,7 +102,8 @@ impl Plan {
             Vnic::start(connection.try_clone()?, case).context("the session fails")
         };
         let mut vnics = [start(first)?, start(second)?];
-        measure(&mut vnics, case, self.interval, stop)
+        let terms = Terms { case, interval: self.interval, switch: &running, stop };
+        measure(&mut vnics, &terms)
     }
 }
 

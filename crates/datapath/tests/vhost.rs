@@ -5,7 +5,7 @@
 mod common;
 
 use common::trace::Segment;
-use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions};
+use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Wait};
 use ports::vhost::{self, Features, Session, State, VhostOptions};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -38,7 +38,12 @@ impl Bench {
     }
 
     fn within(folder: TempDir, vnics: usize, queues: u16) -> Bench {
-        let mut switch = Switch::start(SwitchOptions::default()).unwrap();
+        Bench::waiting(folder, vnics, queues, Wait::Adaptive)
+    }
+
+    fn waiting(folder: TempDir, vnics: usize, queues: u16, wait: Wait) -> Bench {
+        let options = SwitchOptions { wait, ..SwitchOptions::default() };
+        let mut switch = Switch::start(options).unwrap();
         let (mut sessions, mut ports) = (Vec::new(), Vec::new());
         for number in 0..vnics {
             let name = format!("vm{number}");
@@ -184,6 +189,33 @@ fn split_rings_outlive_the_switch() {
 fn packed_rings_outlive_the_switch() {
     rings_outlive_the_switch(modern() | Features::RING_PACKED);
     rings_outlive_the_switch(modern() | Features::RING_PACKED | Features::IN_ORDER);
+}
+
+/// A notification is a system call for a guest that is a process, and leaves the guest where it is a virtual machine.
+#[test]
+fn nobody_is_asked_for_notifications_that_nobody_waits_for() {
+    for (wait, features) in [
+        (Wait::Always, modern() - Features::EVENT_IDX),
+        (Wait::Always, modern() | Features::RING_PACKED),
+        (Wait::Adaptive, modern() - Features::EVENT_IDX),
+    ] {
+        let bench = Bench::waiting(TempDir::new().unwrap(), 2, 1, wait);
+        let (mut one, mut other) = (bench.guest(0, features, 1), bench.guest(1, features, 1));
+        let mut cross = || {
+            assert!(one.send(0, &[0; 12], &frame(2, 1, 60, 0)));
+            until("a frame", || other.receive(0));
+            (one.kicks(1), other.kicks(0))
+        };
+        if wait == Wait::Always {
+            until("a worker that has seen the ring", || (cross().0 == 0).then_some(()));
+        }
+        cross();
+        for _ in 0..10 {
+            let (send, receive) = cross();
+            assert_eq!(receive, 0, "of buffers, {wait:?}");
+            assert!(send == 0 || wait != Wait::Always, "of frames");
+        }
+    }
 }
 
 #[test]

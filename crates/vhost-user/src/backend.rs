@@ -89,9 +89,13 @@ impl Backend {
         let said_no = |error: StartError| refused(format!("ring {number}: {error}"));
         let journal = inflight.map(|inflight| inflight.journal(number, vring.size));
         let journal = journal.transpose().map_err(|error| said_no(error.into()))?.flatten();
-        let running = vring
+        let mut running = vring
             .build(self.memory.as_ref(), self.taken, log.as_ref(), journal)
             .map_err(said_no)?;
+        // Nobody waits for buffers: while a guest has none it gets no frames.
+        if place.is_multiple_of(2) && place + 1 < self.shared.rings.len() {
+            running.queue.disarm();
+        }
         // What somebody before us published and did not live to say.
         running.notify();
         vring.started = true;

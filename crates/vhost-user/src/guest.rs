@@ -322,6 +322,11 @@ impl Guest {
         self.rings.get(number).is_some_and(|ring| ring.call.read().is_ok())
     }
 
+    /// How often a ring was kicked since this was last asked.
+    pub fn kicks(&self, number: usize) -> u64 {
+        self.rings.get(number).and_then(|ring| ring.kick.read().ok()).unwrap_or(0)
+    }
+
     /// Stops a ring, as before a migration; where it stopped.
     pub fn stop(&mut self, number: usize) -> Result<u32, GuestError> {
         Ok(self.frontend.get_vring_base(number)?)

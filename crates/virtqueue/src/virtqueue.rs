@@ -85,6 +85,8 @@ pub struct Virtqueue<R> {
     /// Egress: chains are walked before they are needed.
     ahead: bool,
     enabled: bool,
+    /// The driver has been asked to notify us, as it is at the beginning.
+    armed: bool,
     fault: Option<QueueFault>,
     log: Option<Arc<DirtyLog>>,
     setup: Setup,
@@ -108,6 +110,7 @@ impl<R: Ring> Virtqueue<R> {
             filled: 0,
             ahead: false,
             enabled: false,
+            armed: true,
             fault: None,
             log: None,
             setup: *setup,
@@ -294,12 +297,17 @@ impl<R: Ring> Virtqueue<R> {
     /// Asks the driver to notify us of what comes next. `true`: something is there already, do not sleep.
     pub fn arm(&mut self) -> bool {
         let waiting = self.ring.arm();
+        self.armed = true;
         self.log_ring();
         waiting && self.enabled && self.fault.is_none()
     }
 
-    /// Tells the driver that notifications are a waste.
+    /// Tells the driver that notifications are a waste. Once: again and again it costs next to nothing.
     pub fn disarm(&mut self) {
+        if !self.armed {
+            return;
+        }
+        self.armed = false;
         self.ring.disarm();
         self.log_ring();
     }

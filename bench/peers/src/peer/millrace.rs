@@ -1,4 +1,4 @@
-//! Millrace: two vhost-user ports, one worker that never sleeps, everything else as it comes.
+//! Millrace: two vhost-user ports, one worker, everything else as it comes.
 
 use super::{Running, Site, VNICS, connect};
 use crate::process::{Process, contained, output};
@@ -17,21 +17,19 @@ pub(super) fn version(program: &Path) -> Result<String> {
     Ok(output(Command::new(program).arg("--version"))?.trim().to_owned())
 }
 
-pub(super) fn start(site: &Site, stop: &Stop) -> Result<Running> {
+pub(super) fn start(site: &Site, poll: &str, stop: &Stop) -> Result<Running> {
     let file = site.directory.join("millrace.toml");
-    std::fs::write(&file, configuration(site)?).context("writing the configuration")?;
+    std::fs::write(&file, configuration(site, poll)?).context("writing the configuration")?;
     let mut command = contained(&site.millrace);
     command.args(["run", "-c"]).arg(&file);
     connect(Process::start("millrace", &mut command, &site.directory)?, site, stop)
 }
 
 /// The guests' addresses are many, so the guard against forged ones is off; the MTU is for the longest frames.
-fn configuration(site: &Site) -> Result<String> {
+fn configuration(site: &Site, poll: &str) -> Result<String> {
     let api = site.directory.join("api.sock");
-    let mut text = format!(
-        "[switch]\nworkers = [{}]\npoll = \"always\"\nsocket = {api:?}\n",
-        site.switch_core
-    );
+    let mut text =
+        format!("[switch]\nworkers = [{}]\npoll = {poll:?}\nsocket = {api:?}\n", site.switch_core);
     for vnic in VNICS {
         let socket = site.socket(vnic);
         writeln!(

@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use traffic::measure::ProcessSample;
 
 /// A switch that is not ready by then never will be.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,6 +28,10 @@ const VNICS: [&str; 2] = ["first", "second"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Millrace,
+    /// Millrace, which after some empty turns sleeps until it is kicked: how it runs where nothing else is said.
+    Adaptive,
+    /// Millrace, which sleeps at once.
+    Never,
     /// DPDK's test program, which passes every frame of one vNIC to the other without looking at it.
     Testpmd,
     /// Open vSwitch with its DPDK data path, one bridge that learns addresses.
@@ -34,7 +39,8 @@ pub(crate) enum Peer {
 }
 
 /// All of them; the first is ours.
-pub(crate) const PEERS: [Peer; 3] = [Peer::Millrace, Peer::Testpmd, Peer::Ovs];
+pub(crate) const PEERS: [Peer; 5] =
+    [Peer::Millrace, Peer::Adaptive, Peer::Never, Peer::Testpmd, Peer::Ovs];
 
 /// Where a switch runs.
 #[derive(Clone, Debug)]
@@ -59,7 +65,21 @@ impl Site {
 pub(crate) struct Running {
     pub(crate) connections: [UnixStream; 2],
     /// End in this order when dropped.
-    _processes: Vec<Process>,
+    processes: Vec<Process>,
+}
+
+impl Running {
+    /// The processor time of each of its processes.
+    pub(crate) fn processor(&self) -> Result<Vec<ProcessSample>> {
+        self.processes.iter().map(Process::processor).collect()
+    }
+
+    /// Processors that it has kept busy since.
+    pub(crate) fn cores_since(&self, earlier: &[ProcessSample]) -> Result<f64> {
+        let now = self.processor()?;
+        let usage = now.iter().zip(earlier).map(|(now, earlier)| now.since(earlier));
+        Ok(usage.map(|usage| usage.percent_of_one_processor / 100.0).sum())
+    }
 }
 
 impl Peer {
@@ -67,15 +87,22 @@ impl Peer {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Millrace => "millrace",
+            Peer::Adaptive => "millrace-adaptive",
+            Peer::Never => "millrace-never",
             Peer::Testpmd => "testpmd",
             Peer::Ovs => "ovs-dpdk",
         }
     }
 
+    /// Whether it takes part in a case: other ways to wait do where there is something to wait for.
+    pub(crate) fn runs(self, case: &Case) -> bool {
+        !matches!(self, Peer::Adaptive | Peer::Never) || !case.rest.is_zero()
+    }
+
     /// What is installed; an error says why it cannot be used.
     pub(crate) fn version(self, millrace: &Path) -> Result<String> {
         match self {
-            Peer::Millrace => millrace::version(millrace),
+            Peer::Millrace | Peer::Adaptive | Peer::Never => millrace::version(millrace),
             Peer::Testpmd => testpmd::version(),
             Peer::Ovs => ovs::version(),
         }
@@ -84,7 +111,7 @@ impl Peer {
     /// Bytes of huge pages without which it does not start.
     pub(crate) fn huge_bytes(self) -> usize {
         match self {
-            Peer::Millrace => 0,
+            Peer::Millrace | Peer::Adaptive | Peer::Never => 0,
             Peer::Testpmd | Peer::Ovs => 1 << 30,
         }
     }
@@ -92,7 +119,9 @@ impl Peer {
     /// Starts it for a case and waits until it speaks vhost-user.
     pub(crate) fn start(self, case: &Case, site: &Site, stop: &Stop) -> Result<Running> {
         match self {
-            Peer::Millrace => millrace::start(site, stop),
+            Peer::Millrace => millrace::start(site, "always", stop),
+            Peer::Adaptive => millrace::start(site, "adaptive", stop),
+            Peer::Never => millrace::start(site, "never", stop),
             Peer::Testpmd => testpmd::start(case, site, stop),
             Peer::Ovs => ovs::start(case, site, stop),
         }
@@ -113,7 +142,7 @@ fn connect(mut process: Process, site: &Site, stop: &Stop) -> Result<Running> {
     };
     let [first, second] = VNICS;
     let connections = [reach(first)?, reach(second)?];
-    Ok(Running { connections, _processes: vec![process] })
+    Ok(Running { connections, processes: vec![process] })
 }
 
 /// Waits until a switch has connected to both sockets on which we listen.
@@ -135,7 +164,7 @@ fn accept(
     };
     let [first, second] = listeners;
     let connections = [next(first)?, next(second)?];
-    Ok(Running { connections, _processes: processes })
+    Ok(Running { connections, processes })
 }
 
 fn patient(connection: UnixStream) -> Result<UnixStream> {
