@@ -28,14 +28,14 @@ fn network() -> Topology {
 }
 
 /// An agent, as somebody starts it on a host.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     /// What it printed to be typed elsewhere.
-    name: String,
+    pub(crate) name: String,
 }
 
 impl Agent {
-    fn start(host: Host, address: &str) -> Agent {
+    pub(crate) fn start(host: Host, address: &str) -> Agent {
         let program = millrace().get_program().to_owned();
         let mut command = host.command(program.to_str().unwrap());
         command.args(["lab", "agent", "--listen", address]).stdout(Stdio::piped());
@@ -66,7 +66,7 @@ fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn json(output: &Output) -> Value {
+pub(crate) fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", error(output)))
 }
 

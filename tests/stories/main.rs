@@ -20,6 +20,7 @@ mod host;
 mod hotplug;
 mod idle;
 mod lab;
+mod lab_guest;
 mod lab_hosts;
 mod lab_interop;
 mod machines;

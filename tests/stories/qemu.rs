@@ -7,6 +7,7 @@ use crate::switch::millrace;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -21,8 +22,15 @@ pub(crate) struct Machine {
 impl Machine {
     /// Boots a machine with a vNIC at each of these ports, and room for one more.
     pub(crate) fn boot(name: &str, ports: &[&str]) -> Machine {
+        let world = directory("qemu").canonicalize().unwrap().join("initramfs");
+        Machine::boot_with(name, ports, &world)
+    }
+
+    /// The same with another initramfs.
+    pub(crate) fn boot_with(name: &str, ports: &[&str], world: &Path) -> Machine {
         let monitor = format!("/run/{name}.qmp");
         let mut command = qemu();
+        command.arg("-initrd").arg(world);
         command.args(["-m", "256M", "-qmp", &format!("unix:{monitor},server=on,wait=off")]);
         command.args(["-device", "pcie-root-port,id=spare,chassis=1,slot=1"]);
         let mut once = Vec::new();
@@ -81,7 +89,7 @@ impl Machine {
     }
 }
 
-/// The emulator with the guest's kernel and world, its console at standard input and output, and no devices but that.
+/// The emulator with the guest's kernel, its console at standard input and output, and no devices but that.
 fn qemu() -> Command {
     let directory = directory("qemu").canonicalize().unwrap();
     let place = |path: &str| directory.join(path).display().to_string();
@@ -93,7 +101,7 @@ fn qemu() -> Command {
             command.args(["-L", &place(firmware)]);
         }
     }
-    command.args(["-kernel", &place("vmlinuz"), "-initrd", &place("initramfs")]);
+    command.args(["-kernel", &place("vmlinuz")]);
     command.args(["-append", "console=ttyS0 quiet"]);
     command.args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
     command.args(["-global", "virtio-net-pci.romfile="]);
