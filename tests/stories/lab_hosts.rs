@@ -94,7 +94,9 @@ fn two_hosts_validate_the_switch_between_them() {
         );
         assert_eq!(report["bench"]["hosts"].as_array().map(Vec::len), Some(2));
         assert_eq!(policy(&topology.switch), "off", "what was before is again");
-        let limits = validate(&[&["limits", "--port", "guest"], &hosts[..]].concat());
+        // Without a receiver it is this host.
+        let here = ["limits", "--port", "host", "--sender", &far.name, "--json"];
+        let limits = validate(&here);
         assert_eq!(
             limits.status.code(),
             Some(0),
@@ -102,7 +104,7 @@ fn two_hosts_validate_the_switch_between_them() {
             error(&limits),
             json(&limits)["checks"]
         );
-        let shown = topology.switch.ask("port show guest");
+        let shown = topology.switch.ask("port show host");
         assert_eq!(shown["config"]["length-limit"], Value::Null);
         assert_eq!((far.end(Signal::INT), guest.end(Signal::TERM)), (Some(130), Some(130)));
     });

@@ -32,5 +32,7 @@ pub use token::{Token, Whereabouts};
 /// The hidden command of the binary that runs [`serve`].
 pub const COMMAND: &str = "lab-host";
 
-/// Its option that names a network namespace to enter by its path, for [`serve_in`]; empty: to stay where it is.
+/// Its option that names a network namespace to enter by its path, for [`serve_in`].
 pub const IN: &str = "--in";
+/// Instead of that path: to stay where it is.
+pub const HERE: &str = "-";

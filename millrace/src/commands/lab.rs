@@ -48,13 +48,18 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
     interrupt.watch_signals().map_err(failed)?;
     let listening =
         Listening::start(agent.listen, token.clone(), interrupt, say).map_err(failed)?;
-    let at = listening.address().map_err(failed)?;
+    let at = reached_at(listening.address().map_err(failed)?);
     output::print(&format!(
         "Listening on {at}. On the host with the switch, for an agent that sends or one that receives:\n\
          \n  millrace validate rsc --sender {token}@{at}\n  millrace validate rsc --sender … --receiver {token}@{at}\n"
     ))?;
     listening.serve();
     Ok(ExitCode::from(130))
+}
+
+/// As others type it. Where it listens on all addresses, one of them is for the user to choose.
+fn reached_at(at: SocketAddr) -> String {
+    if at.ip().is_unspecified() { format!("THIS-HOST:{}", at.port()) } else { at.to_string() }
 }
 
 /// What happens, as it happens.

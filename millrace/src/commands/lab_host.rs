@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Enters the network namespace at this path instead of making one; empty: it stays where it is.
+    /// Enters the network namespace at this path instead of making one; `-`: it stays where it is.
     #[arg(long = "in")]
     namespace: Option<PathBuf>,
 }
@@ -15,8 +15,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     match &arguments.namespace {
         None => lab::host::serve()?,
-        Some(path) if path.as_os_str().is_empty() => lab::host::serve_in(None)?,
-        Some(path) => lab::host::serve_in(Some(Path::new(path)))?,
+        Some(path) if path == Path::new(lab::host::HERE) => lab::host::serve_in(None)?,
+        Some(path) => lab::host::serve_in(Some(path))?,
     }
     Ok(ExitCode::SUCCESS)
 }

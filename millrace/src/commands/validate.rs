@@ -51,11 +51,11 @@ takes 24 intervals per arm, which see differences of 5 % and more.
 Exits with 1 when a check fails or something breaks on the way, and with 130 after Ctrl-C; what was measured is written
 all the same.")]
 struct Rsc {
-    #[command(flatten)]
-    common: OnAndOff,
     /// Two TCP stacks in this process instead of hosts in namespaces.
     #[arg(long, conflicts_with = "sender")]
     in_process: bool,
+    #[command(flatten)]
+    common: OnAndOff,
 }
 
 const LSO_HELP: &str = "\
@@ -77,7 +77,7 @@ Example:
   millrace validate limits --quick
 
 RSC is on in both arms; `length-limit` of the vNIC's port is switched while the connections keep running. Needs
-namespaces. Exit codes are those of `validate rsc`.";
+namespaces, or hosts that there are already. Exit codes are those of `validate rsc`.";
 
 const HOTPLUG_HELP: &str = "\
 Example:
@@ -94,11 +94,12 @@ struct OnAndOff {
     connections: Vec<u32>,
     #[command(flatten)]
     measuring: Measuring,
-    #[command(flatten)]
-    hosts: Hosts,
     /// MTU of every link, in bytes.
     #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
     mtu: u16,
+    // Last, for its heading is that of all that follows.
+    #[command(flatten)]
+    hosts: Hosts,
 }
 
 #[derive(Args)]
@@ -116,11 +117,11 @@ struct Jumbo {
     connections: Vec<u32>,
     #[command(flatten)]
     measuring: Measuring,
-    #[command(flatten)]
-    hosts: Hosts,
     /// MTU with jumbo frames, in bytes.
     #[arg(long, default_value = "9000", value_parser = clap::value_parser!(u16).range(1501..=9216))]
     mtu: u16,
+    #[command(flatten)]
+    hosts: Hosts,
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {

@@ -1,9 +1,9 @@
 //! Our side of a host, child or agent alike: starts it or connects to it, asks it, and sees to it that it ends.
 
-use super::IN;
 use super::life::{Life, Wires};
 use super::protocol::{Identity, PROTOCOL, Reading, Reply, Request, RoundTrips};
 use super::token::Whereabouts;
+use super::{HERE, IN};
 use crate::LabError;
 use crate::report;
 use ports::link::{Link, LinkError, LinkOffload};
@@ -45,7 +45,7 @@ impl Host {
         namespace: Option<&Path>,
         directory: &Path,
     ) -> Result<Host, LabError> {
-        let path = namespace.map_or(String::new(), |path| path.display().to_string());
+        let path = namespace.map_or(HERE.to_owned(), |path| path.display().to_string());
         let host = Host::new(name, Life::child(name, program, &[IN, &path], directory)?);
         match host.answer("start", PATIENCE)? {
             Reply::Done => Ok(host),
