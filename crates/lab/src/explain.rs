@@ -16,8 +16,8 @@ const ETHERNET: f64 = 14.0;
 const HOSTS: &str = "Sender, switch and receiver are processes of this machine, each in a network namespace of its own. ";
 
 /// Where they were there before.
-const BETWEEN: &str = "Avg. CPU % and Cycles/Byte are of the switch's whole machine, with guests that run there. Sender and \
-    Receiver stand beside it where they are machines of their own; each is a whole machine too.";
+const BETWEEN: &str = "Avg. CPU % and Cycles/Byte are of the switch's whole machine, with guests that run there. Sender \
+    and Receiver are whole machines where they are machines of their own, and processes where they are not.";
 
 /// What a campaign has come to so far. An error where it has come to nothing.
 pub(crate) fn report(

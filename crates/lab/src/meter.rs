@@ -35,12 +35,6 @@ impl Moment {
         self.at.duration_since(earlier.at).as_secs_f64()
     }
 
-    /// Processor seconds per second that the machine has used since an earlier moment.
-    pub(crate) fn busy_since(&self, earlier: &Moment) -> f64 {
-        let usage = self.cpu.since(&earlier.cpu);
-        usage.busy_percent / 100.0 * usage.processors as f64
-    }
-
     /// The machine-wide values of an interval in which an application received `bytes`.
     pub(crate) fn since(&self, earlier: &Moment, bytes: u64) -> Values {
         let usage = self.cpu.since(&earlier.cpu);

@@ -11,6 +11,8 @@ use control::client::{Client, ClientError};
 use control::config::{PortRole, RscMode};
 use serde_json::{Value, json};
 use std::path::Path;
+use tokio::net::UnixStream;
+use tokio::runtime::Builder;
 
 /// What is toggled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ enum Knob {
 /// See the module.
 pub(crate) struct Running {
     client: Client,
+    /// The daemon's process, where we can see it.
+    process: Option<u32>,
     port: String,
     knob: Knob,
     /// Of the port when we came.
@@ -61,7 +65,12 @@ impl Running {
             None => only_vnic(client.ports().map_err(told)?)?,
         };
         let before = Settings { policy: found.rsc, length_limit: found.config.length_limit };
-        Ok(Running { client, port: found.name, knob, before })
+        Ok(Running { client, process: process(socket), port: found.name, knob, before })
+    }
+
+    /// The daemon's process, where we can see it.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.process
     }
 
     /// The port that is toggled.
@@ -130,6 +139,13 @@ impl Drop for Running {
         // A daemon that is gone has nothing to be put back.
         let _ = self.put_back();
     }
+}
+
+/// Who listens on a socket.
+fn process(socket: &Path) -> Option<u32> {
+    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
+    let daemon = runtime.block_on(async { UnixStream::connect(socket).await?.peer_cred() });
+    u32::try_from(daemon.ok()?.pid()?).ok()
 }
 
 fn unreachable(error: ClientError) -> LabError {

@@ -14,6 +14,7 @@ use crate::topology::{ETHERNET, IP_AND_TCP, ROUND_TRIP_PORT};
 use control::body::CountersBody;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use traffic::measure::ProcessSample;
 
 /// See the module.
 pub(crate) struct Hosts<'s> {
@@ -33,6 +34,8 @@ struct Snapshot {
     sender: Reading,
     receiver: Reading,
     given: CountersBody,
+    /// The daemon's process.
+    switch: Option<ProcessSample>,
 }
 
 impl<'s> Hosts<'s> {
@@ -100,6 +103,7 @@ impl<'s> Hosts<'s> {
         let Site { sender, receiver, running, link, .. } = &mut *self.site;
         Ok(Snapshot {
             given: running.counters()?,
+            switch: running.process().and_then(|process| ProcessSample::read(process).ok()),
             sender: sender.read(link)?,
             // Last at both ends, so that bytes and machine are read in one go.
             receiver: receiver.read(link)?,
@@ -131,19 +135,22 @@ impl Snapshot {
         put("throughput_bps", bytes as f64 * 8.0 / seconds);
         let resent = self.sender.retransmits.saturating_sub(earlier.sender.retransmits);
         put("retransmits", resent as f64);
-        let near = self.moment.busy_since(&earlier.moment);
-        put("switch_cpu_s_per_s", near);
+        if let (Some(now), Some(then)) = (&self.switch, &earlier.switch) {
+            put("switch_cpu_s_per_s", now.since(then).percent_of_one_processor / 100.0);
+        }
         let own = Identity::own().boot;
         let sides = [
             ("sender_cpu_s_per_s", &self.sender, &earlier.sender),
             ("receiver_cpu_s_per_s", &self.receiver, &earlier.receiver),
         ];
         for ((key, now, then), identity) in sides.into_iter().zip(identities) {
-            // What the switch's machine used is there already.
-            if identity.boot != own {
-                let busy = now.busy_ns.saturating_sub(then.busy_ns) as f64 / 1e9;
-                put(key, busy / self::seconds(now, then));
-            }
+            // On the switch's machine it is the process, elsewhere the machine with all that its kernel does.
+            let used = if identity.boot == own {
+                now.own_ns.saturating_sub(then.own_ns)
+            } else {
+                now.busy_ns.saturating_sub(then.busy_ns)
+            };
+            put(key, used as f64 / 1e9 / self::seconds(now, then));
         }
         values
     }

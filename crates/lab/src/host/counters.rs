@@ -17,10 +17,14 @@ fn text(file: &str) -> String {
 pub(super) fn read(link: &str) -> Reading {
     let [arrived_bytes, arrived_frames, sent_bytes, sent_frames] =
         carried(&text("dev"), link).unwrap_or_default();
-    let now = clock_gettime(ClockId::Monotonic);
+    let nanoseconds = |clock| {
+        let time = Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+        u64::try_from(time.as_nanos()).unwrap_or(0)
+    };
     let busy = CpuSample::read().map_or(0, |sample| sample.all().busy());
     Reading {
-        at_ns: u64::try_from(Duration::try_from(now).unwrap_or_default().as_nanos()).unwrap_or(0),
+        at_ns: nanoseconds(ClockId::Monotonic),
+        own_ns: nanoseconds(ClockId::ProcessCPUTime),
         busy_ns: busy.saturating_mul(TICK_NS),
         retransmits: retransmits(&text("snmp")).unwrap_or(0),
         sent_frames,

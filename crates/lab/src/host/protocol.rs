@@ -198,6 +198,8 @@ pub(crate) struct Reading {
     pub at_ns: u64,
     /// Processor time that all of the host's machine has used, in nanoseconds of any processor.
     pub busy_ns: u64,
+    /// Processor time that the process which sends or receives has used, in nanoseconds.
+    pub own_ns: u64,
     /// Bytes that bulk connections gave to this host's application.
     pub received_bytes: u64,
     /// Bytes that this host's application gave to bulk connections.
