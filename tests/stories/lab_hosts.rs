@@ -105,7 +105,9 @@ fn two_hosts_validate_the_switch_between_them() {
             json(&limits)["checks"]
         );
         let shown = topology.switch.ask("port show host");
-        assert_eq!(shown["config"]["length-limit"], Value::Null);
+        for key in ["length-limit", "rsc"] {
+            assert_eq!(shown["config"][key], Value::Null, "{key} was not said before");
+        }
         assert_eq!((far.end(Signal::INT), guest.end(Signal::TERM)), (Some(130), Some(130)));
     });
 }
@@ -129,11 +131,13 @@ fn what_was_before_is_again_after_an_interrupt_and_after_an_agents_death() {
             until("bytes arrive", || moved().then_some(()));
             run
         };
-        let run = begin("first");
-        signal_to(&run, Signal::INT);
-        assert_eq!(run.wait_with_output().unwrap().status.code(), Some(130));
-        assert_eq!(policy(&topology.switch), "off");
-        let run = begin("second");
+        for signal in [Signal::INT, Signal::HUP] {
+            let run = begin("interrupted");
+            signal_to(&run, signal);
+            assert_eq!(run.wait_with_output().unwrap().status.code(), Some(130));
+            assert_eq!(policy(&topology.switch), "off");
+        }
+        let run = begin("failed");
         far.end(Signal::KILL);
         let told = run.wait_with_output().unwrap();
         assert_eq!(told.status.code(), Some(1), "{}", error(&told));

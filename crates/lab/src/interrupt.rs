@@ -25,23 +25,29 @@ impl Interrupt {
         self.0.load(Relaxed)
     }
 
-    /// Sets the flag at Ctrl-C and SIGTERM. Starts a thread.
+    /// Sets the flag at Ctrl-C, at SIGTERM, and when the terminal goes away, unless that is ignored (`nohup`). Starts a
+    /// thread.
     ///
     /// # Errors
     /// The kernel refuses what a signal handler needs.
     pub fn watch_signals(&self) -> Result<(), LabError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(LabError::io("watching signals"))?;
-        let mut terminate = {
+        let watch = |kind| {
             let _inside = runtime.enter();
-            signal(SignalKind::terminate()).map_err(LabError::io("watching SIGTERM"))?
+            signal(kind).map_err(LabError::io("watching signals"))
         };
+        let mut terminate = watch(SignalKind::terminate())?;
+        let other =
+            if hangup_is_ignored() { SignalKind::terminate() } else { SignalKind::hangup() };
+        let mut other = watch(other)?;
         let interrupt = self.clone();
         std::thread::spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
                     _ = tokio::signal::ctrl_c() => {}
                     _ = terminate.recv() => {}
+                    _ = other.recv() => {}
                 }
             });
             interrupt.set();
@@ -81,6 +87,14 @@ impl Interrupt {
             self.pass(GLANCE)?;
         }
     }
+}
+
+/// By the mask of ignored signals in `/proc/self/status`, whose lowest bit is SIGHUP.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use crate::experiments::{Feature, ON, limits, rsc};
 use crate::report::Check;
 use control::body::{CountersBody, PortBody, RscWish};
 use control::client::{Client, ClientError};
-use control::config::{PortRole, RscMode};
+use control::config::PortRole;
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::path::Path;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
@@ -30,15 +31,10 @@ pub(crate) struct Running {
     process: Option<u32>,
     port: String,
     knob: Knob,
-    /// Of the port when we came.
-    before: Settings,
-}
-
-/// What of a port is toggled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Settings {
-    policy: RscMode,
-    length_limit: Option<u8>,
+    /// The keys of the port that are toggled, as they were when we came.
+    before: Value,
+    /// Whether we have changed any.
+    touched: Cell<bool>,
 }
 
 impl Knob {
@@ -64,8 +60,15 @@ impl Running {
             Some(name) => client.port(name).map_err(told)?,
             None => only_vnic(client.ports().map_err(told)?)?,
         };
-        let before = Settings { policy: found.rsc, length_limit: found.config.length_limit };
-        Ok(Running { client, process: process(socket), port: found.name, knob, before })
+        let (rsc, limit) = (found.config.rsc, found.config.length_limit);
+        Ok(Running {
+            client,
+            process: process(socket),
+            port: found.name,
+            knob,
+            before: json!({ "rsc": rsc, "length-limit": limit }),
+            touched: Cell::new(false),
+        })
     }
 
     /// The daemon's process, where we can see it.
@@ -115,29 +118,21 @@ impl Running {
     }
 
     fn wish(&self, wish: RscWish) -> Result<(), LabError> {
+        self.touched.set(true);
         self.client.set_rsc(Some(&self.port), wish).map(drop).map_err(told)
     }
 
     fn change(&self, change: &Value) -> Result<(), LabError> {
         self.client.change_port(&self.port, change).map(drop).map_err(told)
     }
-
-    fn put_back(&self) -> Result<(), LabError> {
-        if self.knob == Knob::LengthLimit {
-            self.change(&json!({ "length-limit": self.before.length_limit }))?;
-        }
-        self.wish(match self.before.policy {
-            RscMode::Ndis => RscWish::Ndis,
-            RscMode::Gro => RscWish::Gro,
-            RscMode::Off => RscWish::Off,
-        })
-    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A daemon that is gone has nothing to be put back.
-        let _ = self.put_back();
+        if self.touched.get() {
+            // A daemon that is gone has nothing to be put back.
+            let _ = self.change(&self.before);
+        }
     }
 }
 

@@ -111,6 +111,9 @@ fn json_is_as_the_schema_says_and_the_schema_notices_what_is_not() {
     let schema = jsonschema::validator_for(&schema).unwrap();
     let mut json = serde_json::to_value(report()).unwrap();
     schema.validate(&json).unwrap();
+    let hosts = vec![HostFacts { role: "sender".into(), ..HostFacts::default() }];
+    json["bench"]["hosts"] = serde_json::to_value(hosts).unwrap();
+    schema.validate(&json).unwrap();
     json["arms"]["on"]["throughput_bps"]["median"] = "fast".into();
     assert!(!schema.is_valid(&json), "a number is a number");
 }
