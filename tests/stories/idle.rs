@@ -32,7 +32,7 @@ fn sixteen_idle_ports_take_little_memory_and_no_processor() {
 }
 
 /// User and system time in ticks: fields 14 and 15 of `/proc/PID/stat`.
-fn processor_time(switch: &Switch) -> u64 {
+pub(crate) fn processor_time(switch: &Switch) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", switch.process())).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()

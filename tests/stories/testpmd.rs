@@ -52,7 +52,16 @@ impl Testpmd {
 
     /// Lets some frames go, which it then passes on as they come back.
     pub(crate) fn burst(&mut self) {
-        let told = writeln!(self.input, "stop\nstart tx_first");
+        self.tell("stop\nstart tx_first");
+    }
+
+    /// Sends nothing any more.
+    pub(crate) fn rest(&mut self) {
+        self.tell("stop");
+    }
+
+    fn tell(&mut self, words: &str) {
+        let told = writeln!(self.input, "{words}");
         told.unwrap_or_else(|error| panic!("testpmd: {error}: {}", self.said()));
     }
 

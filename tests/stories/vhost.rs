@@ -1,5 +1,6 @@
 //! DPDK guests through the switch: every form of the rings, and either side gone in the middle of the traffic.
 
+use crate::idle::processor_time;
 use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::Switch;
@@ -101,6 +102,37 @@ fn a_port_shows_what_its_guest_took() {
         let rsc = &switch.ask("rsc show a")[0];
         assert_eq!(rsc["IPv4OperationalState"], false, "{rsc}");
         assert_eq!(rsc["IPv4FailureReason"], "Capability", "{rsc}");
+    });
+}
+
+/// Processor time comes in ticks of 10 ms: a hundred a second.
+#[test]
+fn between_silent_guests_the_switch_sleeps_unless_it_is_to_poll() {
+    const SECONDS: u64 = 3;
+    story(&NEEDS, || {
+        for poll in ["never", "adaptive", "always"] {
+            let switch = Switch::start(&format!("[switch]\npoll = '{poll}'\n{}", ports("")));
+            let mut testpmd = Testpmd::start("guest", &SOCKETS, Form::default());
+            flows(&switch, &mut testpmd);
+            testpmd.rest();
+            let taken = || switch.counter("a", "/ingress_frames");
+            until("silence", || {
+                let before = taken();
+                thread::sleep(Duration::from_millis(200));
+                (taken() == before).then_some(())
+            });
+            let before = processor_time(&switch);
+            thread::sleep(Duration::from_secs(SECONDS));
+            let used = processor_time(&switch) - before;
+            if poll == "always" {
+                // A tenth, where others want the processors too.
+                assert!(used > 10 * SECONDS, "{used} ticks, polling");
+            } else {
+                assert!(used <= SECONDS, "{used} ticks, poll = {poll}");
+            }
+            drop(testpmd);
+            assert!(switch.end(Signal::TERM).success());
+        }
     });
 }
 
