@@ -52,7 +52,7 @@ struct Arguments {
     /// Length of a measurement in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Only cases whose name contains this; may be given more than once.
+    /// Only the case of this name, or those whose names contain it; may be given more than once.
     #[arg(long)]
     only: Vec<String>,
     /// Only these switches beside Millrace: testpmd, ovs-dpdk.
@@ -122,7 +122,11 @@ fn compare(arguments: &Arguments) -> Result<()> {
 
 impl Arguments {
     fn wants(&self, case: &Case) -> bool {
-        self.only.is_empty() || self.only.iter().any(|part| case.name.contains(part.as_str()))
+        let is_name = |part: &str| CASES.iter().any(|case| case.name == part);
+        let meant = |part: &String| {
+            case.name == part || (!is_name(part) && case.name.contains(part.as_str()))
+        };
+        self.only.is_empty() || self.only.iter().any(meant)
     }
 
     /// Switches that can be measured, and what all that were asked for say of themselves.

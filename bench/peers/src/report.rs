@@ -12,12 +12,24 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Millrace against one peer in one case. Values are medians in the case's unit; what is absent was not measured.
+/// Millrace against one peer in one case. What is absent was not measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) case: &'static str,
     pub(crate) unit: Unit,
     pub(crate) peer: &'static str,
+    #[serde(flatten)]
+    pub(crate) whole: Contest,
+    /// The same of [`Sample::undisturbed`].
+    pub(crate) undisturbed: Contest,
+    /// Processors that each took, on average.
+    pub(crate) our_cores: Option<f64>,
+    pub(crate) their_cores: Option<f64>,
+}
+
+/// Two switches side by side. Values are medians in the case's unit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Contest {
     pub(crate) ours: Option<f64>,
     pub(crate) theirs: Option<f64>,
     /// Ours divided by theirs, the median of all rounds.
@@ -26,9 +38,6 @@ pub(crate) struct Row {
     pub(crate) spread: Option<Interval>,
     /// Rounds with both.
     pub(crate) n: usize,
-    /// Processors that each took, on average.
-    pub(crate) our_cores: Option<f64>,
-    pub(crate) their_cores: Option<f64>,
 }
 
 /// The file.
@@ -58,30 +67,37 @@ pub(crate) fn rows(plan: &Plan, taken: &[Taken]) -> Vec<Row> {
 }
 
 fn row(case: &Case, peer: Peer, taken: &[Taken]) -> Row {
-    let both_values =
-        |of: fn(&Sample) -> f64| [Peer::Millrace, peer].map(|peer| values(case, peer, taken, of));
-    let [ours, theirs] = both_values(|sample| sample.value);
-    let [our_cores, their_cores] = both_values(|sample| sample.cores);
+    let cores = |of: Peer| middle(&values(case, of, taken, |sample| sample.cores));
+    Row {
+        case: case.name,
+        unit: case.unit,
+        peer: peer.name(),
+        whole: contest(case, peer, taken, |sample| sample.value),
+        undisturbed: contest(case, peer, taken, |sample| sample.undisturbed),
+        our_cores: cores(Peer::Millrace),
+        their_cores: cores(peer),
+    }
+}
+
+fn contest(case: &Case, peer: Peer, taken: &[Taken], of: fn(&Sample) -> f64) -> Contest {
+    let [ours, theirs] = [Peer::Millrace, peer].map(|peer| values(case, peer, taken, of));
     let both = || ours.keys().filter(|round| theirs.contains_key(round));
     let pick = |values: &BTreeMap<usize, f64>| -> Vec<f64> {
         both().filter_map(|round| values.get(round).copied()).collect()
     };
     let better = if case.unit == Unit::Microseconds { Better::Lower } else { Better::Higher };
     let comparison = compare(&pick(&ours), &pick(&theirs), better, 1);
-    let middle =
-        |values: &BTreeMap<usize, f64>| median(&values.values().copied().collect::<Vec<_>>());
-    Row {
-        case: case.name,
-        unit: case.unit,
-        peer: peer.name(),
+    Contest {
         ours: middle(&ours),
         theirs: middle(&theirs),
         ratio: comparison.map(|comparison| comparison.ratio),
         spread: comparison.map(|comparison| comparison.interval),
         n: comparison.map_or(0, |comparison| comparison.pairs),
-        our_cores: middle(&our_cores),
-        their_cores: middle(&their_cores),
     }
+}
+
+fn middle(values: &BTreeMap<usize, f64>) -> Option<f64> {
+    median(&values.values().copied().collect::<Vec<_>>())
 }
 
 /// By round.
@@ -99,32 +115,39 @@ fn values(
     .collect()
 }
 
-/// As it is printed.
+/// As it is printed: a line for the whole intervals, and one for what was left undisturbed of them.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header(["Case", "Peer", "Millrace", "Peer", "Unit", "Ratio", "Spread", "n", "Cores"]);
-    let number = |value: Option<f64>| {
-        let text = value.map_or("–".to_owned(), |value| format!("{value:.2}"));
-        Cell::new(text).set_alignment(CellAlignment::Right)
-    };
+    table.set_header([
+        "Case", "Peer", "Of it", "Millrace", "Peer", "Unit", "Ratio", "Spread", "n", "Cores",
+    ]);
     for row in rows {
-        let spread = row
-            .spread
-            .map_or("–".to_owned(), |spread| format!("{:.2}–{:.2}", spread.low, spread.high));
-        table.add_row([
-            Cell::new(row.case),
-            Cell::new(row.peer),
-            number(row.ours),
-            number(row.theirs),
-            Cell::new(row.unit.name()),
-            number(row.ratio),
-            Cell::new(spread),
-            Cell::new(row.n).set_alignment(CellAlignment::Right),
-            Cell::new(cores(row)),
-        ]);
+        for (what, contest) in [("all", &row.whole), ("undisturbed", &row.undisturbed)] {
+            table.add_row(line(row, what, contest));
+        }
     }
     table.to_string()
+}
+
+fn line(row: &Row, what: &str, contest: &Contest) -> Vec<Cell> {
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let number =
+        |value: Option<f64>| right(value.map_or("–".to_owned(), |value| format!("{value:.2}")));
+    let spread = contest.spread;
+    let spread = spread.map_or("–".to_owned(), |it| format!("{:.2}–{:.2}", it.low, it.high));
+    vec![
+        Cell::new(row.case),
+        Cell::new(row.peer),
+        Cell::new(what),
+        number(contest.ours),
+        number(contest.theirs),
+        Cell::new(row.unit.name()),
+        number(contest.ratio),
+        Cell::new(spread),
+        right(contest.n.to_string()),
+        Cell::new(cores(row)),
+    ]
 }
 
 /// Ours and theirs.
