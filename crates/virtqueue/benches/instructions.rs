@@ -62,7 +62,9 @@ fn drain<R: Ring>(queue: &mut Virtqueue<R>) -> usize {
 fn fill<R: Ring>(queue: &mut Virtqueue<R>) -> usize {
     let mut room = 0;
     for _ in 0..FRAMES {
-        if let Ok(Reservation::Room(found)) = queue.reserve(76, 16) {
+        if let Some(pieces) = queue.reserve_one(76) {
+            room += pieces.len();
+        } else if let Ok(Reservation::Room(found)) = queue.reserve(76, 16) {
             room += found.pieces.len();
         }
     }

@@ -137,25 +137,23 @@ impl<R: Ring> Virtqueue<R> {
         self.publish()
     }
 
-    /// Finds room for a frame of `len` bytes in at most `buffers` buffers. The frame counts as written from then on:
-    /// the caller copies it before it publishes.
+    /// The next buffer, where it is known already and has room for `len` bytes, as nearly every frame finds it. The frame
+    /// counts as written from then on: the caller copies it before it publishes. `None`: ask [`Virtqueue::reserve`].
     #[inline(always)]
-    pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reservation<'_>, QueueFault> {
-        // Nearly every frame fits into one buffer that is known already.
-        match self.walk.chains_mut().get_mut(self.filled) {
-            Some(chain) if chain.bytes >= len => {
-                chain.written = len;
-                self.filled += 1;
-                let pieces = self.walk.pieces(self.filled - 1, self.filled);
-                Ok(Reservation::Room(Room { pieces, buffers: 1 }))
-            }
-            _ => self.reserve_slowly(len, buffers),
+    pub fn reserve_one(&mut self, len: u32) -> Option<&[Piece]> {
+        let chain = self.walk.chains_mut().get_mut(self.filled)?;
+        if chain.bytes < len {
+            return None;
         }
+        chain.written = len;
+        self.filled += 1;
+        Some(self.walk.pieces(self.filled - 1, self.filled))
     }
 
-    /// Looks ahead where nothing is known, and puts buffers together.
+    /// Finds room for a frame of `len` bytes in at most `buffers` buffers, and looks ahead where nothing is known. Counts as
+    /// written like [`Virtqueue::reserve_one`].
     #[cold]
-    fn reserve_slowly(&mut self, len: u32, buffers: u16) -> Result<Reservation<'_>, QueueFault> {
+    pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reservation<'_>, QueueFault> {
         let first = self.filled;
         let refusal = self.gather(len, buffers);
         if !matches!(refusal, Ok(None)) {

@@ -5,7 +5,9 @@
 
 use bitflags::bitflags;
 use zerocopy::{
-    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::U16, transmute,
+    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+    little_endian::{U16, U32},
+    transmute,
 };
 
 bitflags! {
@@ -103,6 +105,13 @@ impl VnetHeader {
         legacy
     }
 
+    /// As two little-endian words of eight and of four bytes, the number of buffers in the upper half of the second.
+    #[inline(always)]
+    pub fn words(self) -> (u64, u32) {
+        let [first, second, third]: [U32; 3] = transmute!(self);
+        (u64::from(first.get()) | u64::from(second.get()) << 32, third.get())
+    }
+
     /// No flag, no train: a frame as it is on a wire, whatever the other fields say.
     #[inline]
     pub fn asks_nothing(&self) -> bool {
@@ -179,6 +188,8 @@ mod tests {
             prop_assert_eq!(header.encode(), bytes);
             let [legacy @ .., _, _] = bytes;
             prop_assert_eq!(header.encode_legacy(), legacy);
+            let (first, last) = header.words();
+            prop_assert_eq!([&first.to_le_bytes()[..], &last.to_le_bytes()].concat(), bytes);
             let unnumbered = VnetHeader { num_buffers: U16::ZERO, ..header };
             prop_assert_eq!(VnetHeader::decode_legacy(legacy), unnumbered);
         }

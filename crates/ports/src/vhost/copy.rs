@@ -20,15 +20,16 @@ pub(super) unsafe fn lend<'q>(piece: &Piece, from: usize) -> Slice<'q> {
 /// Writes a frame into the pieces of its room, which are as long as the virtio header and the frame together.
 #[inline(always)]
 pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[Piece]) {
-    let mut vnet = frame.vnet;
-    vnet.num_buffers.set(buffers);
-    let vnet = vnet.encode();
-    let [piece] = room else { return scatter(frame, &vnet, header_len, room) };
+    let [piece] = room else { return scatter(frame, buffers, header_len, room) };
     let mut to = Cursor { start: piece.start, left: piece.len };
-    // A length the compiler knows is copied without a call.
-    match vnet.first_chunk::<{ VnetHeader::LEGACY_LEN }>() {
-        Some(legacy) if header_len == VnetHeader::LEGACY_LEN => to.put_array(legacy),
-        _ => to.put_array(&vnet),
+    // In registers: what is put together in memory by the byte and read back by the word waits until all stores before it
+    // are done, those into the last frame's buffer among them.
+    let (first, last) = frame.vnet.words();
+    let last = last & 0xffff | u32::from(buffers) << 16;
+    to.put_array(&first.to_le_bytes());
+    match last.to_le_bytes() {
+        [low, high, ..] if header_len == VnetHeader::LEGACY_LEN => to.put_array(&[low, high]),
+        whole => to.put_array(&whole),
     }
     to.put_short(frame.header);
     for slice in frame.payload {
@@ -38,10 +39,13 @@ pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room:
 
 /// The way of frames that take several pieces.
 #[inline(never)]
-fn scatter(frame: &Outgoing<'_>, vnet: &[u8], header_len: usize, room: &[Piece]) {
+fn scatter(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[Piece]) {
+    let mut vnet = frame.vnet;
+    vnet.num_buffers.set(buffers);
+    let vnet = vnet.encode();
     let mut room = room.iter();
     let mut to = Cursor { start: std::ptr::null_mut(), left: 0 };
-    let header = vnet.get(..header_len).unwrap_or(vnet);
+    let header = vnet.get(..header_len).unwrap_or(&vnet);
     let payload = frame.payload.iter().map(Slice::bytes);
     for mut bytes in [header, frame.header].into_iter().chain(payload) {
         while !bytes.is_empty() {

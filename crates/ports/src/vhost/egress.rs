@@ -4,7 +4,7 @@ use super::copy;
 use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, Room};
 use std::sync::Arc;
 use vhost_user::{Features, Ring, Running};
-use virtqueue::{Queue, Reservation, Virtqueue};
+use virtqueue::{Piece, Queue, Reservation, Virtqueue};
 use wire::vnet::GsoType;
 
 /// Buffers a frame may take where they merge: 64 KiB in the smallest buffers Linux posts.
@@ -69,36 +69,66 @@ fn fill<R: virtqueue::Ring>(
     frames: &[Outgoing<'_>],
     drops: &mut Vec<(usize, EgressDrop)>,
 ) -> bool {
-    let header_len = features.header_len();
-    let buffers = if features.contains(Features::MRG_RXBUF) { MOST_BUFFERS } else { 1 };
-    let counts_segments = features.contains(Features::RSC_EXT);
-    #[allow(clippy::cast_possible_truncation, reason = "10 or 12")]
-    let header_bytes = header_len as u32;
     for (place, frame) in frames.iter().enumerate() {
-        if !frame.vnet.asks_nothing() && !takes(features, frame) {
-            drops.push((place, EgressDrop::Refused));
-            continue;
-        }
-        let reason = match queue.reserve(header_bytes + frame.len, buffers) {
-            Ok(Reservation::Room(room)) => {
-                let vnet = match frame.vnet.coalesced() {
-                    1.. if counts_segments => frame.vnet.with_rsc_info(),
-                    _ => frame.vnet,
-                };
-                copy::write(&Outgoing { vnet, ..*frame }, room.buffers, header_len, room.pieces);
-                continue;
-            }
-            Ok(Reservation::TooSmall) => {
-                drops.push((place, EgressDrop::Refused));
-                continue;
-            }
-            Ok(Reservation::Full) => EgressDrop::Full,
-            Err(_) => EgressDrop::Down,
+        let written = if !frame.vnet.asks_nothing() && !takes(features, frame) {
+            Err(EgressDrop::Refused)
+        } else if let Some(buffer) = queue.reserve_one(len(frame, features)) {
+            write(frame, 1, buffer, features);
+            Ok(())
+        } else {
+            find_room(queue, frame, features)
         };
-        drops.extend((place..frames.len()).map(|place| (place, reason)));
-        break;
+        match written {
+            Ok(()) => {}
+            Err(EgressDrop::Refused) => drops.push((place, EgressDrop::Refused)),
+            // Whatever follows would come in front of it.
+            Err(reason) => {
+                drops.extend((place..frames.len()).map(|place| (place, reason)));
+                break;
+            }
+        }
     }
     queue.publish()
+}
+
+/// Bytes of a frame with its header.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "10 or 12")]
+fn len(frame: &Outgoing<'_>, features: Features) -> u32 {
+    frame.len + features.header_len() as u32
+}
+
+/// Writes a frame that needs more than the next buffer that is known.
+#[inline(never)]
+fn find_room<R: virtqueue::Ring>(
+    queue: &mut Virtqueue<R>,
+    frame: &Outgoing<'_>,
+    features: Features,
+) -> Result<(), EgressDrop> {
+    let buffers = if features.contains(Features::MRG_RXBUF) { MOST_BUFFERS } else { 1 };
+    match queue.reserve(len(frame, features), buffers) {
+        Ok(Reservation::Room(room)) => write(frame, room.buffers, room.pieces, features),
+        Ok(Reservation::TooSmall) => return Err(EgressDrop::Refused),
+        Ok(Reservation::Full) => return Err(EgressDrop::Full),
+        Err(_) => return Err(EgressDrop::Down),
+    }
+    Ok(())
+}
+
+/// Writes a frame; for a guest that counts segments, with their number.
+#[inline(always)]
+fn write(frame: &Outgoing<'_>, buffers: u16, room: &[Piece], features: Features) {
+    if features.contains(Features::RSC_EXT) && frame.vnet.coalesced() > 0 {
+        write_counted(frame, buffers, room, features);
+    } else {
+        copy::write(frame, buffers, features.header_len(), room);
+    }
+}
+
+#[inline(never)]
+fn write_counted(frame: &Outgoing<'_>, buffers: u16, room: &[Piece], features: Features) {
+    let vnet = frame.vnet.with_rsc_info();
+    copy::write(&Outgoing { vnet, ..*frame }, buffers, features.header_len(), room);
 }
 
 /// A frame may have been made for what the guest took before its last reset.
