@@ -118,6 +118,8 @@ impl Read for Patient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
 
     fn told(bytes: &[u8]) -> Result<Option<Request>, String> {
         Lines::new(bytes).request().map_err(|refusal| refusal.to_string())
@@ -150,6 +152,24 @@ mod tests {
         }
         assert_eq!(told(b"{\"do\":\"stop_sending\"}\n"), Ok(Some(Request::StopSending)));
         assert_eq!(told(b""), Ok(None));
+    }
+
+    #[test]
+    fn who_sends_a_byte_now_and_then_wins_no_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, until) = (listener.accept().unwrap().0, Instant::now() + GLANCE);
+        let writer = std::thread::spawn(move || {
+            // Until the reader has gone.
+            while slow.write_all(b" ").is_ok() {
+                std::thread::sleep(GLANCE / 50);
+            }
+        });
+        let mut lines = Lines::new(Patient { stream, until, interrupt: Interrupt::default() });
+        let Err(Refusal::Silent(error)) = lines.line() else { panic!("a line") };
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        drop(lines);
+        writer.join().unwrap();
     }
 
     #[test]
