@@ -19,6 +19,8 @@ pub(crate) enum Cut {
     Peer,
     /// No lane has anything left to do.
     Lanes,
+    /// No connection has taken anything for [`SILENCE`].
+    Silence,
 }
 
 /// The peer's voice during a run: the receiver's synchronisation desk, or nothing.
@@ -52,6 +54,32 @@ const SLACK: Duration = Duration::from_millis(500);
 const GLANCE: Duration = Duration::from_millis(100);
 /// How often progress is told.
 const TELL: Duration = Duration::from_millis(500);
+
+/// A sender of which no connection takes anything for so long has lost its receiver. A single connection proves nothing:
+/// among thousands that lose frames, some wait longer than this for their turn.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// How long nothing has moved.
+struct Silence {
+    bytes: u64,
+    seen: Instant,
+    lasted: Duration,
+}
+
+impl Silence {
+    fn new(bytes: u64, now: Instant) -> Silence {
+        Silence { bytes, seen: now, lasted: Duration::ZERO }
+    }
+
+    /// Whether it is enough. One look adds two glances at most, so that a process that was itself stopped for a while does
+    /// not take that for the receiver's silence.
+    fn is_enough(&mut self, bytes: u64, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.seen).min(2 * GLANCE);
+        self.lasted = if bytes == self.bytes { self.lasted + since } else { Duration::ZERO };
+        (self.bytes, self.seen) = (bytes, now);
+        self.lasted >= SILENCE
+    }
+}
 
 /// Walks a run from its first byte to its last.
 pub(crate) struct Conductor<'c> {
@@ -115,6 +143,7 @@ impl Conductor<'_> {
     /// Waits until `deadline`, or for ever, unless something cuts it short.
     pub(crate) fn wait(&mut self, deadline: Option<Instant>, tell: bool) -> Option<Cut> {
         let mut told = (Instant::now(), self.stage.bytes());
+        let mut silence = Silence::new(told.1, told.0);
         loop {
             self.stage.bell.clear();
             if let Some(cut) = self.cut() {
@@ -125,6 +154,13 @@ impl Conductor<'_> {
             if left.is_zero() {
                 return None;
             }
+            if self.should_move() && silence.is_enough(self.stage.bytes(), now) {
+                self.stage.remark(format!(
+                    "no connection took anything for {} s: the receiver's host is gone, or the way to it is cut",
+                    SILENCE.as_secs()
+                ));
+                return Some(Cut::Silence);
+            }
             if tell && now.duration_since(told.0) >= TELL {
                 told = self.tell(told, now);
             }
@@ -132,6 +168,14 @@ impl Conductor<'_> {
             fds.extend(self.ear.fd());
             wait_readable(&fds, Some(left.min(GLANCE)));
         }
+    }
+
+    /// Whether this end's bytes grow as long as the other end lives. Not a receiver's, which waits for others' bytes, and
+    /// not where a limit may ask for less than a buffer in so long a time.
+    fn should_move(&self) -> bool {
+        self.plan.role == Role::Sender
+            && self.plan.bandwidth_bits_per_s.is_none()
+            && self.plan.pacing_bytes_per_s.is_none()
     }
 
     fn cut(&mut self) -> Option<Cut> {
@@ -165,7 +209,31 @@ impl Conductor<'_> {
             (Some(Cut::Peer), Some(_)) => Ending::StoppedByPeer,
             (Some(Cut::Lanes), None) if self.stage.broken() == 0 => Ending::Complete,
             (Some(Cut::Lanes), _) if self.stage.broken() == 0 => Ending::StoppedByPeer,
-            (Some(Cut::Lanes), _) => Ending::PeerLost,
+            (Some(Cut::Lanes | Cut::Silence), _) => Ending::PeerLost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Looks are 100 ms apart, as the conductor's are, unless the process is stopped.
+        #[test]
+        fn only_silence_of_all_connections_ends_a_run(quiet in 0u32..400, stopped_s in 0u64..600) {
+            let mut now = Instant::now();
+            let mut silence = Silence::new(1, now);
+            now += Duration::from_secs(stopped_s);
+            let mut enough = silence.is_enough(1, now);
+            for _ in 0..quiet {
+                now += GLANCE;
+                enough |= silence.is_enough(1, now);
+            }
+            prop_assert_eq!(enough, quiet >= 198 + u32::from(stopped_s == 0) * 2);
+            prop_assert!(!silence.is_enough(2, now + GLANCE));
+            prop_assert!(!silence.is_enough(2, now + 2 * GLANCE));
         }
     }
 }

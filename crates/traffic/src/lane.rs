@@ -2,6 +2,8 @@
 
 use crate::TrafficError;
 use crate::latch::{Bell, Latch};
+use crate::measure::TcpInfo;
+use crate::uring::Engine;
 use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 use rustix::fd::OwnedFd;
@@ -12,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) lanes: Vec<Lane>,
+    /// How the lanes talk to the kernel.
+    pub(crate) engine: Engine,
     /// Senders start when it is raised.
     pub(crate) begin: Latch,
     /// Everybody ends when it is raised.
@@ -57,9 +61,10 @@ pub(crate) struct Counters {
 const REMARKS_MAX: usize = 4;
 
 impl Stage {
-    pub(crate) fn new(lanes: usize) -> Result<Stage, TrafficError> {
+    pub(crate) fn new(lanes: usize, engine: Engine) -> Result<Stage, TrafficError> {
         Ok(Stage {
             lanes: (0..lanes).map(|_| Lane::default()).collect(),
+            engine,
             begin: Latch::new()?,
             stop: Latch::new()?,
             bell: Bell::new()?,
@@ -85,6 +90,26 @@ impl Stage {
 
     pub(crate) fn all_done(&self) -> bool {
         self.lanes.iter().all(|lane| lane.done.load(Ordering::Acquire))
+    }
+
+    /// Something a person should know that is no single lane's.
+    pub(crate) fn remark(&self, text: String) {
+        if let Some(lane) = self.lanes.first() {
+            lane.remark(text);
+        }
+    }
+
+    /// Bytes that connections which were shut down have not delivered, and how many connections these are.
+    pub(crate) fn undelivered(&self) -> (u64, usize) {
+        let mut sum = (0, 0);
+        for lane in &self.lanes {
+            for socket in lock(&lane.sockets).iter() {
+                // A socket that is no TCP socket has nothing to deliver.
+                let bytes = TcpInfo::undelivered(socket).unwrap_or(0);
+                sum = (sum.0 + bytes, sum.1 + usize::from(bytes > 0));
+            }
+        }
+        sum
     }
 
     pub(crate) fn any_failed(&self) -> bool {

@@ -4,13 +4,16 @@
 //! switches something under running connections has a clock of its own: it starts a [`Load`] at each end, reads what has
 //! passed so far as often as it likes, and drops it. There is no synchronisation and no report.
 
-use crate::lane::Stage;
+use crate::lane::{Stage, lock};
 use crate::plan::{Plan, Role};
 use crate::sender::{await_connections, targets};
+use crate::uring::Engine;
 use crate::{TrafficError, host, receive, receiver, send};
+use rustix::net::sockopt::set_socket_linger;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
 
 /// One end of a load. It ends when it is dropped.
 #[derive(Debug)]
@@ -46,9 +49,31 @@ impl Load {
 
     /// Ends it; the bytes of all of it. A sender's last bytes may still be on their way then.
     pub fn end(mut self) -> u64 {
+        self.stop();
+        self.bytes()
+    }
+
+    /// Nothing more is sent or received by this end. A sender's connections stay until they have delivered what they were
+    /// given, or until this load is dropped.
+    pub fn stop(&mut self) {
         // How a lane ended does not change what it has counted.
         let _ = self.join();
-        self.bytes()
+    }
+
+    /// Bytes that a sender's connections were given and have not delivered, by TCP's own books. After [`Load::stop`].
+    pub fn undelivered(&self) -> u64 {
+        self.stage.undelivered().0
+    }
+
+    /// Ends it and throws away what is not delivered, so that nothing of it disturbs what comes next.
+    pub fn abort(mut self) {
+        self.stop();
+        for lane in &self.stage.lanes {
+            for socket in lock(&lane.sockets).iter() {
+                // Refused only where there is no connection any more.
+                let _ = set_socket_linger(socket, Some(Duration::ZERO));
+            }
+        }
     }
 
     fn receive(plan: Plan) -> Result<Load, TrafficError> {
@@ -79,7 +104,8 @@ impl Load {
     }
 
     fn new(plan: Plan, lanes: usize) -> Result<Load, TrafficError> {
-        Ok(Load { plan: Arc::new(plan), stage: Arc::new(Stage::new(lanes)?), lanes: Vec::new() })
+        let stage = Stage::new(lanes, Engine::choose(&plan))?;
+        Ok(Load { plan: Arc::new(plan), stage: Arc::new(stage), lanes: Vec::new() })
     }
 
     fn spawn(
@@ -155,6 +181,30 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(receiver.bytes(), sent);
+    }
+
+    #[test]
+    fn a_load_that_nobody_reads_knows_what_it_has_not_delivered_and_leaves_nothing_behind() {
+        let listener = TcpListener::bind((HERE, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut sender = Load::start(plan(Role::Sender, port, 2)).unwrap();
+        let unread: Vec<_> = (0..2).map(|_| listener.accept().unwrap().0).collect();
+        let waiting = || unread.iter().map(|one| rustix::io::ioctl_fionread(one).unwrap()).sum();
+        let mut before: u64 = 0;
+        // Until the buffers of both ends are full.
+        while sender.undelivered() == 0 || before < waiting() {
+            before = waiting();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        sender.stop();
+        // What has arrived and is not yet confirmed is in both.
+        let (undelivered, sent) = (sender.undelivered(), sender.bytes());
+        assert!((sent - waiting()..sent).contains(&undelivered), "{undelivered} of {sent}");
+        sender.abort();
+        for mut one in unread {
+            let error = std::io::copy(&mut one, &mut std::io::sink()).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        }
     }
 
     #[test]

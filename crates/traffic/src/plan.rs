@@ -90,8 +90,10 @@ pub struct Plan {
     pub connections_per_thread: u32,
     /// Bytes of one send or receive call, and of one UDP datagram.
     pub buffer_bytes: usize,
-    /// Calls made for a ready connection before the next one is served (`-a`).
+    /// Calls made for a ready connection before the next one is served, where epoll says which are ready.
     pub outstanding: u32,
+    /// Requests that each connection keeps in the kernel (`-a`), with io_uring; `None`: none, epoll says which are ready.
+    pub in_flight: Option<u32>,
     /// SO_RCVBUF; `None` leaves the host's default.
     pub receive_socket_bytes: Option<usize>,
     /// SO_SNDBUF; `None` leaves the host's default.
@@ -153,6 +155,7 @@ impl Plan {
             connections_per_thread: 1,
             buffer_bytes: 64 * 1024,
             outstanding: 2,
+            in_flight: None,
             receive_socket_bytes: None,
             send_socket_bytes: None,
             no_delay: false,

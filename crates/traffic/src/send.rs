@@ -3,6 +3,7 @@
 use crate::lane::{Lane, Stage};
 use crate::payload::{HEADER, Pattern};
 use crate::plan::{Length, Plan, Transport};
+use crate::uring::{self, EngineKind};
 use crate::{TrafficError, connect, host, latency};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -43,7 +44,8 @@ pub(crate) fn run(
     lane: &Lane,
     target: Target,
 ) -> Result<(), TrafficError> {
-    let opened = host::pin(target.processor).and_then(|()| open(plan, lane, target));
+    let opened =
+        host::pin(target.processor).and_then(|()| open(plan, stage.engine.kind, lane, target));
     if opened.is_err() {
         lane.failed.store(true, Ordering::Release);
     }
@@ -52,10 +54,10 @@ pub(crate) fn run(
     while !stage.begin.is_raised() && !stage.stop.is_raised() {
         stage.begin.wait(Some(Duration::from_millis(100)));
     }
-    let result = if plan.latency {
-        latency::ping(plan, stage, lane, &mut streams)
-    } else {
-        pump(plan, stage, lane, &mut streams)
+    let result = match stage.engine.kind {
+        _ if plan.latency => latency::ping(plan, stage, lane, &mut streams),
+        EngineKind::Epoll => pump(plan, stage, lane, &mut streams),
+        EngineKind::IoUring => uring::send(plan, stage, lane, &mut streams),
     };
     for stream in streams.iter().filter(|stream| stream.alive) {
         // A peer that has just gone is the only way to fail, and all bytes are counted by now.
@@ -66,13 +68,24 @@ pub(crate) fn run(
     result
 }
 
-fn open(plan: &Plan, lane: &Lane, target: Target) -> Result<Vec<Stream>, TrafficError> {
+fn open(
+    plan: &Plan,
+    engine: EngineKind,
+    lane: &Lane,
+    target: Target,
+) -> Result<Vec<Stream>, TrafficError> {
     let mut streams = Vec::new();
+    let waits = engine == EngineKind::IoUring;
     for place in 0..plan.connections_per_thread {
         let ahead = u16::try_from(place).unwrap_or(u16::MAX);
         let port =
             if target.source_port == 0 { 0 } else { target.source_port.saturating_add(ahead) };
         let socket = lane.open(connect::data(plan, target.peer, port)?);
+        if waits {
+            // The ring waits for it; a call that would not wait might come back at once.
+            rustix::io::ioctl_fionbio(&socket, false)
+                .map_err(TrafficError::system("make a socket wait"))?;
+        }
         streams.push(Stream {
             socket,
             number: target.number + u64::from(place),
@@ -130,7 +143,7 @@ fn watch(stage: &Stage, streams: &[Stream]) -> Result<OwnedFd, TrafficError> {
 }
 
 /// Writes what the plan says: plain or checked bytes, as a stream or as datagrams.
-struct Writer<'p> {
+pub(crate) struct Writer<'p> {
     plan: &'p Plan,
     plain: Vec<u8>,
     pattern: Option<Pattern>,
@@ -139,7 +152,7 @@ struct Writer<'p> {
 }
 
 impl Writer<'_> {
-    fn new(plan: &Plan) -> Writer<'_> {
+    pub(crate) fn new(plan: &Plan) -> Writer<'_> {
         let letter = if plan.transport == Transport::Tcp { b'A' } else { b'B' };
         let left = match plan.length {
             Length::Buffers(count) => Some(count.saturating_mul(plan.buffer_bytes as u64)),
@@ -177,8 +190,12 @@ impl Writer<'_> {
     }
 
     fn write_stream(&self, stream: &Stream) -> Result<usize, Errno> {
+        send(&stream.socket, self.next(stream, &stream.number.to_be_bytes()), SendFlags::NOSIGNAL)
+    }
+
+    /// What a stream sends next; `header` is its number.
+    fn next<'b>(&'b self, stream: &Stream, header: &'b [u8; HEADER]) -> &'b [u8] {
         let room = self.room();
-        let header = stream.number.to_be_bytes();
         let bytes = match &self.pattern {
             None => self.plain.get(..room).unwrap_or_default(),
             Some(pattern) => match stream.sent.checked_sub(HEADER as u64) {
@@ -186,8 +203,26 @@ impl Writer<'_> {
                 None => header.get(usize::try_from(stream.sent).unwrap_or(0)..).unwrap_or_default(),
             },
         };
-        let bytes = bytes.get(..room.min(bytes.len())).unwrap_or_default();
-        send(&stream.socket, bytes, SendFlags::NOSIGNAL)
+        bytes.get(..room.min(bytes.len())).unwrap_or_default()
+    }
+
+    /// Puts what a stream sends next into a buffer, as if it were sent already. How much that is; 0 where the share is used up.
+    pub(crate) fn fill(&mut self, stream: &mut Stream, buffer: &mut [u8]) -> usize {
+        let header = stream.number.to_be_bytes();
+        let bytes = self.next(stream, &header);
+        let length = bytes.len().min(buffer.len());
+        if let (Some(buffer), Some(bytes)) = (buffer.get_mut(..length), bytes.get(..length)) {
+            buffer.copy_from_slice(bytes);
+        }
+        stream.sent += length as u64;
+        self.left = self.left.map(|left| left.saturating_sub(length as u64));
+        length
+    }
+
+    /// So many of the bytes that were filled in last were not sent.
+    pub(crate) fn take_back(&mut self, stream: &mut Stream, unsent: usize) {
+        stream.sent = stream.sent.saturating_sub(unsent as u64);
+        self.left = self.left.map(|left| left.saturating_add(unsent as u64));
     }
 
     fn write_datagram(&mut self, stream: &Stream) -> Result<usize, Errno> {
@@ -212,21 +247,21 @@ impl Writer<'_> {
 }
 
 /// Holds a lane to its part of `-B`. It sleeps where it is ahead, and burns nothing.
-struct Pace {
+pub(crate) struct Pace {
     bytes_per_s: Option<f64>,
     start: Instant,
 }
 
 impl Pace {
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    fn new(plan: &Plan) -> Pace {
+    pub(crate) fn new(plan: &Plan) -> Pace {
         let rate =
             plan.bandwidth_bits_per_s.map(|bits| bits as f64 / 8.0 / plan.threads().max(1) as f64);
         Pace { bytes_per_s: rate, start: Instant::now() }
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    fn hold(&self, stage: &Stage, lane: &Lane) {
+    pub(crate) fn hold(&self, stage: &Stage, lane: &Lane) {
         let Some(rate) = self.bytes_per_s else { return };
         let due = lane.counters.bytes.load(Ordering::Relaxed) as f64 / rate.max(1.0);
         let ahead = due - self.start.elapsed().as_secs_f64();

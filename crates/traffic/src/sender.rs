@@ -2,12 +2,13 @@
 
 use crate::conduct::{Conductor, Deaf};
 use crate::lane::Stage;
-use crate::plan::Plan;
+use crate::plan::{Plan, Transport};
 use crate::report::{Ending, Side};
 use crate::run::Progress;
 use crate::send::{self, Target};
 use crate::snapshot::{Interval, Probes};
 use crate::sync::{PeerKind, Session, clear_of_commands};
+use crate::uring::Engine;
 use crate::{Report, TrafficError, host};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
         }
     }
     let targets = targets(plan);
-    let stage = Stage::new(targets.len())?;
+    let stage = Stage::new(targets.len(), Engine::choose(plan))?;
     let (interval, ending) = scope(|scope| {
         let lanes = start(scope, plan, &stage, &targets);
         let measured = conduct(plan, &stage, &mut sessions, progress);
@@ -40,6 +41,9 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
         .min_by_key(|kind| *kind as u8)
         .unwrap_or(PeerKind::Unsynchronised);
     finish(sessions, &mut report);
+    if plan.transport == Transport::Tcp {
+        report.add_undelivered(stage.undelivered());
+    }
     Ok(report)
 }
 
@@ -89,9 +93,9 @@ fn conduct(
     sessions: &mut [Session<'_>],
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Interval, Ending), TrafficError> {
+    let probes = Probes::new(plan);
     await_connections(plan, stage)?;
     progress(Progress::Connected(stage.opened()));
-    let probes = Probes::new(plan);
     for session in sessions.iter_mut() {
         session.request_begin()?;
     }

@@ -7,7 +7,7 @@ use crate::host;
 use crate::lane::{Lane, Stage, lock};
 use crate::measure::{
     CpuSample, CpuUsage, CycleCounter, CycleSample, Cycles, Figure, KernelCounters, KernelDelta,
-    ProcessSample, ProcessUsage, TcpInfo, TcpTotals,
+    ProcessSample, ProcessUsage, Stress, TcpInfo, TcpTotals,
 };
 use crate::plan::{Plan, Transport};
 use std::sync::atomic::Ordering;
@@ -18,6 +18,7 @@ use std::time::Instant;
 pub(crate) struct Probes<'p> {
     plan: &'p Plan,
     cycles: CycleCounter,
+    stress: Stress,
 }
 
 /// See the module.
@@ -31,6 +32,7 @@ pub(crate) struct Snapshot {
     kernel: KernelCounters,
     tcp: Vec<Vec<Option<TcpInfo>>>,
     frequency_mhz: Option<(f64, f64)>,
+    stress: Stress,
 }
 
 /// A lane's counters.
@@ -53,12 +55,15 @@ pub(crate) struct Interval {
     pub(crate) tcp: TcpTotals,
     /// Lowest and highest at the begin, and at the end.
     pub(crate) frequency_mhz: [Option<(f64, f64)>; 2],
+    /// From the run's begin: connections that were refused came before the interval.
+    pub(crate) stress: Stress,
 }
 
 impl<'p> Probes<'p> {
+    /// To be made before the first connection.
     pub(crate) fn new(plan: &'p Plan) -> Probes<'p> {
         let processors = CpuSample::read().map_or(1, |sample| sample.since(&sample).processors);
-        Probes { plan, cycles: CycleCounter::open(processors) }
+        Probes { plan, cycles: CycleCounter::open(processors), stress: Stress::read() }
     }
 
     pub(crate) fn begin(&self, stage: &Stage) -> Snapshot {
@@ -69,7 +74,18 @@ impl<'p> Probes<'p> {
         let cpu = text(CpuSample::read());
         let cycles = self.cycles.sample();
         let lanes = counts(stage);
-        Snapshot { at: Instant::now(), lanes, cpu, process, cycles, kernel, tcp, frequency_mhz }
+        let stress = self.stress;
+        Snapshot {
+            at: Instant::now(),
+            lanes,
+            cpu,
+            process,
+            cycles,
+            kernel,
+            tcp,
+            frequency_mhz,
+            stress,
+        }
     }
 
     pub(crate) fn end(&self, stage: &Stage) -> Snapshot {
@@ -89,6 +105,7 @@ impl<'p> Probes<'p> {
             kernel,
             tcp,
             frequency_mhz: host::frequency_mhz(),
+            stress: Stress::read(),
         }
     }
 
@@ -130,6 +147,7 @@ impl Snapshot {
             kernel: end.kernel.since(&self.kernel),
             tcp: self.tcp_until(end),
             frequency_mhz: [self.frequency_mhz, end.frequency_mhz],
+            stress: end.stress.since(&self.stress),
         }
     }
 

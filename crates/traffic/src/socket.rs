@@ -8,11 +8,26 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// Connections that may wait to be accepted; the kernel lowers it to net.core.somaxconn.
 const BACKLOG: i32 = 8192;
-/// A sender gives a silent receiver up after so long (TCP_USER_TIMEOUT).
-const SILENCE_MS: u32 = 20_000;
+/// When a peer that has fallen silent is asked whether it is still there.
+struct KeepAlive {
+    /// Silence before the first question.
+    idle: Duration,
+    /// Between two questions.
+    interval: Duration,
+    /// Unanswered questions after which the connection is given up.
+    questions: u32,
+}
+
+/// Payload connections may starve for long where frames get lost: only a host that is gone answers none of so many.
+const PAYLOAD: KeepAlive =
+    KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(15), questions: 8 };
+/// Whoever waits for the other end's word learns within a minute that nobody will speak.
+const SYNC: KeepAlive =
+    KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), questions: 8 };
 
 /// A socket of the plan's transport for `peer_or_own`'s family, not blocking, with the options that come before a
 /// connection.
@@ -61,11 +76,19 @@ fn stream_options(plan: &Plan, socket: &OwnedFd) -> Result<(), TrafficError> {
             "net.ipv4.tcp_available_congestion_control lists what this kernel has; load the module tcp_NAME for another",
         ))?;
     }
-    sockopt::set_tcp_user_timeout(socket, SILENCE_MS).map_err(setting(
-        "TCP_USER_TIMEOUT",
-        SILENCE_MS.to_string(),
-        "a newer kernel is needed",
-    ))
+    // No TCP_USER_TIMEOUT: of thousands of connections that share a way too narrow for them, most make no progress for long
+    // and live all the same. Whether the receiver is gone is seen from all of them together, by the conductor.
+    keep_alive(socket, &PAYLOAD)
+}
+
+fn keep_alive(socket: &OwnedFd, how: &KeepAlive) -> Result<(), TrafficError> {
+    let set = || {
+        sockopt::set_socket_keepalive(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, how.idle)?;
+        sockopt::set_tcp_keepintvl(socket, how.interval)?;
+        sockopt::set_tcp_keepcnt(socket, how.questions)
+    };
+    set().map_err(setting("SO_KEEPALIVE", "on".into(), "a newer kernel is needed"))
 }
 
 /// A listening TCP socket, or a bound UDP socket, for payload.
@@ -80,7 +103,8 @@ pub(crate) fn data_listener(plan: &Plan, address: SocketAddr) -> Result<OwnedFd,
 
 /// A listening TCP socket for synchronisation.
 pub(crate) fn sync_listener(address: SocketAddr) -> Result<OwnedFd, TrafficError> {
-    let socket = socket(address.ip(), SocketType::STREAM)?;
+    // What it accepts takes its options over.
+    let socket = sync_socket(address.ip())?;
     bind_listener(&socket, address)?;
     listen(&socket, 64).map_err(|source| bind_error(address, source))?;
     Ok(socket)
@@ -88,7 +112,9 @@ pub(crate) fn sync_listener(address: SocketAddr) -> Result<OwnedFd, TrafficError
 
 /// A TCP socket for synchronisation, not yet connected.
 pub(crate) fn sync_socket(address: IpAddr) -> Result<OwnedFd, TrafficError> {
-    socket(address, SocketType::STREAM)
+    let socket = socket(address, SocketType::STREAM)?;
+    keep_alive(&socket, &SYNC)?;
+    Ok(socket)
 }
 
 fn socket(address: IpAddr, kind: SocketType) -> Result<OwnedFd, TrafficError> {
@@ -149,4 +175,44 @@ pub(crate) fn buffer_notes(plan: &Plan, socket: impl AsFd) -> Vec<String> {
         }
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Role;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn one_connection_that_starves_among_many_is_not_given_up() {
+        let here = Ipv4Addr::LOCALHOST.into();
+        let socket = data_socket(&Plan::new(Role::Sender, here, 5001, 1), here).unwrap();
+        assert_eq!(sockopt::tcp_user_timeout(&socket), Ok(0));
+        let asked = sockopt::tcp_keepidle(&socket).unwrap()
+            + PAYLOAD.interval * sockopt::tcp_keepcnt(&socket).unwrap();
+        assert!(sockopt::socket_keepalive(&socket).unwrap() && asked >= Duration::from_secs(120));
+    }
+
+    #[test]
+    fn whoever_waits_for_a_word_learns_within_a_minute_that_nobody_will_speak() {
+        let listener = sync_listener(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let caller = std::net::TcpStream::connect(
+            std::net::TcpListener::from(listener.try_clone().unwrap()).local_addr().unwrap(),
+        )
+        .unwrap();
+        rustix::event::poll(
+            &mut [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)],
+            None,
+        )
+        .unwrap();
+        let accepted = rustix::net::accept(&listener).unwrap();
+        let own = sync_socket(Ipv4Addr::LOCALHOST.into()).unwrap();
+        for socket in [&accepted, &own] {
+            assert!(sockopt::socket_keepalive(socket).unwrap());
+            let asked = sockopt::tcp_keepidle(socket).unwrap()
+                + sockopt::tcp_keepintvl(socket).unwrap() * sockopt::tcp_keepcnt(socket).unwrap();
+            assert!(asked <= Duration::from_secs(60), "{asked:?}");
+        }
+        drop(caller);
+    }
 }

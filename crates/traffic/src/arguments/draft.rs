@@ -53,7 +53,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn finish(mut self, dialect: Dialect) -> Result<Request, ArgumentError> {
+    pub(super) fn finish(self, dialect: Dialect) -> Result<Request, ArgumentError> {
         let role = self.role(dialect)?;
         let mappings = self.mappings(dialect)?;
         let transport = if self.udp { Transport::Udp } else { Transport::Tcp };
@@ -65,7 +65,6 @@ impl Draft {
             (Dialect::Linux, Transport::Tcp, Role::Sender) => 128 * 1024,
             (Dialect::Linux, Transport::Udp, Role::Sender) => DATAGRAM_MAX,
         });
-        let outstanding = self.outstanding(dialect);
         let plan = Plan {
             role,
             mappings,
@@ -74,7 +73,12 @@ impl Draft {
             threads_per_port: self.threads_per_port(dialect),
             connections_per_thread: self.connections_per_thread.unwrap_or(1),
             buffer_bytes: if self.udp { buffer_bytes.min(DATAGRAM_MAX) } else { buffer_bytes },
-            outstanding,
+            outstanding: self.outstanding.unwrap_or(if dialect == Dialect::Windows {
+                2
+            } else {
+                4
+            }),
+            in_flight: self.outstanding.map(|asked| asked.max(1)),
             receive_socket_bytes: self.receive_socket_bytes,
             send_socket_bytes: self.send_socket_bytes,
             no_delay: self.no_delay,
@@ -149,15 +153,6 @@ impl Draft {
         self.threads_per_port
             .unwrap_or(default)
             .min(u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX) + 1)
-    }
-
-    fn outstanding(&mut self, dialect: Dialect) -> u32 {
-        if let Some(asked) = self.outstanding {
-            self.notes.push(format!(
-                "-a {asked}: up to {asked} calls of one buffer each are made for a connection whenever it is ready; no overlapped requests are queued"
-            ));
-        }
-        self.outstanding.unwrap_or(if dialect == Dialect::Windows { 2 } else { 4 })
     }
 }
 

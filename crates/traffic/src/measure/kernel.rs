@@ -151,7 +151,7 @@ fn delta<T>(
 }
 
 /// A number of the files that have a line of names and a line of values for each protocol.
-fn named(text: &str, protocol: &str, name: &str) -> Option<u64> {
+pub(super) fn named(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
     let place = lines.next()?.split_ascii_whitespace().position(|word| word == name)?;
     lines.next()?.split_ascii_whitespace().nth(place)?.parse().ok()

@@ -8,6 +8,7 @@ mod cycles;
 mod figure;
 mod kernel;
 mod process;
+mod stress;
 mod tcp_info;
 
 pub use cpu::{CpuSample, CpuUsage, Ticks};
@@ -15,4 +16,5 @@ pub use cycles::{CycleCounter, CycleSample, Cycles};
 pub use figure::Figure;
 pub use kernel::{InterfaceCounters, KernelCounters, KernelDelta, TcpRetransmits, Udp};
 pub use process::{ProcessSample, ProcessUsage};
+pub use stress::Stress;
 pub use tcp_info::{TcpInfo, TcpTotals, set_pacing_rate};

@@ -2,7 +2,7 @@
 //!
 //! Segments are those of the wire, counted before the host merges them (GRO) and after it splits them (TSO), so bytes over
 //! segments is the payload of an average frame. The kernel's fields of 32 bits wrap; differences are taken to wrap with them.
-// UNSAFETY: rustix has neither TCP_INFO nor SO_MAX_PACING_RATE.
+// UNSAFETY: rustix has neither TCP_INFO nor SIOCOUTQ nor SO_MAX_PACING_RATE.
 #![allow(unsafe_code)]
 
 use rustix::fd::{AsFd, AsRawFd};
@@ -12,6 +12,8 @@ use std::ops::AddAssign;
 /// What is used of `struct tcp_info`. A field the kernel is too old for is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
+    /// The connection's state, a number of the kernel's `net/tcp_states.h`.
+    pub state: u8,
     /// Smoothed round-trip time, microseconds.
     pub rtt_us: u32,
     /// Segments sent again.
@@ -24,11 +26,16 @@ pub struct TcpInfo {
     pub data_segs_in: u32,
     /// Segments sent that had payload.
     pub data_segs_out: u32,
+    /// Payload whose arrival the peer has confirmed.
+    pub bytes_acked: u64,
     /// Payload received in order.
     pub bytes_received: u64,
     /// Payload sent, retransmissions included.
     pub bytes_sent: u64,
 }
+
+/// States in which our FIN is on its way and not confirmed: FIN-WAIT-1, LAST-ACK, CLOSING.
+const FIN_ON_ITS_WAY: [u8; 3] = [4, 9, 11];
 
 /// Bytes of `struct tcp_info` up to and with `tcpi_bytes_retrans`.
 const LENGTH: usize = 216;
@@ -57,6 +64,23 @@ impl TcpInfo {
         Ok(TcpInfo::parse(&bytes))
     }
 
+    /// Bytes that were given to a TCP socket and that its peer has not confirmed (SIOCOUTQ, tcp(7)), the FIN not counted.
+    ///
+    /// # Errors
+    /// Not a TCP socket.
+    pub fn undelivered(socket: impl AsFd) -> Result<u64, Errno> {
+        let info = TcpInfo::read(&socket)?;
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the kernel writes one int to `bytes`, and the descriptor is open while borrowed.
+        let result =
+            unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if result != 0 {
+            return Err(last_error());
+        }
+        let fin = u64::from(FIN_ON_ITS_WAY.contains(&info.state));
+        Ok(u64::try_from(bytes).unwrap_or(0).saturating_sub(fin))
+    }
+
     fn parse(bytes: &[u8; LENGTH]) -> TcpInfo {
         let word = |at: usize| {
             bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
@@ -65,8 +89,10 @@ impl TcpInfo {
             bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
         };
         TcpInfo {
+            state: bytes.first().copied().unwrap_or(0),
             rtt_us: word(68),
             total_retrans: word(100),
+            bytes_acked: long(120),
             bytes_received: long(128),
             segs_out: word(136),
             segs_in: word(140),
@@ -81,6 +107,10 @@ impl TcpInfo {
         let more = |now: u32, then: u32| u64::from(now.wrapping_sub(then));
         TcpTotals {
             connections: 1,
+            starved: u64::from(
+                self.bytes_acked == earlier.bytes_acked
+                    && self.bytes_received == earlier.bytes_received,
+            ),
             rtt_us_sum: u64::from(self.rtt_us),
             retransmits: more(self.total_retrans, earlier.total_retrans),
             segments_out: more(self.segs_out, earlier.segs_out),
@@ -98,6 +128,8 @@ impl TcpInfo {
 pub struct TcpTotals {
     /// Connections that were added up.
     pub connections: u64,
+    /// Of those, the ones on which nothing arrived at either end.
+    pub starved: u64,
     /// Their round-trip times at the end, added up.
     pub rtt_us_sum: u64,
     /// See [`TcpInfo::total_retrans`].
@@ -119,6 +151,7 @@ pub struct TcpTotals {
 impl AddAssign for TcpTotals {
     fn add_assign(&mut self, other: TcpTotals) {
         self.connections += other.connections;
+        self.starved += other.starved;
         self.rtt_us_sum += other.rtt_us_sum;
         self.retransmits += other.retransmits;
         self.segments_out += other.segments_out;
@@ -170,6 +203,30 @@ mod tests {
         assert_eq!((sent.bytes_sent, received.bytes_received), (5000, 5000));
         assert!(received.data_segs_in >= 1 && received.segs_in > received.data_segs_in);
         assert!(sent.data_segs_out >= 1 && sent.rtt_us > 0);
+        // The kernel counts the SYN too.
+        assert!((1..=5001).contains(&sent.bytes_acked));
+        assert_eq!((sent.since(&TcpInfo::default()).starved, sent.since(&sent).starved), (0, 1));
+    }
+
+    #[test]
+    fn what_a_peer_does_not_take_is_undelivered_to_the_byte() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut receiver = listener.accept().unwrap().0;
+        sender.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        while let Ok(count) = sender.write(&[7; 65_536]) {
+            sent += count as u64;
+        }
+        sender.shutdown(std::net::Shutdown::Write).unwrap();
+        // Of these moments the second may have more on its way than the first, never less.
+        let waiting = || rustix::io::ioctl_fionread(&receiver).unwrap();
+        let undelivered = TcpInfo::undelivered(&sender).unwrap();
+        assert!(undelivered > 0 && undelivered + waiting() >= sent && waiting() < sent);
+        assert_eq!(std::io::copy(&mut receiver, &mut std::io::sink()).unwrap(), sent);
+        while TcpInfo::undelivered(&sender).unwrap() > 0 {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What moved on this host during a run: a figure measured meanwhile is to be taken with care.
 
+use crate::plan::{Length, Plan};
 use crate::snapshot::Interval;
 
 /// Shares from which a reader should know.
@@ -7,10 +8,48 @@ const STEAL_PERCENT: f64 = 1.0;
 const FREQUENCY_PERCENT: f64 = 2.0;
 /// Of one processor.
 const OTHER_LOAD_PERCENT: f64 = 20.0;
+const BUSY_PERCENT: f64 = 98.0;
+const RETRANSMITS_PERCENT: f64 = 5.0;
 
-/// One sentence for each thing that moved.
-pub(crate) fn of(interval: &Interval) -> Vec<String> {
-    [steal(interval), frequency(interval), other_load(interval)].into_iter().flatten().collect()
+/// One sentence for each thing that moved, or that limited what was measured.
+pub(crate) fn of(plan: &Plan, interval: &Interval) -> Vec<String> {
+    let all = [
+        steal(interval),
+        frequency(interval),
+        other_load(interval),
+        busy(interval),
+        retransmits(interval),
+        starved(plan, interval),
+        interval.stress.memory(),
+        interval.stress.listening(),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn busy(interval: &Interval) -> Option<String> {
+    let busy = interval.cpu.value.as_ref()?.busy_percent;
+    (busy >= BUSY_PERCENT).then(|| {
+        format!("all processors of this host were busy ({busy:.1} %): more was not possible here")
+    })
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a share for people")]
+fn retransmits(interval: &Interval) -> Option<String> {
+    let tcp = &interval.tcp;
+    let percent = 100.0 * tcp.retransmits as f64 / tcp.segments_out.max(1) as f64;
+    (percent >= RETRANSMITS_PERCENT).then(|| {
+        format!("{percent:.0} % of the segments sent were sent again: frames get lost on the way")
+    })
+}
+
+/// Where a count of buffers ends the interval, all of them may be in send queues before anything has arrived.
+fn starved(plan: &Plan, interval: &Interval) -> Option<String> {
+    let (starved, all) = (interval.tcp.starved, interval.tcp.connections);
+    (starved > 0 && !matches!(plan.length, Length::Buffers(_))).then(|| {
+        format!(
+            "{starved} of {all} connections moved nothing in the measured interval: those that lost frames wait ever longer while others go on"
+        )
+    })
 }
 
 fn steal(interval: &Interval) -> Option<String> {

@@ -14,6 +14,7 @@ use crate::latency::histogram;
 use crate::plan::{Family, Length, Plan, Role, Transport};
 use crate::snapshot::{Count, Interval};
 pub use crate::sync::PeerKind;
+use crate::uring::{Engine, EngineKind};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 pub use side::{Segments, Side, Throughput};
@@ -46,6 +47,8 @@ pub struct Report {
     pub peer_kind: PeerKind,
     /// What was asked for.
     pub settings: Settings,
+    /// How this end's threads talked to the kernel.
+    pub engine: Engine,
     /// This end's figures.
     pub own: Side,
     /// The other end's figures, where it is Millrace too.
@@ -62,6 +65,10 @@ pub struct Report {
     /// Both ends Millrace: bytes that the sender's application says it has sent and the receiver's never got, over the whole
     /// run. What counts is what the receiver got.
     pub bytes_missing: Option<u64>,
+    /// A TCP sender: bytes that were still in its send queues when the run ended, over all connections. The figures of the
+    /// receiver lack them.
+    #[serde(default)]
+    pub bytes_undelivered: Option<u64>,
     /// What a reader must know to read the figures right.
     pub notes: Vec<String>,
     /// What moved on this host during the run and may have moved the figures.
@@ -83,6 +90,9 @@ pub struct Settings {
     pub buffer_bytes: usize,
     /// Calls made for a ready connection before the next one is served (`-a`).
     pub outstanding: u32,
+    /// Requests asked to be in flight on each connection (`-a`).
+    #[serde(default)]
+    pub in_flight: Option<u32>,
     /// SO_RCVBUF asked for.
     pub receive_socket_bytes: Option<usize>,
     /// SO_SNDBUF asked for.
@@ -148,6 +158,7 @@ impl Report {
             ending,
             peer_kind: PeerKind::Unsynchronised,
             settings: Settings::of(plan),
+            engine: stage.engine.clone(),
             own: Side::new(plan, stage, interval, connections),
             peer: None,
             peer_ids: Vec::new(),
@@ -161,8 +172,9 @@ impl Report {
                 .flatten(),
             datagrams_lost: None,
             bytes_missing: None,
+            bytes_undelivered: None,
             notes: notes(plan, stage),
-            conditions: condition::of(interval),
+            conditions: condition::of(plan, interval),
         }
     }
 
@@ -194,6 +206,16 @@ impl Report {
         }
     }
 
+    /// What was left in so many connections' send queues at the end.
+    pub(crate) fn add_undelivered(&mut self, (bytes, connections): (u64, usize)) {
+        self.bytes_undelivered = Some(bytes);
+        if bytes > 0 {
+            self.notes.push(format!(
+                "{bytes} bytes of {connections} connections were still in the send queues when the run ended: frames that get lost on the way keep them there, and -sb makes the queues smaller"
+            ));
+        }
+    }
+
     /// The sender's figures and the receiver's, where both are known.
     fn ends(&self) -> Option<(&Side, &Side)> {
         let peer = self.peer.as_ref()?;
@@ -214,6 +236,7 @@ impl Settings {
             sync: plan.sync,
             buffer_bytes: plan.buffer_bytes,
             outstanding: plan.outstanding,
+            in_flight: plan.in_flight,
             receive_socket_bytes: plan.receive_socket_bytes,
             send_socket_bytes: plan.send_socket_bytes,
             no_delay: plan.no_delay,
@@ -257,8 +280,24 @@ fn round_trips(stage: &Stage) -> Option<RoundTrips> {
     })
 }
 
+/// What `-a` has come to.
+fn how_in_flight(plan: &Plan, engine: &Engine) -> Option<String> {
+    let asked = plan.in_flight?;
+    Some(match (engine.kind, &engine.reason) {
+        (EngineKind::IoUring, _) => format!(
+            "-a {asked}: each connection had a chain of {asked} requests in the kernel, carried out in order (io_uring)"
+        ),
+        (EngineKind::Epoll, reason) => format!(
+            "-a {asked}: no requests were in flight ({}); up to {} calls were made for a connection whenever it was ready (epoll)",
+            reason.as_deref().unwrap_or("epoll was asked for"),
+            plan.outstanding
+        ),
+    })
+}
+
 fn notes(plan: &Plan, stage: &Stage) -> Vec<String> {
     let mut notes = plan.notes.clone();
+    notes.extend(how_in_flight(plan, &stage.engine));
     for lane in &stage.lanes {
         for remark in lock(&lane.remarks).iter() {
             if !notes.contains(remark) {

@@ -76,6 +76,7 @@ fn report() -> Report {
         ending: Ending::StoppedByUser,
         peer_kind: PeerKind::Millrace,
         settings: Settings::of(&plan),
+        engine: Engine { kind: EngineKind::Epoll, reason: None },
         own: side(Role::Sender),
         peer: Some(side(Role::Receiver)),
         peer_ids: Vec::new(),
@@ -84,6 +85,7 @@ fn report() -> Report {
         datagrams_lost: None,
         bytes_missing: None,
         notes: vec!["a note with <brackets> & \"quotes\"".into()],
+        bytes_undelivered: None,
         conditions: vec!["something moved".into()],
     }
 }

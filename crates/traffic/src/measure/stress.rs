@@ -1,0 +1,79 @@
+//! What the kernel refused TCP for want of memory or of room: TcpExt in /proc/net/netstat, of the network namespace.
+
+use super::kernel::named;
+
+/// Counters, or their differences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stress {
+    /// How often TCP's memory came under pressure (`net.ipv4.tcp_mem`).
+    pub memory_pressures: u64,
+    /// Milliseconds of that; counted when it ends.
+    pub memory_pressure_ms: u64,
+    /// Connections aborted because TCP had no memory at all.
+    pub memory_aborts: u64,
+    /// Connection requests that found the queue of those to be accepted full.
+    pub listen_overflows: u64,
+}
+
+impl Stress {
+    /// Reads them now; all zero where the kernel does not tell.
+    pub fn read() -> Stress {
+        Stress::parse(&std::fs::read_to_string("/proc/net/netstat").unwrap_or_default())
+    }
+
+    fn parse(netstat: &str) -> Stress {
+        let number = |name| named(netstat, "TcpExt", name).unwrap_or(0);
+        Stress {
+            memory_pressures: number("TCPMemoryPressures"),
+            memory_pressure_ms: number("TCPMemoryPressuresChrono"),
+            memory_aborts: number("TCPAbortOnMemory"),
+            listen_overflows: number("ListenOverflows"),
+        }
+    }
+
+    /// What was added since an earlier reading.
+    pub fn since(&self, earlier: &Stress) -> Stress {
+        Stress {
+            memory_pressures: self.memory_pressures.saturating_sub(earlier.memory_pressures),
+            memory_pressure_ms: self.memory_pressure_ms.saturating_sub(earlier.memory_pressure_ms),
+            memory_aborts: self.memory_aborts.saturating_sub(earlier.memory_aborts),
+            listen_overflows: self.listen_overflows.saturating_sub(earlier.listen_overflows),
+        }
+    }
+
+    /// A sentence where memory was short.
+    pub(crate) fn memory(&self) -> Option<String> {
+        let Stress { memory_pressures, memory_pressure_ms, memory_aborts, .. } = *self;
+        (memory_pressures + memory_pressure_ms + memory_aborts > 0).then(|| {
+            format!(
+                "TCP's memory came under pressure {memory_pressures} times ({memory_pressure_ms} ms) and {memory_aborts} connections were aborted for it: raise net.ipv4.tcp_mem, or use smaller -sb and -rb"
+            )
+        })
+    }
+
+    /// A sentence where connections had to wait to be accepted.
+    pub(crate) fn listening(&self) -> Option<String> {
+        (self.listen_overflows > 0).then(|| {
+            format!(
+                "{} connection requests found the queue of a listener full and were repeated: raise net.core.somaxconn",
+                self.listen_overflows
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_short_is_said_and_what_was_not_is_not() {
+        let netstat = "TcpExt: ListenOverflows TCPMemoryPressures TCPMemoryPressuresChrono TCPAbortOnMemory\n\
+                       TcpExt: 3 2 50 1\nIpExt: A\nIpExt: 1\n";
+        let stress = Stress::parse(netstat);
+        assert!(stress.memory().unwrap().contains("2 times (50 ms) and 1 connections"));
+        assert!(stress.listening().unwrap().starts_with("3 connection requests"));
+        let nothing = stress.since(&stress);
+        assert_eq!((nothing.memory(), nothing.listening()), (None, None));
+    }
+}
