@@ -119,6 +119,7 @@ impl<'t> Namespaces<'t> {
         let bytes = after.arrived_bytes.saturating_sub(self.before.arrived_bytes);
         Some(Account {
             undelivered_connections: after.connections,
+            undelivered_bytes: sent.undelivered_bytes,
             sent_bytes: sent.given_bytes,
             received_bytes: after.received_bytes,
             interface_payload_bytes: self.topology.payload(self.links().1, frames, bytes),

@@ -12,8 +12,8 @@ use std::time::Duration;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest that the end of a load is waited for. A connection that lost frames again and again tries only after many
-/// seconds more, and is told of.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(15);
+/// seconds more: what it holds until then is asked of the kernel and accounted for.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(crate) struct Pair<'h> {

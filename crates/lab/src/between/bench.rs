@@ -93,6 +93,7 @@ impl<'s> Hosts<'s> {
         let (sent, after) = self.pair().drain(&interrupt)?;
         Some(Account {
             undelivered_connections: after.connections,
+            undelivered_bytes: sent.undelivered_bytes,
             sent_bytes: sent.given_bytes,
             received_bytes: after.received_bytes,
             interface_payload_bytes: payload(&self.before, &after),

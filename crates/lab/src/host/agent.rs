@@ -126,6 +126,7 @@ impl Agent {
         Reading {
             received_bytes: self.ends.received(),
             given_bytes: self.ends.given(),
+            undelivered_bytes: self.ends.undelivered(),
             connections: self.ends.connections(),
             ..counters::read(link)
         }

@@ -7,20 +7,47 @@ use super::{HERE, IN};
 use crate::LabError;
 use crate::report;
 use ports::link::{Link, LinkError, LinkOffload};
+use std::cell::Cell;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An answer that has not come by then will not.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What the host answers, in the order it was asked.
+struct Replies {
+    lines: Receiver<String>,
+    /// Answers that were not waited for any longer. They still come, before those to later questions.
+    late: Cell<usize>,
+}
+
+impl Replies {
+    /// The answer to the last question.
+    fn next(&self, patience: Duration) -> Result<String, RecvTimeoutError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(_) if self.late.get() > 0 => self.late.set(self.late.get() - 1),
+                Ok(line) => return Ok(line),
+                Err(error) => {
+                    self.late.set(self.late.get() + 1);
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
 /// See the module.
 pub(crate) struct Host {
     name: String,
     /// Dropped to tell the host to end, before its life is.
     requests: Option<Box<dyn Write + Send>>,
-    replies: Receiver<String>,
+    replies: Replies,
     life: Life,
     /// Every command it ran, for the report.
     commands: Vec<report::Command>,
@@ -71,7 +98,7 @@ impl Host {
         Host {
             name: name.to_owned(),
             requests: Some(wires.requests),
-            replies: wires.replies,
+            replies: Replies { lines: wires.replies, late: Cell::new(0) },
             life,
             commands: Vec::new(),
         }
@@ -235,7 +262,7 @@ impl Host {
     }
 
     fn answer(&self, doing: &str, patience: Duration) -> Result<Reply, LabError> {
-        match self.replies.recv_timeout(patience) {
+        match self.replies.next(patience) {
             Ok(line) => serde_json::from_str(&line).map_err(|_| self.refused(doing, &line)),
             Err(RecvTimeoutError::Timeout) => {
                 Err(self.refused(doing, &format!("no answer in {} s", patience.as_secs())))
@@ -284,5 +311,24 @@ fn missing(program: String) -> LabError {
 impl Drop for Host {
     fn drop(&mut self) {
         drop(self.requests.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_came_too_late_is_not_taken_for_the_next_one() {
+        let (host, lines) = std::sync::mpsc::channel();
+        let replies = Replies { lines, late: Cell::new(0) };
+        assert_eq!(replies.next(Duration::ZERO), Err(RecvTimeoutError::Timeout));
+        assert_eq!(replies.next(Duration::ZERO), Err(RecvTimeoutError::Timeout));
+        for line in ["first", "second", "third"] {
+            host.send(line.to_owned()).unwrap();
+        }
+        assert_eq!(replies.next(PATIENCE).as_deref(), Ok("third"));
+        drop(host);
+        assert_eq!(replies.next(PATIENCE), Err(RecvTimeoutError::Disconnected));
     }
 }

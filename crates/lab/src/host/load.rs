@@ -16,31 +16,32 @@ const CONNECT_ATTEMPTS: u32 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     receiving: Option<Load>,
+    /// It stays when it is stopped, until all of it is accounted for.
     sending: Option<Load>,
-    /// What a sender that has ended had sent.
-    given: u64,
+    stopped: bool,
 }
 
 impl Ends {
     /// Listens, in place of an earlier listening.
     pub(super) fn receive(&mut self, at: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
-        self.receiving = None;
+        forget(&mut self.receiving);
         self.receiving = Some(Load::start(plan(Role::Receiver, at.ip(), at.port(), bulk))?);
         Ok(())
     }
 
     /// Opens all connections and sends on them.
     pub(super) fn send(&mut self, to: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
-        self.stop();
-        self.given = 0;
+        forget(&mut self.sending);
+        self.stopped = false;
         self.sending = Some(Load::start(plan(Role::Sender, to.ip(), to.port(), bulk))?);
         Ok(())
     }
 
     /// Ends what is sent, with all that was given to the connections on its way.
     pub(super) fn stop(&mut self) {
-        if let Some(sending) = self.sending.take() {
-            self.given = sending.end();
+        if let Some(sending) = &mut self.sending {
+            sending.stop();
+            self.stopped = true;
         }
     }
 
@@ -51,13 +52,25 @@ impl Ends {
 
     /// Bytes that the application gave to connections.
     pub(super) fn given(&self) -> u64 {
-        self.sending.as_ref().map_or(self.given, Load::bytes)
+        self.sending.as_ref().map_or(0, Load::bytes)
+    }
+
+    /// Of those, bytes that connections still hold. Only of a sender that is stopped: it takes a question to each of them.
+    pub(super) fn undelivered(&self) -> u64 {
+        self.sending.as_ref().filter(|_| self.stopped).map_or(0, Load::undelivered)
     }
 
     /// Connections that are received from now.
     pub(super) fn connections(&self) -> u32 {
         let open = self.receiving.as_ref().map_or(0, Load::connections);
         u32::try_from(open).unwrap_or(u32::MAX)
+    }
+}
+
+/// Ends an earlier load with all that is still on its way: it would share the wire with the next one.
+fn forget(load: &mut Option<Load>) {
+    if let Some(load) = load.take() {
+        load.abort();
     }
 }
 
@@ -98,7 +111,7 @@ mod tests {
         while ends.connections() > 0 {
             std::thread::yield_now();
         }
-        assert_eq!(ends.given(), ends.received());
+        assert_eq!((ends.given(), ends.undelivered()), (ends.received(), 0));
         assert_eq!(plan(Role::Sender, [127, 0, 0, 1].into(), 1, bulk).connections(), 3);
     }
 }

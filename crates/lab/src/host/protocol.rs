@@ -204,6 +204,9 @@ pub(crate) struct Reading {
     pub received_bytes: u64,
     /// Bytes that this host's application gave to bulk connections.
     pub given_bytes: u64,
+    /// Of those, bytes that the connections of a stopped sender have not delivered.
+    #[serde(default)]
+    pub undelivered_bytes: u64,
     /// Bulk connections open now.
     pub connections: u32,
     /// TCP segments sent again, by anyone in this namespace.
