@@ -160,12 +160,11 @@ impl Ring {
 
     /// Cancels all requests and waits for their completions. What a cancelled one has moved is in its result.
     pub(crate) fn settle(&mut self, mut done: impl FnMut(&mut Ring, Done)) -> io::Result<()> {
-        if self.pending > 0 {
-            let all = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build();
-            self.push(all.user_data(CANCEL))?;
-        }
         let deadline = Instant::now() + SETTLE;
         while self.pending > 0 {
+            // Again and again: the request after one that had moved something may begin only now.
+            let all = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build();
+            self.push(all.user_data(CANCEL))?;
             if Instant::now() >= deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
