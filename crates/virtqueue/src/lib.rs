@@ -19,7 +19,7 @@
 //! | | split | packed | packed, IN_ORDER |
 //! |---|---|---|---|
 //! | take, look at each piece, complete | 63 | 78 | 64 |
-//! | reserve, publish | 96 | 112 | |
+//! | reserve, publish | 100 | 116 | |
 //!
 //! About 40 of each are the walk: read a head, read a descriptor, check it, translate, note it down. A frame that
 //! crosses the switch pays one of each row, about 160 to 180 instructions; at two a cycle that is half of the 180
