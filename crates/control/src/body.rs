@@ -185,6 +185,9 @@ pub struct CountersBody {
     pub segmented_trains: u64,
     /// Segments they became.
     pub segments: u64,
+    /// Frames taken from the port whose transport checksum the sender left to others.
+    #[serde(default)]
+    pub unfinished_checksums: u64,
     /// Transport checksums finished for the port.
     pub checksums: u64,
     /// Frames the device lost before the switch saw them.

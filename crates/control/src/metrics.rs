@@ -45,6 +45,11 @@ const PORT_COUNTERS: &[PortCounter] = &[
     ("port_mirrored_frames", "Copies delivered by a mirror", |c| c.mirrored_frames),
     ("port_segmented_trains", "Trains cut into segments", |c| c.segmented_trains),
     ("port_segments", "Segments trains were cut into", |c| c.segments),
+    (
+        "port_unfinished_checksums",
+        "Frames taken whose transport checksum the sender left to others",
+        |c| c.unfinished_checksums,
+    ),
     ("port_checksums", "Transport checksums finished in software", |c| c.checksums),
     ("port_device_lost", "Frames the device lost before the switch", |c| c.device_lost),
     ("rsc_coalesced_packets", "Segments that joined a train", |c| c.rsc.coalesced_packets),

@@ -108,6 +108,8 @@ pub struct PortCell {
     pub ingress_frames: Counter,
     /// Their bytes.
     pub ingress_bytes: Counter,
+    /// Of these, frames whose transport checksum the sender left to others.
+    pub unfinished_checksums: Counter,
     /// Frames delivered to the port (a train is one).
     pub egress_frames: Counter,
     /// Their bytes.
@@ -143,6 +145,8 @@ pub struct PortCounters {
     pub ingress_frames: u64,
     /// Their bytes.
     pub ingress_bytes: u64,
+    /// Of these, frames whose transport checksum the sender left to others.
+    pub unfinished_checksums: u64,
     /// Frames delivered to the port (a train is one).
     pub egress_frames: u64,
     /// Their bytes.
@@ -183,6 +187,7 @@ impl PortCounters {
         }
         self.ingress_frames += cell.ingress_frames.get();
         self.ingress_bytes += cell.ingress_bytes.get();
+        self.unfinished_checksums += cell.unfinished_checksums.get();
         self.egress_frames += cell.egress_frames.get();
         self.egress_bytes += cell.egress_bytes.get();
         self.flooded_frames += cell.flooded_frames.get();

@@ -1,6 +1,6 @@
 //! A frame inside the switch: a private copy of its headers, parsed once, and payload that stays where it is.
 
-use crate::counters::DropReason;
+use crate::counters::{DropReason, PortCell};
 use crate::headers::{Headers, LONG_HEADERS, Span, TAG, USUAL_HEADERS};
 use crate::parts::{Lent, Parts};
 use ports::{Burst, RawFrame, Slice, VlanTag};
@@ -43,6 +43,7 @@ impl Frame {
         burst: &Burst<'q>,
         raw: &RawFrame,
         parts: &mut Parts<'q>,
+        cell: &PortCell,
     ) -> Result<(), DropReason> {
         let slices = burst.slices(raw);
         let (restored, header, bytes) = match (slices, raw.vlan) {
@@ -62,7 +63,7 @@ impl Frame {
             self.lend_rest(slices, raw, parts);
         }
         if !raw.vnet.asks_nothing() {
-            return self.check_offload(raw.vnet);
+            return self.check_offload(raw.vnet, cell);
         }
         Ok(())
     }
@@ -173,10 +174,11 @@ impl Frame {
     /// What the source asks for must fit what the frame is: the checksum's place inside the private bytes, a train's type
     /// its protocol (virtio 1.2, 5.1.6.2.1). What is kept says nothing more than the switch understands.
     #[inline(never)]
-    fn check_offload(&mut self, said: VnetHeader) -> Result<(), DropReason> {
+    fn check_offload(&mut self, said: VnetHeader, cell: &PortCell) -> Result<(), DropReason> {
         let flags = said.flags() & (Flags::NEEDS_CSUM | Flags::DATA_VALID);
         self.vnet.set_flags(flags);
         if flags.contains(Flags::NEEDS_CSUM) {
+            cell.unfinished_checksums.add(1);
             let start = said.csum_start.get().checked_add(self.restored);
             let start = start.filter(|start| *start >= 14).ok_or(DropReason::BadOffload)?;
             let end = start.checked_add(said.csum_offset.get()).and_then(|at| at.checked_add(2));

@@ -277,7 +277,7 @@ impl Turn<'_> {
         frames.extend((frames.len()..burst.frames().len()).map(Frame::at));
         parts.headers.make_room(burst.frames().len());
         for (raw, frame) in burst.frames().iter().zip(frames.iter_mut()) {
-            if let Err(reason) = frame.read(burst, raw, parts) {
+            if let Err(reason) = frame.read(burst, raw, parts, cell) {
                 count_drop(cell, reason, 1);
                 frame.header = Span::default();
             }

@@ -257,6 +257,7 @@ fn text(shown: &Shown) -> String {
         ("mirrored frames", counters.mirrored_frames),
         ("trains cut", counters.segmented_trains),
         ("segments cut", counters.segments),
+        ("checksums left to others", counters.unfinished_checksums),
         ("checksums finished", counters.checksums),
         ("lost by the device", counters.device_lost),
         ("dropped", counters.dropped),

@@ -265,6 +265,7 @@ fn counters_body(counters: &PortCounters) -> CountersBody {
         mirrored_frames: counters.mirrored_frames,
         segmented_trains: counters.segmented_trains,
         segments: counters.segments,
+        unfinished_checksums: counters.unfinished_checksums,
         checksums: counters.checksums,
         device_lost: counters.device_lost,
         drops: drops.zip(counters.drops).collect(),
