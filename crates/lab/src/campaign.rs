@@ -5,7 +5,7 @@
 //! (in a `State`), so that a campaign can be taken up again where it ended.
 
 use crate::experiment::{Ended, Experiment, Run};
-use crate::experiments::{Feature, Load};
+use crate::experiments::{Feature, Load, itself};
 use crate::host::is_root;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
@@ -77,7 +77,8 @@ impl Point {
     fn setting(&self) -> Setting {
         let (connections, buffer_bytes) = match self.load {
             Load::Bulk(bulk) => (bulk.connections, Some(bulk.buffer_bytes)),
-            Load::RoundTrips => (1, None),
+            Load::RoundTrips(1) => (1, None),
+            Load::RoundTrips(bytes) => (1, Some(bytes)),
         };
         Setting { connections, buffer_bytes, way: Some(self.feature.way) }
     }
@@ -148,7 +149,8 @@ fn measure(
         if state.has(place) {
             continue;
         }
-        progress.phase(&point.words(campaign.name), left);
+        let of = format!("{} {} of {}", campaign.name, place + 1, campaign.points.len());
+        progress.phase(&point.words(&of), left, point.experiment.stop.narrow.is_some());
         let run = visit(&mut site, point, options, state, interrupt)
             .and_then(|site| site.run(point, interrupt, &mut |step| progress.step(step)));
         let run = match run {
@@ -158,6 +160,10 @@ fn measure(
         };
         let case = Case::new(&point.experiment, point.setting(), run.0, run.1);
         complete = state.keep(place, point.part, case);
+        let so_far = itself::tally(&state.cases(Part::Bulk));
+        if let Some(tally) = so_far.get(place % so_far.len().max(1)) {
+            progress.tell(&format!("{}: {}", tally.kind.words(), tally.sentence()));
+        }
         if !complete {
             break;
         }
@@ -234,7 +240,7 @@ fn choose_site(
         ));
     }
     interrupt.watch_signals()?;
-    Ok(Site::InProcess)
+    Ok(Site::InProcess(feature))
 }
 
 fn write(

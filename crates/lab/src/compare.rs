@@ -84,7 +84,7 @@ pub struct Change {
     pub after: f64,
     /// After to before; 1 is no change.
     pub ratio: f64,
-    /// Where the ratio lies in 98 of 100 comparisons.
+    /// Where the ratio lies in 99 of 100 comparisons.
     pub interval: Interval,
     /// What may be said.
     pub verdict: Verdict,

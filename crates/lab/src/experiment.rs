@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Rounds from one question whether an interval is narrow enough to the next: drawing it takes time, and who asks often is
+/// told by chance once.
+const ASK_EVERY: usize = 4;
+
 /// Intervals per arm that see a 5 % difference (simulated beside `statistics::compare`).
 pub const DEFAULT_REPETITIONS: usize = 24;
 
@@ -47,9 +51,10 @@ pub struct Measure {
 pub struct StopRule {
     /// Most intervals per arm.
     pub repetitions: usize,
-    /// Ends early once every measure's interval is narrower than this (0.02: two per cent), though not before
-    /// half of the repetitions. `None`: never early.
+    /// Ends early once every measure's interval is narrower than this (0.02: two per cent). `None`: never early.
     pub narrow: Option<f64>,
+    /// Intervals per arm before which it does not end early.
+    pub least: usize,
     /// Most time for all of it.
     pub budget: Option<Duration>,
 }
@@ -90,6 +95,28 @@ pub struct Sample {
     pub started_s: f64,
     /// All raw numbers.
     pub values: Values,
+    /// Who used the processor within it, in the order of time; empty where it was too short to look.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub usage: Vec<Usage>,
+}
+
+/// Processors used by each side in a part of an interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Its middle, in seconds on the bench's clock.
+    pub at_s: f64,
+    /// By the keys of an interval: `sender_cpu_s_per_s`.
+    #[serde(flatten)]
+    pub sides: Values,
+}
+
+/// What a bench measured in one interval.
+#[derive(Debug)]
+pub struct Measured {
+    /// All raw numbers.
+    pub values: Values,
+    /// Who used the processor within it.
+    pub usage: Vec<Usage>,
 }
 
 /// Why a run ended.
@@ -126,7 +153,7 @@ pub trait Bench {
     fn pass(&mut self, time: Duration) -> Result<(), LabError>;
 
     /// Measures one interval of the load.
-    fn measure(&mut self, arm: &Arm, interval: Duration) -> Result<Values, LabError>;
+    fn measure(&mut self, arm: &Arm, interval: Duration) -> Result<Measured, LabError>;
 
     /// Time since the bench was set up.
     fn now(&self) -> Duration;
@@ -211,8 +238,8 @@ impl Experiment {
             }
             bench.pass(self.settle)?;
             let started_s = bench.now().as_secs_f64();
-            let values = bench.measure(arm, self.interval)?;
-            samples.push(Sample { round, arm: arm.name.clone(), started_s, values });
+            let Measured { values, usage } = bench.measure(arm, self.interval)?;
+            samples.push(Sample { round, arm: arm.name.clone(), started_s, values, usage });
         }
         Ok(Ended::Complete)
     }
@@ -223,7 +250,8 @@ impl Experiment {
             return Some(Ended::TimeUp);
         }
         let rounds = samples.len() / self.arms.len();
-        let narrow = self.stop.narrow.filter(|_| 2 * rounds >= self.stop.repetitions)?;
+        let beyond = rounds.checked_sub(self.stop.least)?;
+        let narrow = self.stop.narrow.filter(|_| beyond.is_multiple_of(ASK_EVERY))?;
         let known = |measure| {
             self.compare(samples, measure).is_some_and(|found| found.interval.width() < narrow)
         };
@@ -312,12 +340,13 @@ mod tests {
             self.advance(time)
         }
 
-        fn measure(&mut self, arm: &Arm, interval: Duration) -> Result<Values, LabError> {
+        fn measure(&mut self, arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
             assert_eq!(self.in_force, arm.name);
             self.advance(interval)?;
             self.noise = -self.noise;
             let speed = if arm.name == "on" { 2.0 } else { 1.0 + self.noise };
-            Ok(Values::from([("speed".to_owned(), speed)]))
+            let values = Values::from([("speed".to_owned(), speed)]);
+            Ok(Measured { values, usage: Vec::new() })
         }
 
         fn now(&self) -> Duration {
@@ -335,7 +364,7 @@ mod tests {
             warm_up: Duration::from_secs(5),
             settle: Duration::from_secs(1),
             interval: Duration::from_secs(2),
-            stop: StopRule { repetitions, narrow: None, budget: None },
+            stop: StopRule { repetitions, narrow: None, least: repetitions / 2, budget: None },
         }
     }
 
@@ -367,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_when_the_interval_is_narrow_but_not_before_half() {
+    fn stops_when_the_interval_is_narrow_but_not_before_the_least() {
         let mut plan = experiment(20);
         plan.stop.narrow = Some(0.02);
         let (quiet, _) = run(&plan, &mut FakeBench::default());
@@ -393,7 +422,13 @@ mod tests {
         assert_eq!((run.ended, run.samples.len()), (Ended::Interrupted, 4));
         bench.interrupt_at = Some(bench.clock + Duration::from_secs(18));
         let mut samples = run.samples;
-        samples.push(Sample { round: 2, arm: "on".into(), started_s: 0.0, values: Values::new() });
+        samples.push(Sample {
+            round: 2,
+            arm: "on".into(),
+            started_s: 0.0,
+            values: Values::new(),
+            usage: Vec::new(),
+        });
         let found = plan.compare(&samples, &MEASURES[0]).unwrap();
         assert_eq!((found.pairs, found.ratio), (2, 2.0));
         assert_eq!(found.verdict, Verdict::NoDifferenceSeen);

@@ -3,6 +3,7 @@
 pub mod checksum;
 pub mod connections;
 pub mod hotplug;
+pub mod itself;
 pub mod jumbo;
 pub mod ladder;
 pub mod latency;
@@ -10,6 +11,7 @@ pub mod limits;
 pub mod lso;
 pub mod rsc;
 pub mod sweep;
+mod vnic;
 
 use crate::LabError;
 use crate::daemon::Daemon;
@@ -133,8 +135,8 @@ impl Bulk {
 pub(crate) enum Load {
     /// Bulk connections.
     Bulk(Bulk),
-    /// One byte to and fro on one connection.
-    RoundTrips,
+    /// A request of so many bytes and a byte in return on one connection, one request at a time.
+    RoundTrips(u32),
 }
 
 impl Load {

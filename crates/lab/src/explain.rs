@@ -4,7 +4,7 @@
 use crate::LabError;
 use crate::campaign::{Campaign, Part};
 use crate::experiment::Ended;
-use crate::experiments::{Feature, latency};
+use crate::experiments::{Feature, itself, latency};
 use crate::options::Options;
 use crate::report::{self, Account, BenchFacts, Case, Check, Machine, Report, SCHEMA};
 use crate::state::State;
@@ -37,6 +37,8 @@ pub(crate) fn report(
     checks.extend(proofs(campaign, options, &cases));
     let accounts: Vec<Account> = cases.iter().filter_map(|case| case.account).collect();
     checks.extend(report::account_checks(&accounts));
+    let tries = itself::tally(&cases);
+    checks.extend(itself::checks(&tries));
     let mut notes = state.notes.clone();
     notes.extend(explanations(&cases, &bench));
     let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
@@ -55,6 +57,7 @@ pub(crate) fn report(
             .cases(Part::Peer)
             .into_iter()
             .find_map(|case| case.arms_in_order().next().cloned()),
+        tries,
         checks,
         commands: state.commands.clone(),
         notes,
@@ -130,7 +133,7 @@ fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
 
 fn definitions(cases: &[Case]) -> String {
     let compared = if cases.iter().any(|case| case.order.len() > 1) {
-        "Improvement is the median of the paired ratios of A B B A rounds, with its 98 % bootstrap interval. "
+        "Improvement is the median of the paired ratios of A B B A rounds, with its 99 % bootstrap interval. "
     } else {
         ""
     };

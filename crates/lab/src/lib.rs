@@ -28,6 +28,7 @@ mod site;
 mod state;
 pub mod statistics;
 mod topology;
+mod usage;
 pub mod validate;
 
 pub use error::LabError;

@@ -2,16 +2,16 @@
 
 use crate::LabError;
 use crate::daemon::Daemon;
-use crate::experiment::{Arm, Bench, Values};
+use crate::experiment::{Arm, Bench, Measured, Usage, Values};
 use crate::experiments::{Bulk, Feature, Load};
-use crate::host::Reading;
+use crate::host::{Host, Reading};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::pair::Pair;
 use crate::passed::{Passed, ratio};
 use crate::report::Account;
-use crate::topology::{ETHERNET, PEER, Topology, VNIC, Way};
-use ports::link::LinkOffload;
+use crate::topology::{ETHERNET, PEER, Topology, Way};
+use crate::usage::{self, Sides};
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
 
@@ -40,7 +40,6 @@ struct Snapshot {
     passed: Option<Passed>,
     /// Ports that came beside those of the load.
     visits: u64,
-    guest_checksums: bool,
     way: Way,
 }
 
@@ -126,6 +125,14 @@ impl<'t> Namespaces<'t> {
         })
     }
 
+    /// Lets an interval pass and looks who uses the processor.
+    fn watch(&mut self, interval: Duration) -> Result<(Vec<Usage>, f64), LabError> {
+        let hosts = [&self.topology.sender, &self.topology.switch, &self.topology.receiver];
+        let processes = hosts.map(Host::process);
+        let begin = self.begin;
+        usage::watch(interval, begin, |time| self.pass(time), || Sides::read(processes))
+    }
+
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
         let (from_link, to_link) = self.links();
         let topology = &mut *self.topology;
@@ -136,7 +143,6 @@ impl<'t> Namespaces<'t> {
             .map(|host| ProcessSample::read(host.process()).ok());
         Ok(Snapshot {
             way: topology.way,
-            guest_checksums: topology.guest().offload(VNIC, LinkOffload::TxCsum)?,
             visits: daemon.map_or(0, Daemon::visits),
             sender,
             passed,
@@ -158,7 +164,6 @@ impl Snapshot {
         put("received_bytes", bytes as f64);
         put("throughput_bps", bytes as f64 * 8.0 / seconds.max(1e-9));
         put("ports_added", (self.visits - earlier.visits) as f64);
-        put("guest_checksum_offload", f64::from(u8::from(self.guest_checksums)));
         put("retransmits", (self.sender.retransmits - earlier.sender.retransmits) as f64);
         let (frames, wire_bytes) = self.wire();
         let (frames_before, bytes_before) = earlier.wire();
@@ -198,12 +203,12 @@ impl Bench for Namespaces<'_> {
         self.topology.switch.check()
     }
 
-    fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Values, LabError> {
+    fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
         let before = self.snapshot()?;
-        let mut trips = None;
+        let (mut trips, mut watched) = (None, None);
         match self.load {
-            Load::Bulk(_) => self.pass(interval)?,
-            Load::RoundTrips => {
+            Load::Bulk(_) => watched = Some(self.watch(interval)?),
+            Load::RoundTrips(_) => {
                 self.pass(Duration::ZERO)?;
                 let to = self.topology.round_trip_address(self.links().0);
                 trips = Some(self.topology.sender.round_trips(to, interval)?);
@@ -213,7 +218,9 @@ impl Bench for Namespaces<'_> {
         if let Some(trips) = trips {
             values.extend(trips.values());
         }
-        Ok(values)
+        let (usage, cost) = watched.unwrap_or_default();
+        values.insert(usage::COST.into(), cost);
+        Ok(Measured { values, usage })
     }
 
     fn now(&self) -> Duration {

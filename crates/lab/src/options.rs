@@ -2,7 +2,7 @@
 
 use crate::between::Between;
 use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
-use crate::experiments::{connections, sweep};
+use crate::experiments::{connections, itself, sweep};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,8 +20,11 @@ pub struct Options {
     pub interval: Duration,
     /// Ends a point early once all its figures are known this closely (0.02: within two per cent).
     pub narrow: Option<f64>,
-    /// Two stacks in this process instead of hosts in namespaces. For RSC only.
+    /// Two stacks in this process instead of hosts in namespaces. For RSC and for the lab itself only.
     pub in_process: bool,
+    /// Experiments of each kind by which the lab itself is validated; 0 for anything else.
+    #[serde(default)]
+    pub tries: usize,
     /// MTU of every link, in bytes; with jumbo frames where those are what is validated.
     pub mtu: u16,
     /// Hosts that there are already, and the switch that runs between them, instead of namespaces. Not kept for
@@ -50,6 +53,7 @@ impl Options {
             interval: Duration::from_secs(1),
             narrow: None,
             in_process: false,
+            tries: 0,
             mtu: 1500,
             between: None,
             output: None,
@@ -77,8 +81,23 @@ impl Options {
         }
     }
 
+    /// What `validate self` does: 20 tries of each kind, in this process, each until the difference is known within 4 %.
+    pub fn itself(program: PathBuf) -> Options {
+        Options {
+            repetitions: itself::MOST,
+            interval: itself::INTERVAL,
+            narrow: Some(itself::NARROW),
+            in_process: true,
+            tries: itself::TRIES,
+            ..Options::new(program)
+        }
+    }
+
     /// `--quick`: a first look, which sees differences of about 15 % and more.
     pub fn quick(mut self) -> Options {
+        if self.tries > 0 {
+            return Options { tries: itself::QUICK_TRIES, ..self };
+        }
         self.repetitions = self.repetitions.min(8);
         self.interval = Duration::from_millis(500);
         if !self.blocks.is_empty() {
@@ -90,6 +109,10 @@ impl Options {
     }
 
     pub(crate) fn stop(&self) -> StopRule {
-        StopRule { repetitions: self.repetitions, narrow: self.narrow, budget: None }
+        let least = match self.tries {
+            0 => self.repetitions.div_ceil(2),
+            _ => itself::LEAST.min(self.repetitions),
+        };
+        StopRule { repetitions: self.repetitions, narrow: self.narrow, least, budget: None }
     }
 }

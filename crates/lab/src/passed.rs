@@ -20,8 +20,10 @@ impl Passed {
         let (taken, taken_before) = (&self.ingress, &earlier.ingress);
         let bytes = taken.ingress_bytes - taken_before.ingress_bytes;
         let frames = taken.ingress_frames - taken_before.ingress_frames;
+        let unfinished = taken.unfinished_checksums - taken_before.unfinished_checksums;
         let mut values = delivered(&self.egress, &earlier.egress);
         values.insert("ingress_frame_bytes".into(), ratio(bytes, frames));
+        values.insert("unfinished_checksums_of_frames".into(), ratio(unfinished, frames));
         values.insert("lost_frames".into(), (self.lost() - earlier.lost()) as f64);
         values
     }

@@ -15,6 +15,8 @@ pub(crate) struct Progress {
     phase: String,
     /// Time that later phases take.
     afterwards: Duration,
+    /// It may end early.
+    at_most: bool,
 }
 
 impl Progress {
@@ -27,11 +29,12 @@ impl Progress {
             }
             bar
         });
-        Progress { bar, phase: String::new(), afterwards: Duration::ZERO }
+        Progress { bar, phase: String::new(), afterwards: Duration::ZERO, at_most: false }
     }
 
-    /// Begins a phase, after which others take so long.
-    pub(crate) fn phase(&mut self, name: &str, afterwards: Duration) {
+    /// Begins a phase, after which others take so long, or less where they may end early.
+    pub(crate) fn phase(&mut self, name: &str, afterwards: Duration, at_most: bool) {
+        self.at_most = at_most;
         name.clone_into(&mut self.phase);
         self.afterwards = afterwards;
     }
@@ -53,12 +56,22 @@ impl Progress {
         }
     }
 
+    /// Says something that stays to be read.
+    pub(crate) fn tell(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            // As above.
+            None => drop(writeln!(std::io::stderr(), "{text}")),
+        }
+    }
+
     fn text(&self, step: &Step<'_>) -> String {
         let arm = step.arm.map_or("warming up", |arm| arm.label.as_str());
         let rate = step.last.and_then(|values| values.get("throughput_bps"));
         let rate = rate.map_or(String::new(), |bits| format!(", {:.2} Gb/s", bits / 1e9));
         let left = time(step.left + self.afterwards);
-        format!("{}: {} of {}, {arm}{rate}, about {left} left", self.phase, step.done, step.total)
+        let about = if self.at_most { "at most" } else { "about" };
+        format!("{}: {} of {}, {arm}{rate}, {about} {left} left", self.phase, step.done, step.total)
     }
 }
 
@@ -85,8 +98,9 @@ mod tests {
 
     #[test]
     fn the_line_says_what_runs_how_fast_and_how_long_all_of_it_takes() {
-        let mut progress = Progress { bar: None, phase: String::new(), afterwards: Duration::ZERO };
-        progress.phase("sweep, 4 connections", Duration::from_secs(600));
+        let mut progress = Progress::new();
+        progress.bar = None;
+        progress.phase("sweep, 4 connections", Duration::from_secs(600), false);
         let arm = Arm { name: "measured".into(), label: "Measured".into() };
         let values = Values::from([("throughput_bps".into(), 2.5e9)]);
         let left = Duration::from_secs(1);

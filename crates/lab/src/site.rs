@@ -23,7 +23,7 @@ pub(crate) enum Site {
     /// Sender, switch, bridge and receiver as processes of their own.
     Namespaces(Box<Hosts>),
     /// Two guests on memory ports.
-    InProcess,
+    InProcess(&'static Feature),
     /// Hosts that there are already.
     Between(Box<between::Site>),
 }
@@ -68,12 +68,16 @@ impl Site {
         let description = match self {
             Site::Between(site) => return site.facts(),
             Site::Namespaces(hosts) => hosts.description(),
-            Site::InProcess => "IN PROCESS: sender and receiver are user-space TCP stacks (smoltcp) on memory ports of the \
+            Site::InProcess(_) => "IN PROCESS: sender and receiver are user-space TCP stacks (smoltcp) on memory ports of the \
                                 real switch, all in one process. The figures show what coalescing saves such a guest; they \
                                 say nothing about a kernel or a virtual machine."
                 .to_owned(),
         };
-        BenchFacts { in_process: matches!(self, Site::InProcess), description, hosts: Vec::new() }
+        BenchFacts {
+            in_process: matches!(self, Site::InProcess(_)),
+            description,
+            hosts: Vec::new(),
+        }
     }
 
     /// What is looked at before measuring.
@@ -81,7 +85,10 @@ impl Site {
         match self {
             Site::Namespaces(hosts) => hosts.checks(interrupt),
             Site::Between(site) => site.checks(),
-            Site::InProcess => Ok(InProcess::start(Load::bulk(1), interrupt.clone())?.checks()),
+            Site::InProcess(feature) if feature.whole_guide => {
+                Ok(InProcess::start(Load::bulk(1), interrupt.clone())?.checks())
+            }
+            Site::InProcess(_) => Ok(Vec::new()),
         }
     }
 
@@ -90,9 +97,13 @@ impl Site {
         match self {
             Site::Namespaces(hosts) => hosts.topology.commands(),
             Site::Between(site) => site.commands(),
-            Site::InProcess => vec![Command {
+            Site::InProcess(feature) => vec![Command {
                 host: "here".into(),
-                command: "millrace validate rsc --in-process".into(),
+                command: format!(
+                    "millrace validate {}{}",
+                    feature.name,
+                    if feature.whole_guide { " --in-process" } else { "" }
+                ),
             }],
         }
     }
@@ -111,13 +122,15 @@ impl Site {
                 let run = point.experiment.run(&mut bench, progress);
                 Ok((run, bench.account()))
             }
-            Site::InProcess | Site::Between(_) if point.part == Part::Peer => Err(LabError::NoPeer),
+            Site::InProcess(_) | Site::Between(_) if point.part == Part::Peer => {
+                Err(LabError::NoPeer)
+            }
             Site::Between(site) => {
                 let mut bench = site.bench(load, interrupt)?;
                 let run = point.experiment.run(&mut bench, progress);
                 Ok((run, bench.account()))
             }
-            Site::InProcess => {
+            Site::InProcess(_) => {
                 let mut bench = InProcess::start(load, interrupt)?;
                 Ok((point.experiment.run(&mut bench, progress), None))
             }

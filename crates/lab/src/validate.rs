@@ -17,7 +17,7 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
     let mut points: Vec<Point> =
         counts.map(|count| point(Part::Bulk, Load::bulk(*count), bulk.clone())).collect();
     if feature.whole_guide {
-        points.push(point(Part::RoundTrips, Load::RoundTrips, latency::experiment(&bulk)));
+        points.push(point(Part::RoundTrips, Load::RoundTrips(1), latency::experiment(&bulk)));
         let first = options.connections.first().copied().unwrap_or(1);
         points.push(point(Part::Peer, Load::bulk(first), peer_experiment(&bulk)));
     }
@@ -28,6 +28,6 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
 fn peer_experiment(bulk: &Experiment) -> Experiment {
     let arm = Arm { name: "linux_bridge".into(), label: "Linux bridge, GRO on".into() };
     let repetitions = (bulk.stop.repetitions / 2).max(1);
-    let stop = StopRule { repetitions, ..bulk.stop };
+    let stop = StopRule { repetitions, least: repetitions.div_ceil(2), ..bulk.stop };
     Experiment { arms: vec![arm], stop, ..bulk.clone() }
 }

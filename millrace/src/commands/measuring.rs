@@ -55,7 +55,7 @@ impl Measuring {
             connections: if typed { connections.to_vec() } else { base.connections.clone() },
             repetitions: self.repetitions.map_or(base.repetitions, usize::from),
             interval: self.seconds.unwrap_or(base.interval),
-            narrow: self.narrow.map(|percent| percent / 100.0),
+            narrow: self.narrow.map(|percent| percent / 100.0).or(base.narrow),
             output: self.output.clone(),
             resume: self.resume.clone(),
             ..base

@@ -2,7 +2,7 @@
 
 use super::Site;
 use crate::LabError;
-use crate::experiment::{Arm, Bench, Values};
+use crate::experiment::{Arm, Bench, Measured, Values};
 use crate::experiments::{Bulk, Load, ON};
 use crate::host::{Identity, Reading, Request};
 use crate::interrupt::Interrupt;
@@ -59,7 +59,7 @@ impl<'s> Hosts<'s> {
         };
         match load {
             Load::Bulk(bulk) => bench.connect(bulk)?,
-            Load::RoundTrips => {
+            Load::RoundTrips(_) => {
                 let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
                 let answer = Request::Answer { port: ROUND_TRIP_PORT };
                 bench.site.receiver.order(&answer, &line)?;
@@ -171,12 +171,13 @@ impl Bench for Hosts<'_> {
         self.interrupt.pass(time)
     }
 
-    fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Values, LabError> {
+    /// Without [`Measured::usage`]: asking a host crosses the network that is measured, so nobody is asked within an interval.
+    fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
         let before = self.snapshot()?;
         let mut trips = None;
         match self.load {
             Load::Bulk(_) => self.pass(interval)?,
-            Load::RoundTrips => {
+            Load::RoundTrips(_) => {
                 self.pass(Duration::ZERO)?;
                 let to = SocketAddr::new(self.site.to, ROUND_TRIP_PORT);
                 trips = Some(self.site.sender.round_trips(to, interval)?);
@@ -186,7 +187,7 @@ impl Bench for Hosts<'_> {
         if let Some(trips) = trips {
             values.extend(trips.values());
         }
-        Ok(values)
+        Ok(Measured { values, usage: Vec::new() })
     }
 
     fn now(&self) -> Duration {

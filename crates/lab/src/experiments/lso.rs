@@ -4,12 +4,13 @@
 //! itself. What leaves the uplink is the uplink's matter: it takes trains where the kernel behind it does, and is cut for
 //! in the switch where it does not.
 
+use super::vnic::Offload;
 use super::{Feature, OFF, ON, PROOF, on_off, rsc};
-use crate::LabError;
-use crate::daemon::Daemon;
 use crate::report::{Case, Check};
-use crate::topology::{Topology, VNIC, Way};
+use crate::topology::Way;
 use ports::link::LinkOffload;
+
+const LSO: Offload = Offload { which: LinkOffload::Tso, key: "tso", words: "LSO" };
 
 /// `millrace validate lso`.
 pub const FEATURE: &Feature = &Feature {
@@ -20,29 +21,11 @@ pub const FEATURE: &Feature = &Feature {
     measures: rsc::MEASURES,
     way: Way::FromVnic,
     whole_guide: false,
-    switch: |topology, _, arm| switch(topology, arm == ON),
-    checks,
+    switch: |topology, _, arm| LSO.switch(topology, arm),
+    checks: |topology, _| LSO.check(topology),
     proof,
     note: Some("The guest is the sender here: its processor time is what LSO saves first."),
 };
-
-fn switch(topology: &mut Topology, on: bool) -> Result<(), LabError> {
-    topology.guest().set_offload(VNIC, LinkOffload::Tso, "tso", on)
-}
-
-/// That the vNIC lets LSO be turned off and on.
-fn checks(topology: &mut Topology, _: &mut Daemon) -> Result<Vec<Check>, LabError> {
-    let mut states = Vec::new();
-    for on in [false, true] {
-        switch(topology, on)?;
-        states.push(topology.guest().offload(VNIC, LinkOffload::Tso)?);
-    }
-    Ok(vec![Check {
-        name: "LSO of the guest's vNIC".into(),
-        passed: states == [false, true],
-        seen: format!("turned off it is {:?}, turned on {:?}", states.first(), states.last()),
-    }])
-}
 
 fn proof(case: &Case) -> Option<Check> {
     let size = |arm| case.median(arm, "ingress_frame_bytes");

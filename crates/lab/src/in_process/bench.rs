@@ -2,11 +2,12 @@
 
 use super::guest::{End, Guest, Shared};
 use crate::LabError;
-use crate::experiment::{Arm, Bench, Values};
-use crate::experiments::{Load, ON};
+use crate::experiment::{Arm, Bench, Measured, Values};
+use crate::experiments::{Load, OFF, itself};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::report::Check;
+use crate::usage::{self, PROCESSES, Reading};
 use datapath::{
     PortCounters, PortId, PortSettings, Role, RscPolicy, RscStatus, Switch, SwitchOptions,
 };
@@ -16,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use traffic::measure::ProcessSample;
+use traffic::measure::{CpuSample, ProcessSample};
 
 /// MTU of both ports.
 const MTU: u16 = 1500;
@@ -52,7 +53,14 @@ struct Snapshot {
     moment: Moment,
     bytes: u64,
     counters: PortCounters,
+    guests: Guests,
+}
+
+/// Processor time of both guests, and of the process that has the switch too.
+struct Guests {
+    at: Instant,
     process: Option<ProcessSample>,
+    machine: Option<CpuSample>,
     sender_ns: u64,
     receiver_ns: u64,
 }
@@ -114,12 +122,20 @@ impl InProcess {
         vec![status("IPv4", ipv4), status("IPv6", ipv6)]
     }
 
+    fn guests(&self) -> Guests {
+        Guests {
+            at: Instant::now(),
+            process: ProcessSample::read_own().ok(),
+            machine: CpuSample::read().ok(),
+            sender_ns: self.sender.shared.cpu_ns.load(Relaxed),
+            receiver_ns: self.receiver.shared.cpu_ns.load(Relaxed),
+        }
+    }
+
     fn snapshot(&self) -> Result<Snapshot, LabError> {
         Ok(Snapshot {
             counters: self.switch.counters(self.port).unwrap_or_default(),
-            process: ProcessSample::read_own().ok(),
-            sender_ns: self.sender.shared.cpu_ns.load(Relaxed),
-            receiver_ns: self.receiver.shared.cpu_ns.load(Relaxed),
+            guests: self.guests(),
             bytes: self.receiver.shared.bytes.load(Relaxed),
             moment: self.meter.read().map_err(LabError::io("reading /proc/stat"))?,
         })
@@ -132,6 +148,10 @@ impl InProcess {
         values.insert("round_trips".into(), trips.count as f64);
         values.insert("latency_median_ns".into(), trips.median_ns);
         values.insert("latency_p99_ns".into(), trips.p99_ns);
+        if let (Load::RoundTrips(bytes), true) = (self.load, trips.count > 0) {
+            let bits = f64::from(bytes) * 8.0;
+            values.insert(itself::KEY.into(), bits * 1e9 / trips.median_ns);
+        }
     }
 }
 
@@ -141,32 +161,44 @@ impl Snapshot {
         let seconds = self.moment.seconds_since(&earlier.moment).max(1e-9);
         let mut values = self.moment.since(&earlier.moment, bytes);
         let mut put = |key: &str, value: f64| values.insert(key.to_owned(), value);
-        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e9 / seconds;
-        let sender = share(self.sender_ns, earlier.sender_ns);
-        let receiver = share(self.receiver_ns, earlier.receiver_ns);
         put("seconds", seconds);
         put("received_bytes", bytes as f64);
         put("throughput_bps", bytes as f64 * 8.0 / seconds);
-        put("sender_cpu_s_per_s", sender);
-        put("receiver_cpu_s_per_s", receiver);
-        if let (Some(now), Some(then)) = (&self.process, &earlier.process) {
-            let all = now.since(then).percent_of_one_processor / 100.0;
-            put("switch_cpu_s_per_s", (all - sender - receiver).max(0.0));
-        }
         let frames = self.counters.egress_frames.saturating_sub(earlier.counters.egress_frames);
         let joined =
             self.counters.coalesced_packets.saturating_sub(earlier.counters.coalesced_packets);
         put("egress_frames", frames as f64);
         put("coalesced_packets", joined as f64);
         put("segments_per_train", (frames + joined) as f64 / frames.max(1) as f64);
+        values.extend(self.guests.since(&earlier.guests));
         values
+    }
+}
+
+impl Reading for Guests {
+    fn since(&self, earlier: &Guests) -> Values {
+        let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(1e-9);
+        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e9 / seconds;
+        let sender = share(self.sender_ns, earlier.sender_ns);
+        let receiver = share(self.receiver_ns, earlier.receiver_ns);
+        let all = self.process.as_ref().zip(earlier.process.as_ref());
+        let all = all.map(|(now, then)| now.since(then).percent_of_one_processor / 100.0);
+        let switch = all.map(|all| (all - sender - receiver).max(0.0));
+        let used = PROCESSES.iter().zip([Some(sender), switch, Some(receiver)]);
+        let used = used.filter_map(|(key, used)| Some(((*key).to_owned(), used?)));
+        used.chain(usage::softirq(self.machine.as_ref(), earlier.machine.as_ref())).collect()
     }
 }
 
 impl Bench for InProcess {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
-        let on = arm.name == ON;
-        self.settings.rsc.policy = if on { RscPolicy::Ndis } else { RscPolicy::Off };
+        let wasted = if arm.name == itself::SLOWED { itself::WASTED_MILLIONTHS } else { 0 };
+        self.sender.shared.wasted_millionths.store(wasted, Relaxed);
+        let policy = if arm.name == OFF { RscPolicy::Off } else { RscPolicy::Ndis };
+        if policy == self.settings.rsc.policy {
+            return Ok(());
+        }
+        self.settings.rsc.policy = policy;
         self.switch
             .change_port(self.port, self.settings.clone())
             .map_err(|error| LabError::Switch(error.to_string()))
@@ -176,13 +208,14 @@ impl Bench for InProcess {
         self.interrupt.pass(time)
     }
 
-    fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Values, LabError> {
-        if self.load == Load::RoundTrips {
+    fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
+        if let Load::RoundTrips(_) = self.load {
             let trips = Histogram::new_with_bounds(1, LONGEST_NS, 3).ok();
             *self.sender.shared.round_trips.lock().unwrap_or_else(PoisonError::into_inner) = trips;
         }
         let before = self.snapshot()?;
-        self.pass(interval)?;
+        let (usage, cost) =
+            usage::watch(interval, self.begin, |time| self.interrupt.pass(time), || self.guests())?;
         let mut values = self.snapshot()?.since(&before);
         self.round_trips(&mut values);
         let bad = [&self.sender, &self.receiver]
@@ -190,7 +223,8 @@ impl Bench for InProcess {
             .iter()
             .sum::<u64>();
         values.insert("bad_checksums".into(), bad as f64);
-        Ok(values)
+        values.insert(usage::COST.into(), cost);
+        Ok(Measured { values, usage })
     }
 
     fn now(&self) -> Duration {

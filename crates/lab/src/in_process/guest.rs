@@ -9,7 +9,7 @@ use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
 use smoltcp::time::Instant as StackInstant;
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Address};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,9 @@ const BUFFERS: usize = 1 << 20;
 /// Rounds without work before a guest sleeps, and how long.
 const IDLE_ROUNDS: u32 = 64;
 const NAP: Duration = Duration::from_micros(20);
+/// From an answer to the next request, where requests are large: so each finds the switch asleep, whatever was done since the
+/// last one, and a scheduler that counts is on the side of those who sleep.
+const PAUSE: Duration = Duration::from_micros(250);
 
 /// Which end of the connections a guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(super) struct Shared {
     pub(super) cpu_ns: AtomicU64,
     /// Frames dropped for a wrong checksum.
     pub(super) bad_checksums: AtomicU64,
+    /// Part of each request's time that the sender wastes after it, in millionths.
+    pub(super) wasted_millionths: AtomicU32,
     /// Round trips since the observer last took them.
     pub(super) round_trips: Mutex<Option<Histogram<u64>>>,
 }
@@ -52,8 +57,12 @@ pub(super) struct Guest {
     handles: Vec<SocketHandle>,
     shared: Arc<Shared>,
     begin: Instant,
-    /// When the byte that is on its way was sent.
+    /// What is asked again and again.
+    request: Vec<u8>,
+    /// When the request that is on its way was sent.
     asked: Option<Instant>,
+    /// Bytes received of requests that are not answered.
+    unanswered: usize,
 }
 
 impl Guest {
@@ -70,9 +79,23 @@ impl Guest {
             let _ = list.push(IpCidr::new(Ipv4Address::new(10, 77, 0, station).into(), 24));
         });
         let (sockets, handles) = (SocketSet::new(Vec::new()), Vec::new());
-        let asked = None;
-        let mut guest =
-            Guest { end, load, device, interface, sockets, handles, shared, begin, asked };
+        let request = match load {
+            Load::Bulk(_) => Vec::new(),
+            Load::RoundTrips(bytes) => vec![b'?'; bytes as usize],
+        };
+        let mut guest = Guest {
+            end,
+            load,
+            device,
+            interface,
+            sockets,
+            handles,
+            shared,
+            begin,
+            request,
+            asked: None,
+            unanswered: 0,
+        };
         guest.open();
         guest
     }
@@ -80,14 +103,14 @@ impl Guest {
     fn open(&mut self) {
         let count = match self.load {
             Load::Bulk(bulk) => u16::try_from(bulk.connections).unwrap_or(u16::MAX),
-            Load::RoundTrips => 1,
+            Load::RoundTrips(_) => 1,
         };
         let room = BUFFERS / usize::from(count.max(1));
         for place in 0..count {
             let buffer = || tcp::SocketBuffer::new(vec![0; room]);
             let mut socket = tcp::Socket::new(buffer(), buffer());
             socket.set_nagle_enabled(false);
-            if self.load == Load::RoundTrips {
+            if let Load::RoundTrips(_) = self.load {
                 socket.set_ack_delay(None);
             }
             let receiver = (Ipv4Address::new(10, 77, 0, 2), PORT + place % 1000);
@@ -117,7 +140,8 @@ impl Guest {
             }
             match (idle >= IDLE_ROUNDS, self.load) {
                 (true, Load::Bulk(_)) => std::thread::sleep(NAP),
-                (true, Load::RoundTrips) => std::thread::yield_now(),
+                (true, Load::RoundTrips(1)) => std::thread::yield_now(),
+                (true, Load::RoundTrips(_)) => std::thread::sleep(NAP),
                 (false, _) => {}
             }
         }
@@ -136,9 +160,9 @@ impl Guest {
             let Some(handle) = self.handles.get(place).copied() else { break };
             moved |= match (self.load, self.end) {
                 (Load::Bulk(_), End::Sender) => self.send_all(handle),
-                (Load::Bulk(_), End::Receiver) => self.receive_all(handle),
-                (Load::RoundTrips, End::Sender) => self.ask(handle),
-                (Load::RoundTrips, End::Receiver) => self.answer(handle),
+                (Load::Bulk(_), End::Receiver) => self.receive_all(handle) > 0,
+                (Load::RoundTrips(_), End::Sender) => self.ask(handle),
+                (Load::RoundTrips(_), End::Receiver) => self.answer(handle),
             };
         }
         moved
@@ -151,7 +175,8 @@ impl Guest {
         sent.is_ok_and(|count| count > 0)
     }
 
-    fn receive_all(&mut self, handle: SocketHandle) -> bool {
+    /// Bytes received.
+    fn receive_all(&mut self, handle: SocketHandle) -> usize {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
         let mut total = 0;
         // Twice: the ring buffer may wrap.
@@ -159,33 +184,51 @@ impl Guest {
             total += socket.recv(|bytes| (bytes.len(), bytes.len())).unwrap_or(0);
         }
         self.shared.bytes.fetch_add(total as u64, Relaxed);
-        total > 0
+        total
     }
 
+    /// Sends the next request once the last one is answered. Whether one is on its way.
     fn ask(&mut self, handle: SocketHandle) -> bool {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
         if let Some(asked) = self.asked {
             if socket.recv(|bytes| (bytes.len(), bytes.len())).unwrap_or(0) == 0 {
                 return false;
             }
+            let wasted = f64::from(self.shared.wasted_millionths.load(Relaxed)) / 1e6;
+            waste(asked.elapsed().mul_f64(wasted));
+            let took = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let trips = self.shared.round_trips.lock();
             if let Some(trips) = trips.unwrap_or_else(PoisonError::into_inner).as_mut() {
-                trips.saturating_record(
-                    u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX),
-                );
+                trips.saturating_record(took);
+            }
+            if self.request.len() > 1 {
+                std::thread::sleep(PAUSE);
             }
             self.asked = None;
         }
-        if socket.send_slice(b"?").unwrap_or(0) > 0 {
-            self.asked = Some(Instant::now());
-        }
-        self.asked.is_some()
+        let begin = Instant::now();
+        let room = socket.send_capacity() - socket.send_queue();
+        let sent = room >= self.request.len() && socket.send_slice(&self.request).unwrap_or(0) > 0;
+        self.asked = sent.then_some(begin);
+        sent
     }
 
+    /// Answers each request once all of it has come.
     fn answer(&mut self, handle: SocketHandle) -> bool {
+        let count = self.receive_all(handle);
+        self.unanswered += count;
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
-        let count = socket.recv(|bytes| (bytes.len(), bytes.len())).unwrap_or(0);
-        self.shared.bytes.fetch_add(count as u64, Relaxed);
-        count > 0 && socket.send_slice(b"!").is_ok()
+        while self.unanswered >= self.request.len() && socket.send_slice(b"!").is_ok() {
+            self.unanswered -= self.request.len();
+        }
+        count > 0
+    }
+}
+
+/// Work that nobody needs, for so long.
+fn waste(time: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        std::hint::spin_loop();
     }
 }

@@ -8,6 +8,8 @@ mod canvas;
 mod lines;
 mod pick;
 mod strip;
+mod tries;
+mod usage;
 
 pub(super) use pick::{details, overview};
 

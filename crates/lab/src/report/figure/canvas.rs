@@ -11,23 +11,33 @@ const BOTTOM: f64 = 28.0;
 /// Lines of the grid, the axis counted.
 const GRID: u32 = 5;
 
-/// A drawing whose y axis begins at 0. Places on the x axis are parts of its width.
+/// A drawing whose y axis begins at 0 or has it in the middle. Places on the x axis are parts of its width.
 pub(super) struct Canvas {
     svg: String,
+    bottom: f64,
     top: f64,
 }
 
 impl Canvas {
     /// Paper on which the largest value is `largest`; `None` where there is nothing to draw.
     pub(super) fn new(title: &str, largest: f64) -> Option<Canvas> {
+        Some(Canvas::between(title, 0.0, round_up(largest)?))
+    }
+
+    /// Paper for values of both signs, the largest of which is `largest`.
+    pub(super) fn around_zero(title: &str, largest: f64) -> Option<Canvas> {
         let top = round_up(largest)?;
+        Some(Canvas::between(title, -top, top))
+    }
+
+    fn between(title: &str, bottom: f64, top: f64) -> Canvas {
         let svg = format!(
             r#"<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" aria-label="{}">"#,
             escape(title)
         );
-        let mut canvas = Canvas { svg, top };
+        let mut canvas = Canvas { svg, bottom, top };
         canvas.grid();
-        Some(canvas)
+        canvas
     }
 
     pub(super) fn x(part: f64) -> f64 {
@@ -35,13 +45,15 @@ impl Canvas {
     }
 
     pub(super) fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+        let part = (value - self.bottom) / (self.top - self.bottom);
+        HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
     }
 
     fn grid(&mut self) {
-        let decimals = decimals(self.top / f64::from(GRID - 1));
+        let step = (self.top - self.bottom) / f64::from(GRID - 1);
+        let decimals = decimals(step);
         for line in 0..GRID {
-            let value = self.top * f64::from(line) / f64::from(GRID - 1);
+            let value = self.bottom + step * f64::from(line);
             let (at, end, text) = (self.y(value), WIDTH - RIGHT, LEFT - 6.0);
             let below = at + 4.0;
             self.put(format_args!(

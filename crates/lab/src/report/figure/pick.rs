@@ -3,15 +3,20 @@
 use super::bars::bars;
 use super::lines::{evenly, lines};
 use super::strip::strip;
-use super::{Figure, Series};
-use crate::experiment::{Measure, Sample};
+use super::tries::tries;
+use super::usage::{Line, usage};
+use super::{COLOURS, Figure, Series};
+use crate::experiment::Measure;
 use crate::passed::TRAINS_OF;
 use crate::report::case::{capital, plural};
-use crate::report::table::{Points, SIDES, arrow};
+use crate::report::table::{Points, arrow};
 use crate::report::{Case, Report};
 
 /// What a report is about in one look: throughput by block size, or the steps of a ladder.
 pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
+    if !report.tries.is_empty() {
+        return report.tries.iter().filter_map(|tally| tries(report, tally)).collect();
+    }
     match Points::of(report.all_cases()) {
         Some(points) => {
             report.measures.iter().flat_map(|measure| by_point(&points, measure)).collect()
@@ -25,8 +30,11 @@ pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
 
 /// Every interval of the arms that are compared, who used the processor, how deep trains were.
 pub(in crate::report) fn details(report: &Report) -> Vec<Figure> {
-    if Points::of(report.all_cases()).is_some() {
+    if !report.tries.is_empty() {
         return Vec::new();
+    }
+    if Points::of(report.all_cases()).is_some() {
+        return by_load(report.all_cases());
     }
     each(report, |case| {
         let strips = report.measures.iter().filter_map(|measure| strip(case, measure));
@@ -62,25 +70,28 @@ fn ladder(case: &Case, measure: &Measure) -> Option<Figure> {
     bars(&title, &words.collect::<Vec<_>>(), &[series], measure.decimals.min(2))
 }
 
-/// Processor time of each side over time. The arms are not told apart: each interval stands at its time.
-fn by_side(case: &Case) -> Option<Figure> {
-    let (first, last) = (case.samples.first()?.started_s, case.samples.last()?.started_s);
-    let span = (last - first).max(1e-9);
-    let place = |sample: &Sample| {
-        let part = (sample.started_s - first) / span;
-        let at_an_end = part <= 0.0 || part >= 1.0;
-        (part, if at_an_end { format!("{:.0} s", part * span) } else { String::new() })
+/// Processor time of each side over time, arm by arm.
+fn by_side(case: &Case) -> Vec<Figure> {
+    let begin_s = case.samples.first().map_or(0.0, |sample| sample.started_s);
+    let line = |name: &String| Line {
+        label: case.arms.get(name).map_or_else(|| name.clone(), |arm| arm.label.clone()),
+        samples: case.samples.iter().filter(|sample| sample.arm == *name).collect(),
+        begin_s,
     };
-    let places: Vec<(f64, String)> = case.samples.iter().map(place).collect();
-    let sides = SIDES.iter().filter(|(key, ..)| key.ends_with("_cpu_s_per_s"));
-    let series: Vec<Series> = sides
-        .map(|(key, label, _)| Series {
-            label: (*label).to_owned(),
-            values: case.samples.iter().map(|sample| sample.values.get(*key).copied()).collect(),
-        })
-        .filter(|series| series.values.iter().any(Option::is_some))
-        .collect();
-    lines("Processors used by each side, over time", &places, &series)
+    usage(&case.order.iter().map(line).collect::<Vec<_>>())
+}
+
+/// The same of a few loads without arms, each from its own beginning.
+fn by_load(cases: &[Case]) -> Vec<Figure> {
+    if cases.len() > COLOURS {
+        return Vec::new();
+    }
+    let lines = cases.iter().map(|case| Line {
+        label: capital(&case.setting.words()),
+        samples: case.samples.iter().collect(),
+        begin_s: case.samples.first().map_or(0.0, |sample| sample.started_s),
+    });
+    usage(&lines.collect::<Vec<_>>())
 }
 
 /// Trains toward the receiver by their segments, as a share of all of an arm.

@@ -1,0 +1,74 @@
+//! Processors used by one side over time: a line for each interval, in the colour of its arm, and each arm's median.
+
+use super::canvas::{Canvas, escape};
+use super::{Figure, class, legend};
+use crate::experiment::{Sample, Values};
+use crate::report::table::SIDES;
+
+/// One colour: an arm, or a load.
+pub(super) struct Line<'c> {
+    pub(super) label: String,
+    pub(super) samples: Vec<&'c Sample>,
+    /// Where its own time begins, in seconds on the bench's clock.
+    pub(super) begin_s: f64,
+}
+
+/// Time and value of each reading, interval by interval.
+type Intervals = Vec<Vec<(f64, f64)>>;
+
+/// A figure for each side, all with the same axes so that they can be compared.
+pub(super) fn usage(lines: &[Line<'_>]) -> Vec<Figure> {
+    let sides = SIDES.iter().filter(|(key, ..)| key.ends_with("_cpu_s_per_s"));
+    let points =
+        |key: &str| -> Vec<Intervals> { lines.iter().map(|line| line.points(key)).collect() };
+    let sides: Vec<_> = sides.map(|(key, label, _)| (*label, points(key))).collect();
+    let all = || sides.iter().flat_map(|(_, points)| points.iter().flatten().flatten());
+    let (end, largest) =
+        all().fold((0.0, 0.0), |most: (f64, f64), at| (most.0.max(at.0), most.1.max(at.1)));
+    let draw = |(label, points): &(&str, Vec<Intervals>)| {
+        let title = format!("{label}: processors used, over time");
+        let mut canvas = Canvas::new(&title, largest)?;
+        canvas.ticks(&[(0.0, "0 s".into()), (1.0, format!("{end:.0} s"))]);
+        for (number, (line, intervals)) in lines.iter().zip(points).enumerate() {
+            put(&mut canvas, &class(number), &line.label, intervals, end);
+        }
+        let some = points.iter().flatten().flatten().count() > 0;
+        let legend = legend(lines.iter().map(|line| line.label.clone()));
+        some.then(|| Figure { title, legend, svg: canvas.finish() })
+    };
+    sides.iter().filter_map(draw).collect()
+}
+
+impl Line<'_> {
+    /// Time and value of each reading, interval by interval; of an interval without readings, its own.
+    fn points(&self, key: &str) -> Intervals {
+        let of = |at: f64, values: &Values| Some((at - self.begin_s, *values.get(key)?));
+        let interval = |sample: &&Sample| -> Vec<(f64, f64)> {
+            if sample.usage.is_empty() {
+                return of(sample.started_s, &sample.values).into_iter().collect();
+            }
+            sample.usage.iter().filter_map(|usage| of(usage.at_s, &usage.sides)).collect()
+        };
+        self.samples.iter().map(interval).collect()
+    }
+}
+
+fn put(canvas: &mut Canvas, class: &str, label: &str, intervals: &[Vec<(f64, f64)>], end: f64) {
+    for interval in intervals.iter().filter(|interval| !interval.is_empty()) {
+        let place = |(at, value): &(f64, f64)| (Canvas::x(at / end.max(1e-9)), canvas.y(*value));
+        let path: Vec<String> =
+            interval.iter().map(place).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let mean = interval.iter().map(|(_, value)| value).sum::<f64>() / interval.len() as f64;
+        let ends = [interval.first(), interval.last()].map(|end| end.map(place));
+        canvas.put(format_args!(
+            r#"<polyline class="{class}" points="{}"><title>{}: {mean:.2}</title></polyline>"#,
+            path.join(" "),
+            escape(label)
+        ));
+        // A dot at both ends tells an interval from the gap to the next, and one reading from none.
+        for (x, y) in ends.into_iter().flatten() {
+            canvas
+                .put(format_args!(r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="1.8"/>"#));
+        }
+    }
+}
