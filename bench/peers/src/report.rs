@@ -34,7 +34,7 @@ pub(crate) struct Contest {
     pub(crate) theirs: Option<f64>,
     /// Ours divided by theirs, the median of all rounds.
     pub(crate) ratio: Option<f64>,
-    /// Where the ratio lies in 98 of 100 such runs.
+    /// Where the ratio lies in 99 of 100 such runs.
     pub(crate) spread: Option<Interval>,
     /// Rounds with both.
     pub(crate) n: usize,

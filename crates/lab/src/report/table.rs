@@ -4,7 +4,6 @@ mod points;
 mod tries;
 
 pub(super) use points::Points;
-pub(super) use tries::of_kind;
 
 use super::case::capital;
 use super::{ArmFigures, Case, Figures, Report};
