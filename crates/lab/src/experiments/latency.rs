@@ -12,7 +12,7 @@ pub const MEASURES: &[Measure] = &[
     Measure {
         key: "latency_median_ns",
         improvement: "latency_median",
-        label: "Median (us)",
+        label: "Median (µs)",
         scale: MICROSECONDS,
         decimals: 1,
         better: Better::Lower,
@@ -20,7 +20,7 @@ pub const MEASURES: &[Measure] = &[
     Measure {
         key: "latency_p99_ns",
         improvement: "latency_p99",
-        label: "99th percentile (us)",
+        label: "99th percentile (µs)",
         scale: MICROSECONDS,
         decimals: 1,
         better: Better::Lower,

@@ -1,4 +1,4 @@
-//! Processors used by one side over time: a line for each interval, in the colour of its arm, and each arm's median.
+//! Processors used by one side over time: a line for each interval, in the colour of its arm.
 
 use super::canvas::{Canvas, escape};
 use super::{Figure, class, legend};
