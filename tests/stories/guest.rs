@@ -28,6 +28,12 @@ pub(crate) fn directory(kind: &str) -> PathBuf {
         .join(kind)
 }
 
+/// Where the libraries of its programs lie: Debian's packages use both folders, and only a merged system makes them one.
+pub(crate) fn libraries(kind: &str) -> [PathBuf; 2] {
+    ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"]
+        .map(|folder| directory(kind).canonicalize().unwrap().join(folder))
+}
+
 /// A guest whose process 1 listens to its console.
 pub(crate) struct Guest {
     name: String,

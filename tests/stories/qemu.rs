@@ -1,6 +1,6 @@
 //! QEMU: a whole emulated machine, plugged in with the words that `millrace port show --qemu` prints.
 
-use crate::guest::{Guest, directory};
+use crate::guest::{Guest, directory, libraries};
 use crate::patience::until;
 use crate::sandbox::output_of;
 use crate::switch::millrace;
@@ -115,10 +115,8 @@ fn qemu() -> Command {
 /// The emulator, which may be none of the system's.
 fn emulator() -> Command {
     let directory = directory("qemu").canonicalize().unwrap();
-    let place = |path: &str| directory.join(path).display().to_string();
-    let mut command = Command::new(place("usr/bin/qemu-system-x86_64"));
-    let libraries = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(place).join(":");
-    command.env("LD_LIBRARY_PATH", libraries);
+    let mut command = Command::new(directory.join("usr/bin/qemu-system-x86_64"));
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries("qemu")).unwrap());
     command
 }
 

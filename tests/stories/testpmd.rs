@@ -1,6 +1,6 @@
 //! DPDK's testpmd with virtio-user vNICs: a guest without a kernel, which takes every form of the rings there is.
 
-use crate::guest::directory;
+use crate::guest::{directory, libraries};
 use crate::patience::until;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -96,13 +96,14 @@ impl Drop for Testpmd {
     }
 }
 
-/// The program, which may be none of the system's.
+/// The program as `scripts/guests` unpacked it, with the libraries and drivers beside it.
 fn command() -> Command {
     let directory = directory("testpmd").canonicalize().unwrap();
     let mut command = Command::new(directory.join("usr/bin/dpdk-testpmd"));
-    let libraries = directory.join("usr/lib/x86_64-linux-gnu");
-    command.env("LD_LIBRARY_PATH", &libraries);
-    let drivers = std::fs::read_dir(libraries.join("dpdk")).into_iter().flatten();
+    let folders = libraries("testpmd");
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(&folders).unwrap());
+    let drivers =
+        folders.iter().filter_map(|folder| std::fs::read_dir(folder.join("dpdk")).ok()).flatten();
     for driver in drivers.flatten() {
         command.arg("-d").arg(driver.path());
     }

@@ -26,7 +26,8 @@ fn pattern() -> Vec<u8> {
     (0..BYTES).map(|at| ((at * 31) >> 7).to_le_bytes()[0]).collect()
 }
 
-/// The far kernel: sends back what it got, in a namespace that it names by its thread.
+/// The far kernel: sends back what it got, in a namespace that it names by its thread. `moved` tells it that the link is
+/// in its namespace, and by closing that the link is no longer used.
 fn echo(thread: &Sender<i32>, moved: &Receiver<()>, ready: &Sender<()>) {
     thread.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("told");
     moved.recv().expect("the link is here");
@@ -38,6 +39,8 @@ fn echo(thread: &Sender<i32>, moved: &Receiver<()>, ready: &Sender<()>) {
     let mut got = Vec::new();
     stream.read_to_end(&mut got).expect("read");
     stream.write_all(&got).expect("write");
+    // The veth pair goes with this namespace: it stays until the relay no longer uses it and drops the sender.
+    let _ = moved.recv();
 }
 
 /// The near kernel: sends, and checks what comes back.
@@ -114,6 +117,7 @@ fn tcp_of_two_kernels_passes_as_trains_both_ways() {
                 talk();
             });
             let trains = relay(&mut near.device, &mut far.device, &done);
+            drop(go);
             client.join().expect("the bytes came back");
             // All as full trains would be 128.
             assert!(trains.iter().all(|&count| count > 30), "{trains:?}");
