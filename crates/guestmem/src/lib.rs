@@ -8,8 +8,8 @@
 //! load from shared memory); any other walks the sorted list of spans. Regions that touch in guest addresses are one
 //! span, so a usual guest has one or two.
 //!
-//! **Change** is by snapshot: [`GuestMemory::with_region`] and [`GuestMemory::without_region`] give a new memory of the
-//! next generation, mapped afresh. The old one stays mapped until the last `Arc` to it is gone, so a worker in the
+//! **Change** is by snapshot: [`GuestMemory::with_region`] and [`GuestMemory::without_region`] give a new snapshot,
+//! mapped afresh. The old one stays mapped until the last `Arc` to it is gone, so a worker in the
 //! middle of a burst never loses the ground under its pointers.
 //!
 //! **Holes** are never mapped. Guest addresses may be process addresses (DPDK's virtio-user), spread over 47 bits, so

@@ -8,7 +8,7 @@
 use crate::layout::{self, FileFacts, PAGE, native};
 use crate::reservation::Reservation;
 use crate::{DirtyLog, Gpa, MemoryError, Region, UserAddress};
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use rustix::fs::{fstat, fstatfs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -52,20 +52,11 @@ pub struct GuestMemory {
     spans: Vec<Span>,
     /// Sorted by guest address, each with its address here.
     regions: Vec<(Region, Span)>,
-    generation: u64,
-    sealed: bool,
 }
 
 impl GuestMemory {
     /// Checks and maps the regions of a guest.
-    pub fn map(regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
-        Self::map_generation(regions, 0)
-    }
-
-    fn map_generation(
-        mut regions: Vec<Region>,
-        generation: u64,
-    ) -> Result<Arc<GuestMemory>, MemoryError> {
+    pub fn map(mut regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
         regions.sort_by_key(|region| region.gpa);
         let facts =
             regions.iter().map(|region| facts(&region.file)).collect::<Result<Vec<_>, _>>()?;
@@ -74,7 +65,6 @@ impl GuestMemory {
         let mut reservation = Reservation::new(plan.len, plan.align)?;
         let mut spans: Vec<Span> = Vec::new();
         let mut placed = Vec::with_capacity(regions.len());
-        let sealed = regions.iter().all(|region| is_sealed(&region.file));
         for (region, place) in regions.into_iter().zip(&plan.places) {
             reservation.map(
                 place.map_start,
@@ -90,17 +80,17 @@ impl GuestMemory {
             }
             placed.push((region, span));
         }
-        Ok(Arc::new(GuestMemory { reservation, spans, regions: placed, generation, sealed }))
+        Ok(Arc::new(GuestMemory { reservation, spans, regions: placed }))
     }
 
-    /// The next generation, with one region more (`VHOST_USER_ADD_MEM_REG`). This one stays as it is.
+    /// This memory with one region more (`VHOST_USER_ADD_MEM_REG`), as a snapshot of its own: this one stays as it is.
     pub fn with_region(&self, region: Region) -> Result<Arc<GuestMemory>, MemoryError> {
         let mut regions = self.regions();
         regions.push(region);
-        Self::map_generation(regions, self.generation + 1)
+        Self::map(regions)
     }
 
-    /// The next generation, without the region of these addresses (`VHOST_USER_REM_MEM_REG`).
+    /// This memory without the region of these addresses (`VHOST_USER_REM_MEM_REG`).
     pub fn without_region(
         &self,
         gpa: Gpa,
@@ -113,26 +103,16 @@ impl GuestMemory {
         if regions.len() == count {
             return Err(MemoryError::NoSuchRegion { gpa, size });
         }
-        Self::map_generation(regions, self.generation + 1)
+        Self::map(regions)
     }
 
     fn regions(&self) -> Vec<Region> {
         self.regions.iter().map(|(region, _)| region.clone()).collect()
     }
 
-    /// How many changes of the region list led here.
-    pub fn generation(&self) -> u64 {
-        self.generation
-    }
-
     /// A file of this memory was truncated while it was mapped: what is read from now on is not the guest's.
     pub fn is_broken(&self) -> bool {
         self.reservation.is_broken()
-    }
-
-    /// Every file is sealed against shrinking, so that this memory cannot break.
-    pub fn is_sealed(&self) -> bool {
-        self.sealed
     }
 
     /// Bytes of all regions.
@@ -210,10 +190,6 @@ fn facts(file: &OwnedFd) -> Result<FileFacts, MemoryError> {
     let huge = system.f_type == HUGETLBFS_MAGIC;
     let page = if huge { u64::try_from(system.f_bsize).unwrap_or(PAGE) } else { PAGE };
     Ok(FileFacts { size, page })
-}
-
-fn is_sealed(file: &OwnedFd) -> bool {
-    fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }
 
 /// A queue's way to its guest's memory: remembers the span it used last.
