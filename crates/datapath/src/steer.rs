@@ -30,5 +30,5 @@ fn of_many(queues: usize, header: &[u8], parsed: &Parsed) -> usize {
     if queues < 2 {
         return 0;
     }
-    KEY.hash_flow(header, parsed).value as usize % ENTRIES % queues
+    KEY.hash_flow(header, parsed) as usize % ENTRIES % queues
 }

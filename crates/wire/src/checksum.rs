@@ -1,17 +1,16 @@
 //! The Internet checksum (RFC 1071) as a value that can be added up piece by piece.
 //!
 //! A [`Sum`] is what the 16-bit words come to, not yet inverted. Payload lies in slices of any length, so pieces are
-//! joined by [`Sum::add_at`], which knows that a piece at an odd offset has its bytes swapped. [`verify`] and
-//! [`transport_sum`] put pseudo-header, headers and payload together; [`update`] changes a checksum with one field.
+//! joined by [`Sum::add_at`], which knows that a piece at an odd offset has its bytes swapped.
+//! [`transport_sum`] puts pseudo-header, headers and payload together.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod transport;
 
-pub use transport::{Verdict, pseudo, pseudo_v4, pseudo_v6, transport_sum, verify};
+pub use transport::{pseudo, pseudo_v4, pseudo_v6, transport_sum};
 
 use std::ops::{Add, AddAssign};
-use zerocopy::big_endian::{U16, U32};
 
 /// A ones-complement sum of 16-bit big-endian words, folded to 16 bits. Not yet inverted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -20,9 +19,6 @@ pub struct Sum(pub u16);
 /// Bytes from which the vector unit wins over its set-up.
 #[cfg(target_arch = "x86_64")]
 const WIDE: usize = 256;
-
-/// Bytes copied and summed in one go: the sum then reads what the copy has left in the first-level cache.
-const BLOCK: usize = 4096;
 
 impl Sum {
     /// The sum of `bytes`, of which the first is the upper half of a word. An odd last byte is padded with a zero.
@@ -127,32 +123,6 @@ const fn add_with_carry(total: u64, word: u64) -> u64 {
     sum + carry as u64
 }
 
-/// Copies as many bytes as both hold, and sums what has arrived in `to` (not what stands in `from`, which a guest may
-/// change meanwhile).
-pub fn copy_and_sum(to: &mut [u8], from: &[u8]) -> Sum {
-    let mut sum = Sum::default();
-    for (to, from) in to.chunks_mut(BLOCK).zip(from.chunks(BLOCK)) {
-        let length = to.len().min(from.len());
-        let (to, from) = (&mut to[..length], &from[..length]);
-        to.copy_from_slice(from);
-        sum += Sum::of(to);
-    }
-    sum
-}
-
-/// Changes `checksum` as one word of what it covers changes (RFC 1624, equation 3). Not for a UDP checksum of 0.
-#[inline]
-pub fn update(checksum: &mut U16, old: u16, new: u16) {
-    checksum.set(Sum(!checksum.get()).add_u16(!old).add_u16(new).finish());
-}
-
-/// [`update`] for a field of 32 bits that stands at an even offset.
-#[inline]
-pub fn update_u32(checksum: &mut U16, old: u32, new: u32) {
-    let [old, new] = [old, new].map(|field| Sum::of_scalar(U32::new(field).as_ref()));
-    update(checksum, old.0, new.0);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,35 +162,6 @@ mod tests {
                 offset += piece.len();
             }
             prop_assert_eq!(sum, by_definition(&pieces.concat()));
-        }
-
-        #[test]
-        fn a_copy_is_the_original_and_its_sum(bytes in vec(any::<u8>(), 0..10_000), room in 0usize..10_000) {
-            let mut copy = vec![0xaa; room];
-            let sum = copy_and_sum(&mut copy, &bytes);
-            let copied = room.min(bytes.len());
-            prop_assert_eq!(&copy[..copied], &bytes[..copied]);
-            prop_assert!(copy[copied..].iter().all(|&byte| byte == 0xaa));
-            prop_assert_eq!(sum, by_definition(&bytes[..copied]));
-        }
-
-        #[test]
-        fn a_changed_field_changes_the_checksum_as_a_new_sum_would(
-            mut bytes: [u8; 20], place in 0usize..8, new: u32,
-        ) {
-            // What is all zeros has the checksum 0xffff when summed and 0 when updated: both are zero (RFC 1624).
-            bytes[19] = 1;
-            let place = place * 2;
-            let mut checksum = U16::new(by_definition(&bytes).finish());
-            let old = u32::from_be_bytes(bytes[place..place + 4].try_into().unwrap());
-            update_u32(&mut checksum, old, new);
-            bytes[place..place + 4].copy_from_slice(&new.to_be_bytes());
-            prop_assert_eq!(checksum.get(), by_definition(&bytes).finish());
-
-            let old = u16::from_be_bytes([bytes[0], bytes[1]]);
-            update(&mut checksum, old, 0x1234);
-            bytes[..2].copy_from_slice(&[0x12, 0x34]);
-            prop_assert_eq!(checksum.get(), by_definition(&bytes).finish());
         }
 
         #[test]

@@ -9,16 +9,12 @@ pub mod ethertype {
     pub const IPV4: u16 = 0x0800;
     /// ARP.
     pub const ARP: u16 = 0x0806;
-    /// Reverse ARP, as hypervisors announce a guest that has moved.
-    pub const RARP: u16 = 0x8035;
     /// IPv6.
     pub const IPV6: u16 = 0x86dd;
     /// The customer's tag, 802.1Q.
     pub const VLAN: u16 = 0x8100;
     /// The provider's tag, 802.1ad.
     pub const PROVIDER_VLAN: u16 = 0x88a8;
-    /// The smallest EtherType; what is smaller is the length of an 802.3 frame.
-    pub const MIN: u16 = 0x0600;
 }
 
 /// The 14 bytes in front of every frame.

@@ -34,19 +34,6 @@ impl Ipv6Header {
     pub fn version(&self) -> u8 {
         self.version_class_flow.as_bytes()[0] >> 4
     }
-
-    /// DSCP and ECN.
-    #[inline]
-    pub fn traffic_class(&self) -> u8 {
-        let [first, second, ..] = self.version_class_flow.to_bytes();
-        first << 4 | second >> 4
-    }
-
-    /// What marks the packets of a flow, 20 bits.
-    #[inline]
-    pub fn flow_label(&self) -> u32 {
-        self.version_class_flow.get() & 0xf_ffff
-    }
 }
 
 /// The first two bytes of every extension header this crate walks.

@@ -35,36 +35,6 @@ impl Key {
     }
 }
 
-/// What went into a hash; the numbers are virtio's `hash_report` values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum HashKind {
-    /// No IP, nothing hashed.
-    #[default]
-    None = 0,
-    /// IPv4 addresses.
-    Ipv4 = 1,
-    /// IPv4 addresses and TCP ports.
-    TcpIpv4 = 2,
-    /// IPv4 addresses and UDP ports.
-    UdpIpv4 = 3,
-    /// IPv6 addresses.
-    Ipv6 = 4,
-    /// IPv6 addresses and TCP ports.
-    TcpIpv6 = 5,
-    /// IPv6 addresses and UDP ports.
-    UdpIpv6 = 6,
-}
-
-/// A flow's hash and what went into it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct FlowHash {
-    /// The hash, 0 for [`HashKind::None`].
-    pub value: u32,
-    /// What was hashed.
-    pub kind: HashKind,
-}
-
 /// A key made ready for hashing.
 pub struct Toeplitz {
     /// For each input byte, for each of its values, the XOR of the key windows of its set bits.
@@ -101,22 +71,16 @@ impl Toeplitz {
     /// The hash of a frame: addresses and ports of TCP and UDP, addresses alone of fragments (also the first, so that all
     /// of a packet goes one way) and of other IP; zero without IP or where IP is malformed.
     #[inline]
-    pub fn hash_flow(&self, headers: &[u8], parsed: &Parsed) -> FlowHash {
+    pub fn hash_flow(&self, headers: &[u8], parsed: &Parsed) -> u32 {
         self.try_hash_flow(headers, parsed).unwrap_or_default()
     }
 
     #[inline]
-    fn try_hash_flow(&self, headers: &[u8], parsed: &Parsed) -> Option<FlowHash> {
+    fn try_hash_flow(&self, headers: &[u8], parsed: &Parsed) -> Option<u32> {
         let v4 = parsed.traits.contains(Traits::IPV4);
-        let kind = match (parsed.kind, v4) {
-            (Kind::Tcp, true) => HashKind::TcpIpv4,
-            (Kind::Udp, true) => HashKind::UdpIpv4,
-            (Kind::Tcp, false) => HashKind::TcpIpv6,
-            (Kind::Udp, false) => HashKind::UdpIpv6,
-            (Kind::OtherIp | Kind::Fragment, true) => HashKind::Ipv4,
-            (Kind::OtherIp | Kind::Fragment, false) => HashKind::Ipv6,
-            (Kind::NotIp | Kind::Malformed(_), _) => return None,
-        };
+        if matches!(parsed.kind, Kind::NotIp | Kind::Malformed(_)) {
+            return None;
+        }
         // Both headers end with source and destination address, both transports start with source and destination port.
         let (address_end, addresses) = match v4 {
             true => (parsed.l3 + Ipv4Header::LEN, 8),
@@ -128,7 +92,7 @@ impl Toeplitz {
             let l4 = usize::from(parsed.l4);
             value ^= self.hash_from(addresses, headers.get(l4..l4 + 4)?);
         }
-        Some(FlowHash { value, kind })
+        Some(value)
     }
 }
 
@@ -216,15 +180,8 @@ mod tests {
                 let frame = frame(source, destination, protocol, fragment);
                 toeplitz.hash_flow(&frame, &parse(&frame, frame.len()).unwrap())
             };
-            let kinds = match source.is_ipv4() {
-                true => [HashKind::TcpIpv4, HashKind::UdpIpv4, HashKind::Ipv4],
-                false => [HashKind::TcpIpv6, HashKind::UdpIpv6, HashKind::Ipv6],
-            };
-            let [tcp, udp, ip] = kinds;
-            assert_eq!(hash(6, false), FlowHash { value: with_ports, kind: tcp });
-            assert_eq!(hash(17, false), FlowHash { value: with_ports, kind: udp });
-            assert_eq!(hash(6, true), FlowHash { value: addresses, kind: ip });
-            assert_eq!(hash(47, false), FlowHash { value: addresses, kind: ip });
+            assert_eq!((hash(6, false), hash(17, false)), (with_ports, with_ports));
+            assert_eq!((hash(6, true), hash(47, false)), (addresses, addresses));
         }
     }
 
@@ -233,6 +190,6 @@ mod tests {
         let frame = [0u8; 60];
         let parsed = parse(&frame, frame.len()).unwrap();
         let hash = Toeplitz::new(&Key::MICROSOFT).hash_flow(&frame, &parsed);
-        assert_eq!(hash, FlowHash { value: 0, kind: HashKind::None });
+        assert_eq!(hash, 0);
     }
 }

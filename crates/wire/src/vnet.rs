@@ -90,21 +90,6 @@ impl VnetHeader {
         transmute!(self)
     }
 
-    /// The header without `num_buffers`, which becomes 0.
-    #[inline]
-    pub fn decode_legacy(bytes: [u8; Self::LEGACY_LEN]) -> VnetHeader {
-        let mut whole = [0; Self::LEN];
-        whole[..Self::LEGACY_LEN].copy_from_slice(&bytes);
-        VnetHeader::decode(whole)
-    }
-
-    /// The bytes that [`VnetHeader::decode_legacy`] reads.
-    #[inline]
-    pub const fn encode_legacy(self) -> [u8; Self::LEGACY_LEN] {
-        let [legacy @ .., _, _] = self.encode();
-        legacy
-    }
-
     /// As two little-endian words of eight and of four bytes, the number of buffers in the upper half of the second.
     #[inline(always)]
     pub fn words(self) -> (u64, u32) {
@@ -186,12 +171,8 @@ mod tests {
         fn bytes_survive_decoding(bytes: [u8; 12]) {
             let header = VnetHeader::decode(bytes);
             prop_assert_eq!(header.encode(), bytes);
-            let [legacy @ .., _, _] = bytes;
-            prop_assert_eq!(header.encode_legacy(), legacy);
             let (first, last) = header.words();
             prop_assert_eq!([&first.to_le_bytes()[..], &last.to_le_bytes()].concat(), bytes);
-            let unnumbered = VnetHeader { num_buffers: U16::ZERO, ..header };
-            prop_assert_eq!(VnetHeader::decode_legacy(legacy), unnumbered);
         }
 
         #[test]

@@ -9,17 +9,6 @@ use crate::ipv6::Ipv6Header;
 use crate::udp::UdpHeader;
 use crate::{Header, Kind, Parsed, Traits};
 
-/// What came of checking a transport checksum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It fits.
-    Good,
-    /// It does not fit, or payload is missing.
-    Bad,
-    /// There is none: UDP over IPv4 that was sent without, or neither TCP nor UDP.
-    Absent,
-}
-
 /// The pseudo-header of IPv4: `len` is the transport's header and payload in bytes.
 #[inline]
 pub fn pseudo_v4(source: [u8; 4], destination: [u8; 4], protocol: u8, len: u32) -> Sum {
@@ -70,30 +59,6 @@ pub fn transport_sum<'p>(
         missing -= piece.len();
     }
     (missing == 0).then_some(sum)
-}
-
-/// Checks the transport checksum of a frame whose payload is `pieces`, as for [`transport_sum`].
-pub fn verify<'p>(
-    headers: &[u8],
-    parsed: &Parsed,
-    pieces: impl IntoIterator<Item = &'p [u8]>,
-) -> Verdict {
-    match parsed.kind {
-        Kind::Tcp => {}
-        Kind::Udp => {
-            let unsummed = UdpHeader::at(headers, parsed.l4).is_some_and(|udp| udp.checksum == 0);
-            if unsummed {
-                // RFC 8200, section 8.1: IPv6 has no UDP without a checksum.
-                let v4 = parsed.traits.contains(Traits::IPV4);
-                return if v4 { Verdict::Absent } else { Verdict::Bad };
-            }
-        }
-        _ => return Verdict::Absent,
-    }
-    match transport_sum(headers, parsed, pieces) {
-        Some(sum) if sum.is_valid() => Verdict::Good,
-        _ => Verdict::Bad,
-    }
 }
 
 /// Bytes that the checksum covers: the whole rest of the IP packet for TCP, what its header says for UDP.
