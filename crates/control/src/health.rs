@@ -154,7 +154,6 @@ fn rsc_not_operational(port: &Picture) -> Option<Problem> {
         RscFailureReason::Capability => {
             "turn on checksum and TCP segmentation offload behind the port, or rsc = \"off\""
         }
-        RscFailureReason::ForwardingEnabled => "set rsc = \"gro\"",
         _ => "turn it on, or set rsc = \"off\"",
     };
     Some(

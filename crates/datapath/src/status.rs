@@ -44,8 +44,6 @@ pub enum RscFailureReason {
     NicPropertyDisabled,
     /// The other side takes no trains of this family.
     Capability,
-    /// The port's frames are forwarded, and its policy is not `gro`.
-    ForwardingEnabled,
 }
 
 impl RscFailureReason {
@@ -55,7 +53,6 @@ impl RscFailureReason {
             RscFailureReason::NoFailure => "NoFailure",
             RscFailureReason::NicPropertyDisabled => "NicPropertyDisabled",
             RscFailureReason::Capability => "Capability",
-            RscFailureReason::ForwardingEnabled => "ForwardingEnabled",
         }
     }
 }
