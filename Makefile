@@ -3,10 +3,13 @@
 
 SECONDS ?= 600
 
+# Runs of each story of `make flaky`.
+TIMES ?= 20
+
 # Samples of each switch and case of `make bench-peers`.
 ROUNDS ?= 5
 
-.PHONY: help demo test lint docs bench bench-peers fuzz clean
+.PHONY: help demo test fresh flaky lint audit docs bench bench-peers fuzz clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -15,10 +18,19 @@ demo: ## Measure RSC on against off on this host, with a table and a report
 	@scripts/demo
 
 test: ## Run all checks and tests, cheapest first; ends with `N passed, N failed, N skipped`
-	@scripts/setup guests && scripts/test
+	@scripts/setup test && scripts/test
 
-lint: ## Check format, spelling, licences, lints and documents
-	@scripts/setup && scripts/test lint
+fresh: ## Run `make demo` and `make test` in a bare root, with nothing of this host but Rust
+	@scripts/fresh
+
+flaky: ## Run each story TIMES=20 times on a busy machine, and name those that failed once
+	@scripts/setup test && scripts/flaky $(TIMES)
+
+lint: ## Check format, spelling, licences, lints and documents; count the data path's lines
+	@scripts/setup lint && scripts/test lint
+
+audit: ## Check the dependencies for known vulnerabilities; fetches a database
+	@scripts/setup lint && PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" cargo-deny check advisories
 
 docs: ## Build the documentation of all crates
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
