@@ -100,6 +100,9 @@ pub struct PortBody {
     pub mtu: Option<u16>,
     /// The device's own address.
     pub mac: Option<String>,
+    /// Without an own address: the first that its guest sent from, to which the MAC-spoofing guard holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_mac: Option<String>,
     /// VLAN mode, as in `access 10` or `trunk 10,20-30 native 1`.
     pub vlan: String,
     /// Coalescing toward the port, said or implied.

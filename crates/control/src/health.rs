@@ -18,6 +18,10 @@ pub(crate) struct Picture {
     /// That of its device, where it is open.
     pub(crate) device_mtu: Option<u16>,
     pub(crate) mac: Option<Mac>,
+    /// The MAC-spoofing guard is on and knows no address: none is configured, and a vhost-user device has none.
+    pub(crate) mac_unknown: bool,
+    /// The address it is held to instead.
+    pub(crate) held_mac: Option<Mac>,
     /// Why it carries no frames.
     pub(crate) trouble: Option<String>,
     /// Frames that did not fit its MTU.
@@ -39,6 +43,8 @@ impl Picture {
             mtu: port.mtu.map(|mtu| mtu.0),
             device_mtu: None,
             mac: port.mac.map(|mac| mac.0),
+            mac_unknown: port.vhost_user.is_some() && port.mac.is_none() && port.mac_guard(),
+            held_mac: None,
             trouble: None,
             too_big: 0,
             degraded: Vec::new(),
@@ -67,6 +73,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
         found.extend(mtu_mismatch(port, ports));
         found.extend(too_big(port));
         found.extend(duplicate_mac(port, earlier));
+        found.extend(mac_unknown(port));
         found.extend(lonely(port, ports));
         found.extend(rsc_not_operational(port));
         found.extend(degraded(port));
@@ -127,6 +134,22 @@ fn duplicate_mac(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
             .wanted("an address of its own for each port")
             .remedy("change one of the two guests' addresses and its `mac`"),
     )
+}
+
+fn mac_unknown(port: &Picture) -> Option<Problem> {
+    let seen = match port.held_mac {
+        Some(mac) => format!("no mac, held to {mac}"),
+        None => "no mac".to_owned(),
+    };
+    port.mac_unknown.then(|| {
+        Problem::new(format!(
+            "port {}: the MAC-spoofing guard trusts the first address that its guest sends from",
+            port.name
+        ))
+        .seen(seen)
+        .wanted("the guest's address")
+        .remedy("set mac, or mac-spoofing = \"allow\" for a guest with several addresses")
+    })
 }
 
 fn lonely(port: &Picture, ports: &[Picture]) -> Option<Problem> {
@@ -206,6 +229,17 @@ mod tests {
         let lonely = "[[port]]\nname='a'\ntap='t'\nisolated=true\nvlan=5";
         assert_eq!(found(lonely), ["port a is isolated and its VLAN has no uplink"]);
         assert!(found(&format!("{lonely}\n[[port]]\nname='u'\npacket='e'\ntrunk='5'")).is_empty());
+    }
+
+    #[test]
+    fn a_guard_without_an_address_is_told() {
+        let text = "[[port]]\nname='a'\nvhost-user='/run/a'\n";
+        let told =
+            "port a: the MAC-spoofing guard trusts the first address that its guest sends from";
+        assert_eq!(found(text), [told]);
+        assert!(found(&format!("{text}mac='52:54:00:00:00:01'")).is_empty());
+        assert!(found(&format!("{text}mac-spoofing='allow'")).is_empty());
+        assert!(found(&format!("{text}role='uplink'")).is_empty());
     }
 
     #[test]

@@ -138,9 +138,7 @@ impl<'t> Decider<'t> {
         let settings = &self.from.settings;
         let vlan = settings.vlan.admit(frame.parsed.vlan_id());
         frame.vlan = vlan.ok_or(DropReason::VlanNotAllowed)?;
-        if let Some(allowed) = &settings.allowed_macs
-            && !allowed.iter().any(|mac| mac.to_u64() == source)
-        {
+        if settings.mac_guard && source != self.only_source(source) {
             return Err(DropReason::MacSpoofed);
         }
         self.pay(frame)?;
@@ -151,6 +149,14 @@ impl<'t> Decider<'t> {
             self.learned = Some(station);
         }
         Ok(())
+    }
+
+    /// The address that a guarded port may send from; without a configured one, the first that it sends from.
+    fn only_source(&self, source: u64) -> u64 {
+        match self.from.settings.mac {
+            Some(mac) => mac.to_u64(),
+            None => self.from.shared.held_mac.get_or_hold(source),
+        }
     }
 
     /// Takes the frame's tokens out of the port's bucket.

@@ -27,8 +27,7 @@ impl Station {
 
     #[allow(clippy::cast_possible_truncation, reason = "taking the number apart again")]
     fn split(self) -> (Mac, u16) {
-        let [_, _, a, b, c, d, e, f] = (self.0 << 1 >> 13).to_be_bytes();
-        (Mac([a, b, c, d, e, f]), (self.0 & 0xfff) as u16)
+        (Mac::from_u64(self.0 >> 12), (self.0 & 0xfff) as u16)
     }
 }
 

@@ -130,8 +130,11 @@ pub struct PortSettings {
     pub mtu: u16,
     /// VLAN mode.
     pub vlan: Vlan,
-    /// MAC-spoofing guard: the source addresses the port may use. `None`: any.
-    pub allowed_macs: Option<Vec<Mac>>,
+    /// The port's own address.
+    pub mac: Option<Mac>,
+    /// MAC-spoofing guard: the port may send from one address only, [`PortSettings::mac`], or without that the first it
+    /// sends from, which it then holds until it goes down or is removed.
+    pub mac_guard: bool,
     /// Isolated ports reach uplinks only, never each other.
     pub isolated: bool,
     /// Limit on what the port sends.

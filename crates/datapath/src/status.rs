@@ -31,6 +31,8 @@ pub struct PortInfo {
     pub offloads: Offloads,
     /// The device's own address.
     pub mac: Option<Mac>,
+    /// The address that the MAC-spoofing guard holds the port to, having no configured one.
+    pub held_mac: Option<Mac>,
     /// The worker (its place in [`crate::SwitchOptions::workers`]) of each queue.
     pub queue_workers: Vec<usize>,
 }

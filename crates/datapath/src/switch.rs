@@ -6,7 +6,7 @@ use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
 use crate::pressure::Pressure;
 use crate::rate::Bucket;
-use crate::view::{Events, Port, PortShared, StateCell, View};
+use crate::view::{Events, HeldMac, Port, PortShared, StateCell, View};
 use crate::worker::{Letter, OwnedQueue};
 use crate::{
     HealthEvent, MacEntry, PortCounters, PortId, PortInfo, PortSettings, PortState, WorkerInfo,
@@ -92,6 +92,7 @@ impl Switch {
             name: name.to_owned(),
             live,
             mac,
+            held_mac: HeldMac::default(),
             egress: egress.into_iter().map(Mutex::new).collect(),
             cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
             lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -230,6 +231,7 @@ impl Switch {
             state: entry.port.shared.state.get(),
             offloads: entry.port.shared.live.offloads(),
             mac: entry.port.shared.mac,
+            held_mac: entry.port.shared.held_mac.get(),
             queue_workers: entry.queue_workers.clone(),
         };
         self.entries().map(info).collect()

@@ -40,6 +40,7 @@ pub(crate) struct PortShared {
     /// What it takes and on how many queues; changes at any time, so it is read once a list.
     pub(crate) live: Arc<Live>,
     pub(crate) mac: Option<Mac>,
+    pub(crate) held_mac: HeldMac,
     /// One lock a burst, by whichever worker delivers.
     pub(crate) egress: Box<[Mutex<EgressQueue>]>,
     /// One cell a worker.
@@ -112,6 +113,36 @@ impl Vlan {
     }
 }
 
+/// The address that a guarded port without a configured one is held to: the first it sent from.
+#[derive(Default)]
+pub(crate) struct HeldMac(AtomicU64);
+
+impl HeldMac {
+    /// Set beside the 48 bits of an address, so that 0 is none.
+    const HELD: u64 = 1 << 48;
+
+    /// The address held; where there is none, `mac` (see [`Mac::to_u64`]) is from now on.
+    pub(crate) fn get_or_hold(&self, mac: u64) -> u64 {
+        let held = self.0.load(Ordering::Relaxed);
+        if held != 0 {
+            return held ^ Self::HELD;
+        }
+        // Several workers may see a first frame at once; one of them wins.
+        let raced =
+            self.0.compare_exchange(0, mac | Self::HELD, Ordering::Relaxed, Ordering::Relaxed);
+        raced.map_or_else(|held| held ^ Self::HELD, |_| mac)
+    }
+
+    pub(crate) fn get(&self) -> Option<Mac> {
+        let held = self.0.load(Ordering::Relaxed);
+        (held != 0).then(|| Mac::from_u64(held))
+    }
+
+    fn release(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
 /// A port's state: changed by workers (a device failed) and the control plane (a link went down), read by all.
 #[derive(Default)]
 pub(crate) struct StateCell {
@@ -150,6 +181,9 @@ impl PortShared {
     /// Notes a state; a change is an event.
     pub(crate) fn set_state(&self, state: PortState) {
         if self.state.set(state.clone()) {
+            if state != PortState::Up {
+                self.held_mac.release();
+            }
             self.events.push(HealthEvent::PortState { port: self.id, state });
         }
     }

@@ -154,12 +154,26 @@ fn a_retagged_train_keeps_its_offload_places_right() {
 
 #[test]
 fn the_guard_lets_only_its_addresses_send() {
-    let guarded = PortSettings { allowed_macs: Some(vec![mac(1)]), ..plain() };
+    let guarded = PortSettings { mac: Some(mac(1)), mac_guard: true, ..plain() };
     let mut bench = bench(&[guarded, plain()]);
     bench.send(0, &[frame(1, 255, 0), frame(2, 255, 0)]);
     assert_eq!(counts(&bench), [0, 1]);
     assert_eq!(drops(&bench, 0, DropReason::MacSpoofed), 1);
     assert_eq!(bench.switch.macs().len(), 1, "a spoofed address is not learned");
+}
+
+#[test]
+fn without_a_configured_address_the_guard_holds_the_first() {
+    let guarded = PortSettings { mac_guard: true, ..plain() };
+    let mut bench = bench(&[guarded, plain()]);
+    bench.send(0, &[frame(1, 255, 0), frame(2, 255, 0)]);
+    bench.send(0, &[frame(2, 255, 0), frame(1, 255, 0)]);
+    assert_eq!(counts(&bench), [0, 2]);
+    assert_eq!(drops(&bench, 0, DropReason::MacSpoofed), 2);
+    assert_eq!(bench.switch.ports()[0].held_mac, Some(mac(1)));
+    bench.switch.set_state(bench.ids[0], PortState::Down("its guest left".to_owned())).unwrap();
+    bench.send(0, &[frame(2, 255, 0)]);
+    assert_eq!(counts(&bench), [0, 1], "the next guest may have another address");
 }
 
 #[test]

@@ -42,6 +42,12 @@ impl Mac {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
+
+    /// The address in the low 48 bits of a number.
+    pub const fn from_u64(number: u64) -> Mac {
+        let [_, _, a, b, c, d, e, f] = number.to_be_bytes();
+        Mac([a, b, c, d, e, f])
+    }
 }
 
 impl fmt::Display for Mac {

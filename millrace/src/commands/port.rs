@@ -241,6 +241,7 @@ fn text(shown: &Shown) -> String {
     let mut text = format!("{}\n\n", status::ports(std::slice::from_ref(port)));
     let facts = [
         ("address", port.mac.clone().unwrap_or_else(|| "none".to_owned())),
+        ("held to address", port.held_mac.clone().unwrap_or_default()),
         ("takes", port.offloads.join(" ")),
         ("in software", port.degraded.join("; ")),
     ];

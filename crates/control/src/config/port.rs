@@ -109,7 +109,7 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>)]
     pub native: Option<VlanId>,
-    /// The guest's address; the device's own where absent.
+    /// The guest's address; where absent the device's own, and at a vhost-user port the first that it sends from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "52:54:00:12:34:56")]
     pub mac: Option<MacAddress>,
@@ -267,7 +267,8 @@ impl PortConfig {
             },
             mtu: self.mtu.map_or(device_mtu, |mtu| mtu.0),
             vlan: self.vlan_mode(),
-            allowed_macs: self.allowed_macs(device_mac),
+            mac: self.own_mac(device_mac),
+            mac_guard: self.mac_guard(),
             isolated: self.isolated.unwrap_or(false),
             rate: self.rate_limit(),
             back_pressure: self.back_pressure.unwrap_or(false),
@@ -285,13 +286,15 @@ impl PortConfig {
         }
     }
 
-    fn allowed_macs(&self, device: Option<Mac>) -> Option<Vec<Mac>> {
-        let guard = self.mac_spoofing.unwrap_or(match self.role() {
-            PortRole::Vnic => MacSpoofing::Deny,
-            PortRole::Uplink => MacSpoofing::Allow,
-        });
-        let own = self.mac.map(|mac| mac.0).or(device)?;
-        (guard == MacSpoofing::Deny).then(|| vec![own])
+    /// Whether forged source addresses are dropped, said or implied.
+    pub fn mac_guard(&self) -> bool {
+        self.mac_spoofing.map_or(self.role() == PortRole::Vnic, |key| key == MacSpoofing::Deny)
+    }
+
+    /// A TAP's address is its user's; a packet port's is that of the host's end, which its stations do not use.
+    fn own_mac(&self, device: Option<Mac>) -> Option<Mac> {
+        let device = device.filter(|_| self.tap.is_some() || self.mac_guard());
+        self.mac.map(|mac| mac.0).or(device)
     }
 
     fn rate_limit(&self) -> Option<RateLimit> {

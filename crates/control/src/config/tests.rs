@@ -209,9 +209,9 @@ fn what_is_absent_follows_the_role() {
     let config = read("[[port]]\nname='v'\ntap='t'\n[[port]]\nname='u'\npacket='e'").unwrap();
     let own = wire::Mac([2, 0, 0, 0, 0, 1]);
     let settings = |name| config.port(name).unwrap().settings(RscMode::Ndis, 1500, Some(own), None);
-    assert_eq!(settings("v").allowed_macs, Some(vec![own]));
+    assert_eq!((settings("v").mac, settings("v").mac_guard), (Some(own), true));
     assert_eq!(settings("v").rsc.policy, datapath::RscPolicy::Ndis);
-    assert_eq!(settings("u").allowed_macs, None);
+    assert_eq!((settings("u").mac, settings("u").mac_guard), (None, false));
     assert_eq!(settings("u").rsc.policy, datapath::RscPolicy::Off);
     assert_eq!(settings("u").role, datapath::Role::Uplink);
 }

@@ -133,6 +133,7 @@ impl Running {
             reason,
             mtu: open.map(|open| open.settings.mtu),
             mac: open.and_then(|open| open.mac).map(|mac| mac.to_string()),
+            held_mac: info.and_then(|info| info.held_mac).map(|mac| mac.to_string()),
             vlan: vlan_text(&live.config),
             rsc: live.config.rsc(self.config.switch.rsc),
             queues: info.map_or_else(Vec::new, |info| self.queues(name, info)),
@@ -187,6 +188,7 @@ impl Running {
             picture.mac = live.config.mac.map(|mac| mac.0).or(open.mac);
             picture.degraded.clone_from(&open.degraded);
         }
+        picture.held_mac = info.and_then(|info| info.held_mac);
         picture.rsc = info.map(PortInfo::rsc);
         picture
     }
