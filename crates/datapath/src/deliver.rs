@@ -6,12 +6,11 @@ use crate::fit::{self, Fitting, Source};
 use crate::frame::Frame;
 use crate::outbox::{Cause, Run};
 use crate::parts::Parts;
-use crate::recycle::recycle;
 use crate::settings::PortId;
 use crate::status::{HealthEvent, PortState};
 use crate::view::Port;
 use ports::capture::Direction;
-use ports::{Burst, Egress, EgressDrop, Nanos, Offloads, Outgoing, PortFault};
+use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, recycle};
 use std::cell::Cell;
 use std::sync::PoisonError;
 

@@ -25,7 +25,6 @@ mod outbox;
 mod parts;
 mod pressure;
 mod rate;
-mod recycle;
 mod segment;
 pub mod settings;
 pub mod status;

@@ -1,8 +1,7 @@
 //! What the frames of a turn are made of: private header bytes and lent pieces of payload, each frame a range of both.
 
 use crate::headers::{Headers, Span, nothing};
-use crate::recycle::recycle;
-use ports::{Burst, Outgoing, Slice};
+use ports::{Burst, Outgoing, Slice, recycle};
 use wire::vnet::VnetHeader;
 
 /// A range in the turn's pieces.

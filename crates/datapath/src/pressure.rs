@@ -6,15 +6,13 @@
 
 use crate::outbox::Target;
 use crate::view::View;
-use ports::{Burst, Egress, Most, Nanos, Room};
+use ports::{Burst, Most, Nanos, Room};
 use std::sync::PoisonError;
 
 /// The longest a queue waits for another.
 const PATIENCE: Nanos = Nanos(10_000_000);
 /// How long until room is looked for again.
 pub(crate) const PAUSE: Nanos = Nanos(20_000);
-/// By one frame of any size a burst may be longer than it should be.
-const LARGEST: usize = 66 * 1024;
 
 /// Where an ingress queue sends, and since when it waits.
 #[derive(Default)]
@@ -53,7 +51,7 @@ fn room(view: &View, target: Target) -> Option<Room> {
 /// A burst that fits, though every frame leaves a part of its last buffer empty; `None`: not even one is sure to.
 fn fitting(room: Room) -> Option<Most> {
     let frames = (room.buffers / 4).min(Burst::FRAMES);
-    let bytes = (room.bytes / 4 * 3).saturating_sub(LARGEST).min(Burst::BYTES);
+    let bytes = (room.bytes / 4 * 3).saturating_sub(Burst::LARGEST_FRAME).min(Burst::BYTES);
     (frames > 0 && bytes > 0).then_some(Most { frames, bytes })
 }
 
@@ -68,7 +66,7 @@ mod tests {
         fn what_is_allowed_fits(
             buffers in 1usize..2000,
             buffer in 1000usize..70_000,
-            lengths in proptest::collection::vec(14usize..LARGEST, 1..300),
+            lengths in proptest::collection::vec(14usize..Burst::LARGEST_FRAME, 1..300),
         ) {
             let Some(most) = fitting(Room { buffers, bytes: buffers * buffer }) else { return Ok(()) };
             let (mut frames, mut bytes, mut taken) = (0, 0, 0);

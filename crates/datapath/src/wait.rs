@@ -5,7 +5,7 @@
 
 use crate::options::Wait;
 use crate::worker::OwnedQueue;
-use ports::{Ingress, Nanos};
+use ports::Nanos;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

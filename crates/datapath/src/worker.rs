@@ -16,7 +16,7 @@ use crate::status::PortState;
 use crate::view::{Port, View};
 use crate::wait::Waiter;
 use ports::capture::Direction;
-use ports::{Burst, Ingress, IngressQueue, Most, Nanos, PortFault};
+use ports::{Burst, IngressQueue, Most, Nanos, PortFault};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};

@@ -1,8 +1,9 @@
-//! All kinds of queues as two enums, matched once per burst.
+//! All kinds of queues as two enums. Each is a [`Deref`] to its trait, so a kind is matched once per call, and the
+//! switch calls once per burst.
 
-use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Room};
+use crate::{Egress, Ingress};
 use crate::{fault, memory, packet, tap, vhost};
-use std::os::fd::BorrowedFd;
+use std::ops::{Deref, DerefMut};
 
 /// The taking side of a queue pair of any kind of port.
 pub enum IngressQueue {
@@ -32,90 +33,54 @@ pub enum EgressQueue {
     Fault(Box<fault::FaultEgress>),
 }
 
-impl Ingress for IngressQueue {
-    fn take<'q>(&'q mut self, now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
-        match self {
-            IngressQueue::Memory(queue) => queue.take(now, burst),
-            IngressQueue::Tap(queue) => queue.take(now, burst),
-            IngressQueue::Packet(queue) => queue.take(now, burst),
-            IngressQueue::Vhost(queue) => queue.take(now, burst),
-            IngressQueue::Fault(queue) => queue.take(now, burst),
-        }
-    }
+impl Deref for IngressQueue {
+    type Target = dyn Ingress;
 
-    fn release(&mut self) {
+    fn deref(&self) -> &(dyn Ingress + 'static) {
         match self {
-            IngressQueue::Memory(queue) => queue.release(),
-            IngressQueue::Tap(queue) => queue.release(),
-            IngressQueue::Packet(queue) => queue.release(),
-            IngressQueue::Vhost(queue) => queue.release(),
-            IngressQueue::Fault(queue) => queue.release(),
-        }
-    }
-
-    fn arm(&mut self) -> bool {
-        match self {
-            IngressQueue::Memory(queue) => queue.arm(),
-            IngressQueue::Tap(queue) => queue.arm(),
-            IngressQueue::Packet(queue) => queue.arm(),
-            IngressQueue::Vhost(queue) => queue.arm(),
-            IngressQueue::Fault(queue) => queue.arm(),
-        }
-    }
-
-    fn disarm(&mut self) {
-        match self {
-            IngressQueue::Memory(queue) => queue.disarm(),
-            IngressQueue::Tap(queue) => queue.disarm(),
-            IngressQueue::Packet(queue) => queue.disarm(),
-            IngressQueue::Vhost(queue) => queue.disarm(),
-            IngressQueue::Fault(queue) => queue.disarm(),
-        }
-    }
-
-    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            IngressQueue::Memory(queue) => queue.ready_fd(),
-            IngressQueue::Tap(queue) => queue.ready_fd(),
-            IngressQueue::Packet(queue) => queue.ready_fd(),
-            IngressQueue::Vhost(queue) => queue.ready_fd(),
-            IngressQueue::Fault(queue) => queue.ready_fd(),
-        }
-    }
-
-    fn lost(&self) -> u64 {
-        match self {
-            IngressQueue::Memory(queue) => queue.lost(),
-            IngressQueue::Tap(queue) => queue.lost(),
-            IngressQueue::Packet(queue) => queue.lost(),
-            IngressQueue::Vhost(queue) => queue.lost(),
-            IngressQueue::Fault(queue) => queue.lost(),
+            IngressQueue::Memory(queue) => queue,
+            IngressQueue::Tap(queue) => queue,
+            IngressQueue::Packet(queue) => queue,
+            IngressQueue::Vhost(queue) => queue,
+            IngressQueue::Fault(queue) => queue.as_ref(),
         }
     }
 }
 
-impl Egress for EgressQueue {
-    fn deliver(
-        &mut self,
-        frames: &[Outgoing<'_>],
-        drops: &mut Vec<(usize, EgressDrop)>,
-    ) -> Result<(), PortFault> {
+impl DerefMut for IngressQueue {
+    fn deref_mut(&mut self) -> &mut (dyn Ingress + 'static) {
         match self {
-            EgressQueue::Memory(queue) => queue.deliver(frames, drops),
-            EgressQueue::Tap(queue) => queue.deliver(frames, drops),
-            EgressQueue::Packet(queue) => queue.deliver(frames, drops),
-            EgressQueue::Vhost(queue) => queue.deliver(frames, drops),
-            EgressQueue::Fault(queue) => queue.deliver(frames, drops),
+            IngressQueue::Memory(queue) => queue,
+            IngressQueue::Tap(queue) => queue,
+            IngressQueue::Packet(queue) => queue,
+            IngressQueue::Vhost(queue) => queue,
+            IngressQueue::Fault(queue) => queue.as_mut(),
         }
     }
+}
 
-    fn room(&mut self) -> Option<Room> {
+impl Deref for EgressQueue {
+    type Target = dyn Egress;
+
+    fn deref(&self) -> &(dyn Egress + 'static) {
         match self {
-            EgressQueue::Memory(queue) => queue.room(),
-            EgressQueue::Tap(queue) => queue.room(),
-            EgressQueue::Packet(queue) => queue.room(),
-            EgressQueue::Vhost(queue) => queue.room(),
-            EgressQueue::Fault(queue) => queue.room(),
+            EgressQueue::Memory(queue) => queue,
+            EgressQueue::Tap(queue) => queue,
+            EgressQueue::Packet(queue) => queue,
+            EgressQueue::Vhost(queue) => queue,
+            EgressQueue::Fault(queue) => queue.as_ref(),
+        }
+    }
+}
+
+impl DerefMut for EgressQueue {
+    fn deref_mut(&mut self) -> &mut (dyn Egress + 'static) {
+        match self {
+            EgressQueue::Memory(queue) => queue,
+            EgressQueue::Tap(queue) => queue,
+            EgressQueue::Packet(queue) => queue,
+            EgressQueue::Vhost(queue) => queue,
+            EgressQueue::Fault(queue) => queue.as_mut(),
         }
     }
 }

@@ -7,7 +7,7 @@ mod support;
 
 use ports::packet::{self, PacketOptions};
 use ports::tap::{self, TapOptions};
-use ports::{Burst, Device, Egress, Ingress, Nanos, Outgoing, Slice};
+use ports::{Burst, Device, Nanos, Outgoing, Slice};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use support::{in_namespace, ip, udp_header, udp_vnet};

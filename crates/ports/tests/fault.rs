@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "tests, though not only in functions marked so")]
 
 use ports::fault::{Faults, PerMillion, wrap};
-use ports::{Burst, Device, Egress, EgressDrop, Ingress, Nanos, Offloads, Outgoing, memory};
+use ports::{Burst, Device, EgressDrop, Nanos, Offloads, Outgoing, memory};
 use wire::vnet::VnetHeader;
 
 const ALWAYS: PerMillion = PerMillion(1_000_000);

@@ -11,8 +11,8 @@ mod support;
 use ports::link::{Link, LinkOffload};
 use ports::packet::{self, PacketOptions};
 use ports::{
-    Burst, Egress, EgressDrop, Ingress, IngressQueue, Nanos, Offloads, Outgoing, PortFault, Slice,
-    VlanTag, namespace,
+    Burst, EgressDrop, IngressQueue, Nanos, Offloads, Outgoing, PortFault, Slice, VlanTag,
+    namespace,
 };
 use support::{Taken, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
 use wire::vnet::{Flags, GsoType, VnetHeader};

@@ -10,7 +10,7 @@ mod support;
 
 use ports::packet::{self, PacketOptions};
 use ports::tap::{self, TapOptions};
-use ports::{Burst, Egress, EgressQueue, Ingress, IngressQueue, Nanos, Outgoing, namespace};
+use ports::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing, namespace};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -5,9 +5,7 @@
 mod support;
 
 use ports::tap::{self, TapError, TapOptions};
-use ports::{
-    Burst, Egress, EgressDrop, Ingress, Nanos, Offloads, Outgoing, PortFault, Slice, namespace,
-};
+use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, Slice, namespace};
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;

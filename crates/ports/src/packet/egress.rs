@@ -6,7 +6,7 @@
 
 use super::VNET_LEN;
 use super::socket::{Batch, PacketSocket};
-use crate::{Egress, EgressDrop, Outgoing, PortFault, Slice};
+use crate::{Egress, EgressDrop, Outgoing, PortFault, Slice, recycle};
 use rustix::io::{Errno, IoSlice};
 use zerocopy::IntoBytes;
 
@@ -36,7 +36,7 @@ impl PacketEgress {
     ) -> Result<bool, PortFault> {
         join_payloads(frames, &mut self.joined);
         let mut joined = self.joined.as_slice();
-        let mut pieces: Vec<IoSlice<'_>> = std::mem::take(&mut self.pieces);
+        let mut pieces: Vec<IoSlice<'_>> = recycle(std::mem::take(&mut self.pieces));
         for frame in frames {
             let vnet = frame.vnet.as_bytes().get(..VNET_LEN).unwrap_or_default();
             pieces.extend([IoSlice::new(vnet), IoSlice::new(frame.header)]);
@@ -123,25 +123,5 @@ fn join_payloads(frames: &[Outgoing<'_>], joined: &mut Vec<u8>) {
         for slice in frame.payload {
             joined.extend_from_slice(slice.bytes());
         }
-    }
-}
-
-/// Ends the borrows and keeps the allocation, as `Burst::recycle` does.
-fn recycle(mut pieces: Vec<IoSlice<'_>>) -> Vec<IoSlice<'static>> {
-    pieces.clear();
-    pieces.into_iter().map(|_| IoSlice::new(&[])).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn recycle_keeps_the_allocation() {
-        let bytes = [1, 2, 3];
-        let pieces = vec![IoSlice::new(&bytes); 100];
-        let (capacity, address) = (pieces.capacity(), pieces.as_ptr() as usize);
-        let next = recycle(pieces);
-        assert_eq!((next.len(), next.capacity(), next.as_ptr() as usize), (0, capacity, address));
     }
 }

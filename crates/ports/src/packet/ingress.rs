@@ -9,10 +9,6 @@ use rustix::net::{RecvFlags, netdevice, recv};
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Room one train needs: virtio header, Ethernet header, and an IP packet of 64 KiB.
-const LARGEST: usize = 66 * 1024;
-/// A full burst and one more train. Pages that are never reached are never there.
-const BUFFER: usize = Burst::BYTES + LARGEST;
 /// How often a queue that is only polled looks for an error of the socket.
 const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 
@@ -42,7 +38,7 @@ impl PacketIngress {
         PacketIngress {
             ring,
             socket,
-            trains: vec![0; BUFFER],
+            trains: vec![0; Burst::BUFFER],
             lost: Cell::new(0),
             fault: None,
             error: None,
@@ -84,7 +80,7 @@ impl Ingress for PacketIngress {
             return Err(fault);
         }
         let mut room = self.trains.as_mut_slice();
-        while !burst.is_full() && room.len() >= LARGEST {
+        while !burst.is_full() && room.len() >= Burst::LARGEST_FRAME {
             let Some(slot) = self.ring.take() else { break };
             let len = slot.header.tp_len as usize;
             let frame = if slot.bytes.len() == len {

@@ -7,10 +7,6 @@ use std::sync::Arc;
 use wire::vnet::VnetHeader;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Room one read needs: virtio header, Ethernet header with tags, and an IP packet of 64 KiB.
-const LARGEST: usize = 66 * 1024;
-/// A full burst and one more train. Pages that are never reached are never there.
-const BUFFER: usize = Burst::BYTES + LARGEST;
 /// Frames start on cache lines: the kernel copies faster so.
 const ALIGN: usize = 64;
 
@@ -31,7 +27,7 @@ pub struct TapEgress {
 impl TapIngress {
     pub(super) fn new(file: Arc<OwnedFd>) -> TapIngress {
         // Zeroed memory comes from the allocator untouched, so it takes no room until it is read into.
-        TapIngress { file, buffer: vec![0; BUFFER] }
+        TapIngress { file, buffer: vec![0; Burst::BUFFER] }
     }
 }
 
@@ -39,7 +35,7 @@ impl Ingress for TapIngress {
     fn take<'q>(&'q mut self, _now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
         let mut room = self.buffer.as_mut_slice();
         let mut taken = false;
-        while !burst.is_full() && room.len() >= LARGEST {
+        while !burst.is_full() && room.len() >= Burst::LARGEST_FRAME {
             let count = match rustix::io::read(&self.file, &mut *room) {
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,

@@ -7,7 +7,7 @@
     reason = "tests, though not in functions marked so"
 )]
 
-use ports::{Burst, Egress, Ingress, IngressQueue, Nanos, Outgoing, RawFrame, Slice};
+use ports::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing, RawFrame, Slice};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use wire::vnet::{Flags, GsoType, VnetHeader};
@@ -124,7 +124,7 @@ fn fold(bytes: &[u8], start: u32) -> u16 {
 
 /// Delivers one frame, which must be taken.
 pub(crate) fn deliver(
-    queue: &mut impl Egress,
+    queue: &mut EgressQueue,
     vnet: VnetHeader,
     header: &[u8],
     payload: &[Slice<'_>],

@@ -2,7 +2,7 @@
 
 /// Empties a vector and gives its allocation to the next turn, whose loans are others. `A` and `B` are the same type
 /// but for lifetimes; collecting an emptied vector into one of the same layout reuses its allocation.
-pub(crate) fn recycle<A, B>(mut list: Vec<A>) -> Vec<B> {
+pub fn recycle<A, B>(mut list: Vec<A>) -> Vec<B> {
     const { assert!(size_of::<A>() == size_of::<B>() && align_of::<A>() == align_of::<B>()) };
     list.clear();
     list.into_iter().filter_map(|_| None).collect()
