@@ -91,6 +91,9 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["status", "--json"], &["{\"error\":\"no daemon answers", "\"remedy\":"], 3),
     (&["check"], &["no daemon answers"], 3),
     (&["check", "-c", "%/none.toml"], &["none.toml cannot be read", "No such file", "-c"], 1),
+    (&["check", "%/none.toml"], &["none.toml cannot be read", "No such file"], 1),
+    (&["check", "%/a.toml", "-c", "%/a.toml"], &["cannot be used with"], 2),
+    (&["check", "%/bad.toml"], &["bad.toml:3:7: out of range", "20", "68 to 65535"], 1),
     (&["check", "-c", "%/bad.toml"], &["bad.toml:3:7: out of range", "20", "68 to 65535"], 1),
     (&["run", "-c", "%/bad.toml"], &["bad.toml:3:7: out of range", "20", "68 to 65535"], 1),
     (&["run", "-c", "%/binary.toml"], &["binary.toml cannot be read", "UTF-8"], 1),
@@ -154,6 +157,18 @@ fn commands_print_what_the_daemon_says() {
     run(&["port", "set", "vm2", "vlan=", "trunk=10,20-30", "isolated=true"]);
     assert!(run(&["port", "list"]).contains("trunk 10,20-30"));
     run(&["port", "remove", "vm2"]);
+    // A name or a mode that looks like a number or a boolean stays what was typed.
+    for name in ["007", "true", "1e3"] {
+        run(&["port", "add", name, "--tap", name]);
+        run(&["port", "set", "vm1", &format!("mirror-to={name}")]);
+        assert_eq!(daemon.client.port("vm1").unwrap().config.mirror_to.unwrap().as_str(), name);
+        run(&["port", "remove", name]);
+    }
+    run(&["port", "add", "vm3", "--vhost-user", "/run/vm3", "--socket-mode", "0660"]);
+    run(&["port", "set", "vm3", "socket-mode=0600"]);
+    let mode = daemon.client.port("vm3").unwrap().config.socket_mode;
+    assert_eq!(mode, Some("0600".parse().unwrap()));
+    run(&["port", "remove", "vm3"]);
     let status: serde_json::Value = serde_json::from_str(&run(&["status", "--json"])).unwrap();
     assert_eq!(status["ports"].as_array().map(Vec::len), Some(2));
 }
@@ -167,11 +182,14 @@ fn findings_and_refusals_exit_with_1() {
     assert_eq!(refusal.status.code(), Some(1));
     assert!(text(&refusal.stderr).contains("did you mean `vm1`?"));
     let file = daemon.path("switch.toml");
-    let offline = millrace(Path::new(NOBODY), &["check", "-c", file.to_str().unwrap()]);
-    assert_eq!(
-        (offline.status.code(), text(&offline.stdout).as_str()),
-        (Some(0), "nothing found\n")
-    );
+    for arguments in [&["check"][..], &["check", "-c"]] {
+        let arguments = [arguments, &[file.to_str().unwrap()]].concat();
+        let offline = millrace(Path::new(NOBODY), &arguments);
+        assert_eq!(
+            (offline.status.code(), text(&offline.stdout).as_str()),
+            (Some(0), "nothing found\n")
+        );
+    }
 }
 
 #[test]

@@ -133,12 +133,13 @@ fn open_vhost(port: &PortConfig, socket: &Path) -> Result<Opened, OpenError> {
     Ok(Opened { device: opened.device, degraded: Vec::new(), watch })
 }
 
+/// A group without a mode gets 0660: connecting takes the right to write, which a usual umask does not leave the group.
 fn access(port: &PortConfig) -> Result<Access, Problem> {
     let number = |account: &Option<Account>, find: fn(&str) -> Result<u32, Problem>| {
         account.as_ref().map(|account| find(account.as_str())).transpose()
     };
     Ok(Access {
-        mode: port.socket_mode.map(|mode| mode.0),
+        mode: port.socket_mode.map(|mode| mode.0).or(port.socket_group.is_some().then_some(0o660)),
         owner: number(&port.socket_owner, accounts::user)?,
         group: number(&port.socket_group, accounts::group)?,
     })
@@ -231,5 +232,29 @@ impl Watch for Guest {
     /// Another MTU opens the port anew, for the guest learns of it when its driver starts.
     fn set_mtu(&self, _: u16) -> Result<(), Problem> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    /// `socket-group` alone left the socket at 0755, so its group could not connect.
+    #[test]
+    fn a_socket_with_a_group_takes_connections_from_that_group() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vm1.sock");
+        let group = rustix::process::getegid().as_raw();
+        for (mode, wanted) in [("", 0o660), ("socket-mode = '0600'", 0o600)] {
+            let path = path.display();
+            let text =
+                format!("[[port]]\nname='a'\nvhost-user='{path}'\nsocket-group='{group}'\n{mode}");
+            let config = Config::from_toml("t", &text).unwrap();
+            let _opened = HostDevices.open(&config.ports[0]).unwrap();
+            let facts = std::fs::metadata(path.to_string()).unwrap();
+            assert_eq!((facts.permissions().mode() & 0o777, facts.gid()), (wanted, group));
+        }
     }
 }

@@ -11,18 +11,21 @@ use std::process::ExitCode;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  millrace check -c /etc/millrace/millrace.toml   # needs no daemon
-  millrace check                                  # asks the one that runs
+  millrace check /etc/millrace/millrace.toml   # needs no daemon
+  millrace check                               # asks the running daemon
 
-Exits with 1 when something is found.")]
+Exits with 0 when nothing is found, and with 1 when something is found or the file is refused.")]
 pub(crate) struct Arguments {
-    /// Check this file; no daemon is asked.
-    #[arg(short, long, value_name = "FILE")]
+    /// Check this configuration file without a daemon.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The same as FILE.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let health = match &arguments.config {
+    let health = match arguments.file.as_ref().or(arguments.config.as_ref()) {
         Some(path) => {
             let findings = health::offline(&daemon::read_file(path)?);
             HealthBody { healthy: findings.is_empty(), findings }

@@ -8,10 +8,10 @@ use control::Problem;
 use control::body::{CountersBody, GuestBody, PortBody};
 use control::config::{
     Account, FileMode, HostName, MacAddress, Mtu, Namespace, PortConfig, PortName, Queues, Rate,
-    Size, SocketPath, VlanId, VlanList,
+    Size, SocketPath, VlanId, VlanList, typed_value,
 };
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -214,7 +214,7 @@ impl Add {
     }
 }
 
-/// `key=value` as a merge patch: numbers and booleans where they read as such, null where there is no value.
+/// `KEY=VALUE` as a merge patch.
 fn changes(texts: &[String]) -> Result<Value, Failure> {
     let mut map = Map::new();
     for text in texts {
@@ -226,12 +226,7 @@ fn changes(texts: &[String]) -> Result<Value, Failure> {
                     .remedy("write mtu=9000"),
             ));
         };
-        let value = match value {
-            "" => Value::Null,
-            "true" | "false" => json!(value == "true"),
-            _ => value.parse::<i64>().map_or_else(|_| json!(value), |number| json!(number)),
-        };
-        map.insert(key.to_owned(), value);
+        map.insert(key.to_owned(), typed_value(key, value));
     }
     Ok(Value::Object(map))
 }

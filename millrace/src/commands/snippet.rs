@@ -11,6 +11,8 @@ pub(crate) struct Vnic {
     socket: String,
     /// The guest's side listens.
     guest_listens: bool,
+    /// The port says who may connect to its socket.
+    shared: bool,
     queues: u16,
     mac: Option<String>,
     /// Where it is not the usual one.
@@ -34,6 +36,7 @@ impl Vnic {
             name: port.name.clone(),
             socket: socket.to_string(),
             guest_listens: config.vhost_client == Some(true),
+            shared: config.socket_group.is_some() || config.socket_owner.is_some(),
             queues: config.queues.map_or(1, |queues| queues.0),
             mac: config.mac.map(|mac| mac.0.to_string()),
             mtu: config.mtu.map(|mtu| mtu.0).filter(|mtu| *mtu != 1500),
@@ -79,6 +82,13 @@ impl Vnic {
                 "<source type='unix' path='{socket}' mode='client'>\n    <reconnect enabled='yes' timeout='1'/>\n  </source>"
             )
         };
+        // With <reconnect> a refused connection is no error: the start of the guest hangs without a word.
+        let access = if self.guest_listens || self.shared {
+            ""
+        } else {
+            "<!-- libvirt runs QEMU as a user of its own, which must be allowed to connect, or the guest hangs at its start:\n\
+             give the port `socket-group = \"kvm\"`. -->\n"
+        };
         let line = |text: Option<String>| text.map_or_else(String::new, |text| text + "\n  ");
         let mac = line(self.mac.as_ref().map(|mac| format!("<mac address='{mac}'/>")));
         let mtu = line(self.mtu.map(|mtu| format!("<mtu size='{mtu}'/>")));
@@ -89,7 +99,7 @@ impl Vnic {
   <source type='memfd'/>
   <access mode='shared'/>
 </memoryBacking>
-<!-- For this vNIC, among the devices: -->
+{access}<!-- For this vNIC, among the devices: -->
 <interface type='vhostuser'>
   {mac}{source}
   {mtu}<model type='virtio'/>
@@ -116,6 +126,7 @@ mod tests {
             name: "vm1".into(),
             socket: "/run/a,b&'c.sock".into(),
             guest_listens: false,
+            shared: false,
             queues: 4,
             mac: Some("52:54:00:00:00:01".into()),
             mtu: Some(9000),
@@ -129,6 +140,9 @@ mod tests {
         let listening = Vnic { guest_listens: true, ..vnic() };
         assert!(listening.qemu().contains(",server=on\n"));
         assert!(listening.libvirt().contains("mode='server'/>"));
+        assert!(!listening.libvirt().contains("socket-group"));
+        assert!(vnic().libvirt().contains("give the port `socket-group"));
+        assert!(!Vnic { shared: true, ..vnic() }.libvirt().contains("socket-group"));
     }
 
     #[test]

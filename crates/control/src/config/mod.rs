@@ -4,6 +4,7 @@
 //! the value seen, the value wanted and the remedy. What can be judged from one value alone is judged by its type
 //! (`value`, `vlan`, `quantity`); what takes two keys or two ports is judged by `rules`.
 
+mod change;
 mod port;
 mod quantity;
 mod read;
@@ -13,6 +14,7 @@ mod switch;
 mod value;
 mod vlan;
 
+pub use change::typed_value;
 pub use port::{MacSpoofing, PortConfig, PortRole, RscMode};
 pub use quantity::{Rate, Seconds, Size};
 pub(crate) use read::from_json;

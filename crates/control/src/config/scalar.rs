@@ -1,4 +1,4 @@
-//! A single value as it stands in the file or in a request, before anybody decides what it means.
+//! A single value of the file, a request or the command line, before its type is checked.
 //!
 //! Every typed value of the configuration is made from one, so that a wrong type (`mtu = "big"`, `vlan = true`) is
 //! refused in the same words as a wrong number.
@@ -22,6 +22,11 @@ pub(crate) enum Scalar {
 }
 
 impl Scalar {
+    /// A word of the command line where a whole number is wanted.
+    pub(crate) fn typed_number(word: &str) -> Scalar {
+        word.parse().map_or_else(|_| Scalar::Text(word.to_owned()), Scalar::Number)
+    }
+
     /// A whole number from `least` to `most`; `what` is wanted otherwise.
     pub(crate) fn number(&self, range: std::ops::RangeInclusive<i64>) -> Result<i64, Problem> {
         let wanted = format!("a number from {} to {}", range.start(), range.end());
@@ -99,6 +104,11 @@ impl Serialize for Scalar {
 
 /// Makes a type readable from and writable as one [`Scalar`]; the type brings `read` and `write`.
 pub(crate) trait FromScalar: Sized {
+    /// A word of the command line as a scalar. Names and modes stay text, leading zeros included (`007`, `0660`);
+    /// a type that is a number overrides this.
+    fn typed(word: &str) -> Scalar {
+        Scalar::Text(word.to_owned())
+    }
     /// The typed value, or what is wrong with it.
     fn read(scalar: &Scalar) -> Result<Self, Problem>;
     /// The value as it would be written in the file; `read` takes it back.
@@ -124,12 +134,8 @@ macro_rules! through_scalar {
 
         impl std::str::FromStr for $name {
             type Err = $crate::Problem;
-            /// As typed on a command line: a whole number where it reads as one, else a text.
-            fn from_str(text: &str) -> Result<Self, $crate::Problem> {
-                let scalar = match text.parse() {
-                    Ok(number) => $crate::config::scalar::Scalar::Number(number),
-                    Err(_) => $crate::config::scalar::Scalar::Text(text.to_owned()),
-                };
+            fn from_str(word: &str) -> Result<Self, $crate::Problem> {
+                let scalar = <$name as $crate::config::scalar::FromScalar>::typed(word);
                 <$name as $crate::config::scalar::FromScalar>::read(&scalar)
             }
         }

@@ -223,7 +223,7 @@ impl FromScalar for Account {
     }
 }
 
-/// A name may look like a number on the command line.
+/// A name of digits may be written without quotes.
 fn text(scalar: &Scalar) -> Option<String> {
     match scalar {
         Scalar::Text(text) => Some(text.clone()),
@@ -257,6 +257,10 @@ impl FromScalar for MacAddress {
 macro_rules! ranged {
     ($($name:ident($inner:ty) = $range:expr;)*) => {$(
         impl FromScalar for $name {
+            fn typed(word: &str) -> Scalar {
+                Scalar::typed_number(word)
+            }
+
             fn read(scalar: &Scalar) -> Result<$name, Problem> {
                 let number = scalar.number($range)?;
                 <$inner>::try_from(number)
@@ -321,6 +325,19 @@ mod tests {
         }
     }
 
+    /// `--socket-mode 0660` was read as the number 660 and refused, and port `007` became port `7`.
+    #[test]
+    fn a_word_that_looks_like_a_number_stays_as_typed() {
+        assert_eq!("0660".parse(), Ok(FileMode(0o660)));
+        assert_eq!("755".parse(), Ok(FileMode(0o755)));
+        for name in ["007", "7", "1e3", "true", "0x10"] {
+            assert_eq!(name.parse::<PortName>().map(|name| name.0), Ok(name.to_owned()));
+            assert_eq!(name.parse::<HostName>().map(|name| name.0), Ok(name.to_owned()));
+            assert_eq!(name.parse::<Account>().map(|name| name.0), Ok(name.to_owned()));
+        }
+        assert_eq!(("9000".parse(), "4".parse()), (Ok(Mtu(9000)), Ok(Queues(4))));
+    }
+
     #[test]
     fn what_is_refused_names_value_and_remedy() {
         for name in ["", "-vm", "vm/1", "vm 1", "üp", &"x".repeat(33)] {
@@ -347,6 +364,7 @@ mod tests {
         for mac in ["ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "01:00:5e:00:00:01", "vm1"] {
             assert!(mac.parse::<MacAddress>().is_err(), "{mac}");
         }
+        assert!("+7".parse::<PortName>().is_err());
         let problem = "20".parse::<Mtu>().unwrap_err();
         assert_eq!(
             (problem.seen.as_str(), problem.wanted.as_str()),

@@ -57,6 +57,10 @@ impl fmt::Display for VlanList {
 }
 
 impl FromScalar for VlanId {
+    fn typed(word: &str) -> Scalar {
+        Scalar::typed_number(word)
+    }
+
     fn read(scalar: &Scalar) -> Result<VlanId, Problem> {
         let number = scalar.number(0..=i64::from(LAST))?;
         u16::try_from(number).map(VlanId).map_err(|_| scalar.problem("out of range", "0 to 4094"))
