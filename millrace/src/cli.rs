@@ -1,8 +1,8 @@
 //! What can be typed.
 
 use crate::commands::{
-    capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, port, queue,
-    report, rsc, run, status, sweep, top, validate,
+    capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi, port,
+    queue, report, rsc, run, status, sweep, top, validate,
 };
 use crate::output::{Failure, unreachable};
 use clap::{Args, Parser, Subcommand};
@@ -88,6 +88,8 @@ pub(crate) enum Command {
     /// A host of `validate`
     #[command(hide = true)]
     LabHost(lab_host::Arguments),
+    /// Print the OpenAPI document of the daemon's API
+    Openapi(openapi::Arguments),
     /// Print completions for a shell
     Completions(completions::Arguments),
     /// Print the manual page, or write all of them to a directory

@@ -8,8 +8,8 @@ mod output;
 use clap::Parser;
 use cli::{Cli, Command};
 use commands::{
-    capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, port, queue,
-    report, rsc, run, status, sweep, top, validate,
+    capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi, port,
+    queue, report, rsc, run, status, sweep, top, validate,
 };
 use std::process::ExitCode;
 
@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Ntttcp(args) => ntttcp::run(args, &global),
         Command::Lab(args) => lab::run(args),
         Command::LabHost(args) => lab_host::run(&args),
+        Command::Openapi(args) => openapi::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     };

@@ -50,6 +50,7 @@ fn help_has_an_example_for_each_command() {
         &["report"],
         &["report", "compare"],
         &["report", "schema"],
+        &["openapi"],
         &["completions"],
         &["man"],
     ];
@@ -247,4 +248,7 @@ fn manual_and_completions_are_made() {
     assert!(directory.path().join("millrace-port-add.1").exists());
     let script = millrace(Path::new(NOBODY), &["completions", "bash"]);
     assert!(text(&script.stdout).contains("_millrace"));
+    let document = millrace(Path::new(NOBODY), &["openapi"]);
+    let document: serde_json::Value = serde_json::from_slice(&document.stdout).unwrap();
+    assert_eq!(document["info"]["title"], "Millrace");
 }

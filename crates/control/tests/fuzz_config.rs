@@ -3,7 +3,7 @@
 //!
 //! `cargo test` runs it over random text for a moment, `fuzz/run` under libFuzzer for as long as it is told.
 
-use control::config::Config;
+use control::config::{self, Config};
 
 /// Random text hardly ever is TOML: the first choice lets the short run reach behind the syntax, too.
 #[test]
@@ -25,6 +25,6 @@ fn fuzz_config() {
                 assert!(!problem.remedy.is_empty(), "{problem}");
             }
         }
-        let _ = Config::from_json(text.as_bytes());
+        let _ = config::from_json::<Config>(text.as_bytes()).and_then(|config| config.check());
     });
 }

@@ -11,6 +11,7 @@ pub(crate) mod ladder;
 pub(crate) mod man;
 pub(crate) mod measuring;
 pub(crate) mod ntttcp;
+pub(crate) mod openapi;
 pub(crate) mod port;
 pub(crate) mod queue;
 pub(crate) mod report;

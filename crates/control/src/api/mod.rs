@@ -51,7 +51,6 @@ pub fn router(shared: Shared) -> Router {
     let (router, document) = documented().split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(document)))
-        .route("/metrics", get(switch::metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .with_state(shared)
@@ -69,6 +68,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(switch::queues))
         .routes(routes!(switch::macs, switch::forget_macs))
         .routes(routes!(switch::health))
+        .routes(routes!(switch::metrics))
         .routes(routes!(ports::list, ports::add))
         .routes(routes!(ports::show, ports::patch, ports::remove))
         .routes(routes!(ports::counters))

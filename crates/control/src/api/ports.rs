@@ -1,34 +1,37 @@
 //! Ports: list, get, add, change, remove, counters.
 
 use super::Shared;
-use super::reply::{self, Refusal, Reply};
+use super::reply::{Body, Name, Refusal, Reply};
 use crate::Problem;
 use crate::body::{CountersBody, PortBody};
 use crate::config::PortConfig;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use std::time::Instant;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 /// All ports, by name.
-#[utoipa::path(get, path = "/v1/ports", tag = "ports", responses((status = 200, body = Vec<PortBody>)))]
+#[utoipa::path(get, path = "/v1/ports", operation_id = "list_ports", tag = "ports", responses(
+    (status = 200, body = Vec<PortBody>, description = "All ports, by name"),
+))]
 pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<PortBody>> {
     Json(shared.lock().port_bodies())
 }
 
 /// Opens one more port. Unlike a port of the file, one that does not open is refused.
-#[utoipa::path(post, path = "/v1/ports", tag = "ports", request_body = PortConfig, responses(
-    (status = 201, body = PortBody),
-    (status = 400, body = Problem, description = "not a port"),
-    (status = 409, body = Problem, description = "the name is taken"),
-    (status = 422, body = Problem, description = "the port breaks a rule or does not open"),
+#[utoipa::path(post, path = "/v1/ports", operation_id = "add_port", tag = "ports", request_body = PortConfig, responses(
+    (status = 201, body = PortBody, description = "The port is open"),
+    (status = 400, body = Problem, description = "The body is not JSON, or a key or value is not allowed"),
+    (status = 409, body = Problem, description = "The name is taken"),
+    (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
+    (status = 422, body = Problem, description = "The port breaks a rule or does not open"),
 ))]
 pub(super) async fn add(
     State(shared): State<Shared>,
-    body: Bytes,
+    Body(port): Body<PortConfig>,
 ) -> Result<(StatusCode, Json<PortBody>), Refusal> {
-    let port: PortConfig = reply::read(&body)?;
     let name = port.name.to_string();
     let mut running = shared.lock();
     let taken = running.config().port(&name).is_some();
@@ -39,33 +42,52 @@ pub(super) async fn add(
 }
 
 /// One port.
-#[utoipa::path(get, path = "/v1/ports/{name}", tag = "ports", params(("name" = String, Path)), responses(
-    (status = 200, body = PortBody),
-    (status = 404, body = Problem),
+#[utoipa::path(get, path = "/v1/ports/{name}", operation_id = "show_port", tag = "ports",
+    params(("name" = String, Path, description = "Name of the port")),
+    responses(
+        (status = 200, body = PortBody, description = "The port"),
+        (status = 400, body = Problem, description = "The path is not UTF-8"),
+        (status = 404, body = Problem, description = "There is no such port"),
 ))]
-pub(super) async fn show(
-    State(shared): State<Shared>,
-    Path(name): Path<String>,
-) -> Reply<PortBody> {
+pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<PortBody> {
     shared.lock().port_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
-/// Changes keys of a port while it runs: a JSON merge patch with the keys of the file; null takes a key away. Keys that name
-/// the device close it and open it again.
-#[utoipa::path(patch, path = "/v1/ports/{name}", tag = "ports", params(("name" = String, Path)),
-    request_body = Object,
+/// The schema of a change: the keys of a port, each optional, without its name. The body itself is read as any JSON.
+struct PortChange;
+
+impl PartialSchema for PortChange {
+    fn schema() -> RefOr<Schema> {
+        let mut schema = PortConfig::schema();
+        if let RefOr::T(Schema::Object(port)) = &mut schema {
+            port.properties.retain(|key, _| key != "name");
+            port.required.clear();
+            port.description =
+                Some("Keys of a port to change; null removes a key (RFC 7396).".into());
+        }
+        schema
+    }
+}
+
+impl ToSchema for PortChange {}
+
+/// Changes keys of a running port: a JSON merge patch with the keys of the file; null removes a key. Keys that name the
+/// device close it and open it again.
+#[utoipa::path(patch, path = "/v1/ports/{name}", operation_id = "change_port", tag = "ports",
+    params(("name" = String, Path, description = "Name of the port")),
+    request_body = PortChange,
     responses(
-        (status = 200, body = PortBody),
-        (status = 400, body = Problem, description = "not JSON"),
-        (status = 404, body = Problem),
-        (status = 422, body = Problem, description = "a value is refused"),
+        (status = 200, body = PortBody, description = "The port after the change"),
+        (status = 400, body = Problem, description = "The body is not JSON, or the path is not UTF-8"),
+        (status = 404, body = Problem, description = "There is no such port"),
+        (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
+        (status = 422, body = Problem, description = "A key or value is not allowed, or the port would break a rule"),
 ))]
 pub(super) async fn patch(
     State(shared): State<Shared>,
-    Path(name): Path<String>,
-    body: Bytes,
+    Name(name): Name,
+    Body(change): Body<serde_json::Value>,
 ) -> Reply<PortBody> {
-    let change = reply::read(&body)?;
     let mut running = shared.lock();
     running.port_body(&name).map_err(Refusal::not_found)?;
     running.patch(&name, &change, Instant::now()).map_err(Refusal::refused)?;
@@ -73,26 +95,32 @@ pub(super) async fn patch(
 }
 
 /// Removes a port; when this returns nothing touches its device any more.
-#[utoipa::path(delete, path = "/v1/ports/{name}", tag = "ports", params(("name" = String, Path)), responses(
-    (status = 204),
-    (status = 404, body = Problem),
+#[utoipa::path(delete, path = "/v1/ports/{name}", operation_id = "remove_port", tag = "ports",
+    params(("name" = String, Path, description = "Name of the port")),
+    responses(
+        (status = 204, description = "The port is removed"),
+        (status = 400, body = Problem, description = "The path is not UTF-8"),
+        (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn remove(
     State(shared): State<Shared>,
-    Path(name): Path<String>,
+    Name(name): Name,
 ) -> Result<StatusCode, Refusal> {
     shared.lock().remove(&name, Instant::now()).map_err(Refusal::not_found)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// One port's counters since it was opened.
-#[utoipa::path(get, path = "/v1/ports/{name}/counters", tag = "ports", params(("name" = String, Path)), responses(
-    (status = 200, body = CountersBody),
-    (status = 404, body = Problem),
+#[utoipa::path(get, path = "/v1/ports/{name}/counters", operation_id = "show_counters", tag = "ports",
+    params(("name" = String, Path, description = "Name of the port")),
+    responses(
+        (status = 200, body = CountersBody, description = "The counters; all zero while the device is not open"),
+        (status = 400, body = Problem, description = "The path is not UTF-8"),
+        (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn counters(
     State(shared): State<Shared>,
-    Path(name): Path<String>,
+    Name(name): Name,
 ) -> Reply<CountersBody> {
     shared.lock().counters(&name).map(Json).map_err(Refusal::not_found)
 }

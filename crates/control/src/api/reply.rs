@@ -1,9 +1,11 @@
-//! Errors as HTTP answers, and bodies read in our own words.
+//! Bodies and errors of the API: what comes in is read, and what is refused is answered, in the one shape of [`Problem`].
 
 use crate::Problem;
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 
@@ -29,7 +31,7 @@ impl Refusal {
         Refusal(StatusCode::METHOD_NOT_ALLOWED, Box::new(problem))
     }
 
-    /// 409: it is there already.
+    /// 409: the name is taken.
     pub(super) fn conflict(problem: Problem) -> Refusal {
         Refusal(StatusCode::CONFLICT, Box::new(problem))
     }
@@ -47,6 +49,33 @@ impl IntoResponse for Refusal {
 }
 
 /// A JSON body, whatever its content type says.
-pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
-    crate::config::from_json(body).map_err(Refusal::bad_request)
+pub(super) struct Body<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Body<T>, Refusal> {
+        let bytes = Bytes::from_request(request, state).await.map_err(|error| {
+            let problem = Problem::new("the body cannot be read").seen(error.body_text());
+            Refusal(error.status(), Box::new(problem.wanted("at most 2 MiB").remedy("send less")))
+        })?;
+        crate::config::from_json(&bytes).map(Body).map_err(Refusal::bad_request)
+    }
+}
+
+/// The name in the path.
+pub(super) struct Name(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Name, Refusal> {
+        let name = Path::from_request_parts(parts, state).await;
+        name.map(|Path(name)| Name(name)).map_err(|error| {
+            let problem = Problem::new("the path cannot be read").seen(error.body_text());
+            Refusal::bad_request(
+                problem.wanted("a name in UTF-8").remedy("write it percent-encoded"),
+            )
+        })
+    }
 }

@@ -1,55 +1,63 @@
 //! Receive segment coalescing: shown and toggled live.
 
 use super::Shared;
-use super::reply::{self, Refusal, Reply};
+use super::reply::{Body, Name, Refusal, Reply};
 use crate::Problem;
 use crate::body::{RscBody, RscChange};
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use std::time::Instant;
 
 /// Coalescing toward all ports.
-#[utoipa::path(get, path = "/v1/rsc", tag = "rsc", responses((status = 200, body = Vec<RscBody>)))]
+#[utoipa::path(get, path = "/v1/rsc", operation_id = "list_rsc", tag = "rsc", responses(
+    (status = 200, body = Vec<RscBody>, description = "Settings, state and statistics, by port"),
+))]
 pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<RscBody>> {
     Json(shared.lock().rsc_bodies())
 }
 
 /// Toggles coalescing of all ports. `on` turns it on for vNICs and leaves uplinks as they are.
-#[utoipa::path(put, path = "/v1/rsc", tag = "rsc", request_body = RscChange, responses(
-    (status = 200, body = Vec<RscBody>),
-    (status = 400, body = Problem),
+#[utoipa::path(put, path = "/v1/rsc", operation_id = "set_all_rsc", tag = "rsc", request_body = RscChange, responses(
+    (status = 200, body = Vec<RscBody>, description = "The change is in force"),
+    (status = 400, body = Problem, description = "The body is not JSON, or a key or value is not allowed"),
+    (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
 ))]
-pub(super) async fn set_all(State(shared): State<Shared>, body: Bytes) -> Reply<Vec<RscBody>> {
-    let change: RscChange = reply::read(&body)?;
+pub(super) async fn set_all(
+    State(shared): State<Shared>,
+    Body(change): Body<RscChange>,
+) -> Reply<Vec<RscBody>> {
     let mut running = shared.lock();
     running.set_rsc(None, change.policy, Instant::now()).map_err(Refusal::refused)?;
     Ok(Json(running.rsc_bodies()))
 }
 
 /// Coalescing toward one port.
-#[utoipa::path(get, path = "/v1/ports/{name}/rsc", tag = "rsc", params(("name" = String, Path)), responses(
-    (status = 200, body = RscBody),
-    (status = 404, body = Problem),
+#[utoipa::path(get, path = "/v1/ports/{name}/rsc", operation_id = "show_rsc", tag = "rsc",
+    params(("name" = String, Path, description = "Name of the port")),
+    responses(
+        (status = 200, body = RscBody, description = "Settings, state and statistics"),
+        (status = 400, body = Problem, description = "The path is not UTF-8"),
+        (status = 404, body = Problem, description = "There is no such port"),
 ))]
-pub(super) async fn show(State(shared): State<Shared>, Path(name): Path<String>) -> Reply<RscBody> {
+pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<RscBody> {
     shared.lock().rsc_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
 /// Toggles coalescing of one port; open trains are drained before this returns.
-#[utoipa::path(put, path = "/v1/ports/{name}/rsc", tag = "rsc", params(("name" = String, Path)),
+#[utoipa::path(put, path = "/v1/ports/{name}/rsc", operation_id = "set_rsc", tag = "rsc",
+    params(("name" = String, Path, description = "Name of the port")),
     request_body = RscChange,
     responses(
-        (status = 200, body = RscBody),
-        (status = 400, body = Problem),
-        (status = 404, body = Problem),
+        (status = 200, body = RscBody, description = "The change is in force"),
+        (status = 400, body = Problem, description = "The body is not JSON, or a key or value is not allowed"),
+        (status = 404, body = Problem, description = "There is no such port"),
+        (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
 ))]
 pub(super) async fn set(
     State(shared): State<Shared>,
-    Path(name): Path<String>,
-    body: Bytes,
+    Name(name): Name,
+    Body(change): Body<RscChange>,
 ) -> Reply<RscBody> {
-    let change: RscChange = reply::read(&body)?;
     let mut running = shared.lock();
     running.set_rsc(Some(&name), change.policy, Instant::now()).map_err(Refusal::not_found)?;
     running.rsc_body(&name).map(Json).map_err(Refusal::not_found)

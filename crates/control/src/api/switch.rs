@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::reply::Refusal;
+use crate::Problem;
 use crate::body::{HealthBody, MacBody, QueueBody, SwitchBody, WorkerBody};
 use crate::metrics;
 use axum::Json;
@@ -12,44 +13,60 @@ use axum::response::IntoResponse;
 use std::time::Instant;
 
 /// The switch as a whole.
-#[utoipa::path(get, path = "/v1/switch", tag = "switch", responses((status = 200, body = SwitchBody)))]
+#[utoipa::path(get, path = "/v1/switch", operation_id = "show_switch", tag = "switch", responses(
+    (status = 200, body = SwitchBody, description = "State, workers and last events"),
+))]
 pub(super) async fn show(State(shared): State<Shared>) -> Json<SwitchBody> {
     Json(shared.lock().switch_body(Instant::now()))
 }
 
 /// All workers.
-#[utoipa::path(get, path = "/v1/workers", tag = "switch", responses((status = 200, body = Vec<WorkerBody>)))]
+#[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "switch", responses(
+    (status = 200, body = Vec<WorkerBody>, description = "All workers"),
+))]
 pub(super) async fn workers(State(shared): State<Shared>) -> Json<Vec<WorkerBody>> {
     Json(shared.lock().workers())
 }
 
 /// Which worker serves which queue of which port.
-#[utoipa::path(get, path = "/v1/queues", tag = "switch", responses((status = 200, body = Vec<QueueBody>)))]
+#[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "switch", responses(
+    (status = 200, body = Vec<QueueBody>, description = "All queues, by port"),
+))]
 pub(super) async fn queues(State(shared): State<Shared>) -> Json<Vec<QueueBody>> {
     Json(shared.lock().port_bodies().into_iter().flat_map(|port| port.queues).collect())
 }
 
 /// Learned addresses.
-#[utoipa::path(get, path = "/v1/macs", tag = "switch", responses((status = 200, body = Vec<MacBody>)))]
+#[utoipa::path(get, path = "/v1/macs", operation_id = "list_macs", tag = "switch", responses(
+    (status = 200, body = Vec<MacBody>, description = "All learned addresses"),
+))]
 pub(super) async fn macs(State(shared): State<Shared>) -> Json<Vec<MacBody>> {
     Json(shared.lock().macs())
 }
 
-/// Forgets all learned addresses; the next frame of each station teaches its own again.
-#[utoipa::path(delete, path = "/v1/macs", tag = "switch", responses((status = 204)))]
+/// Forgets all learned addresses; each is learned again from the next frame it sends.
+#[utoipa::path(delete, path = "/v1/macs", operation_id = "forget_macs", tag = "switch", responses(
+    (status = 204, description = "The table is empty"),
+))]
 pub(super) async fn forget_macs(State(shared): State<Shared>) -> StatusCode {
     shared.lock().forget_macs();
     StatusCode::NO_CONTENT
 }
 
 /// Configuration health: what is legal, runs, and still will not do what its owner expects.
-#[utoipa::path(get, path = "/v1/health", tag = "switch", responses((status = 200, body = HealthBody)))]
+#[utoipa::path(get, path = "/v1/health", operation_id = "show_health", tag = "switch", responses(
+    (status = 200, body = HealthBody, description = "Findings, in the order of the ports"),
+))]
 pub(super) async fn health(State(shared): State<Shared>) -> Json<HealthBody> {
     let findings = shared.lock().findings();
     Json(HealthBody { healthy: findings.is_empty(), findings })
 }
 
 /// All counters in the text format of Prometheus.
+#[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "switch", responses(
+    (status = 200, body = String, content_type = metrics::CONTENT_TYPE, description = "OpenMetrics text"),
+    (status = 422, body = Problem, description = "The page could not be written"),
+))]
 pub(super) async fn metrics(State(shared): State<Shared>) -> Result<impl IntoResponse, Refusal> {
     let text = metrics::text(&shared).map_err(Refusal::refused)?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))

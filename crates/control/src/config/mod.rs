@@ -1,6 +1,6 @@
 //! The configuration: one strict TOML file, and the same keys as JSON in the API.
 //!
-//! Text becomes a [`Config`] in [`Config::from_toml`] or [`Config::from_json`] or it is refused with the line and column,
+//! Text becomes a [`Config`] in [`Config::from_toml`] or [`from_json`], or it is refused with the line and column,
 //! the value seen, the value wanted and the remedy. What can be judged from one value alone is judged by its type
 //! (`value`, `vlan`, `quantity`); what takes two keys or two ports is judged by `rules`.
 
@@ -17,8 +17,7 @@ mod vlan;
 pub use change::typed_value;
 pub use port::{MacSpoofing, PortConfig, PortRole, RscMode};
 pub use quantity::{Rate, Seconds, Size};
-pub(crate) use read::from_json;
-pub use read::from_value;
+pub use read::{from_json, from_value};
 pub use switch::{Poll, SwitchConfig, Workers};
 pub use value::{
     Account, FileMode, Flows, HostName, MacAddress, MacEntries, Mtu, Namespace, PortName, Queues,
@@ -45,13 +44,6 @@ impl Config {
     /// Reads the file's text. `name` is what the messages call it.
     pub fn from_toml(name: &str, text: &str) -> Result<Config, Problem> {
         read::from_toml(name, text)
-    }
-
-    /// Reads the body of `PUT /v1/config`.
-    pub fn from_json(text: &[u8]) -> Result<Config, Problem> {
-        let config: Config = read::from_json(text)?;
-        config.check()?;
-        Ok(config)
     }
 
     /// What takes two keys or two ports to judge.

@@ -50,68 +50,69 @@ pub enum RscMode {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PortConfig {
     /// Its name: 1 to 32 letters, digits, `.`, `_` or `-`.
-    #[schema(value_type = String, example = "vm1")]
+    #[schema(value_type = String, pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$", example = "vm1")]
     pub name: PortName,
     /// Opens (and creates, where there is none) this TAP device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "tap1")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 15, example = "tap1")]
     pub tap: Option<HostName>,
     /// Joins this network device of the host as an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "eth1")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 15, example = "eth1")]
     pub packet: Option<HostName>,
     /// Serves a virtual machine, a DPDK application or a user-mode Linux at this Unix socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "/run/millrace/vm1.sock")]
+    #[schema(value_type = Option<String>, pattern = "^/", max_length = 107, example = "/run/millrace/vm1.sock")]
     pub vhost_user: Option<SocketPath>,
     /// The guest's side listens at the socket and the switch connects, again and again; no where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_client: Option<bool>,
-    /// Permissions of the vhost-user socket, in octal; as the daemon makes files where absent.
+    /// Permissions of the vhost-user socket, in octal. Default: 0660 with `socket-group`, else what the daemon's umask
+    /// leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "0660")]
+    #[schema(value_type = Option<String>, pattern = "^0?[0-7]{3}$", example = "0660")]
     pub socket_mode: Option<FileMode>,
     /// Owner of the vhost-user socket, by name or number; the daemon's user where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "libvirt-qemu")]
+    #[schema(value_type = Option<String>, min_length = 1, example = "libvirt-qemu")]
     pub socket_owner: Option<Account>,
     /// Group of the vhost-user socket, by name or number; the daemon's group where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "kvm")]
+    #[schema(value_type = Option<String>, min_length = 1, example = "kvm")]
     pub socket_group: Option<Account>,
     /// The network namespace the device lives in (a name of `ip netns`, or a path), where it is not the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, min_length = 1)]
     pub netns: Option<Namespace>,
     /// Queue pairs; 1 where absent. A vhost-user guest may use fewer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u16>)]
+    #[schema(value_type = Option<u16>, minimum = 1, maximum = 64)]
     pub queues: Option<Queues>,
     /// Takes frames for all stations; yes where absent. Packet ports only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promiscuous: Option<bool>,
     /// Largest IP packet in bytes, 68 to 65535; the device's own where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u16>, example = 1500)]
+    #[schema(value_type = Option<u16>, minimum = 68, maximum = 65535, example = 1500)]
     pub mtu: Option<Mtu>,
     /// Which way it faces; `uplink` for a packet port and `vnic` for the others where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<PortRole>,
     /// Access mode: untagged frames belong to this VLAN, 0 to 4094; 0 where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u16>, example = 10)]
+    #[schema(value_type = Option<u16>, minimum = 0, maximum = 4094, example = 10)]
     pub vlan: Option<VlanId>,
     /// Trunk mode: the tagged VLANs that may pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "10,20-30")]
+    #[schema(value_type = Option<String>, pattern = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$", example = "10,20-30")]
     pub trunk: Option<VlanList>,
     /// The VLAN of a trunk's untagged frames; 0 where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u16>)]
+    #[schema(value_type = Option<u16>, minimum = 0, maximum = 4094)]
     pub native: Option<VlanId>,
     /// The guest's address; where absent the device's own, and at a vhost-user port the first that it sends from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "52:54:00:12:34:56")]
+    #[schema(value_type = Option<String>, pattern = "^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$", example = "52:54:00:12:34:56")]
     pub mac: Option<MacAddress>,
     /// The guard against forged source addresses; `deny` for a vNIC and `allow` for an uplink where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,17 +143,19 @@ pub struct PortConfig {
     pub rsc_ipv6: Option<bool>,
     /// Most payload of a train in multiples of the MTU; 0 or absent: as much as IP allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 255)]
     pub length_limit: Option<u8>,
     /// Segments after which a train with a pure ACK ends; 0 or absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 65535)]
     pub ack_limit: Option<u16>,
     /// Trains open at once for one queue, 1 to 128; 128 where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u8>)]
+    #[schema(value_type = Option<u8>, minimum = 1, maximum = 128)]
     pub flows: Option<Flows>,
     /// Another port that gets a copy of all this one sends and receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
     pub mirror_to: Option<PortName>,
 }
 

@@ -25,8 +25,8 @@ pub(crate) fn from_toml(name: &str, text: &str) -> Result<Config, Problem> {
     }
 }
 
-/// A JSON body.
-pub(crate) fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
+/// A JSON body. What takes two keys or two ports to judge is judged by [`Config::check`].
+pub fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(text).map_err(|error| explain_json(&error))
 }
 

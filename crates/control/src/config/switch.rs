@@ -2,14 +2,16 @@
 
 use super::port::RscMode;
 use super::quantity::Seconds;
-use super::value::{FileMode, MacEntries};
+use super::value::{Account, FileMode, MacEntries};
 use crate::Problem;
 use datapath::{SwitchOptions, Wait, WorkerOptions};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
-use utoipa::ToSchema;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 /// What a worker does when there is nothing to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -24,7 +26,7 @@ pub enum Poll {
     Never,
 }
 
-/// The workers: a count, or the core of each.
+/// The workers: a count, or the core of each worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workers {
     /// So many, wherever the kernel likes.
@@ -38,12 +40,11 @@ pub enum Workers {
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct SwitchConfig {
     /// A count, or the list of cores, one worker each.
-    #[schema(value_type = Object, example = 1)]
     pub workers: Workers,
     /// What a worker does when there is nothing to take.
     pub poll: Poll,
     /// Most learned addresses.
-    #[schema(value_type = u32)]
+    #[schema(value_type = u32, minimum = 16, maximum = 1_048_576)]
     pub mac_entries: MacEntries,
     /// After this silence an address is forgotten.
     #[schema(value_type = String, example = "5min")]
@@ -53,11 +54,12 @@ pub struct SwitchConfig {
     #[schema(value_type = Option<String>)]
     pub socket: Option<PathBuf>,
     /// Permissions of the socket, in octal.
-    #[schema(value_type = String, example = "0660")]
+    #[schema(value_type = String, pattern = "^0?[0-7]{3}$", example = "0660")]
     pub socket_mode: FileMode,
     /// Group of the socket.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub socket_group: Option<String>,
+    #[schema(value_type = Option<String>, min_length = 1, example = "kvm")]
+    pub socket_group: Option<Account>,
     /// Coalescing toward vNICs that do not say.
     pub rsc: RscMode,
 }
@@ -163,6 +165,25 @@ impl<'de> Visitor<'de> for WorkersVisitor {
         Workers::cores(&cores).map_err(|problem| A::Error::custom(problem.pack()))
     }
 }
+
+impl PartialSchema for Workers {
+    fn schema() -> RefOr<Schema> {
+        let number = |least: i64, most: i64| {
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(least)).maximum(Some(most))
+        };
+        let cores = ArrayBuilder::new()
+            .items(number(0, Workers::LAST_CORE))
+            .min_items(Some(1))
+            .max_items(usize::try_from(Workers::MOST).ok())
+            .unique_items(true);
+        let either = OneOfBuilder::new()
+            .item(number(1, Workers::MOST).description(Some("so many, on any core")))
+            .item(cores.description(Some("one on each of these cores")));
+        Schema::from(either.description(Some("The workers: a count, or the core of each"))).into()
+    }
+}
+
+impl ToSchema for Workers {}
 
 impl<'de> Deserialize<'de> for Workers {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Workers, D::Error> {

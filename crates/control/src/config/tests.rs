@@ -11,7 +11,7 @@ proptest! {
     #[test]
     fn no_text_panics(text: String) {
         let _ = read(&text);
-        let _ = Config::from_json(text.as_bytes());
+        let _ = from_json::<Config>(text.as_bytes());
     }
 
     #[test]
@@ -24,7 +24,7 @@ proptest! {
         let text = config.to_toml().unwrap();
         prop_assert_eq!(read(&text), Ok(config.clone()), "{}", text);
         let json = serde_json::to_vec(&config).unwrap();
-        prop_assert_eq!(Config::from_json(&json), Ok(config));
+        prop_assert_eq!(from_json::<Config>(&json), Ok(config));
     }
 }
 

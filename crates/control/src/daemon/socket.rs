@@ -50,7 +50,7 @@ impl Socket {
 
     fn protect(&self, config: &SwitchConfig) -> Result<(), Problem> {
         if let Some(name) = &config.socket_group {
-            let group = accounts::group(name)?;
+            let group = accounts::group(name.as_str())?;
             chown(&self.path, None, Some(group)).map_err(|error| trouble(&self.path, &error))?;
         }
         fs::set_permissions(&self.path, Permissions::from_mode(config.socket_mode.0))

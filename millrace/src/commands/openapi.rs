@@ -1,0 +1,22 @@
+//! `millrace openapi`: the document of the API, for programs that make clients from it.
+
+use crate::output::{self, Outcome};
+use clap::Args;
+use control::Problem;
+use std::process::ExitCode;
+
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  millrace openapi > millrace.json     # needs no daemon
+
+A daemon of the same version gives the same document at GET /v1/openapi.json.")]
+pub(crate) struct Arguments {}
+
+pub(crate) fn run(_: &Arguments) -> Outcome {
+    let document = control::api::document()
+        .to_pretty_json()
+        .map_err(|error| Problem::new("writing JSON").seen(error))?;
+    output::print(&document)?;
+    Ok(ExitCode::SUCCESS)
+}
