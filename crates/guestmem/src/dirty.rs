@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::layout::PAGE;
+use crate::memory::expect_memory;
 use crate::reservation::Reservation;
 use crate::{Gpa, GuestMemory, MemoryError};
 use rustix::fs::fstat;
@@ -34,6 +35,7 @@ impl DirtyLog {
         if bytes < needed {
             return Err(MemoryError::LogTooShort { bytes, end, needed });
         }
+        expect_memory(file)?;
         let failed = |source: rustix::io::Errno| MemoryError::Io {
             doing: "mapping the dirty log",
             bytes,

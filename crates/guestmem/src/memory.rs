@@ -8,8 +8,8 @@
 use crate::layout::{self, FileFacts, PAGE, native};
 use crate::reservation::Reservation;
 use crate::{DirtyLog, Gpa, MemoryError, Region, UserAddress};
-use rustix::fs::{fstat, fstatfs};
-use std::os::fd::{AsFd, OwnedFd};
+use rustix::fs::{fcntl_get_seals, fstat, fstatfs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -179,7 +179,19 @@ impl GuestMemory {
     }
 }
 
+/// Refuses a file that is not memory. Only memfds and files of tmpfs and hugetlbfs have seals. Nothing else is asked of a
+/// file before this: a file system in user space (FUSE) answers `fstat` and page faults when it pleases.
+pub(crate) fn expect_memory(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
+    if fcntl_get_seals(file).is_ok() {
+        return Ok(());
+    }
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into());
+    Err(MemoryError::Backing { path })
+}
+
 fn facts(file: &OwnedFd) -> Result<FileFacts, MemoryError> {
+    expect_memory(file.as_fd())?;
     let failed = |source: rustix::io::Errno| MemoryError::Io {
         doing: "asking for the size of a memory file",
         bytes: 0,

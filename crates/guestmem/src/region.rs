@@ -3,6 +3,7 @@
 use crate::{Gpa, UserAddress};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// One piece of guest memory, as `VHOST_USER_SET_MEM_TABLE` or `VHOST_USER_ADD_MEM_REG` describes it.
@@ -83,6 +84,15 @@ pub enum MemoryError {
         needed: u64,
         /// Where the file ends.
         file_size: u64,
+    },
+    /// A file whose pages another process can withhold.
+    #[error(
+        "{path:?} backs guest memory or its log: its file system could stall the switch at a page fault. \
+         Served are a memfd, a file on tmpfs (/dev/shm) and one on hugetlbfs: with QEMU, memory-backend-memfd"
+    )]
+    Backing {
+        /// What the kernel calls the file.
+        path: PathBuf,
     },
     /// More regions than are served.
     #[error("{seen} memory regions, at most {limit} are served")]

@@ -45,6 +45,20 @@ fn build(list: &[(u64, u64)]) -> (Arc<OwnedFd>, Arc<GuestMemory>, Vec<Option<u64
     (file, GuestMemory::map(regions).unwrap(), pages)
 }
 
+/// A file system in user space answers a page fault when it pleases, and a worker would wait for it.
+#[test]
+fn only_memory_backs_a_guest() {
+    let disk = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    let refused = GuestMemory::map(vec![region(0, PAGE, &Arc::new(disk.into()), 0)]).unwrap_err();
+    let message = refused.to_string();
+    assert!(matches!(refused, MemoryError::Backing { .. }), "{message}");
+    assert!(message.contains("memory-") && message.contains("hugetlbfs"), "{message}");
+    let (read, _write) = rustix::pipe::pipe().unwrap();
+    let memory = GuestMemory::map(vec![region(0, PAGE, &file(PAGE), 0)]).unwrap();
+    let refused = DirtyLog::map(read.as_fd(), 0, PAGE, &memory).unwrap_err();
+    assert!(matches!(refused, MemoryError::Backing { .. }), "{refused}");
+}
+
 proptest! {
     #[test]
     fn translation_agrees_with_a_page_table(

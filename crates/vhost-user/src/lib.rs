@@ -37,6 +37,7 @@ mod negotiated;
 mod options;
 mod ring;
 mod session;
+mod signal;
 mod socket;
 mod status;
 mod vring;

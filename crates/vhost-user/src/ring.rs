@@ -5,8 +5,8 @@
 //! a worker that polls without pause cannot keep it waiting.
 
 use crate::Features;
-use rustix::event::epoll;
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use crate::signal::Signal;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,8 @@ pub struct Running {
     /// What the guest took.
     pub features: Features,
     pub(crate) kick: Option<Arc<OwnedFd>>,
-    pub(crate) call: Option<Arc<OwnedFd>>,
-    pub(crate) error: Option<Arc<OwnedFd>>,
+    pub(crate) call: Option<Arc<Signal>>,
+    pub(crate) error: Option<Arc<Signal>>,
 }
 
 impl Running {
@@ -29,22 +29,9 @@ impl Running {
     #[inline]
     pub fn notify(&self) {
         if let Some(call) = &self.call {
-            signal(call.as_fd());
+            call.raise();
         }
     }
-}
-
-/// Adds one to an eventfd. A counter that is full, or a pipe, is readable already.
-fn signal(fd: BorrowedFd<'_>) {
-    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
-}
-
-/// User-mode Linux takes its interrupts from a pipe, and a full one must not stop a worker.
-pub(crate) fn never_block(fd: &OwnedFd) -> io::Result<()> {
-    if FileType::from_raw_mode(fstat(fd)?.st_mode) == FileType::Fifo {
-        fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
-    }
-    Ok(())
 }
 
 #[derive(Debug, Default)]
@@ -63,14 +50,18 @@ struct Slot {
 pub struct Ring {
     slot: Mutex<Slot>,
     given_back: Condvar,
-    /// Holds the guest's kick descriptor, edge-triggered: one event for each kick, however many are not read.
+    /// Holds the guest's kick descriptor and ours, edge-triggered: one event for each kick, however many are not read.
     ready: OwnedFd,
+    /// An eventfd of ours, for [`Ring::look_again`]: the guest's may be made to block.
+    nudge: OwnedFd,
 }
 
 impl Ring {
     pub(crate) fn new() -> io::Result<Ring> {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Ring { slot: Mutex::default(), given_back: Condvar::new(), ready })
+        let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        watch(&ready, &nudge)?;
+        Ok(Ring { slot: Mutex::default(), given_back: Condvar::new(), ready, nudge })
     }
 
     fn lock(&self) -> MutexGuard<'_, Slot> {
@@ -115,10 +106,9 @@ impl Ring {
 
     /// Takes note of all kicks so far.
     pub fn forget_kicks(&self) {
-        let mut events = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }];
+        let mut events = [const {
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }
+        }; 2];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let _ = epoll::wait(&self.ready, &mut events[..], Some(&now));
     }
@@ -139,8 +129,7 @@ impl Ring {
     /// Puts a ring in place, and has it looked at: the guest may have made buffers available long ago.
     pub(crate) fn start(&self, running: Running) -> io::Result<()> {
         if let Some(kick) = &running.kick {
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&self.ready, kick, epoll::EventData::new_u64(0), flags)?;
+            watch(&self.ready, kick)?;
         }
         let mut slot = self.own();
         slot.fault = None;
@@ -152,9 +141,7 @@ impl Ring {
 
     /// Has the ring looked at, as if the guest had kicked.
     pub(crate) fn look_again(&self) {
-        if let Some(Some(kick)) = self.with(|running| running.kick.clone()) {
-            signal(kick.as_fd());
-        }
+        let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
     }
 
     /// Takes the ring away.
@@ -177,12 +164,17 @@ impl Ring {
     }
 }
 
+fn watch(ready: &OwnedFd, kick: &OwnedFd) -> io::Result<()> {
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    Ok(epoll::add(ready, kick, epoll::EventData::new_u64(0), flags)?)
+}
+
 /// The first fault counts; the front end hears of it.
 fn note_fault(running: &Running, fault: &mut Option<QueueFault>) {
     if fault.is_none() {
         *fault = running.queue.fault();
         if let (Some(_), Some(error)) = (&fault, &running.error) {
-            signal(error.as_fd());
+            error.raise();
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::backend::Backend;
 use crate::early::Early;
+use crate::signal;
 use crate::socket::Listener;
 use crate::{Options, Ring, Role, SessionError, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     stop: OwnedFd,
     /// What to cut when the session is to end.
     connection: Mutex<Option<UnixStream>>,
+    /// Held by each thread that writes to a pipe of the front end.
+    pub(crate) pipe_writers: Arc<()>,
 }
 
 impl Shared {
@@ -69,6 +72,7 @@ impl Session {
             Role::Server => Some(Listener::bind(&options)?),
             Role::Client => None,
         };
+        signal::prepare().map_err(failed("signal the guest of"))?;
         let rings = (0..=2 * options.pairs).map(|_| Ring::new().map(Arc::new));
         let rings = rings.collect::<Result<_, _>>().map_err(failed("make rings for"))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -76,7 +80,14 @@ impl Session {
         let offered = options.offered();
         let status = Mutex::new(Status { offered, ..Status::default() });
         let connection = Mutex::new(None);
-        let shared = Arc::new(Shared { options, rings, status, stop, connection });
+        let shared = Arc::new(Shared {
+            options,
+            rings,
+            status,
+            stop,
+            connection,
+            pipe_writers: Arc::default(),
+        });
         let served = shared.clone();
         let thread = thread::Builder::new()
             .name("vhost-user".into())

@@ -2,6 +2,7 @@
 
 use crate::Features;
 use crate::ring::Running;
+use crate::signal::Signal;
 use guestmem::{DirtyLog, Gpa, GuestMemory, UserAddress};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ pub(crate) struct Vring {
     pub(crate) addresses: Option<Addresses>,
     pub(crate) base: u32,
     pub(crate) kick: Option<Arc<OwnedFd>>,
-    pub(crate) call: Option<Arc<OwnedFd>>,
-    pub(crate) error: Option<Arc<OwnedFd>>,
+    pub(crate) call: Option<Arc<Signal>>,
+    pub(crate) error: Option<Arc<Signal>>,
     pub(crate) enabled: bool,
     pub(crate) started: bool,
 }

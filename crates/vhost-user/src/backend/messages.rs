@@ -2,10 +2,10 @@
 
 use super::{Backend, refused};
 use crate::inflight::Inflight;
-use crate::ring::never_block;
+use crate::signal::{Signal, close_aside, expect_eventfd};
 use crate::vring::Addresses;
 use crate::{Features, State, config_space};
-use guestmem::{DirtyLog, Gpa, GuestMemory, Region, UserAddress};
+use guestmem::{DirtyLog, Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -31,8 +31,25 @@ fn region(said: &VhostUserMemoryRegion, file: File) -> Region {
     }
 }
 
-fn descriptor(file: Option<File>) -> Option<Arc<OwnedFd>> {
-    file.map(|file| Arc::new(OwnedFd::from(file)))
+/// Maps regions; where they are refused, their files are closed by another thread.
+fn map(
+    regions: Vec<Region>,
+    map: impl FnOnce(Vec<Region>) -> std::result::Result<Arc<GuestMemory>, MemoryError>,
+) -> Result<Arc<GuestMemory>> {
+    let files: Vec<_> = regions.iter().map(|region| region.file.clone()).collect();
+    map(regions).map_err(|error| {
+        close_aside(files);
+        refused(error)
+    })
+}
+
+impl Backend {
+    /// A descriptor by which the front end is to be told of something.
+    fn signal(&self, file: Option<File>) -> Result<Option<Arc<Signal>>> {
+        let (writers, rings) = (&self.shared.pipe_writers, self.vrings.len());
+        let signal = file.map(|file| Signal::new(file.into(), writers, rings)).transpose();
+        Ok(signal.map_err(refused)?.map(Arc::new))
+    }
 }
 
 impl VhostUserBackendReqHandlerMut for Backend {
@@ -74,8 +91,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        let regions = said.iter().zip(files).map(|(said, file)| region(said, file)).collect();
-        self.replace_memory(GuestMemory::map(regions).map_err(refused)?)?;
+        let regions: Vec<_> =
+            said.iter().zip(files).map(|(said, file)| region(said, file)).collect();
+        self.replace_memory(map(regions, GuestMemory::map)?)?;
         Ok(None)
     }
 
@@ -124,18 +142,21 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_kick(&mut self, number: u8, file: Option<File>) -> Result<()> {
-        let kick = descriptor(file).ok_or_else(|| {
+        let kick = file.ok_or_else(|| {
             refused(format!(
                 "ring {number} has no kick descriptor: rings that must be polled are not served"
             ))
         })?;
-        self.vring(number.into())?.0.kick = Some(kick);
+        if let Err(error) = expect_eventfd(kick.as_fd()) {
+            close_aside(kick);
+            return Err(refused(error));
+        }
+        self.vring(number.into())?.0.kick = Some(Arc::new(kick.into()));
         self.start(number.into())
     }
 
     fn set_vring_call(&mut self, number: u8, file: Option<File>) -> Result<()> {
-        let call = descriptor(file);
-        call.iter().try_for_each(|call| never_block(call)).map_err(refused)?;
+        let call = self.signal(file)?;
         let (vring, ring) = self.vring(number.into())?;
         vring.call.clone_from(&call);
         ring.change(|running| {
@@ -149,7 +170,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_err(&mut self, number: u8, file: Option<File>) -> Result<()> {
-        let error = descriptor(file);
+        let error = self.signal(file)?;
         let (vring, ring) = self.vring(number.into())?;
         vring.error.clone_from(&error);
         ring.change(|running| {
@@ -241,12 +262,13 @@ impl VhostUserBackendReqHandlerMut for Backend {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
-        let region = region(said, file);
-        let memory = match &self.memory {
-            Some(memory) => memory.with_region(region),
-            None => GuestMemory::map(vec![region]),
-        };
-        self.replace_memory(memory.map_err(refused)?)?;
+        let memory = map(vec![region(said, file)], |mut regions| match &self.memory {
+            Some(memory) => regions
+                .pop()
+                .map_or_else(|| Ok(memory.clone()), |region| memory.with_region(region)),
+            None => GuestMemory::map(regions),
+        });
+        self.replace_memory(memory?)?;
         Ok(None)
     }
 
@@ -278,8 +300,13 @@ impl VhostUserBackendReqHandlerMut for Backend {
         let Some(memory) = &self.memory else {
             return Err(refused("there is no memory to log yet"));
         };
-        let log = DirtyLog::map(file.as_fd(), said.mmap_offset, said.mmap_size, memory);
-        self.log = Some(log.map_err(refused)?);
+        match DirtyLog::map(file.as_fd(), said.mmap_offset, said.mmap_size, memory) {
+            Ok(log) => self.log = Some(log),
+            Err(error) => {
+                close_aside(file);
+                return Err(refused(error));
+            }
+        }
         self.apply_log()
     }
 }
