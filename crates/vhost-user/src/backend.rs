@@ -163,11 +163,14 @@ impl Backend {
         });
     }
 
-    /// Serves the commands that wait in the control queue.
+    /// Serves some of the commands that wait in the control queue; for the rest the ring becomes ready again.
     pub(crate) fn serve_control(&mut self) {
         let Some(ring) = self.shared.rings.last().cloned() else { return };
         ring.forget_kicks();
-        ring.with(|running| control::serve(running, |command| self.carry_out(command)));
+        let more = ring.with(|running| control::serve(running, |command| self.carry_out(command)));
+        if more == Some(true) {
+            ring.look_again();
+        }
         self.tell(State::Connected);
     }
 

@@ -5,6 +5,8 @@ use crate::{Features, Running};
 
 /// Most bytes of a command that are looked at: MAC tables are the longest, and only counted.
 const LONGEST: usize = 64;
+/// Commands served at a time. A driver may add commands for ever, and meanwhile the session serves nothing else.
+pub(crate) const AT_A_TIME: usize = 16;
 /// `VIRTIO_NET_OK`.
 const OK: u8 = 0;
 /// `VIRTIO_NET_ERR`.
@@ -43,27 +45,30 @@ impl Command {
     }
 }
 
-/// Serves every command that waits, and asks to be kicked for the next. `carry_out` says whether a command is granted.
-pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bool) {
-    loop {
-        let mut notify = false;
-        while let Ok(Some(request)) = ring.queue.take_request() {
-            let granted = Command::read(&request.read(LONGEST)).is_some_and(&mut carry_out);
-            let written = request.write(&[if granted { OK } else { ERR }]);
-            notify |= ring.queue.answer(written);
-        }
-        if notify {
-            ring.notify();
-        }
-        if !ring.queue.arm() {
-            return;
-        }
+/// Serves [`AT_A_TIME`] waiting commands at most. `carry_out` says whether a command is granted. `true`: more commands wait;
+/// otherwise the driver kicks for the next.
+pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bool) -> bool {
+    let mut notify = false;
+    for _ in 0..AT_A_TIME {
+        let Ok(Some(request)) = ring.queue.take_request() else { break };
+        let granted = Command::read(&request.read(LONGEST)).is_some_and(&mut carry_out);
+        let written = request.write(&[if granted { OK } else { ERR }]);
+        notify |= ring.queue.answer(written);
     }
+    if notify {
+        ring.notify();
+    }
+    ring.queue.arm()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use guestmem::{Gpa, GuestMemory, Region, UserAddress};
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::sync::Arc;
+    use virtqueue::driver::{Buffer, Driver, Shape};
+    use virtqueue::{Queue, Rings, Setup};
 
     #[test]
     fn commands_of_the_standard_are_understood() {
@@ -76,6 +81,38 @@ mod tests {
         let tso4 = (1u64 << 7).to_le_bytes();
         let set = [&[5, 0][..], &tso4].concat();
         assert_eq!(Command::read(&set), Some(Command::SetOffloads(Features::GUEST_TSO4)));
+    }
+
+    /// The session answers nothing else while it serves commands, and who asks for its status waited for the ring's lock.
+    #[test]
+    fn a_control_queue_that_never_empties_is_served_in_steps() {
+        let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
+        ftruncate(&*file, 0x10000).unwrap();
+        let user = UserAddress(0);
+        let region = Region { gpa: Gpa(0), size: 0x10000, user, file_offset: 0, file };
+        let memory = GuestMemory::map(vec![region]).unwrap();
+        let rings = Rings { descriptors: Gpa(0), driver: Gpa(0x1000), device: Gpa(0x2000) };
+        let features = virtqueue::Features::empty();
+        let setup = Setup { size: 64, rings, features, base: 0 };
+        let mut driver = Driver::new(memory.clone(), &setup, Gpa(0x4000)).unwrap();
+        let mut queue = Queue::new(memory.clone(), &setup).unwrap();
+        queue.set_enabled(true);
+        let features = Features::empty();
+        let mut ring = Running { queue, features, kick: None, call: None, error: None };
+        let command = Buffer { gpa: Gpa(0x3000), len: 3, writable: false };
+        let answer = Buffer { gpa: Gpa(0x3100), len: 1, writable: true };
+        let mut served = 0;
+        for _ in 0..10 {
+            while driver.add(&[command, answer], Shape::Direct).is_some() {}
+            driver.publish();
+            assert!(serve(&mut ring, |_| {
+                served += 1;
+                true
+            }));
+            while driver.reap().is_some() {}
+        }
+        assert_eq!(served, 10 * AT_A_TIME);
+        while serve(&mut ring, |_| true) {}
     }
 
     #[test]

@@ -21,6 +21,12 @@
 //! with the reason, until it starts the ring anew or reconnects. The messages are decoded by the `vhost` crate, which
 //! checks their sizes; what they say is checked here and in `guestmem` and `virtqueue`.
 //!
+//! **Locks.** A guest decides how long its ring's lock is held: a worker holds it while it copies a burst into the guest's
+//! buffers, the session while it serves a bounded number of commands. So only those two and a change of the ring take it.
+//! Whatever answers people ([`Session::status`], and with it the API, health and the watchdog) takes no lock that is held
+//! while a guest's memory is touched: what it needs is kept beside the ring. Whatever a guest can fill again while it is
+//! emptied is emptied in bounded steps, and messages, the end of the session and other queues have their turn between.
+//!
 //! Not served, because that crate has no handler for it: `NET_SET_MTU`, `SEND_RARP` and `SET_STATUS`, so none of them is
 //! offered.
 

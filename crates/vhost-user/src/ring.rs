@@ -41,8 +41,6 @@ struct Slot {
     lent: bool,
     /// Sessions that wait for it.
     wanted: u32,
-    /// What the guest did wrong.
-    fault: Option<QueueFault>,
 }
 
 /// See the head of this file.
@@ -50,6 +48,8 @@ struct Slot {
 pub struct Ring {
     slot: Mutex<Slot>,
     given_back: Condvar,
+    /// What the guest did wrong. Beside the slot, whose lock is held while a burst is copied into a guest's buffers.
+    fault: Mutex<Option<QueueFault>>,
     /// Holds the guest's kick descriptor and ours, edge-triggered: one event for each kick, however many are not read.
     ready: OwnedFd,
     /// An eventfd of ours, for [`Ring::look_again`]: the guest's may be made to block.
@@ -61,7 +61,13 @@ impl Ring {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         watch(&ready, &nudge)?;
-        Ok(Ring { slot: Mutex::default(), given_back: Condvar::new(), ready, nudge })
+        Ok(Ring {
+            slot: Mutex::default(),
+            given_back: Condvar::new(),
+            fault: Mutex::default(),
+            ready,
+            nudge,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Slot> {
@@ -81,8 +87,8 @@ impl Ring {
 
     /// Ends a turn.
     pub fn give_back(&self, running: Box<Running>) {
+        self.note_fault(&running);
         let mut slot = self.lock();
-        note_fault(&running, &mut slot.fault);
         slot.running = Some(running);
         slot.lent = false;
         if slot.wanted > 0 {
@@ -95,7 +101,7 @@ impl Ring {
         let slot = &mut *self.lock();
         let running = slot.running.as_mut()?;
         let answer = use_it(running);
-        note_fault(running, &mut slot.fault);
+        self.note_fault(running);
         Some(answer)
     }
 
@@ -115,7 +121,23 @@ impl Ring {
 
     /// What the guest did wrong since the ring was started.
     pub(crate) fn fault(&self) -> Option<QueueFault> {
-        self.lock().fault
+        *self.fault_lock()
+    }
+
+    fn fault_lock(&self) -> MutexGuard<'_, Option<QueueFault>> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first fault counts; the front end hears of it.
+    fn note_fault(&self, running: &Running) {
+        let Some(found) = running.queue.fault() else { return };
+        let mut fault = self.fault_lock();
+        if fault.is_none() {
+            *fault = Some(found);
+            if let Some(error) = &running.error {
+                error.raise();
+            }
+        }
     }
 
     /// Changes the ring, once no worker has it.
@@ -132,7 +154,7 @@ impl Ring {
             watch(&self.ready, kick)?;
         }
         let mut slot = self.own();
-        slot.fault = None;
+        *self.fault_lock() = None;
         slot.running = Some(Box::new(running));
         drop(slot);
         self.look_again();
@@ -167,14 +189,4 @@ impl Ring {
 fn watch(ready: &OwnedFd, kick: &OwnedFd) -> io::Result<()> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
     Ok(epoll::add(ready, kick, epoll::EventData::new_u64(0), flags)?)
-}
-
-/// The first fault counts; the front end hears of it.
-fn note_fault(running: &Running, fault: &mut Option<QueueFault>) {
-    if fault.is_none() {
-        *fault = running.queue.fault();
-        if let (Some(_), Some(error)) = (&fault, &running.error) {
-            error.raise();
-        }
-    }
 }
