@@ -8,9 +8,9 @@ use guestmem::{GuestMemory, Span, Translator};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Descriptors served in an indirect table, whatever the ring's size: as many as QEMU serves. Linux makes tables longer
-/// than a small ring.
-const TABLE: u32 = 1024;
+/// Descriptors served in a chain, whatever the ring's size: as many as QEMU serves. Linux makes indirect tables longer than
+/// a small ring, and nothing makes longer ones than this.
+pub(crate) const LONGEST: u16 = 1024;
 
 /// Bytes a buffer counts for at least, where a chain has several: 8192 of them fill a burst of 512 KiB.
 const PIECE_WEIGHT: usize = 64;
@@ -174,7 +174,7 @@ impl Walk {
     }
 
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "65536 chains of 33792 descriptors at most")]
+    #[allow(clippy::cast_possible_truncation, reason = "65536 chains of 1024 descriptors at most")]
     fn end(&self) -> u32 {
         self.pieces.len() as u32
     }
@@ -254,8 +254,8 @@ impl Walk {
     fn copy_table(&mut self, table: Descriptor) -> Result<u32, QueueFault> {
         let Descriptor { gpa, len, .. } = table;
         let count = len / 16;
-        if len % 16 != 0 || count == 0 || count > TABLE {
-            return Err(QueueFault::IndirectLength { len, limit: TABLE });
+        if len % 16 != 0 || count == 0 || count > u32::from(LONGEST) {
+            return Err(QueueFault::IndirectLength { len, limit: LONGEST.into() });
         }
         self.table.resize(len as usize, 0);
         if !self.translator.read(gpa, &mut self.table) {
@@ -299,6 +299,11 @@ impl Walk {
         let pieces = self.pieces(count.saturating_sub(1), count);
         let bytes = self.chains().last().map_or(0, |chain| chain.bytes);
         (bytes as usize).max(pieces.len() * PIECE_WEIGHT)
+    }
+
+    /// What all chains count for that were taken and not given back.
+    pub(crate) fn weight(&self) -> usize {
+        self.pieces.len() * PIECE_WEIGHT
     }
 
     /// Forgets the pieces of a chain that was not completed.

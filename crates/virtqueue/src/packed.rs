@@ -3,7 +3,7 @@
 //! Buffers are used in the order they were made available, so the place where a buffer is marked as used is the place
 //! where its own chain began, and nothing the driver still has to give us is ever overwritten.
 
-use crate::chain::{Chain, Partial, TableOrder, Walk, Want};
+use crate::chain::{Chain, LONGEST, Partial, TableOrder, Walk, Want};
 use crate::descriptor::{AVAIL, INDIRECT, NEXT, USED};
 use crate::event::{arm_packed, disarm_packed, wanted_packed};
 use crate::journal::Noted;
@@ -59,7 +59,7 @@ impl Packed {
 
     /// Takes a chain of any kind, whose head is available; how many slots it has. What is wrong with it is said here.
     fn take_long(&self, walk: &mut Walk, want: Want) -> Result<u16, QueueFault> {
-        let room = self.area.size - self.held;
+        let room = LONGEST.min(self.area.size - self.held);
         let (mut partial, mut position) = (Partial::default(), self.next);
         for slots in 1..=room {
             let Some(cell) = self.area.descriptors.get(position.slot()) else { break };

@@ -1,6 +1,6 @@
 //! The device side of a split ring (virtio 1.2, section 2.7).
 
-use crate::chain::{Chain, Partial, TableOrder, Walk, Want};
+use crate::chain::{Chain, LONGEST, Partial, TableOrder, Walk, Want};
 use crate::descriptor::{INDIRECT, NEXT};
 use crate::event::SplitWords;
 use crate::split_area::SplitArea;
@@ -77,7 +77,8 @@ impl Split {
         let head = heads.map_or(0, |head| head.load(Ordering::Relaxed));
         let (mut partial, mut index) = (Partial::default(), head);
         let size = u32::from(self.area.size);
-        for _ in 0..size {
+        let limit = self.area.size.min(LONGEST);
+        for _ in 0..limit {
             let Some(cell) = self.area.descriptors.get(usize::from(index)) else {
                 return Err(QueueFault::NoSuchDescriptor { index, size });
             };
@@ -88,7 +89,7 @@ impl Split {
             }
             index = descriptor.tag;
         }
-        Err(QueueFault::ChainTooLong { limit: size })
+        Err(QueueFault::ChainTooLong { limit: limit.into() })
     }
 
     fn words(&self) -> SplitWords<'_, AtomicU16> {

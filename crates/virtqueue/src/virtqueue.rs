@@ -10,6 +10,11 @@ use std::sync::Arc;
 /// Chains looked up at a time for [`Virtqueue::reserve`]: enough that their prefetches overlap.
 const AHEAD: usize = 32;
 
+/// Weight of the chains that an egress queue holds at most, in bytes: 8192 pieces. A receiver that offers its buffers in
+/// crumbs gets no more of them filled in a burst, and loses the frames for which they are too few; those who send to it pay
+/// for walking and filling that many, which is about what copying a full burst costs.
+const AHEAD_WEIGHT: usize = 512 * 1024;
+
 /// How much to take in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -206,7 +211,8 @@ impl<R: Ring> Virtqueue<R> {
 
     fn look_ahead(&mut self) -> Result<bool, QueueFault> {
         self.ahead = true;
-        let limit = Limit { chains: AHEAD, bytes: usize::MAX };
+        let bytes = AHEAD_WEIGHT.saturating_sub(self.walk.weight());
+        let limit = Limit { chains: AHEAD, bytes };
         Ok(self.walk_on(limit, Want::Writable)? > 0)
     }
 
