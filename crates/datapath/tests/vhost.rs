@@ -218,6 +218,26 @@ fn nobody_is_asked_for_notifications_that_nobody_waits_for() {
     }
 }
 
+/// A packed ring says nowhere in its memory how far it is: it began at its first base again.
+#[test]
+fn a_kick_descriptor_given_again_keeps_the_place_in_the_ring() {
+    for features in [modern(), modern() | Features::RING_PACKED] {
+        let bench = Bench::new(2, 1);
+        let (mut one, mut other) = (bench.guest(0, features, 1), bench.guest(1, features, 1));
+        for number in 0..40 {
+            assert!(one.send(0, &[0; 12], &frame(2, 1, 60, number)));
+            assert_eq!(until("a frame", || other.receive(0)).1[20], number);
+            if number % 8 == 3 {
+                for (guest, ring) in [(&mut one, 1), (&mut other, 0)] {
+                    // A front end that keeps no inflight region.
+                    rustix::io::pwrite(guest.inflight_file(), &[0; 4096], 0).unwrap();
+                    guest.kick_anew(ring).unwrap();
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_stopped_ring_says_where_it_is() {
     let bench = Bench::new(2, 1);

@@ -85,7 +85,10 @@ impl Backend {
             return Ok(());
         };
         vring.enabled |= always_enabled;
-        drop(ring.stop());
+        // Started again without a word about its base: it goes on where it is.
+        if let Some(running) = ring.stop() {
+            vring.base = running.queue.base();
+        }
         let said_no = |error: StartError| refused(format!("ring {number}: {error}"));
         let journal = inflight.map(|inflight| inflight.journal(number, vring.size));
         let journal = journal.transpose().map_err(|error| said_no(error.into()))?.flatten();

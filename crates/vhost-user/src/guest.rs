@@ -327,6 +327,12 @@ impl Guest {
         self.rings.get(number).and_then(|ring| ring.kick.read().ok()).unwrap_or(0)
     }
 
+    /// Gives the device a ring's kick descriptor once more, as a front end may at any time.
+    pub fn kick_anew(&mut self, number: usize) -> Result<(), GuestError> {
+        let Some(ring) = self.rings.get(number) else { return Ok(()) };
+        Ok(self.frontend.set_vring_kick(number, &ring.kick)?)
+    }
+
     /// Stops a ring, as before a migration; where it stopped.
     pub fn stop(&mut self, number: usize) -> Result<u32, GuestError> {
         Ok(self.frontend.get_vring_base(number)?)

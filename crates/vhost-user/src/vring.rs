@@ -60,7 +60,7 @@ impl Vring {
             size: self.size,
             rings,
             features: virtqueue::Features::from_bits_truncate(features.bits()),
-            base: self.first_base(memory, features, rings),
+            base: self.base,
         };
         let mut queue = Queue::resume(memory.clone(), &setup, journal)?;
         queue.set_enabled(self.enabled);
@@ -68,23 +68,49 @@ impl Vring {
         let (kick, call, error) = (self.kick.clone(), self.call.clone(), self.error.clone());
         Ok(Running { queue, features, kick, call, error })
     }
-
-    /// User-mode Linux starts a packed ring at base 0 without the wrap bit. Descriptor 0 tells a fresh ring from one
-    /// that has come round: only the latter has its USED flag set (virtio 1.2, section 2.8.1).
-    fn first_base(&self, memory: &GuestMemory, features: Features, rings: Rings) -> u32 {
-        const FLAGS: u64 = 14;
-        const USED: u16 = 1 << 15;
-        const WRAP: u32 = 1 << 15;
-        let mut flags = [0; 2];
-        let is_fresh = self.base == 0
-            && features.contains(Features::RING_PACKED)
-            && memory.read(Gpa(rings.descriptors.0.saturating_add(FLAGS)), &mut flags)
-            && u16::from_le_bytes(flags) & USED == 0;
-        if is_fresh { WRAP | WRAP << 16 } else { self.base }
-    }
 }
 
 /// The size of what is there is checked by the ring itself.
 fn find(memory: &GuestMemory, address: UserAddress) -> Result<Gpa, StartError> {
     memory.guest_address(address, 1).ok_or(StartError::Address(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use guestmem::Region;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    const AVAIL: u16 = 1 << 7;
+    const USED: u16 = 1 << 15;
+
+    /// Where a packed ring of 4 descriptors with these flags goes on, of which base 0 was said.
+    fn resumed(flags: [u16; 4]) -> u32 {
+        let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
+        ftruncate(&*file, 4096).unwrap();
+        let user = UserAddress(1 << 40);
+        let region = Region { gpa: Gpa(0), size: 4096, user, file_offset: 0, file };
+        let memory = GuestMemory::map(vec![region]).unwrap();
+        for (flags, slot) in flags.iter().zip(0..) {
+            assert!(memory.write(Gpa(16 * slot + 14), &flags.to_le_bytes()));
+        }
+        let address = |offset| UserAddress(user.0 + offset);
+        let addresses =
+            Addresses { descriptors: address(0), driver: address(256), device: address(512) };
+        let vring = Vring { size: 4, addresses: Some(addresses), ..Vring::default() };
+        vring.build(Some(&memory), Features::RING_PACKED, None, None).unwrap().queue.base()
+    }
+
+    #[test]
+    fn a_fresh_packed_ring_starts_with_the_wrap_counter_set() {
+        assert_eq!(resumed([0; 4]), 0x8000_8000);
+        assert_eq!(resumed([AVAIL; 4]), 0x8000_8000, "available already");
+    }
+
+    /// Descriptor 0 is in the middle of a chain that began in the lap before, so it was never marked as used.
+    #[test]
+    fn a_packed_ring_that_has_come_round_goes_on_in_its_lap() {
+        assert_eq!(resumed([AVAIL, AVAIL | USED, AVAIL | USED, AVAIL | USED]), 0);
+        assert_eq!(resumed([USED, AVAIL, AVAIL | USED, AVAIL]), 0);
+    }
 }

@@ -123,7 +123,10 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_base(&mut self, number: u32, base: u32) -> Result<()> {
-        self.vring(number)?.0.base = base;
+        let (vring, ring) = self.vring(number)?;
+        // A ring that runs is given a new base by being started anew: it must not go on and count from the old one.
+        drop(ring.stop());
+        (vring.base, vring.started) = (base, false);
         Ok(())
     }
 
