@@ -25,6 +25,8 @@ pub(crate) struct Backend {
     /// Where packed rings note how far they are, for who comes after this process.
     inflight: Option<Inflight>,
     vrings: Vec<Vring>,
+    /// `VHOST_USER_SET_OWNER` has come.
+    owned: bool,
 }
 
 /// A message that is refused, with the reason.
@@ -44,6 +46,7 @@ impl Backend {
             log: None,
             inflight: None,
             vrings,
+            owned: false,
         };
         backend.tell(State::Connected);
         backend
@@ -103,6 +106,7 @@ impl Backend {
         running.notify();
         vring.started = true;
         ring.start(running).map_err(refused)?;
+        self.shared.attempts.note_ring();
         self.tell(State::Connected);
         Ok(())
     }

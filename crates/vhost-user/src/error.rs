@@ -19,6 +19,16 @@ pub enum SessionError {
         /// The socket.
         path: PathBuf,
     },
+    /// It cannot be told, or is not ours to say, whether somebody uses this socket.
+    #[error(
+        "{path} is a socket that this switch may not replace ({why}): remove it, or choose another path"
+    )]
+    NotOurs {
+        /// The socket.
+        path: PathBuf,
+        /// What was found.
+        why: String,
+    },
     /// What is there is no socket.
     #[error("{path} exists and is no socket: remove it, or choose another path")]
     NotASocket {

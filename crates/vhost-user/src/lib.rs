@@ -30,6 +30,7 @@
 //! Not served, because that crate has no handler for it: `NET_SET_MTU`, `SEND_RARP` and `SET_STATUS`, so none of them is
 //! offered.
 
+mod attempts;
 mod backend;
 mod config_space;
 mod control;

@@ -1,9 +1,10 @@
 //! A vNIC's session: the thread that waits for front ends and serves one after the other.
 
+use crate::attempts::Attempts;
 use crate::backend::Backend;
 use crate::early::Early;
 use crate::signal;
-use crate::socket::Listener;
+use crate::socket::{self, Listener};
 use crate::{Options, Ring, Role, SessionError, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::net::Shutdown;
@@ -11,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut};
 
 /// How long a client waits before it tries to connect again.
@@ -26,6 +28,8 @@ pub(crate) struct Shared {
     stop: OwnedFd,
     /// What to cut when the session is to end.
     connection: Mutex<Option<UnixStream>>,
+    /// Whether front ends come and go in a loop.
+    pub(crate) attempts: Attempts,
     /// Held by each thread that writes to a pipe of the front end.
     pub(crate) pipe_writers: Arc<()>,
 }
@@ -86,6 +90,7 @@ impl Session {
             status,
             stop,
             connection,
+            attempts: Attempts::default(),
             pipe_writers: Arc::default(),
         });
         let served = shared.clone();
@@ -105,7 +110,7 @@ impl Session {
         }
     }
 
-    /// How it is doing.
+    /// How it is doing. Takes no lock that a guest can hold for long (see the crate's head).
     pub fn status(&self) -> Status {
         let mut status = lock(&self.shared.status).clone();
         let fault = |(number, ring): (usize, &Arc<Ring>)| Some((number, ring.fault()?));
@@ -113,6 +118,11 @@ impl Session {
             && status.state != State::Waiting
         {
             status.state = State::Broken(format!("ring {number}: {fault}"));
+        }
+        if status.state == State::Waiting
+            && let Some(complaint) = self.shared.attempts.complaint(self.shared.options.pairs)
+        {
+            status.state = State::Broken(complaint);
         }
         status
     }
@@ -133,6 +143,11 @@ impl Drop for Session {
 /// One front end after the other, until the end.
 fn serve_all(shared: &Arc<Shared>, listener: Option<&Listener>) {
     loop {
+        if let Some(pause) = shared.attempts.pause()
+            && shared.wait(&[], Some(&pause)).is_none()
+        {
+            return;
+        }
         let connection = match listener {
             Some(listener) => {
                 if shared.wait(&[listener.socket.as_fd()], None).is_none() {
@@ -140,7 +155,7 @@ fn serve_all(shared: &Arc<Shared>, listener: Option<&Listener>) {
                 }
                 listener.socket.accept().map(|(connection, _)| connection)
             }
-            None => UnixStream::connect(&shared.options.socket),
+            None => socket::connect(&shared.options.socket),
         };
         match connection {
             Ok(connection) => serve(shared, connection),
@@ -159,16 +174,27 @@ fn serve(shared: &Arc<Shared>, connection: UnixStream) {
     let socket = &shared.options.socket;
     *lock(&shared.connection) = connection.try_clone().ok();
     shared.note(|status| status.connections += 1);
-    tracing::info!(socket = %socket.display(), "a vhost-user front end is connected");
+    let (began, is_loop) = (Instant::now(), shared.attempts.pause().is_some());
+    shared.attempts.begin();
+    if !is_loop {
+        tracing::info!(socket = %socket.display(), "a vhost-user front end is connected");
+    }
     let backend = Arc::new(Mutex::new(Backend::new(shared.clone())));
     let mut handler = BackendReqHandler::from_stream(connection, backend.clone());
     let ended = converse(shared, &backend, &mut handler);
     drop(handler);
     drop(backend);
     lock(&shared.connection).take();
+    if shared.attempts.end(began.elapsed())
+        && let Some(complaint) = shared.attempts.complaint(shared.options.pairs)
+    {
+        tracing::warn!(socket = %socket.display(), "{complaint}");
+    }
     match ended {
         None | Some(Error::Disconnected | Error::PartialMessage | Error::SocketBroken(_)) => {
-            tracing::info!(socket = %socket.display(), "the vhost-user front end has gone");
+            if !is_loop {
+                tracing::info!(socket = %socket.display(), "the vhost-user front end has gone");
+            }
         }
         Some(error) => {
             let reason = format!("the front end was cut off: {error}");

@@ -1,0 +1,121 @@
+//! Front ends that connect in a loop.
+//!
+//! QEMU connects again at once when it does not like what it is told, for ever and hundreds of times a second. So a front
+//! end that has come and gone a few times without starting a ring has to wait before it is served again, longer each time,
+//! and people are told.
+
+use rustix::event::Timespec;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Futile connections that are served at once.
+const PATIENCE: u32 = 5;
+/// A connection that lasts this long is no part of a loop.
+const LONG: Duration = Duration::from_secs(1);
+/// The first pause, which doubles, and the longest.
+const FIRST_MS: u64 = 100;
+const LONGEST_MS: u64 = 2000;
+
+/// What became of the connections so far. Written by the session's thread, read by who asks for its status.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    /// Connections without a ring, since the last one that was of use.
+    futile: AtomicU32,
+    /// A ring was started in this connection.
+    started: AtomicBool,
+    /// The last thing of note in this connection was our number of queue pairs.
+    told_pairs: AtomicBool,
+}
+
+impl Attempts {
+    /// A front end has connected.
+    pub(crate) fn begin(&self) {
+        self.started.store(false, Relaxed);
+        self.told_pairs.store(false, Relaxed);
+    }
+
+    /// It has started a ring.
+    pub(crate) fn note_ring(&self) {
+        self.started.store(true, Relaxed);
+        self.futile.store(0, Relaxed);
+    }
+
+    /// It was told how many queue pairs there are (`true`), or went on after that.
+    pub(crate) fn note_pairs(&self, told: bool) {
+        self.told_pairs.store(told, Relaxed);
+    }
+
+    /// It has gone. `true`: with this, front ends have to wait from now on.
+    pub(crate) fn end(&self, lasted: Duration) -> bool {
+        if self.started.load(Relaxed) || lasted >= LONG {
+            self.futile.store(0, Relaxed);
+            return false;
+        }
+        self.futile.fetch_add(1, Relaxed) + 1 == PATIENCE
+    }
+
+    /// How long the next front end has to wait.
+    pub(crate) fn pause(&self) -> Option<Timespec> {
+        let beyond = self.futile.load(Relaxed).checked_sub(PATIENCE)?;
+        let ms = LONGEST_MS.min(FIRST_MS << beyond.min(8));
+        Timespec::try_from(Duration::from_millis(ms)).ok()
+    }
+
+    /// What people should know about a port that has `pairs` queue pairs.
+    pub(crate) fn complaint(&self, pairs: u16) -> Option<String> {
+        let futile = self.futile.load(Relaxed);
+        if futile < PATIENCE {
+            return None;
+        }
+        let why = if self.told_pairs.load(Relaxed) {
+            format!(
+                "the last one left when it was told that this port has {pairs} queue pairs: give the guest no more \
+                 (QEMU's `queues=`), or raise the port's `queues`"
+            )
+        } else {
+            "its own log should say why".to_owned()
+        };
+        Some(format!(
+            "a front end has connected and gone {futile} times in a row without starting a ring, so it has to wait \
+             between attempts; {why}"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_and_goes_waits_longer_each_time_until_a_ring_starts() {
+        let attempts = Attempts::default();
+        let futile = || {
+            attempts.begin();
+            attempts.end(Duration::from_millis(1))
+        };
+        assert_eq!([(); 6].map(|()| futile()), [false, false, false, false, true, false]);
+        let ms = |pause: Option<Timespec>| {
+            pause.map(|pause| pause.tv_sec * 1000 + pause.tv_nsec / 1_000_000)
+        };
+        let pauses = [(); 6].map(|()| {
+            futile();
+            ms(attempts.pause())
+        });
+        assert_eq!(pauses, [400, 800, 1600, 2000, 2000, 2000].map(Some));
+        assert!(attempts.complaint(2).unwrap().contains("12 times"));
+        attempts.begin();
+        attempts.note_ring();
+        assert!(!attempts.end(Duration::ZERO));
+        assert_eq!((attempts.pause(), attempts.complaint(2)), (None, None));
+    }
+
+    #[test]
+    fn a_long_connection_is_no_loop() {
+        let attempts = Attempts::default();
+        for _ in 0..20 {
+            attempts.begin();
+            assert!(!attempts.end(LONG));
+        }
+        assert_eq!(attempts.pause(), None);
+    }
+}
