@@ -9,6 +9,7 @@ use crate::rate::Bucket;
 use crate::settings::PortId;
 use crate::steer;
 use crate::view::{Port, View};
+use crate::work;
 use std::sync::MutexGuard;
 
 /// What deciding needs beside the frame; made once a burst.
@@ -22,6 +23,8 @@ pub(crate) struct Decider<'t> {
     pub(crate) bucket: Option<MutexGuard<'t, Bucket>>,
     /// The last source that was learned in this burst: most frames have the same.
     pub(crate) learned: Option<Station>,
+    /// What flooding has cost the turn, see [`work::TURN_LIMIT`].
+    pub(crate) flooded: u64,
     /// The last frame that went to one port: most frames are like it.
     pub(crate) last: Option<Decided<'t>>,
 }
@@ -184,12 +187,15 @@ impl<'t> Decider<'t> {
 
     /// To every port of the VLAN but the one it came from.
     fn flood(
-        &self,
+        &mut self,
         place: usize,
         frame: &Frame,
         header: &[u8],
         outbox: &mut Outbox,
     ) -> Result<(), DropReason> {
+        if self.flooded >= work::TURN_LIMIT {
+            return Err(DropReason::WorkLimit);
+        }
         let (mut sent, mut isolated) = (false, false);
         for to in self.view.all() {
             if to.shared.id == self.from.shared.id || to.settings.vlan.tagging(frame.vlan).is_none()
@@ -201,6 +207,7 @@ impl<'t> Decider<'t> {
                 continue;
             }
             self.send(to, place, Cause::Flooded, (header, frame), outbox);
+            self.flooded += work::of_copy(frame.len, to.shared.kernel_ns);
             sent = true;
         }
         match (sent, isolated) {

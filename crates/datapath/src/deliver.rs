@@ -9,6 +9,7 @@ use crate::parts::Parts;
 use crate::settings::PortId;
 use crate::status::{HealthEvent, PortState};
 use crate::view::Port;
+use crate::work;
 use ports::capture::Direction;
 use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, recycle};
 use std::cell::Cell;
@@ -37,11 +38,21 @@ impl Deliverer {
         let frames = Vec::with_capacity(2 * Burst::FRAMES);
         Deliverer {
             coalescer: Coalescer::new(),
-            fitting: Fitting { offloads: Offloads::empty(), frames },
+            fitting: Fitting { offloads: Offloads::empty(), frames, work: 0 },
             outgoing: Vec::with_capacity(2 * Burst::FRAMES),
             drops: Vec::with_capacity(Burst::FRAMES),
             told: Cell::new(None),
         }
+    }
+
+    /// Begins a turn that has cost so much already.
+    pub(crate) fn begin(&mut self, work: u64) {
+        self.fitting.work = work;
+    }
+
+    /// What the turn has cost so far.
+    pub(crate) fn work(&self) -> u64 {
+        self.fitting.work
     }
 
     /// Coalesces, fits and delivers one list of the outbox.
@@ -138,6 +149,7 @@ impl Deliverer {
             }
         }
         self.coalescer.count_trains(cell);
+        self.fitting.work += work::of_coalescing(list.iter().map(Run::count).sum());
     }
 
     #[inline(never)]
@@ -219,8 +231,14 @@ impl Deliverer {
         self.count(outgoing, route, cell);
     }
 
-    fn count(&self, outgoing: &[Outgoing<'_>], route: &Route<'_>, cell: &PortCell) {
-        let mut bytes: u64 = outgoing.iter().map(|frame| u64::from(frame.len)).sum();
+    fn count(&mut self, outgoing: &[Outgoing<'_>], route: &Route<'_>, cell: &PortCell) {
+        let (mut bytes, mut slices) = (0, 0);
+        for frame in outgoing {
+            bytes += u64::from(frame.len);
+            slices += frame.payload.len();
+        }
+        let kernel_ns = route.to.shared.kernel_ns;
+        self.fitting.work += work::of_delivering(outgoing.len(), slices, bytes, kernel_ns);
         for (place, drop) in &self.drops {
             count_drop(cell, egress_reason(*drop), 1);
             bytes -= outgoing.get(*place).map_or(0, |frame| u64::from(frame.len));

@@ -12,6 +12,7 @@ use crate::parts::{Lent, Parts};
 use crate::segment::{self, Layout};
 use crate::settings::Vlan;
 use crate::view::{Port, Tagging};
+use crate::work;
 use ports::{Burst, Offloads, Outgoing};
 use wire::Traits;
 use wire::vnet::{Flags, GsoType, VnetHeader};
@@ -29,6 +30,8 @@ pub(crate) struct Fitting {
     /// What the port takes without help: read once, so that the whole list is made for the same.
     pub(crate) offloads: Offloads,
     pub(crate) frames: Vec<Fitted>,
+    /// What the turn has cost so far.
+    pub(crate) work: u64,
 }
 
 /// The frames of the turn as fitting reads them.
@@ -150,6 +153,10 @@ impl Fitting {
         let copy = parts.headers.copy(frame.header, frame.header.len());
         let (span, grown) = retag(copy, &mut vnet, frame, to, &mut parts.headers);
         if frame.is_train() && !takes(self.offloads, frame) {
+            let waiting = work::of_delivering(self.frames.len(), 0, 0, to.shared.kernel_ns);
+            if self.work + waiting >= work::TURN_LIMIT {
+                return Err(DropReason::WorkLimit);
+            }
             let layout = Layout::of(&frame.parsed, grown);
             return self.segments(frame, layout, span, burst, parts, cell);
         }
@@ -177,6 +184,7 @@ impl Fitting {
             let len = u32::from(header.len()) + u32::from(segment.len);
             self.finish(Fitted { vnet, header, payload: parts.since(start), len }, parts, cell);
             cell.segments.add(1);
+            self.work += work::OF_SEGMENT;
         }
         cell.segmented_trains.add(1);
         Ok(())
@@ -189,6 +197,7 @@ impl Fitting {
                 let Parts { headers, pieces } = parts;
                 let payload = frame.payload.of(pieces);
                 segment::finish_checksum(headers.get_mut(frame.header), &mut frame.vnet, payload);
+                self.work += work::of_checksum(frame.len);
                 cell.checksums.add(1);
             }
             frame.vnet.set_flags(Flags::empty());

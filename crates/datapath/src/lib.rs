@@ -27,11 +27,13 @@ mod pressure;
 mod rate;
 mod segment;
 pub mod settings;
+mod share;
 pub mod status;
 mod steer;
 pub mod switch;
 mod view;
 mod wait;
+mod work;
 mod worker;
 
 pub use counters::{DropReason, PortCounters, RscException};

@@ -4,7 +4,6 @@ use crate::coalesce::Policy;
 use crate::handle::Handle;
 use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
-use crate::pressure::Pressure;
 use crate::rate::Bucket;
 use crate::view::{Events, HeldMac, Port, PortShared, StateCell, View};
 use crate::worker::{Letter, OwnedQueue};
@@ -93,6 +92,7 @@ impl Switch {
             live,
             mac,
             held_mac: HeldMac::default(),
+            kernel_ns: egress.iter().map(|queue| queue.kernel_ns()).max().unwrap_or(0),
             egress: egress.into_iter().map(Mutex::new).collect(),
             cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
             lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -116,14 +116,7 @@ impl Switch {
     /// Gives each queue to its worker.
     fn hand_out(&mut self, port: PortId, ingress: Vec<IngressQueue>, queue_workers: &[usize]) {
         for (number, (ingress, worker)) in ingress.into_iter().zip(queue_workers).enumerate() {
-            let queue = OwnedQueue {
-                port,
-                number,
-                ingress,
-                resting_until: None,
-                next_count: Nanos::default(),
-                pressure: Pressure::default(),
-            };
+            let queue = OwnedQueue::new(port, number, ingress);
             if let Some(handle) = self.workers.get_mut(*worker) {
                 let (reply, replied) = sync_channel(1);
                 handle.post(Letter::Own(vec![queue], reply));
@@ -275,9 +268,6 @@ impl Switch {
     pub fn take_events(&mut self) -> Vec<HealthEvent> {
         self.events.take()
     }
-
-    /// Stops the workers and closes every port. Dropping the switch does the same.
-    pub fn stop(self) {}
 }
 
 impl Drop for Switch {

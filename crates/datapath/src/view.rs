@@ -47,6 +47,8 @@ pub(crate) struct PortShared {
     pub(crate) cells: Box<[CachePadded<PortCell>]>,
     /// Frames lost by the device, as each queue last said.
     pub(crate) lost: Box<[AtomicU64]>,
+    /// See [`EgressQueue::kernel_ns`].
+    pub(crate) kernel_ns: u32,
     pub(crate) state: StateCell,
     pub(crate) events: Arc<Events>,
 }

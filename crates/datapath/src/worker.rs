@@ -11,12 +11,14 @@ use crate::mailbox::Mailbox;
 use crate::outbox::{Outbox, Target};
 use crate::parts::Parts;
 use crate::pressure::{PAUSE, Pressure};
-use crate::settings::PortId;
+use crate::settings::{PortId, Role};
+use crate::share::{self, Account};
 use crate::status::PortState;
 use crate::view::{Port, View};
 use crate::wait::Waiter;
+use crate::work;
 use ports::capture::Direction;
-use ports::{Burst, IngressQueue, Most, Nanos, PortFault};
+use ports::{Burst, IngressQueue, Nanos, PortFault};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
@@ -38,6 +40,28 @@ pub(crate) struct OwnedQueue {
     /// When the device is to be asked again what it lost: asking may be a system call.
     pub(crate) next_count: Nanos,
     pub(crate) pressure: Pressure,
+    pub(crate) account: Account,
+    /// Its descriptor wakes the worker.
+    pub(crate) watched: bool,
+}
+
+impl OwnedQueue {
+    pub(crate) fn new(port: PortId, number: usize, ingress: IngressQueue) -> OwnedQueue {
+        OwnedQueue {
+            port,
+            number,
+            ingress,
+            resting_until: None,
+            next_count: Nanos::default(),
+            pressure: Pressure::default(),
+            account: Account::default(),
+            watched: false,
+        }
+    }
+
+    fn is_resting(&self, now: Nanos) -> bool {
+        self.resting_until.is_some_and(|until| now < until)
+    }
 }
 
 /// What the control plane tells a worker. Each is answered once the worker is between turns.
@@ -122,13 +146,17 @@ impl Worker {
         }
     }
 
-    /// Looks at every queue once; the frames taken.
+    /// A turn for each queue that is neither resting nor in debt, see [`share::round`]; the frames taken.
     pub(crate) fn round(&mut self, now: Nanos) -> usize {
-        let mut taken = 0;
-        for place in 0..self.queues.len() {
-            taken += self.turn(place, now);
-        }
-        taken
+        let Worker { index, macs, view, queues, scratch, .. } = self;
+        share::round(
+            queues,
+            |queue| (!queue.is_resting(now)).then_some(&mut queue.account),
+            |queue| {
+                let Some(from) = view.port(queue.port) else { return 0 };
+                Turn { worker: *index, view, macs, from, now }.carry_out(queue, scratch)
+            },
+        )
     }
 
     /// `false`: it is over.
@@ -138,21 +166,24 @@ impl Worker {
                 Letter::View(view, reply) => {
                     self.scratch.outbox.resize(view.slots);
                     self.view = view;
+                    self.share_out();
                     let _ = reply.send(());
                 }
-                Letter::Own(queues, reply) => {
-                    waiter
-                        .iter()
-                        .for_each(|waiter| queues.iter().for_each(|queue| waiter.watch(queue)));
+                Letter::Own(mut queues, reply) => {
+                    waiter.iter().for_each(|waiter| {
+                        queues.iter_mut().for_each(|queue| waiter.watch(queue));
+                    });
                     self.queues.extend(queues);
+                    self.share_out();
                     let _ = reply.send(());
                 }
                 Letter::GiveBack(port, reply) => {
-                    let given =
+                    let mut given =
                         self.queues.extract_if(.., |queue| queue.port == port).collect::<Vec<_>>();
-                    waiter
-                        .iter()
-                        .for_each(|waiter| given.iter().for_each(|queue| waiter.forget(queue)));
+                    waiter.iter().for_each(|waiter| {
+                        given.iter_mut().for_each(|queue| waiter.forget(queue));
+                    });
+                    self.share_out();
                     let _ = reply.send(given);
                 }
                 Letter::Stop => return false,
@@ -161,35 +192,16 @@ impl Worker {
         true
     }
 
-    /// One burst of one queue, from take to release; the frames taken.
-    fn turn(&mut self, place: usize, now: Nanos) -> usize {
-        let Some(queue) = self.queues.get_mut(place) else { return 0 };
-        if queue.resting_until.is_some_and(|until| now < until) {
-            return 0;
+    /// The queues of a vNIC share one quantum: a guest chooses how many it uses. Those of an uplink have one each.
+    fn share_out(&mut self) {
+        let Worker { queues, view, .. } = self;
+        let ports: Vec<PortId> = queues.iter().map(|queue| queue.port).collect();
+        for queue in queues {
+            let is_vnic =
+                view.port(queue.port).is_some_and(|port| port.settings.role == Role::Vnic);
+            let of_port = ports.iter().filter(|port| **port == queue.port).count();
+            queue.account.share_with(if is_vnic { of_port } else { 1 });
         }
-        let Some(port) = self.view.port(queue.port) else { return 0 };
-        let most = match port.settings.back_pressure {
-            true => queue.pressure.allowance(&self.view, now),
-            false => Some(Most::default()),
-        };
-        let Some(most) = most else {
-            queue.resting_until = Some(now + PAUSE);
-            return 0;
-        };
-        let mut burst = std::mem::take(&mut self.scratch.burst).recycle();
-        burst.limit(most);
-        let fault = queue.ingress.take(now, &mut burst).err();
-        let taken = burst.frames().len();
-        if taken > 0 {
-            let turn =
-                Turn { worker: self.index, view: &self.view, macs: &self.macs, from: port, now };
-            let toward = turn.run(&burst, &mut self.scratch);
-            queue.pressure.note(toward);
-        }
-        self.scratch.burst = burst.recycle();
-        queue.ingress.release();
-        note_ingress(queue, port, fault.as_ref(), now, taken);
-        taken
     }
 }
 
@@ -239,6 +251,34 @@ struct Turn<'t> {
 }
 
 impl Turn<'_> {
+    /// One burst of one queue, from take to release; the frames taken.
+    fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> usize {
+        let mut most = queue.account.most();
+        if self.from.settings.back_pressure {
+            let Some(room) = queue.pressure.allowance(self.view, self.now) else {
+                queue.resting_until = Some(self.now + PAUSE);
+                return 0;
+            };
+            most = room.min(most);
+        }
+        let mut burst = std::mem::take(&mut scratch.burst).recycle();
+        burst.limit(most);
+        let kernel_ns = queue.ingress.kernel_ns();
+        let fault = queue.ingress.take(self.now, &mut burst).err();
+        let (taken, bytes) = (burst.frames().len(), burst.bytes());
+        if taken > 0 {
+            let cost = work::of_taking(taken, burst.slice_count(), kernel_ns);
+            scratch.deliverer.begin(cost);
+            let toward = self.run(&burst, scratch);
+            queue.pressure.note(toward);
+            queue.account.pay(taken, bytes, scratch.deliverer.work());
+        }
+        scratch.burst = burst.recycle();
+        queue.ingress.release();
+        note_ingress(queue, self.from, fault.as_ref(), self.now, taken);
+        taken
+    }
+
     /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count. The egress queue, if
     /// there was only one.
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch) -> Option<Target> {
@@ -322,6 +362,7 @@ impl Turn<'_> {
             second: self.now.as_secs(),
             bucket,
             learned: None,
+            flooded: 0,
             last: None,
         }
     }

@@ -45,6 +45,13 @@ pub struct Most {
     pub bytes: usize,
 }
 
+impl Most {
+    /// The tighter of both, frames and bytes each.
+    pub fn min(self, other: Most) -> Most {
+        Most { frames: self.frames.min(other.frames), bytes: self.bytes.min(other.bytes) }
+    }
+}
+
 impl Default for Most {
     /// As much as a burst can hold.
     fn default() -> Most {
@@ -101,6 +108,12 @@ impl<'q> Burst<'q> {
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Slices of all its frames.
+    #[inline]
+    pub fn slice_count(&self) -> usize {
+        self.slices.len()
     }
 
     /// Adds a frame whose bytes are the slices in order.

@@ -98,6 +98,11 @@ pub trait Ingress {
     /// Readable when there is something to take. `None`: the queue can only be polled.
     fn ready_fd(&self) -> Option<BorrowedFd<'_>>;
 
+    /// Nanoseconds that the kernel takes for each frame, roughly; 0 where frames come through shared memory.
+    fn kernel_ns(&self) -> u32 {
+        0
+    }
+
     /// Frames the device itself lost before the switch saw them, since the port was opened.
     fn lost(&self) -> u64 {
         0
@@ -113,6 +118,12 @@ pub trait Egress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault>;
+
+    /// Nanoseconds that the kernel takes for each frame, roughly: the call, and the way through the kernel that is walked
+    /// in it. 0 where frames go through shared memory.
+    fn kernel_ns(&self) -> u32 {
+        0
+    }
 
     /// What it has room for now. `None`: not known, or without a limit worth asking for.
     fn room(&mut self) -> Option<Room> {

@@ -110,7 +110,7 @@ impl Ingress for FaultIngress {
             return Err(fault);
         }
         let mut bytes = 0;
-        while self.lent.len() < burst.room() && bytes < Burst::BYTES {
+        while self.lent.len() < burst.room() && bytes < burst.room_bytes() {
             let Some(frame) = self.line.next_due(now) else { break };
             bytes += frame.bytes.len();
             self.lent.push(frame);
@@ -138,12 +138,20 @@ impl Ingress for FaultIngress {
         self.inner.ready_fd()
     }
 
+    fn kernel_ns(&self) -> u32 {
+        self.inner.kernel_ns()
+    }
+
     fn lost(&self) -> u64 {
         self.inner.lost()
     }
 }
 
 impl Egress for FaultEgress {
+    fn kernel_ns(&self) -> u32 {
+        self.inner.kernel_ns()
+    }
+
     fn deliver(
         &mut self,
         frames: &[Outgoing<'_>],

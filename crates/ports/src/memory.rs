@@ -41,17 +41,18 @@ impl ToSwitch {
         self.waiting.push(frame);
     }
 
-    /// Moves the frames that fit into a burst with room for `room` frames to the end of `taken`.
-    fn take(&mut self, room: usize, taken: &mut Vec<MemoryFrame>) {
-        if self.waiting.len() <= room && self.bytes <= Burst::BYTES {
+    /// Moves the frames that fit into a burst with room for `room` frames and `room_bytes` to the end of `taken`.
+    fn take(&mut self, room: usize, room_bytes: usize, taken: &mut Vec<MemoryFrame>) {
+        if self.waiting.len() <= room && self.bytes <= room_bytes {
             hand_over(&mut self.waiting, taken);
             self.bytes = 0;
             return;
         }
         let mut bytes = 0;
         let fits = self.waiting.iter().take(room).take_while(|frame| {
+            let fits = bytes < room_bytes;
             bytes += frame.bytes.len();
-            bytes <= Burst::BYTES
+            fits
         });
         let fits = fits.count();
         let fitting = self.waiting.drain(..fits);
@@ -194,7 +195,7 @@ impl Peer {
 
 impl Ingress for MemoryIngress {
     fn take<'q>(&'q mut self, _now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
-        lock(&self.wire.to_switch).take(burst.room(), &mut self.taken);
+        lock(&self.wire.to_switch).take(burst.room(), burst.room_bytes(), &mut self.taken);
         let pieces = self.taken.iter();
         burst.extend(pieces.map(|frame| (frame.vnet, Slice::from(frame.bytes.as_slice()))));
         Ok(())

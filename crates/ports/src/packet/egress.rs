@@ -56,6 +56,10 @@ impl PacketEgress {
 }
 
 impl Egress for PacketEgress {
+    fn kernel_ns(&self) -> u32 {
+        1500
+    }
+
     fn deliver(
         &mut self,
         frames: &[Outgoing<'_>],

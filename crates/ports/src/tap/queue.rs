@@ -57,6 +57,10 @@ impl Ingress for TapIngress {
         Ok(())
     }
 
+    fn kernel_ns(&self) -> u32 {
+        1500
+    }
+
     fn release(&mut self) {
         // The buffer is the queue's own: the next `take` reads over it.
     }
@@ -86,6 +90,10 @@ impl TapEgress {
 }
 
 impl Egress for TapEgress {
+    fn kernel_ns(&self) -> u32 {
+        4000
+    }
+
     fn deliver(
         &mut self,
         frames: &[Outgoing<'_>],

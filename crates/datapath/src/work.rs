@@ -1,0 +1,132 @@
+//! Work: what a turn costs its worker, in units of about a nanosecond on a core of 2.7 GHz (docs/performance.md has the
+//! measured time of each). It is counted, not timed, so that it is the same on virtual time and under a busy host.
+
+use ports::Most;
+
+/// A turn: clock, loan of the ring, publish.
+const TURN: u64 = 100;
+/// A list for one egress queue: its lock, its publish.
+const LIST: u64 = 100;
+/// A frame taken, parsed and decided on.
+const FRAME_IN: u64 = 40;
+/// A frame handed to an egress queue.
+const FRAME_OUT: u64 = 30;
+/// A frame looked at by the coalescer.
+const COALESCE: u64 = 30;
+/// A slice of payload, taken or handed on: a guest chooses how many a frame has.
+const SLICE: u64 = 4;
+/// Bytes copied, or summed for a checksum, in one unit.
+const BYTES: u64 = 16;
+/// A segment made of a train: its header, and the checksum's fixed part.
+pub(crate) const OF_SEGMENT: u64 = 40;
+
+/// What a burst is sized for: about 65 µs. A full burst to one vNIC costs less.
+pub(crate) const TURN_TARGET: u64 = 1 << 16;
+/// A turn that has cost this much, about 2 ms, floods no further frame and segments no further train: those are dropped and
+/// counted as `work_limit`. So no turn costs more than this and its most expensive frame. Only frames that cost many times what the
+/// queue's last bursts did reach it.
+pub(crate) const TURN_LIMIT: u64 = 32 * TURN_TARGET;
+
+/// The taking side of a turn.
+pub(crate) fn of_taking(frames: usize, slices: usize, kernel_ns: u32) -> u64 {
+    TURN + frames as u64 * (FRAME_IN + u64::from(kernel_ns)) + slices as u64 * SLICE
+}
+
+/// Frames on their way out through one queue, their bytes copied.
+pub(crate) fn of_delivering(frames: usize, slices: usize, bytes: u64, kernel_ns: u32) -> u64 {
+    let each = FRAME_OUT + u64::from(kernel_ns);
+    LIST + frames as u64 * each + slices as u64 * SLICE + bytes / BYTES
+}
+
+/// One frame to one port, not segmented.
+pub(crate) fn of_copy(bytes: u32, kernel_ns: u32) -> u64 {
+    FRAME_OUT + u64::from(kernel_ns) + u64::from(bytes) / BYTES
+}
+
+/// A look at each of these frames by the coalescer.
+pub(crate) fn of_coalescing(frames: usize) -> u64 {
+    frames as u64 * COALESCE
+}
+
+/// A checksum over so many bytes.
+pub(crate) fn of_checksum(bytes: u32) -> u64 {
+    u64::from(bytes) / BYTES
+}
+
+/// What frames of one slice cost to pass on to one vNIC: the measure for [`Dearness`].
+fn of_plain(frames: usize, bytes: usize) -> u64 {
+    frames as u64 * (FRAME_IN + FRAME_OUT) + bytes as u64 / BYTES
+}
+
+/// How many times as much the frames of a queue cost as if they were passed on plainly to one vNIC, in sixteenths, by its
+/// last bursts: floods, segmentation and system calls make them dear. Rises at once and falls slowly.
+#[derive(Clone, Copy)]
+pub(crate) struct Dearness(u64);
+
+impl Default for Dearness {
+    fn default() -> Dearness {
+        Dearness(Dearness::PLAIN)
+    }
+}
+
+impl Dearness {
+    const PLAIN: u64 = 16;
+
+    /// The burst limit for a turn of about [`TURN_TARGET`]; one frame at least.
+    #[allow(clippy::cast_possible_truncation, reason = "at most 16 times the target")]
+    pub(crate) fn most(self) -> Most {
+        let plain = TURN_TARGET * Dearness::PLAIN / self.0;
+        let frames = (plain / (FRAME_IN + FRAME_OUT)).max(1) as usize;
+        let bytes = (plain * BYTES).max(1) as usize;
+        let full = Most::default();
+        Most { frames: full.frames.min(frames), bytes: full.bytes.min(bytes) }
+    }
+
+    /// A burst of so many frames and bytes has cost so much.
+    pub(crate) fn note(&mut self, frames: usize, bytes: usize, work: u64) {
+        let seen = (work * Dearness::PLAIN / of_plain(frames, bytes).max(1)).max(Dearness::PLAIN);
+        self.0 = seen.max(self.0 - (self.0 - seen.min(self.0)) / 4);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ports::Burst;
+
+    #[test]
+    fn a_full_burst_to_one_vnic_is_not_cut() {
+        let full = Most { frames: Burst::FRAMES, bytes: Burst::BYTES };
+        let mut dearness = Dearness::default();
+        for len in [60, 1514, 9014, 65_549] {
+            let frames = (Burst::BYTES / len).min(Burst::FRAMES);
+            let bytes = frames * len;
+            let work = of_taking(frames, frames, 0)
+                + of_delivering(frames, frames, bytes as u64, 0)
+                + of_coalescing(frames);
+            assert!(work <= TURN_TARGET, "{len} bytes: {work}");
+            dearness.note(frames, bytes, work);
+            assert_eq!(dearness.most(), full, "after frames of {len} bytes");
+        }
+    }
+
+    #[test]
+    fn dear_frames_come_in_short_bursts_and_cheap_ones_in_long_ones_again() {
+        let mut dearness = Dearness::default();
+        // 256 frames, each a system call of 5 us.
+        dearness.note(
+            256,
+            256 * 60,
+            of_taking(256, 256, 0) + of_delivering(256, 256, 256 * 60, 5000),
+        );
+        let short = dearness.most().frames;
+        assert!((8..32).contains(&short), "{short}");
+        let turns = (0..).take_while(|_| {
+            dearness.note(short, short * 60, of_taking(short, short, 0));
+            dearness.most().frames < Burst::FRAMES
+        });
+        assert!((4..32).contains(&turns.count()));
+        dearness.note(1, 60, u64::MAX >> 8);
+        assert_eq!(dearness.most(), Most { frames: 1, bytes: 1 });
+    }
+}

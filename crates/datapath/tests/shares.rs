@@ -1,0 +1,91 @@
+//! Shares: what dear frames cost their sender, and that no turn grows with them.
+
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+#![allow(clippy::unwrap_used, reason = "a test says what it means")]
+
+mod common;
+
+use common::trace::Segment;
+use common::{ALL, Bench, plain};
+use datapath::DropReason;
+use ports::Offloads;
+use ports::memory::MemoryFrame;
+
+/// A frame of about 1500 bytes from one station to another, given by the last byte of their addresses; 255 is broadcast.
+fn frame(source: u8, destination: u8) -> MemoryFrame {
+    let mut frame = Segment::parse("1+1400 .").frame();
+    let to = if destination == 255 { [255; 6] } else { [2, 0, 0, 0, 0, destination] };
+    frame.bytes[..6].copy_from_slice(&to);
+    frame.bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, source]);
+    frame
+}
+
+fn fill(bench: &Bench, port: usize, frame: &MemoryFrame) {
+    while bench.peers[port].send(frame.vnet, &frame.bytes) {}
+}
+
+fn empty(bench: &Bench) {
+    for peer in &bench.peers {
+        while let Some(frame) = peer.receive() {
+            peer.recycle(frame);
+        }
+    }
+}
+
+/// Frames taken from each of the first two ports in a second's worth of rounds, both with more to send than is taken.
+fn taken(bench: &mut Bench, frames: [MemoryFrame; 2]) -> [u64; 2] {
+    for _ in 0..400 {
+        fill(bench, 0, &frames[0]);
+        fill(bench, 1, &frames[1]);
+        bench.step();
+        empty(bench);
+    }
+    [0, 1].map(|port| bench.switch.counters(bench.ids[port]).unwrap().ingress_frames)
+}
+
+#[test]
+fn two_senders_of_the_same_frames_get_the_same() {
+    let mut bench = Bench::new(&[(plain(), ALL), (plain(), ALL), (plain(), ALL)]);
+    bench.send(2, &[frame(3, 255)]);
+    let [one, other] = taken(&mut bench, [frame(1, 3), frame(2, 3)]);
+    assert!(one.abs_diff(other) <= one / 20, "{one} and {other}");
+}
+
+#[test]
+fn a_sender_of_broadcasts_pays_for_each_copy() {
+    let mut bench = Bench::new(&vec![(plain(), ALL); 32]);
+    bench.send(2, &[frame(3, 255)]);
+    let [broadcasts, addressed] = taken(&mut bench, [frame(1, 255), frame(2, 3)]);
+    assert!(addressed > 20 * broadcasts, "{addressed} beside {broadcasts} broadcasts to 31 ports");
+}
+
+#[test]
+fn a_sender_of_trains_pays_for_their_segments() {
+    let mut bench = Bench::new(&[(plain(), ALL), (plain(), ALL), (plain(), Offloads::empty())]);
+    bench.send(2, &[frame(3, 255)]);
+    let mut train = Segment { payload: 60_000, ..Segment::parse(". gso=48") }.frame();
+    train.bytes[..6].copy_from_slice(&frame(1, 3).bytes[..6]);
+    let [trains, plain] = taken(&mut bench, [train, frame(2, 3)]);
+    let bytes = trains * 60_000;
+    assert!(plain * 1454 > 8 * bytes, "{plain} frames beside {trains} trains of 1250 segments");
+}
+
+#[test]
+fn a_turn_ends_at_its_work_limit() {
+    let mut bench = Bench::new(&vec![(plain(), ALL); 200]);
+    let burst: Vec<_> = (0..256).map(|_| frame(1, 255)).collect();
+    bench.send(0, &burst);
+    let copies: usize = (1..200).map(|port| bench.received(port).len()).sum();
+    let dropped = |bench: &Bench| {
+        bench.switch.counters(bench.ids[0]).unwrap().drops[DropReason::WorkLimit as usize]
+    };
+    let flooded = 256 - dropped(&bench);
+    assert_eq!(copies as u64, flooded * 199, "a frame goes to all ports or to none");
+    assert!((60..120).contains(&flooded), "{flooded} of 256 frames to 199 ports");
+    // From the next burst on it takes no more than it may pass on.
+    let before = dropped(&bench);
+    for _ in 0..50 {
+        bench.send(0, &burst[..5]);
+    }
+    assert_eq!(dropped(&bench), before);
+}
