@@ -300,7 +300,7 @@ fn index(train: usize) -> u16 {
 /// Sums the payload where it lies.
 fn payload_sum(frame: &Frame, burst: &Burst<'_>) -> Sum {
     let add = |(offset, sum): (usize, Sum), piece: Slice<'_>| {
-        (offset + piece.len(), sum.add_at(offset, Sum::of(piece.bytes())))
+        (offset + piece.len(), sum.add_at(offset, piece.sum()))
     };
     frame.payload(burst).fold((0, Sum::default()), add).1
 }

@@ -48,7 +48,7 @@ impl Frame {
         let slices = burst.slices(raw);
         let (restored, header, bytes) = match (slices, raw.vlan) {
             ([slice], None) => {
-                let (header, bytes) = parts.headers.copy_in(slice.bytes());
+                let (header, bytes) = parts.headers.copy_in(slice);
                 (0, header, bytes)
             }
             (_, tag) => gather(slices, tag, &mut parts.headers),

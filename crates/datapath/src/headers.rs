@@ -90,12 +90,12 @@ impl Headers {
 
     /// Copies the first bytes of a frame in one piece, enough for all usual headers, and shows the copy.
     #[inline]
-    pub(crate) fn copy_in(&mut self, bytes: &[u8]) -> (Span, &[u8]) {
-        let bytes = bytes.get(..USUAL_HEADERS).unwrap_or(bytes);
+    pub(crate) fn copy_in(&mut self, bytes: &Slice<'_>) -> (Span, &[u8]) {
+        let bytes = bytes.take(USUAL_HEADERS);
         let start = self.used;
         let span = self.claim(bytes.len());
         let room = self.bytes.get_mut(start..).and_then(<[u8]>::first_chunk_mut);
-        let copy = room.and_then(|room| copy_short(bytes, room));
+        let copy = room.and_then(|room| copy_short(&bytes, room));
         (span, copy.unwrap_or_default())
     }
 
@@ -167,16 +167,20 @@ pub(crate) fn nothing<'a, T>() -> &'a [T] {
 /// Copies into the first bytes of `room`. What the compiler knows the length of is copied without a call, so the usual
 /// lengths go as their first and last 64 or 32 bytes, which may overlap.
 #[inline]
-fn copy_short<'r>(bytes: &[u8], room: &'r mut [u8; USUAL_HEADERS]) -> Option<&'r [u8]> {
+fn copy_short<'r>(bytes: &Slice<'_>, room: &'r mut [u8; USUAL_HEADERS]) -> Option<&'r [u8]> {
     let copy = room.get_mut(..bytes.len())?;
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<64>(), bytes.last_chunk()) {
-        *copy.first_chunk_mut()? = *first;
-        *copy.last_chunk_mut::<64>()? = *last;
-    } else if let (Some(first), Some(last)) = (bytes.first_chunk::<32>(), bytes.last_chunk()) {
-        *copy.first_chunk_mut()? = *first;
-        *copy.last_chunk_mut::<32>()? = *last;
-    } else {
-        copy.copy_from_slice(bytes);
+    match copy.len() {
+        64.. => {
+            bytes.copy_first::<64>(copy.first_chunk_mut()?);
+            bytes.copy_last::<64>(copy.last_chunk_mut()?);
+        }
+        32.. => {
+            bytes.copy_first::<32>(copy.first_chunk_mut()?);
+            bytes.copy_last::<32>(copy.last_chunk_mut()?);
+        }
+        _ => {
+            bytes.copy_to(copy);
+        }
     }
     Some(copy)
 }
@@ -191,7 +195,7 @@ mod tests {
         fn every_copy_is_what_was_given(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..40)) {
             let mut headers = Headers::default();
             headers.make_room(frames.len());
-            let spans: Vec<Span> = frames.iter().map(|frame| headers.copy_in(frame).0).collect();
+            let spans: Vec<Span> = frames.iter().map(|frame| headers.copy_in(&Slice::from(&frame[..])).0).collect();
             for (frame, span) in frames.iter().zip(spans) {
                 prop_assert_eq!(headers.get(span), &frame[..frame.len().min(USUAL_HEADERS)]);
             }

@@ -139,7 +139,7 @@ pub(crate) fn finish_checksum(header: &mut [u8], vnet: &mut VnetHeader, rest: &[
     let (start, offset) = (usize::from(vnet.csum_start.get()), usize::from(vnet.csum_offset.get()));
     let Some(covered) = header.get_mut(start..) else { return };
     let add = |(at, sum): (usize, Sum), piece: &Slice<'_>| {
-        (at + piece.len(), sum.add_at(at, Sum::of(piece.bytes())))
+        (at + piece.len(), sum.add_at(at, piece.sum()))
     };
     let (_, sum) = rest.iter().fold((covered.len(), Sum::of(covered)), add);
     if let Some(place) = covered.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {

@@ -128,7 +128,7 @@ impl Capture {
         let length = header.len() + payload.iter().map(Slice::len).sum::<usize>();
         let mut bytes = Vec::with_capacity(length.min(self.snaplen));
         for part in std::iter::once(&Slice::from(header)).chain(payload) {
-            bytes.extend_from_slice(part.take(self.snaplen - bytes.len()).bytes());
+            part.take(self.snaplen - bytes.len()).append_to(&mut bytes);
         }
         let record = Record { time, direction, length, bytes, drop_reason };
         if self.to_writer.try_send(Message::Frame(record)).is_err() {

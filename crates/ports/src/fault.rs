@@ -98,7 +98,8 @@ impl Ingress for FaultIngress {
             let mut arrived = Burst::new();
             self.fault = self.inner.take(now, &mut arrived).err();
             for frame in arrived.frames() {
-                let bytes = arrived.slices(frame).iter().flat_map(Slice::bytes).copied().collect();
+                let mut bytes = Vec::new();
+                arrived.slices(frame).iter().for_each(|slice| slice.append_to(&mut bytes));
                 self.line.admit(now, Held::new(frame.vnet, frame.vlan, bytes));
             }
             drop(arrived);
@@ -159,7 +160,7 @@ impl Egress for FaultEgress {
     ) -> Result<(), PortFault> {
         for (place, frame) in frames.iter().enumerate() {
             let mut bytes = frame.header.to_vec();
-            bytes.extend(frame.payload.iter().flat_map(Slice::bytes));
+            frame.payload.iter().for_each(|slice| slice.append_to(&mut bytes));
             let mut held = Held::new(frame.vnet, None, bytes);
             held.place = Some(place);
             self.line.admit(Nanos(0), held);

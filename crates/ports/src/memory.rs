@@ -108,7 +108,7 @@ impl MemoryFrame {
         self.bytes.clear();
         self.bytes.extend_from_slice(header);
         for slice in payload {
-            self.bytes.extend_from_slice(slice.bytes());
+            slice.append_to(&mut self.bytes);
         }
     }
 }

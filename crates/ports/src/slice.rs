@@ -1,10 +1,17 @@
 // UNSAFETY: a slice of payload is an address and a length, so that a guest's memory, which the guest may write at any
 // time, is never a Rust reference; and so that a list of slices is an iovec array without a copy.
 //! Lent payload bytes.
+//!
+//! **A guest may change what it lent at any moment**, so there is no `&[u8]` of it: a reference promises the compiler that
+//! the bytes stay, and it may read them twice and rely on both. They leave a slice in four ways, all by raw pointer: copied
+//! to private memory (here), copied to another guest ([`vhost`](crate::vhost)'s `copy.rs`), added up ([`Slice::sum`]), or
+//! read by the kernel ([`Slice::as_io_slices`]). Each gives one value of each byte, old or new, and nothing is decided by
+//! bytes that are still the guest's: headers are parsed from a private copy.
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
 use std::marker::PhantomData;
+use wire::checksum::Sum;
 
 /// Bytes lent for `'a` by the port they came from. Laid out as `struct iovec`.
 #[derive(Clone, Copy)]
@@ -74,12 +81,48 @@ impl<'a> Slice<'a> {
         count
     }
 
-    /// The bytes, to be summed or written out. What a guest lent may change under the reader: never decide by them.
+    /// Copies the first `LEN` bytes; `false`: there are fewer.
+    #[inline(always)]
+    pub fn copy_first<const LEN: usize>(&self, out: &mut [u8; LEN]) -> bool {
+        let fits = LEN <= self.len();
+        if fits {
+            // SAFETY: as in `copy_to`, for a part of the source.
+            unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), out.as_mut_ptr(), LEN) };
+        }
+        fits
+    }
+
+    /// Copies the last `LEN` bytes; `false`: there are fewer.
+    #[inline(always)]
+    pub fn copy_last<const LEN: usize>(&self, out: &mut [u8; LEN]) -> bool {
+        let fits = LEN <= self.len();
+        if fits {
+            // SAFETY: as above.
+            unsafe {
+                let start = self.as_ptr().add(self.len() - LEN);
+                std::ptr::copy_nonoverlapping(start, out.as_mut_ptr(), LEN);
+            }
+        }
+        fits
+    }
+
+    /// Copies all bytes to the end of a list.
     #[inline]
-    pub fn bytes(&self) -> &'a [u8] {
-        // SAFETY: mapped and readable for 'a. Callers only fold or copy the values, so a byte that changes meanwhile
-        // gives another value and nothing else.
-        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        let (before, len) = (out.len(), self.len());
+        out.reserve(len);
+        // SAFETY: the list has room for `len` more bytes, all of which are written; the source as in `copy_to`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.as_ptr(), out.as_mut_ptr().add(before), len);
+            out.set_len(before + len);
+        }
+    }
+
+    /// The Internet checksum's sum of the bytes.
+    #[inline]
+    pub fn sum(&self) -> Sum {
+        // SAFETY: mapped and readable for 'a.
+        unsafe { Sum::of_raw(self.as_ptr(), self.len()) }
     }
 
     /// A list of slices as the kernel takes it.

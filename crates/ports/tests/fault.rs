@@ -16,8 +16,11 @@ fn port(depth: usize, ingress: Faults, egress: Faults) -> (Device, memory::Peer)
 fn take(device: &mut Device, now: Nanos) -> Vec<Vec<u8>> {
     let mut burst = Burst::new();
     device.ingress[0].take(now, &mut burst).expect("take");
-    let bytes =
-        |frame| burst.slices(frame).iter().flat_map(|slice| slice.bytes()).copied().collect();
+    let bytes = |frame| {
+        let mut bytes = Vec::new();
+        burst.slices(frame).iter().for_each(|slice| slice.append_to(&mut bytes));
+        bytes
+    };
     let frames = burst.frames().iter().map(bytes).collect();
     drop(burst);
     device.ingress[0].release();

@@ -1,8 +1,10 @@
+// UNSAFETY: adds up memory that others may write meanwhile, which is never a Rust reference.
 //! The Internet checksum (RFC 1071) as a value that can be added up piece by piece.
 //!
 //! A [`Sum`] is what the 16-bit words come to, not yet inverted. Payload lies in slices of any length, so pieces are
 //! joined by [`Sum::add_at`], which knows that a piece at an odd offset has its bytes swapped.
 //! [`transport_sum`] puts pseudo-header, headers and payload together.
+#![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -24,25 +26,46 @@ impl Sum {
     /// The sum of `bytes`, of which the first is the upper half of a word. An odd last byte is padded with a zero.
     #[inline]
     pub fn of(bytes: &[u8]) -> Sum {
+        // SAFETY: a reference is readable.
+        unsafe { Sum::of_raw(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// [`Sum::of`] for memory that others may write: each byte counts with a value that it had meanwhile.
+    ///
+    /// # Safety
+    /// `len` bytes from `start` on are mapped and readable.
+    #[inline]
+    pub unsafe fn of_raw(start: *const u8, len: usize) -> Sum {
         #[cfg(target_arch = "x86_64")]
-        if bytes.len() >= WIDE
-            && let Some(sum) = avx2::sum(bytes)
+        if len >= WIDE
+            // SAFETY: as the caller says.
+            && let Some(sum) = unsafe { avx2::sum(start, len) }
         {
             return sum;
         }
-        Sum::of_scalar(bytes)
+        // SAFETY: as the caller says.
+        unsafe { Sum::of_scalar_raw(start, len) }
     }
 
     /// [`Sum::of`] without the vector unit: what short pieces and other processors use.
+    #[inline]
     pub fn of_scalar(bytes: &[u8]) -> Sum {
-        let mut total = 0u64;
-        let (words, tail) = bytes.as_chunks::<8>();
-        for word in words {
-            total = add_with_carry(total, u64::from_ne_bytes(*word));
+        // SAFETY: a reference is readable.
+        unsafe { Sum::of_scalar_raw(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// # Safety
+    /// As for [`Sum::of_raw`].
+    unsafe fn of_scalar_raw(start: *const u8, len: usize) -> Sum {
+        let (mut total, mut last) = (0u64, [0; 8]);
+        for word in 0..len / 8 {
+            // SAFETY: within the `len` bytes.
+            let word = unsafe { start.add(8 * word).cast::<u64>().read_unaligned() };
+            total = add_with_carry(total, word);
         }
-        let mut last = [0; 8];
-        for (to, from) in last.iter_mut().zip(tail) {
-            *to = *from;
+        for (at, to) in (len & !7..len).zip(&mut last) {
+            // SAFETY: as above.
+            *to = unsafe { start.add(at).read() };
         }
         Sum::fold(add_with_carry(total, u64::from_ne_bytes(last)))
     }

@@ -125,7 +125,7 @@ fn join_payloads(frames: &[Outgoing<'_>], joined: &mut Vec<u8>) {
     joined.clear();
     for frame in frames.iter().filter(|frame| frame.payload.len() > PIECES) {
         for slice in frame.payload {
-            joined.extend_from_slice(slice.bytes());
+            slice.append_to(joined);
         }
     }
 }

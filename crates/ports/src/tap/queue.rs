@@ -83,7 +83,7 @@ impl TapEgress {
         self.joined.extend_from_slice(frame.vnet.as_bytes());
         self.joined.extend_from_slice(frame.header);
         for slice in frame.payload {
-            self.joined.extend_from_slice(slice.bytes());
+            slice.append_to(&mut self.joined);
         }
         rustix::io::write(&self.file, &self.joined)
     }

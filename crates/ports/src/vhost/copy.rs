@@ -31,9 +31,9 @@ pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room:
         [low, high, ..] if header_len == VnetHeader::LEGACY_LEN => to.put_array(&[low, high]),
         whole => to.put_array(&whole),
     }
-    to.put_short(frame.header);
+    to.put_short(&Slice::from(frame.header));
     for slice in frame.payload {
-        to.put_short(slice.bytes());
+        to.put_short(slice);
     }
 }
 
@@ -46,16 +46,16 @@ fn scatter(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[Piece]
     let mut room = room.iter();
     let mut to = Cursor { start: std::ptr::null_mut(), left: 0 };
     let header = vnet.get(..header_len).unwrap_or(&vnet);
-    let payload = frame.payload.iter().map(Slice::bytes);
-    for mut bytes in [header, frame.header].into_iter().chain(payload) {
+    let private = [header, frame.header].map(Slice::from);
+    for mut bytes in private.iter().chain(frame.payload).copied() {
         while !bytes.is_empty() {
             if to.left == 0 {
                 let Some(piece) = room.next() else { return };
                 to = Cursor { start: piece.start, left: piece.len };
             }
-            let (now, later) = bytes.split_at(bytes.len().min(to.left));
-            to.put(now);
-            bytes = later;
+            let now = bytes.take(to.left);
+            to.put(&now);
+            bytes = bytes.skip(now.len());
         }
     }
 }
@@ -69,7 +69,7 @@ struct Cursor {
 impl Cursor {
     /// Copies as much as there is room for, which is all where the queue keeps its word.
     #[inline(always)]
-    fn put(&mut self, bytes: &[u8]) {
+    fn put(&mut self, bytes: &Slice<'_>) {
         let len = bytes.len().min(self.left);
         // SAFETY: `start` is in a piece that the queue has reserved, with `left` bytes to its end; the source is mapped
         // for the loan of its slice. Two guests may share memory, so the ranges may overlap: then they get what they gave.
@@ -82,7 +82,7 @@ impl Cursor {
 
     /// The same for few bytes, without a call: two chunks that overlap in the middle.
     #[inline(always)]
-    fn put_short(&mut self, bytes: &[u8]) {
+    fn put_short(&mut self, bytes: &Slice<'_>) {
         match bytes.len() {
             17..=32 => self.put_ends::<16>(bytes),
             33..=64 => self.put_ends::<32>(bytes),
@@ -96,18 +96,15 @@ impl Cursor {
 
     /// Copies `HALF` to `2 * HALF` bytes, or none where they do not fit.
     #[inline(always)]
-    fn put_ends<const HALF: usize>(&mut self, bytes: &[u8]) {
+    fn put_ends<const HALF: usize>(&mut self, bytes: &Slice<'_>) {
         let len = bytes.len();
-        let (Some(first), Some(last)) = (bytes.first_chunk::<HALF>(), bytes.last_chunk::<HALF>())
-        else {
-            return;
-        };
-        if len > self.left {
+        if len < HALF || len > self.left {
             return;
         }
-        // SAFETY: as in `put`: both chunks lie within the `len` bytes that are left, since `bytes` is no shorter than one.
+        // SAFETY: as in `put`: both chunks lie within the `len` bytes of either side, which are no fewer than one has.
         unsafe {
-            let (first, last) = (*first, *last);
+            let from = bytes.as_ptr().cast::<[u8; HALF]>();
+            let (first, last) = (from.read_unaligned(), from.byte_add(len - HALF).read_unaligned());
             self.start.cast::<[u8; HALF]>().write_unaligned(first);
             self.start.add(len - HALF).cast::<[u8; HALF]>().write_unaligned(last);
             self.start = self.start.add(len);

@@ -46,8 +46,8 @@ pub(crate) fn take_until(
         let mut burst = Burst::new();
         queue.take(Nanos(1), &mut burst).expect("take");
         for frame in burst.frames() {
-            let bytes: Vec<u8> =
-                burst.slices(frame).iter().flat_map(|slice| slice.bytes()).copied().collect();
+            let mut bytes = Vec::new();
+            burst.slices(frame).iter().for_each(|slice| slice.append_to(&mut bytes));
             assert_eq!(bytes.len(), frame.len as usize);
             let taken = Taken { raw: frame.clone(), bytes };
             if wanted(&taken) {

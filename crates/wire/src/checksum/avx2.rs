@@ -11,24 +11,27 @@ use std::arch::x86_64::{
     _mm256_setzero_si256, _mm256_srli_epi64, _mm256_storeu_si256,
 };
 
-/// The sum of `bytes`; `None` where the processor has no AVX2.
+/// The sum of `len` bytes; `None` where the processor has no AVX2.
+///
+/// # Safety
+/// As for [`Sum::of_raw`].
 #[inline]
-pub(super) fn sum(bytes: &[u8]) -> Option<Sum> {
+pub(super) unsafe fn sum(start: *const u8, len: usize) -> Option<Sum> {
     if !is_x86_feature_detected!("avx2") {
         return None;
     }
-    // SAFETY: the line above found the instructions that the function is compiled for.
-    Some(unsafe { sum_avx2(bytes) })
+    // SAFETY: the line above found the instructions that the function is compiled for; the bytes as the caller says.
+    Some(unsafe { sum_avx2(start, len) })
 }
 
 #[target_feature(enable = "avx2")]
-fn sum_avx2(bytes: &[u8]) -> Sum {
-    let (steps, tail) = bytes.as_chunks::<64>();
+unsafe fn sum_avx2(start: *const u8, len: usize) -> Sum {
     let low_halves = _mm256_set1_epi64x(0xffff_ffff);
     let mut low = _mm256_setzero_si256();
     let mut high = _mm256_setzero_si256();
-    for step in steps {
-        let [first, second] = load(step);
+    for step in 0..len / 64 {
+        // SAFETY: the 64 bytes of this step are among the caller's.
+        let [first, second] = unsafe { load(start.add(64 * step)) };
         let lows = _mm256_add_epi64(
             _mm256_and_si256(first, low_halves),
             _mm256_and_si256(second, low_halves),
@@ -39,13 +42,14 @@ fn sum_avx2(bytes: &[u8]) -> Sum {
         high = _mm256_add_epi64(high, highs);
     }
     let total = lanes(_mm256_add_epi64(low, high)).into_iter().fold(0, add_with_carry);
-    Sum::fold(total) + Sum::of_scalar(tail)
+    // SAFETY: the rest of the caller's bytes.
+    Sum::fold(total) + unsafe { Sum::of_scalar_raw(start.add(len & !63), len % 64) }
 }
 
 #[target_feature(enable = "avx2")]
-fn load(step: &[u8; 64]) -> [__m256i; 2] {
-    let start = step.as_ptr().cast::<__m256i>();
-    // SAFETY: both loads, 32 bytes each, lie within the 64 bytes of `step`; they need no alignment.
+unsafe fn load(step: *const u8) -> [__m256i; 2] {
+    let start = step.cast::<__m256i>();
+    // SAFETY: both loads, 32 bytes each, lie within the caller's 64 bytes; they need no alignment.
     unsafe { [_mm256_loadu_si256(start), _mm256_loadu_si256(start.add(1))] }
 }
 
