@@ -30,7 +30,7 @@ reasons! {
         Runt = "runt",
         /// A group address as source.
         BadSource = "bad_source",
-        /// Offload request that does not fit the frame (checksum place outside, train without size).
+        /// A claim in the virtio-net header that does not fit the frame: see offload.rs.
         BadOffload = "bad_offload",
         /// Tagged on an access port, or a VLAN the trunk does not allow.
         VlanNotAllowed = "vlan_not_allowed",

@@ -174,9 +174,6 @@ impl Fitting {
         parts: &mut Parts<'q>,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
-        if train.vnet.gso_size.get() < segment::SMALLEST {
-            return Err(DropReason::BadOffload);
-        }
         for segment in segment::segments(train, layout) {
             let (header, vnet) = segment.header(&mut parts.headers, template);
             let start = parts.pieces.len();

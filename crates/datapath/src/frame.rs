@@ -2,17 +2,18 @@
 
 use crate::counters::{DropReason, PortCell};
 use crate::headers::{Headers, LONG_HEADERS, Span, TAG, USUAL_HEADERS};
+use crate::offload::validate_offload;
 use crate::parts::{Lent, Parts};
 use ports::{Burst, RawFrame, Slice, VlanTag};
-use wire::vnet::{Flags, GsoType, VnetHeader};
-use wire::{Kind, Malformed, Parsed, Traits};
+use wire::vnet::{Flags, VnetHeader};
+use wire::{Kind, Malformed, Parsed};
 
 /// One frame of the burst.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Frame {
     /// What was found in the header bytes.
     pub(crate) parsed: Parsed,
-    /// What the source said, checked against `parsed`.
+    /// The source's claims that hold, see [`validate_offload`].
     pub(crate) vnet: VnetHeader,
     /// The private bytes: all headers, or the whole of a short frame.
     pub(crate) header: Span,
@@ -63,7 +64,7 @@ impl Frame {
             self.lend_rest(slices, raw, parts);
         }
         if !raw.vnet.asks_nothing() {
-            return self.check_offload(raw.vnet, cell);
+            return self.take_claims(slices, raw, parts, cell);
         }
         Ok(())
     }
@@ -78,6 +79,12 @@ impl Frame {
             }
             _ => {}
         }
+        self.lend_behind_header(slices, parts);
+    }
+
+    /// Lends what is behind the private bytes.
+    #[inline]
+    fn lend_behind_header<'q>(&mut self, slices: &[Slice<'q>], parts: &mut Parts<'q>) {
         let start = parts.pieces.len();
         let skip = usize::from(self.header.len().saturating_sub(self.restored));
         match slices {
@@ -102,6 +109,40 @@ impl Frame {
         if matches!(self.parsed.kind, Kind::Tcp | Kind::Udp) {
             self.trim(headers);
         }
+    }
+
+    /// Keeps what the source claims about the frame, where it holds.
+    #[inline(never)]
+    fn take_claims<'q>(
+        &mut self,
+        slices: &[Slice<'q>],
+        raw: &RawFrame,
+        parts: &mut Parts<'q>,
+        cell: &PortCell,
+    ) -> Result<(), DropReason> {
+        self.vnet = validate_offload(raw.vnet, &self.parsed, self.len, self.restored)?;
+        if self.vnet.flags().contains(Flags::NEEDS_CSUM) {
+            cell.unfinished_checksums.add(1);
+            if self.vnet.csum_start.get() + self.vnet.csum_offset.get() + 2 > self.header.len() {
+                self.copy_inner_headers(slices, raw, parts);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies more of a tunnel's packet: its inner checksum must be in the private bytes, to be finished there. Header
+    /// and pieces of the frame must be the newest.
+    #[cold]
+    fn copy_inner_headers<'q>(
+        &mut self,
+        slices: &[Slice<'q>],
+        raw: &RawFrame,
+        parts: &mut Parts<'q>,
+    ) {
+        parts.headers.trim(self.header, 0);
+        parts.take_back(self.rest);
+        self.header = parts.headers.gather(slices, raw.vlan, LONG_HEADERS);
+        self.lend_behind_header(slices, parts);
     }
 
     /// Adds the source's own bytes from `offset` (in the frame as the switch sees it) on, `len` of them, to `pieces`.
@@ -155,7 +196,7 @@ impl Frame {
         self.header.len() == 0
     }
 
-    /// A train: more payload than one segment. Nothing else has a segment size, see [`Frame::check_train`].
+    /// A train: more payload than one segment. Nothing else has a segment size, see [`validate_offload`].
     #[inline]
     pub(crate) fn is_train(&self) -> bool {
         self.vnet.gso_size.get() != 0
@@ -169,52 +210,6 @@ impl Frame {
             segment => u32::from(self.parsed.payload) + u32::from(segment),
         };
         end.saturating_sub(self.parsed.l3.into())
-    }
-
-    /// What the source asks for must fit what the frame is: the checksum's place inside the private bytes, a train's type
-    /// its protocol (virtio 1.2, 5.1.6.2.1). What is kept says nothing more than the switch understands.
-    #[inline(never)]
-    fn check_offload(&mut self, said: VnetHeader, cell: &PortCell) -> Result<(), DropReason> {
-        let flags = said.flags() & (Flags::NEEDS_CSUM | Flags::DATA_VALID);
-        self.vnet.set_flags(flags);
-        if flags.contains(Flags::NEEDS_CSUM) {
-            cell.unfinished_checksums.add(1);
-            let start = said.csum_start.get().checked_add(self.restored);
-            let start = start.filter(|start| *start >= 14).ok_or(DropReason::BadOffload)?;
-            let end = start.checked_add(said.csum_offset.get()).and_then(|at| at.checked_add(2));
-            if end.is_none_or(|end| end > self.header.len()) {
-                return Err(DropReason::BadOffload);
-            }
-            self.vnet.csum_start.set(start);
-            self.vnet.csum_offset = said.csum_offset;
-        }
-        if said.gso() == GsoType::None { Ok(()) } else { self.check_train(said) }
-    }
-
-    fn check_train(&mut self, said: VnetHeader) -> Result<(), DropReason> {
-        let parsed = &self.parsed;
-        let (kind, family, checksum_at) = match said.gso() {
-            GsoType::Tcp4 => (Kind::Tcp, Traits::IPV4, 16),
-            GsoType::Tcp6 => (Kind::Tcp, Traits::IPV6, 16),
-            GsoType::UdpL4 => (Kind::Udp, parsed.traits & (Traits::IPV4 | Traits::IPV6), 6),
-            GsoType::None | GsoType::Unknown(_) => return Err(DropReason::BadOffload),
-        };
-        let fits = parsed.kind == kind
-            && parsed.traits.contains(family)
-            && self.vnet.flags().contains(Flags::NEEDS_CSUM)
-            && self.vnet.csum_start.get() == parsed.l4
-            && self.vnet.csum_offset.get() == checksum_at
-            && !parsed.traits.contains(Traits::SURPLUS)
-            && said.gso_size.get() > 0;
-        if !fits {
-            return Err(DropReason::BadOffload);
-        }
-        if parsed.payload_len() > u32::from(said.gso_size.get()) {
-            self.vnet.set_gso(said.gso(), said.gso_ecn());
-            self.vnet.gso_size = said.gso_size;
-            self.vnet.hdr_len.set(parsed.payload);
-        }
-        Ok(())
     }
 }
 

@@ -20,6 +20,7 @@ mod handle;
 mod headers;
 mod macs;
 mod mailbox;
+mod offload;
 pub mod options;
 mod outbox;
 mod parts;

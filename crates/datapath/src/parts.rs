@@ -62,6 +62,11 @@ impl<'q> Parts<'q> {
         self.pieces.truncate(mark.pieces);
     }
 
+    /// Removes the newest pieces.
+    pub(crate) fn take_back(&mut self, newest: Lent) {
+        self.pieces.truncate(newest.start as usize);
+    }
+
     /// The pieces from `start` to the last.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a turn has far less than 4 G pieces")]

@@ -16,10 +16,6 @@ use wire::vnet::{Flags, VnetHeader};
 use wire::{Header, Kind, Parsed, Traits};
 use zerocopy::big_endian::{U16, U32};
 
-/// The smallest segment size a train may ask for: what Linux takes as the smallest a peer may announce (`TCP_MIN_SND_MSS`).
-/// A guest that asks for less would make the switch write more headers than payload.
-pub(crate) const SMALLEST: u16 = 48;
-
 /// The identification `steps` segments later: the low 15 bits count (LSO version 2), the top bit stays.
 pub(crate) const fn next_identification(first: u16, steps: u16) -> u16 {
     first & 0x8000 | first.wrapping_add(steps) & 0x7fff
@@ -112,7 +108,7 @@ impl Segment<'_> {
 /// The segments of a train, with each one's payload where it lies.
 #[allow(
     clippy::cast_possible_truncation,
-    reason = "a segment is at most gso_size, a train at most 64 KiB / 48 segments"
+    reason = "a segment is at most gso_size, a train at most 64 KiB / 48 segments (see offload.rs)"
 )]
 pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<Item = Segment<'t>> {
     let size = u32::from(train.vnet.gso_size.get().max(1));

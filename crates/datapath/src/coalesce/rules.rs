@@ -7,7 +7,8 @@
 use super::candidate::Candidate;
 use super::train::Train;
 use crate::counters::RscException;
-use crate::segment::{SMALLEST, next_identification};
+use crate::offload::SMALLEST;
+use crate::segment::next_identification;
 use wire::tcp::TcpFlags;
 
 /// The answer.

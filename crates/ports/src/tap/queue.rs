@@ -79,6 +79,9 @@ impl TapEgress {
     }
 
     fn write_joined(&mut self, frame: &Outgoing<'_>) -> Result<usize, Errno> {
+        if frame.len as usize > Burst::LARGEST_FRAME {
+            return Err(Errno::MSGSIZE);
+        }
         self.joined.clear();
         self.joined.extend_from_slice(frame.vnet.as_bytes());
         self.joined.extend_from_slice(frame.header);

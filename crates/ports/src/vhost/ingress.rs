@@ -91,7 +91,8 @@ fn take<R: virtqueue::Ring>(
     }
 }
 
-/// A frame in several pieces, the virtio header at their front.
+/// A frame in several pieces, the virtio header at their front. Of one longer than any port takes only so much is kept that
+/// it still is: a chain may have gigabytes, more than the length of a frame can say.
 #[inline(never)]
 fn push_chain(
     vnet: VnetHeader,
@@ -103,13 +104,35 @@ fn push_chain(
     let mut skip = header_len;
     pieces.clear();
     pieces.reserve(PIECES);
+    let mut room = Burst::LARGEST_FRAME + 1;
     for piece in chain {
         if skip < piece.len {
             // SAFETY: as in `take`; the list is emptied before anything else can happen to the queue.
-            pieces.push(unsafe { copy::lend(piece, skip) });
+            let slice = unsafe { copy::lend(piece, skip) }.take(room);
+            room -= slice.len();
+            pieces.push(slice);
+        }
+        if room == 0 {
+            break;
         }
         skip -= skip.min(piece.len);
     }
     burst.push(vnet, None, pieces);
     pieces.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_of_4_gib_is_no_short_frame() {
+        let memory = vec![0u8; 64 << 20];
+        let piece = |len| Piece { start: memory.as_ptr().cast_mut(), len };
+        let mut chain = vec![piece(12 + 100)];
+        chain.extend((0..64).map(|_| piece(memory.len())));
+        let mut burst = Burst::new();
+        push_chain(VnetHeader::default(), &chain, 12, &mut burst, &mut Vec::new());
+        assert_eq!(burst.bytes(), Burst::LARGEST_FRAME + 1);
+    }
 }
