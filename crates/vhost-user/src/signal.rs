@@ -7,8 +7,8 @@
 //! the kernel itself signals an eventfd when asynchronous I/O completes (`IOCB_FLAG_RESFD` of io_submit(2)), and that adds
 //! one or leaves a full counter as it is. So a signal is an empty read of an empty file of ours, which completes at once.
 //!
-//! User-mode Linux takes its interrupts from a pipe, of which every write can be made to wait (a reader holds the pipe's
-//! lock while it copies). There a thread of its own writes, and is all that waits.
+//! User-mode Linux takes its interrupts from a pipe or a socket, of which every write can be made to wait (a reader holds a
+//! pipe's lock while it copies). There a thread of its own writes, and is all that waits.
 #![allow(unsafe_code)]
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -63,15 +63,15 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
-    /// Takes an eventfd, or a pipe; `session` is shared by the writers of a session that has `rings` rings.
+    /// Takes an eventfd, a pipe or a socket; `session` is shared by the writers of a session that has `rings` rings.
     pub(crate) fn new(fd: OwnedFd, session: &Arc<()>, rings: usize) -> Result<Signal, SignalError> {
         let seen = name(fd.as_fd())?;
         if seen == EVENTFD {
             return Ok(Signal::Event(fd));
         }
-        if !seen.starts_with("pipe:[") {
+        if !seen.starts_with("pipe:[") && !seen.starts_with("socket:[") {
             close_aside(fd);
-            return Err(SignalError::Kind { seen, wanted: "an eventfd or a pipe" });
+            return Err(SignalError::Kind { seen, wanted: "an eventfd, a pipe or a socket" });
         }
         let writers = Arc::strong_count(session) - 1;
         if writers >= rings * WRITERS_PER_RING {
@@ -243,6 +243,8 @@ fn signal(event: BorrowedFd<'_>) {
 mod tests {
     use super::*;
     use rustix::pipe::pipe;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
     use std::time::{Duration, Instant};
 
     /// A blocking eventfd of a front end.
@@ -310,6 +312,17 @@ mod tests {
         }
     }
 
+    /// What `os_pipe` of user-mode Linux makes.
+    #[test]
+    fn a_socket_is_signalled_too() {
+        let (mut theirs, ours) = UnixStream::pair().unwrap();
+        let signal = Signal::new(ours.into(), &Arc::default(), 1).unwrap();
+        signal.raise();
+        let mut bytes = [0; 8];
+        theirs.read_exact(&mut bytes).unwrap();
+        assert_eq!(u64::from_ne_bytes(bytes), 1);
+    }
+
     #[test]
     fn writers_that_wait_are_limited() {
         let session = Arc::default();
@@ -326,6 +339,9 @@ mod tests {
         let file = memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
         assert!(expect_eventfd(file.as_fd()).is_err());
         let error = Signal::new(file, &Arc::default(), 2).unwrap_err().to_string();
-        assert!(error.contains("memfd:x") && error.contains("an eventfd or a pipe"), "{error}");
+        assert!(
+            error.contains("memfd:x") && error.contains("an eventfd, a pipe or a socket"),
+            "{error}"
+        );
     }
 }
