@@ -8,7 +8,7 @@ use ports::Device;
 use ports::link::{Link, LinkError};
 use ports::packet::{self, PacketError, PacketOptions};
 use ports::tap::{self, TapError, TapOptions};
-use ports::vhost::{self, Access, Role, Session, SessionError, Status, VhostOptions};
+use ports::vhost::{self, Access, Session, SessionError, SocketRole, Status, VhostOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -122,8 +122,8 @@ fn open_vhost(port: &PortConfig, socket: &Path) -> Result<Opened, OpenError> {
     options.mac = port.mac.map(|mac| mac.0);
     options.mtu = port.mtu.map_or(options.mtu, |mtu| mtu.0);
     options.role = match port.vhost_client {
-        Some(true) => Role::Client,
-        _ => Role::Server,
+        Some(true) => SocketRole::Client,
+        _ => SocketRole::Server,
     };
     options.access =
         access(port).map_err(|problem| OpenError { reason: problem.to_string(), denied: false })?;

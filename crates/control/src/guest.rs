@@ -4,21 +4,21 @@
 
 use crate::body::GuestBody;
 use crate::devices::Condition;
-use ports::vhost::{Features, Negotiated, Role, State, Status};
+use ports::vhost::{Features, Negotiated, SocketRole, State, Status};
 use std::path::Path;
 
 /// Whether frames can reach the guest, and why not.
-pub(crate) fn condition(status: &Status, socket: &Path, role: Role) -> Condition {
+pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Condition {
     let socket = socket.display();
     match (&status.state, role) {
         (State::Running, _) => Condition::Up,
         (State::Connected, _) => {
             Condition::Down("a guest is connected, its driver is not ready".to_owned())
         }
-        (State::Waiting, Role::Server) => {
+        (State::Waiting, SocketRole::Server) => {
             Condition::Down(format!("waiting for a guest to connect to {socket}"))
         }
-        (State::Waiting, Role::Client) => {
+        (State::Waiting, SocketRole::Client) => {
             Condition::Down(format!("waiting for a guest to listen at {socket}"))
         }
         (State::Broken(fault), _) => Condition::Broken(fault.clone()),
@@ -80,10 +80,10 @@ mod tests {
             Condition::Down(reason) | Condition::Broken(reason) => reason,
             other => format!("{other:?}"),
         };
-        assert!(text(State::Waiting, Role::Server).contains("connect to /run/v"));
-        assert!(text(State::Waiting, Role::Client).contains("listen at /run/v"));
-        assert_eq!(text(State::Broken("ring 1: x".into()), Role::Server), "ring 1: x");
-        assert_eq!(text(State::Running, Role::Client), "Up");
+        assert!(text(State::Waiting, SocketRole::Server).contains("connect to /run/v"));
+        assert!(text(State::Waiting, SocketRole::Client).contains("listen at /run/v"));
+        assert_eq!(text(State::Broken("ring 1: x".into()), SocketRole::Server), "ring 1: x");
+        assert_eq!(text(State::Running, SocketRole::Client), "Up");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::settings::{PortId, PortSettings, Role, Vlan};
 use crate::status::{HealthEvent, PortState};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use ports::{EgressQueue, Live};
+use ports::{Capabilities, EgressQueue};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +38,7 @@ pub(crate) struct PortShared {
     pub(crate) id: PortId,
     pub(crate) name: String,
     /// What it takes and on how many queues; changes at any time, so it is read once a list.
-    pub(crate) live: Arc<Live>,
+    pub(crate) live: Arc<Capabilities>,
     pub(crate) mac: Option<Mac>,
     pub(crate) held_mac: HeldMac,
     /// One lock a burst, by whichever worker delivers.

@@ -15,12 +15,12 @@ use common::trace::Segment;
 use common::{ALL, Bench, DEPTH, plain, rsc};
 use datapath::{PortSettings, RscPolicy};
 use ports::memory::{self, Peer};
-use ports::{Live, Offloads};
+use ports::{Capabilities, Offloads};
 use proptest::prelude::*;
 use std::sync::Arc;
 
 /// A switch of a plain port and one of so many queues that coalesces: its live part, and the peer of each queue.
-fn bench(queues: u16) -> (Bench, Arc<Live>, Vec<Peer>) {
+fn bench(queues: u16) -> (Bench, Arc<Capabilities>, Vec<Peer>) {
     let mut bench = Bench::new(&[(plain(), ALL)]);
     let (mut device, peer) = memory::open(DEPTH, ALL, 1500).unwrap();
     let (live, mut peers) = (device.live.clone(), vec![peer]);

@@ -4,9 +4,9 @@
 //! an `Option` and looks at it once a burst.
 #![allow(unsafe_code)]
 
+use crate::address_range::AddressRange;
 use crate::layout::PAGE;
 use crate::memory::expect_memory;
-use crate::reservation::Reservation;
 use crate::{Gpa, GuestMemory, MemoryError};
 use rustix::fs::fstat;
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// A mapped log. Shared by all queues of a port.
 #[derive(Debug)]
 pub struct DirtyLog {
-    reservation: Reservation,
+    addresses: AddressRange,
     /// Where the bitmap starts in the mapping, in bytes.
     start: u64,
     /// Bytes of the bitmap.
@@ -48,9 +48,9 @@ impl DirtyLog {
         if !fits {
             return Err(failed(rustix::io::Errno::INVAL));
         }
-        let mut reservation = Reservation::new(len, PAGE)?;
-        reservation.map(0, len, file, offset - start)?;
-        Ok(Arc::new(DirtyLog { reservation, start, bytes }))
+        let mut addresses = AddressRange::new(len, PAGE)?;
+        addresses.map(0, len, file, offset - start)?;
+        Ok(Arc::new(DirtyLog { addresses, start, bytes }))
     }
 
     /// Marks the pages of `len` bytes as written. What lies past the log is left out: the memory it was made for does
@@ -61,7 +61,7 @@ impl DirtyLog {
         }
         let last = gpa.0.saturating_add(len - 1) / PAGE;
         for page in gpa.0 / PAGE..=last.min((self.bytes * 8).saturating_sub(1)) {
-            let byte = self.reservation.at(self.start + page / 8);
+            let byte = self.addresses.at(self.start + page / 8);
             // SAFETY: the bit is one of the log's, whose bytes are all mapped; an atomic byte has no alignment, and the
             // front end too uses atomics. The reservation stays as long as `self`.
             let byte = unsafe { AtomicU8::from_ptr(byte.as_ptr()) };
@@ -73,6 +73,6 @@ impl DirtyLog {
 
     /// The log's file was truncated while it was mapped.
     pub fn is_broken(&self) -> bool {
-        self.reservation.is_broken()
+        self.addresses.is_broken()
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct FileFacts {
 
 /// One region's place; offsets are from the start of the reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Mapping {
     /// Where the region starts.
     pub(crate) start: u64,
     /// Where its mapping starts.
@@ -50,7 +50,7 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     /// One a region, in the same order.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<Mapping>,
     /// Bytes to reserve.
     pub(crate) len: u64,
     /// What the reservation's start must be a multiple of.
@@ -121,7 +121,7 @@ fn alignment(region: &Region, facts: FileFacts) -> u64 {
 }
 
 /// `None`: the sum of all regions passes 64 bits.
-fn place(region: &Region, facts: FileFacts, end: u64, neighbour: bool) -> Option<Place> {
+fn place(region: &Region, facts: FileFacts, end: u64, neighbour: bool) -> Option<Mapping> {
     let file_offset = region.file_offset - region.file_offset % facts.page;
     let lead = region.file_offset - file_offset;
     let map_len = (lead + region.size).checked_next_multiple_of(facts.page)?;
@@ -133,7 +133,7 @@ fn place(region: &Region, facts: FileFacts, end: u64, neighbour: bool) -> Option
         congruent(end.checked_add(PAGE)?, file_offset, alignment(region, facts))?
     };
     map_start.checked_add(map_len)?;
-    Some(Place { start: map_start + lead, map_start, map_len, file_offset, joins })
+    Some(Mapping { start: map_start + lead, map_start, map_len, file_offset, joins })
 }
 
 /// The first number from `from` on that equals `like` modulo `align`, a power of two.

@@ -20,14 +20,14 @@
 //! [broken](GuestMemory::is_broken): the port stops, the switch does not.
 
 mod address;
+mod address_range;
 mod dirty;
 mod guard;
 mod layout;
 mod memory;
 mod region;
-mod reservation;
 
 pub use address::{Gpa, UserAddress};
 pub use dirty::DirtyLog;
-pub use memory::{GuestMemory, Span, Translator};
+pub use memory::{GuestMemory, MemorySpan, Translator};
 pub use region::{MemoryError, Region};

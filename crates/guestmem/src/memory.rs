@@ -5,8 +5,8 @@
 //! holds it) is there. The guest may write the bytes at any time, so they are never lent as a Rust reference.
 #![allow(unsafe_code)]
 
+use crate::address_range::AddressRange;
 use crate::layout::{self, FileFacts, PAGE, native};
-use crate::reservation::Reservation;
 use crate::{DirtyLog, Gpa, MemoryError, Region, UserAddress};
 use rustix::fs::{fcntl_get_seals, fstat, fstatfs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,19 +18,19 @@ const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
 /// Guest addresses without a hole, and where they are. Copied out of a translator for the length of a burst.
 #[derive(Clone, Copy, Debug)]
-pub struct Span {
+pub struct MemorySpan {
     start: u64,
     len: u64,
     host: NonNull<u8>,
 }
 
 // SAFETY: an address and two numbers; the memory is only used through raw pointers and atomics.
-unsafe impl Send for Span {}
+unsafe impl Send for MemorySpan {}
 // SAFETY: as above.
-unsafe impl Sync for Span {}
+unsafe impl Sync for MemorySpan {}
 
-impl Span {
-    const NONE: Span = Span { start: 0, len: 0, host: NonNull::dangling() };
+impl MemorySpan {
+    const NONE: MemorySpan = MemorySpan { start: 0, len: 0, host: NonNull::dangling() };
 
     /// The host's address of `len` bytes, if all of them are within the span.
     #[inline(always)]
@@ -47,11 +47,11 @@ impl Span {
 /// All of a guest's memory at one moment. Shared by its queues; never changes.
 #[derive(Debug)]
 pub struct GuestMemory {
-    reservation: Reservation,
+    addresses: AddressRange,
     /// Sorted by guest address.
-    spans: Vec<Span>,
+    spans: Vec<MemorySpan>,
     /// Sorted by guest address, each with its address here.
-    regions: Vec<(Region, Span)>,
+    regions: Vec<(Region, MemorySpan)>,
 }
 
 impl GuestMemory {
@@ -62,25 +62,25 @@ impl GuestMemory {
             regions.iter().map(|region| facts(&region.file)).collect::<Result<Vec<_>, _>>()?;
         let pairs: Vec<_> = regions.iter().zip(facts).collect();
         let plan = layout::plan(&pairs)?;
-        let mut reservation = Reservation::new(plan.len, plan.align)?;
-        let mut spans: Vec<Span> = Vec::new();
+        let mut addresses = AddressRange::new(plan.len, plan.align)?;
+        let mut spans: Vec<MemorySpan> = Vec::new();
         let mut placed = Vec::with_capacity(regions.len());
         for (region, place) in regions.into_iter().zip(&plan.places) {
-            reservation.map(
+            addresses.map(
                 place.map_start,
                 place.map_len,
                 region.file.as_fd(),
                 place.file_offset,
             )?;
-            let host = reservation.at(place.start);
-            let span = Span { start: region.gpa.0, len: region.size, host };
+            let host = addresses.at(place.start);
+            let span = MemorySpan { start: region.gpa.0, len: region.size, host };
             match spans.last_mut().filter(|_| place.joins) {
                 Some(last) => last.len += region.size,
                 None => spans.push(span),
             }
             placed.push((region, span));
         }
-        Ok(Arc::new(GuestMemory { reservation, spans, regions: placed }))
+        Ok(Arc::new(GuestMemory { addresses, spans, regions: placed }))
     }
 
     /// This memory with one region more (`VHOST_USER_ADD_MEM_REG`), as a snapshot of its own: this one stays as it is.
@@ -112,7 +112,7 @@ impl GuestMemory {
 
     /// A file of this memory was truncated while it was mapped: what is read from now on is not the guest's.
     pub fn is_broken(&self) -> bool {
-        self.reservation.is_broken()
+        self.addresses.is_broken()
     }
 
     /// Bytes of all regions.
@@ -130,7 +130,7 @@ impl GuestMemory {
         self.span(gpa)?.find(gpa, len)
     }
 
-    fn span(&self, gpa: Gpa) -> Option<&Span> {
+    fn span(&self, gpa: Gpa) -> Option<&MemorySpan> {
         let after = self.spans.partition_point(|span| span.start <= gpa.0);
         self.spans.get(after.checked_sub(1)?)
     }
@@ -148,7 +148,8 @@ impl GuestMemory {
     /// Marks what was written through a pointer of this memory in the log of a migration.
     pub fn mark_written(&self, log: &DirtyLog, host: NonNull<u8>, len: usize) {
         let address = host.addr().get();
-        let within = |span: &&Span| address.wrapping_sub(span.host.addr().get()) < native(span.len);
+        let within =
+            |span: &&MemorySpan| address.wrapping_sub(span.host.addr().get()) < native(span.len);
         if let Some(span) = self.spans.iter().find(within) {
             let offset = address - span.host.addr().get();
             log.mark(Gpa(span.start + offset as u64), len as u64);
@@ -207,14 +208,14 @@ fn facts(file: &OwnedFd) -> Result<FileFacts, MemoryError> {
 /// A queue's way to its guest's memory: remembers the span it used last.
 #[derive(Debug)]
 pub struct Translator {
-    hot: Span,
+    hot: MemorySpan,
     memory: Arc<GuestMemory>,
 }
 
 impl Translator {
     /// A translator of its own for a queue.
     pub fn new(memory: Arc<GuestMemory>) -> Translator {
-        Translator { hot: memory.spans.first().copied().unwrap_or(Span::NONE), memory }
+        Translator { hot: memory.spans.first().copied().unwrap_or(MemorySpan::NONE), memory }
     }
 
     /// The host's address of `len` bytes without a hole, good as long as this translator keeps its memory.
@@ -246,7 +247,7 @@ impl Translator {
 
     /// The span that was used last.
     #[inline]
-    pub fn span(&self) -> Span {
+    pub fn span(&self) -> MemorySpan {
         self.hot
     }
 

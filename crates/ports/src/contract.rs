@@ -1,6 +1,6 @@
 //! The words in which a port and the switch speak.
 
-use crate::{Burst, EgressQueue, IngressQueue, Live, Nanos, Slice};
+use crate::{Burst, Capabilities, EgressQueue, IngressQueue, Nanos, Slice};
 use bitflags::bitflags;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -138,7 +138,7 @@ pub struct Device {
     /// Egress queues, one per pair.
     pub egress: Vec<EgressQueue>,
     /// What its egress takes without help, and on how many of its queues: may change while it runs.
-    pub live: Arc<Live>,
+    pub live: Arc<Capabilities>,
     /// Largest IP packet it carries, in bytes.
     pub mtu: u16,
     /// The address of the device itself, where it has one.

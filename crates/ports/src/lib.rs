@@ -16,12 +16,12 @@
 //! writes what a port sees to pcapng; [`link`] asks the kernel about the device behind a port. Wrappers for tests may copy and allocate; the others never do so per frame.
 
 mod burst;
+mod capabilities;
 pub mod capture;
 mod contract;
 pub mod fault;
 mod ioctl;
 pub mod link;
-mod live;
 pub mod memory;
 pub mod namespace;
 pub mod packet;
@@ -34,8 +34,8 @@ mod time;
 pub mod vhost;
 
 pub use burst::{Burst, Most, RawFrame, VlanTag};
+pub use capabilities::Capabilities;
 pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault, Room};
-pub use live::Live;
 pub use queue::{EgressQueue, IngressQueue};
 pub use recycle::recycle;
 pub use slice::Slice;

@@ -4,8 +4,8 @@
 //! the first frames nothing is allocated.
 
 use crate::{
-    Burst, Device, Egress, EgressDrop, EgressQueue, Ingress, IngressQueue, Live, Nanos, Offloads,
-    Outgoing, PortFault, Slice,
+    Burst, Capabilities, Device, Egress, EgressDrop, EgressQueue, Ingress, IngressQueue, Nanos,
+    Offloads, Outgoing, PortFault, Slice,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -161,7 +161,7 @@ pub fn open(depth: usize, offloads: Offloads, mtu: u16) -> std::io::Result<(Devi
             taken: Vec::with_capacity(Burst::FRAMES),
         })],
         egress: vec![EgressQueue::Memory(MemoryEgress { wire: wire.clone() })],
-        live: Arc::new(Live::new(offloads, 1)),
+        live: Arc::new(Capabilities::new(offloads, 1)),
         mtu,
         mac: None,
     };

@@ -13,7 +13,7 @@ mod ring;
 mod socket;
 
 use crate::link::{Link, LinkError};
-use crate::{Device, EgressQueue, IngressQueue, Live, Offloads, namespace, probe};
+use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, namespace, probe};
 pub use egress::PacketEgress;
 pub use ingress::PacketIngress;
 use ring::{Ring, Shape};
@@ -128,7 +128,7 @@ fn open_here(options: &PacketOptions) -> Result<Opened, PacketError> {
     let device = Device {
         ingress: vec![IngressQueue::Packet(open_ingress(options, index, mtu)?)],
         egress: vec![EgressQueue::Packet(open_egress(options, index)?)],
-        live: Arc::new(Live::new(offloads, 1)),
+        live: Arc::new(Capabilities::new(offloads, 1)),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         mac: Some(link.mac()?),
     };

@@ -11,7 +11,7 @@ mod queue;
 
 use crate::ioctl::{self, Plain, Request, TapSetting};
 use crate::link::{Link, LinkError};
-use crate::{Device, EgressQueue, IngressQueue, Live, Offloads, namespace, probe};
+use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, namespace, probe};
 pub use queue::{TapEgress, TapIngress};
 use rustix::fs::{Mode, OFlags};
 use std::io;
@@ -151,7 +151,7 @@ fn open_here(options: &TapOptions) -> Result<Opened, TapError> {
             .map(|file| IngressQueue::Tap(TapIngress::new(file.clone())))
             .collect(),
         egress: files.iter().map(|file| EgressQueue::Tap(TapEgress::new(file.clone()))).collect(),
-        live: Arc::new(Live::new(offloads, options.queues)),
+        live: Arc::new(Capabilities::new(offloads, options.queues)),
         mtu,
         mac,
     };

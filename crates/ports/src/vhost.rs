@@ -4,7 +4,7 @@
 //! available: each byte is copied once, from one guest's memory into the other's.
 //!
 //! What the guest takes is known when its driver is ready, and again after each of its resets: the session writes it into
-//! the port's [`Live`]. A guest that is absent makes the port's queues empty and its deliveries `Down`, nothing more.
+//! the port's [`Capabilities`]. A guest that is absent makes the port's queues empty and its deliveries `Down`, nothing more.
 
 mod copy;
 mod egress;
@@ -12,9 +12,11 @@ mod ingress;
 
 pub use egress::VhostEgress;
 pub use ingress::VhostIngress;
-pub use vhost_user::{Access, Features, Negotiated, Role, Session, SessionError, State, Status};
+pub use vhost_user::{
+    Access, Features, Negotiated, Session, SessionError, SocketRole, State, Status,
+};
 
-use crate::{Device, EgressQueue, IngressQueue, Live, Offloads};
+use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};
 use std::path::PathBuf;
 use std::sync::Arc;
 use wire::Mac;
@@ -25,7 +27,7 @@ pub struct VhostOptions {
     /// Where the socket is.
     pub socket: PathBuf,
     /// Which side opens the connection.
-    pub role: Role,
+    pub role: SocketRole,
     /// Who may connect to a socket of ours.
     pub access: Access,
     /// Most queue pairs, 1 to 64.
@@ -41,7 +43,7 @@ impl VhostOptions {
     pub fn new(socket: impl Into<PathBuf>) -> VhostOptions {
         VhostOptions {
             socket: socket.into(),
-            role: Role::Server,
+            role: SocketRole::Server,
             access: Access::default(),
             queues: 1,
             mtu: 1500,
@@ -60,7 +62,7 @@ pub struct Opened {
 
 /// Opens a vhost-user port. The guest may come later, go, and come again.
 pub fn open(options: &VhostOptions) -> Result<Opened, SessionError> {
-    let live = Arc::new(Live::new(Offloads::empty(), 0));
+    let live = Arc::new(Capabilities::new(Offloads::empty(), 0));
     let told = live.clone();
     let session = Session::open(vhost_user::Options {
         socket: options.socket.clone(),

@@ -6,7 +6,7 @@ use crate::control::{self, Command};
 use crate::inflight::Inflight;
 use crate::session::Shared;
 use crate::vring::{StartError, Vring};
-use crate::{Features, Negotiated, Ring, State};
+use crate::{Features, Negotiated, RingSlot, State};
 use guestmem::{DirtyLog, GuestMemory};
 use std::io;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Backend {
         Err(refused(format!("ring {number}: this port has {own}, and a control queue")))
     }
 
-    fn vring(&mut self, number: u32) -> Result<(&mut Vring, &Arc<Ring>)> {
+    fn vring(&mut self, number: u32) -> Result<(&mut Vring, &Arc<RingSlot>)> {
         let place = self.place(number)?;
         let ring = self.shared.rings.get(place);
         self.vrings.get_mut(place).zip(ring).ok_or_else(|| refused("no such ring"))

@@ -25,12 +25,12 @@ pub(crate) fn read(options: &Options, offset: u32, size: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Role};
+    use crate::{Access, SocketRole};
 
     fn options() -> Options {
         Options {
             socket: "s".into(),
-            role: Role::Server,
+            role: SocketRole::Server,
             access: Access::default(),
             pairs: 4,
             mtu: 9000,

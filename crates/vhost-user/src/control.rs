@@ -50,7 +50,7 @@ impl Command {
 pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bool) -> bool {
     let mut notify = false;
     for _ in 0..AT_A_TIME {
-        let Ok(Some(request)) = ring.queue.take_request() else { break };
+        let Ok(Some(request)) = ring.queue.take_control() else { break };
         let granted = Command::read(&request.read(LONGEST)).is_some_and(&mut carry_out);
         let written = request.write(&[if granted { OK } else { ERR }]);
         notify |= ring.queue.answer(written);
@@ -68,7 +68,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::sync::Arc;
     use virtqueue::driver::{Buffer, Driver, Shape};
-    use virtqueue::{Queue, Rings, Setup};
+    use virtqueue::{Queue, RingAddresses, Setup};
 
     #[test]
     fn commands_of_the_standard_are_understood() {
@@ -91,8 +91,8 @@ mod tests {
         let user = UserAddress(0);
         let region = Region { gpa: Gpa(0), size: 0x10000, user, file_offset: 0, file };
         let memory = GuestMemory::map(vec![region]).unwrap();
-        let rings = Rings { descriptors: Gpa(0), driver: Gpa(0x1000), device: Gpa(0x2000) };
-        let features = virtqueue::Features::empty();
+        let rings = RingAddresses { descriptors: Gpa(0), driver: Gpa(0x1000), device: Gpa(0x2000) };
+        let features = virtqueue::RingFeatures::empty();
         let setup = Setup { size: 64, rings, features, base: 0 };
         let mut driver = Driver::new(memory.clone(), &setup, Gpa(0x4000)).unwrap();
         let mut queue = Queue::new(memory.clone(), &setup).unwrap();

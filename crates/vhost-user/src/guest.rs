@@ -16,7 +16,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use virtqueue::driver::{Buffer, Driver, Shape, TABLE_BYTES};
-use virtqueue::{Rings, Setup, SetupError};
+use virtqueue::{RingAddresses, Setup, SetupError};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 /// Descriptors of each ring.
@@ -61,7 +61,7 @@ impl From<rustix::io::Errno> for GuestError {
 }
 
 /// A driver's end of a ring.
-struct Ring {
+struct DriverRing {
     number: usize,
     setup: Setup,
     driver: Driver,
@@ -82,7 +82,7 @@ pub struct Guest {
     /// Kept for whoever serves the rings next.
     inflight: (VhostUserInflight, File),
     /// Two for each pair: receiving, sending.
-    rings: Vec<Ring>,
+    rings: Vec<DriverRing>,
 }
 
 /// The beginning of a session; what was taken of the offered features.
@@ -160,21 +160,21 @@ impl Guest {
 
     fn start(&mut self, number: usize) -> Result<(), GuestError> {
         let start = number as u64 * RING_BYTES;
-        let rings = Rings {
+        let rings = RingAddresses {
             descriptors: Gpa(start),
             driver: Gpa(start + DRIVER_AREA),
             device: Gpa(start + DEVICE_AREA),
         };
-        let features = virtqueue::Features::from_bits_truncate(self.features.bits());
+        let features = virtqueue::RingFeatures::from_bits_truncate(self.features.bits());
         let base: u16 =
-            if features.contains(virtqueue::Features::RING_PACKED) { 1 << 15 } else { 0 };
+            if features.contains(virtqueue::RingFeatures::RING_PACKED) { 1 << 15 } else { 0 };
         let setup = Setup { size: SIZE, rings, features, base: u32::from(base) };
         let driver = Driver::new(self.memory.clone(), &setup, Gpa(start + TABLES))?;
         let (kick, call) = (EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?);
         let buffers = start + BUFFERS;
         let free = (0..u64::from(SIZE)).map(|place| buffers + place * u64::from(BUFFER)).collect();
         let chains = vec![Vec::new(); usize::from(SIZE)];
-        let ring = Ring { number, setup, driver, kick, call, chains, free };
+        let ring = DriverRing { number, setup, driver, kick, call, chains, free };
         self.begin(&ring)?;
         self.rings.push(ring);
         if number.is_multiple_of(2) {
@@ -183,9 +183,9 @@ impl Guest {
         Ok(())
     }
 
-    fn begin(&mut self, ring: &Ring) -> Result<(), GuestError> {
+    fn begin(&mut self, ring: &DriverRing) -> Result<(), GuestError> {
         let frontend = &mut self.frontend;
-        let Rings { descriptors, driver, device } = ring.setup.rings;
+        let RingAddresses { descriptors, driver, device } = ring.setup.rings;
         frontend.set_vring_num(ring.number, SIZE)?;
         frontend.set_vring_addr(
             ring.number,
@@ -254,7 +254,7 @@ impl Guest {
     }
 
     /// Where a ring's parts are.
-    pub fn rings(&self, number: usize) -> Option<Rings> {
+    pub fn rings(&self, number: usize) -> Option<RingAddresses> {
         self.rings.get(number).map(|ring| ring.setup.rings)
     }
 
@@ -339,7 +339,7 @@ impl Guest {
     }
 }
 
-impl Ring {
+impl DriverRing {
     fn note(&mut self, id: u16, places: Vec<u64>) {
         if let Some(chain) = self.chains.get_mut(usize::from(id)) {
             *chain = places;

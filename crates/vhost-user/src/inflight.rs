@@ -1,7 +1,7 @@
 //! The memory by which packed rings outlive this process (`VHOST_USER_GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`).
 //!
 //! We make it, the front end keeps it without looking into it, and gives it to whoever serves it next. Each ring has a
-//! [`Journal`] in it. After an orderly stop the front end knows the base, which then counts, so the journal is wiped.
+//! [`InflightJournal`] in it. After an orderly stop the front end knows the base, which then counts, so the journal is wiped.
 
 use guestmem::{Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserInflight;
-use virtqueue::{Journal, SetupError};
+use virtqueue::{InflightJournal, SetupError};
 
 /// What a region of memory is a multiple of, in bytes.
 const PAGE: u64 = 4096;
@@ -34,7 +34,7 @@ pub(crate) struct Inflight {
 
 /// Bytes from one ring's journal to the next: whole cache lines.
 fn stride(size: u16) -> u64 {
-    Journal::bytes(size).next_multiple_of(64)
+    InflightJournal::bytes(size).next_multiple_of(64)
 }
 
 fn bytes(rings: u16, size: u16) -> u64 {
@@ -75,15 +75,19 @@ impl Inflight {
     }
 
     /// A ring's journal; `None`: the region was not made for such a ring.
-    pub(crate) fn journal(&self, number: u32, size: u16) -> Result<Option<Journal>, SetupError> {
+    pub(crate) fn journal(
+        &self,
+        number: u32,
+        size: u16,
+    ) -> Result<Option<InflightJournal>, SetupError> {
         let place = self.place(number).filter(|_| size <= self.size);
-        place.map(|gpa| Journal::new(&self.memory, gpa, size)).transpose()
+        place.map(|gpa| InflightJournal::new(&self.memory, gpa, size)).transpose()
     }
 
     /// A ring has been stopped in order.
     pub(crate) fn forget(&self, number: u32) {
         if let Some(gpa) = self.place(number) {
-            self.memory.write(gpa, &Journal::EMPTY);
+            self.memory.write(gpa, &InflightJournal::EMPTY);
         }
     }
 

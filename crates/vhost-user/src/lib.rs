@@ -2,12 +2,12 @@
 //! a Unix socket becomes rings that a worker of the switch may use.
 //!
 //! A [`Session`] is one vNIC. It has a thread of its own, which listens at the socket (or connects to it, and again for
-//! ever), reads the front end's messages, and fills the vNIC's [`Ring`]s. A port takes what it needs from them, burst by
+//! ever), reads the front end's messages, and fills the vNIC's [`RingSlot`]s. A port takes what it needs from them, burst by
 //! burst:
 //!
-//! * ingress (the guest's transmit queues, odd numbers) by [`Ring::borrow`] and [`Ring::give_back`], so that what the
+//! * ingress (the guest's transmit queues, odd numbers) by [`RingSlot::borrow`] and [`RingSlot::give_back`], so that what the
 //!   guest lent stays mapped from take to release, while the session waits;
-//! * egress (the guest's receive queues, even numbers) by [`Ring::with`], one lock a burst.
+//! * egress (the guest's receive queues, even numbers) by [`RingSlot::with`], one lock a burst.
 //!
 //! What the guest takes of the offered [`Features`], and how many of its queue pairs it uses, is told to the port
 //! at once by the `changed` callback of [`Options`].
@@ -40,9 +40,10 @@ mod features;
 #[cfg(feature = "guest")]
 pub mod guest;
 mod inflight;
+mod lock;
 mod negotiated;
 mod options;
-mod ring;
+mod ring_slot;
 mod session;
 mod signal;
 mod socket;
@@ -52,7 +53,7 @@ mod vring;
 pub use error::SessionError;
 pub use features::Features;
 pub use negotiated::Negotiated;
-pub use options::{Access, Options, Role};
-pub use ring::{Ring, Running};
+pub use options::{Access, Options, SocketRole};
+pub use ring_slot::{RingSlot, Running};
 pub use session::Session;
 pub use status::{State, Status};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Which side opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Role {
+pub enum SocketRole {
     /// We listen at the socket.
     #[default]
     Server,
@@ -29,7 +29,7 @@ pub struct Options {
     /// Where the socket is.
     pub socket: PathBuf,
     /// Which side opens the connection.
-    pub role: Role,
+    pub role: SocketRole,
     /// Who may connect.
     pub access: Access,
     /// Most queue pairs, 1 to 64.

@@ -3,14 +3,15 @@
 use crate::attempts::Attempts;
 use crate::backend::Backend;
 use crate::early::Early;
+use crate::lock::lock;
 use crate::signal;
 use crate::socket::{self, Listener};
-use crate::{Options, Ring, Role, SessionError, State, Status};
+use crate::{Options, RingSlot, SessionError, SocketRole, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut};
@@ -22,7 +23,7 @@ const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 pub(crate) struct Shared {
     pub(crate) options: Options,
     /// Two for each pair, the guest's receiving one first, and the control queue.
-    pub(crate) rings: Vec<Arc<Ring>>,
+    pub(crate) rings: Vec<Arc<RingSlot>>,
     status: Mutex<Status>,
     /// Readable when the session is to end.
     stop: OwnedFd,
@@ -51,10 +52,6 @@ impl Shared {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A vNIC, until it is dropped: then the guest is cut off and the socket removed.
 pub struct Session {
     shared: Arc<Shared>,
@@ -73,11 +70,11 @@ impl Session {
             move |source| SessionError::Io { doing, path, source }
         };
         let listener = match options.role {
-            Role::Server => Some(Listener::bind(&options)?),
-            Role::Client => None,
+            SocketRole::Server => Some(Listener::bind(&options)?),
+            SocketRole::Client => None,
         };
         signal::prepare().map_err(failed("signal the guest of"))?;
-        let rings = (0..=2 * options.pairs).map(|_| Ring::new().map(Arc::new));
+        let rings = (0..=2 * options.pairs).map(|_| RingSlot::new().map(Arc::new));
         let rings = rings.collect::<Result<_, _>>().map_err(failed("make rings for"))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed("wait at")(error.into()))?;
@@ -102,7 +99,7 @@ impl Session {
     }
 
     /// The rings of a pair: the one the guest receives from, the one it sends by.
-    pub fn pair(&self, pair: u16) -> Option<(Arc<Ring>, Arc<Ring>)> {
+    pub fn pair(&self, pair: u16) -> Option<(Arc<RingSlot>, Arc<RingSlot>)> {
         let first = 2 * usize::from(pair.min(self.shared.options.pairs));
         match self.shared.rings.get(first..first + 2)? {
             [receive, send] => Some((receive.clone(), send.clone())),
@@ -113,7 +110,7 @@ impl Session {
     /// How it is doing. Takes no lock that a guest can hold for long (see the crate's head).
     pub fn status(&self) -> Status {
         let mut status = lock(&self.shared.status).clone();
-        let fault = |(number, ring): (usize, &Arc<Ring>)| Some((number, ring.fault()?));
+        let fault = |(number, ring): (usize, &Arc<RingSlot>)| Some((number, ring.fault()?));
         if let Some((number, fault)) = self.shared.rings.iter().enumerate().find_map(fault)
             && status.state != State::Waiting
         {

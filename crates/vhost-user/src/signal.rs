@@ -143,7 +143,7 @@ fn write_each(bell: &Bell, pipe: &OwnedFd) {
 /// `struct iocb` of `linux/aio_abi.h`, little-endian.
 #[repr(C)]
 #[derive(Default)]
-struct Request {
+struct ControlBlock {
     data: u64,
     key: u32,
     rw_flags: u32,
@@ -198,14 +198,14 @@ impl Context {
     /// `false`: too many completions were not reaped.
     #[inline]
     fn signal(&self, event: BorrowedFd<'_>) -> bool {
-        let mut request = Request {
+        let mut block = ControlBlock {
             file: self.file.as_raw_fd().cast_unsigned(),
             flags: 1,
             event: event.as_raw_fd().cast_unsigned(),
-            ..Request::default()
+            ..ControlBlock::default()
         };
-        let list = [&raw mut request];
-        // SAFETY: the kernel reads the list and the request and writes the request's key, all before it returns; the read
+        let list = [&raw mut block];
+        // SAFETY: the kernel reads the list and the block and writes the block's key, all before it returns; the read
         // of no bytes touches no buffer.
         unsafe { libc::syscall(libc::SYS_io_submit, self.id, 1, list.as_ptr()) == 1 }
     }

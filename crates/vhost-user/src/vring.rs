@@ -1,12 +1,12 @@
 //! What a front end has said about one ring so far.
 
 use crate::Features;
-use crate::ring::Running;
+use crate::ring_slot::Running;
 use crate::signal::Signal;
 use guestmem::{DirtyLog, Gpa, GuestMemory, UserAddress};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use virtqueue::{Journal, Queue, Rings, Setup, SetupError};
+use virtqueue::{InflightJournal, Queue, RingAddresses, Setup, SetupError};
 
 /// Where the parts of a ring are in the front end's own address space.
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +47,11 @@ impl Vring {
         memory: Option<&Arc<GuestMemory>>,
         features: Features,
         log: Option<&Arc<DirtyLog>>,
-        journal: Option<Journal>,
+        journal: Option<InflightJournal>,
     ) -> Result<Running, StartError> {
         let memory = memory.ok_or(StartError::Missing("memory table"))?;
         let addresses = self.addresses.ok_or(StartError::Missing("address"))?;
-        let rings = Rings {
+        let rings = RingAddresses {
             descriptors: find(memory, addresses.descriptors)?,
             driver: find(memory, addresses.driver)?,
             device: find(memory, addresses.device)?,
@@ -59,7 +59,7 @@ impl Vring {
         let setup = Setup {
             size: self.size,
             rings,
-            features: virtqueue::Features::from_bits_truncate(features.bits()),
+            features: virtqueue::RingFeatures::from_bits_truncate(features.bits()),
             base: self.base,
         };
         let mut queue = Queue::resume(memory.clone(), &setup, journal)?;

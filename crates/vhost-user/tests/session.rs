@@ -11,12 +11,12 @@ use vhost::VhostBackend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost_user::guest::Guest;
-use vhost_user::{Access, Features, Options, Role, Session, SessionError, State};
+use vhost_user::{Access, Features, Options, Session, SessionError, SocketRole, State};
 
 fn options(socket: &Path, pairs: u16) -> Options {
     Options {
         socket: socket.to_owned(),
-        role: Role::Server,
+        role: SocketRole::Server,
         access: Access::default(),
         pairs,
         mtu: 1500,

@@ -9,17 +9,17 @@ use guest::{BUFFERS, Guest, readable, writable};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use std::hint::black_box;
 use virtqueue::driver::{Driver, Shape};
-use virtqueue::{Features, Limit, Packed, Reservation, Ring, Split, Virtqueue};
+use virtqueue::{Format, Limit, Packed, Reserved, RingFeatures, Split, Virtqueue};
 
 const FRAMES: u16 = 256;
 
 /// A queue with a full burst available. One burst has gone before, so that nothing is done for the first time.
-fn prepare<R: Ring>(
-    features: Features,
+fn prepare<R: Format>(
+    features: RingFeatures,
     write: bool,
     device: fn(&Guest) -> Virtqueue<R>,
 ) -> (Virtqueue<R>, Driver) {
-    let guest = Guest::new(FRAMES, features | Features::EVENT_IDX);
+    let guest = Guest::new(FRAMES, features | RingFeatures::EVENT_IDX);
     let (mut queue, mut driver) = (device(&guest), guest.driver());
     for warm in [true, false] {
         for frame in 0..u64::from(FRAMES) {
@@ -39,33 +39,36 @@ fn prepare<R: Ring>(
 }
 
 fn split(write: bool) -> (Virtqueue<Split>, Driver) {
-    prepare(Features::empty(), write, Guest::split)
+    prepare(RingFeatures::empty(), write, Guest::split)
 }
 
 fn packed(write: bool) -> (Virtqueue<Packed>, Driver) {
-    prepare(Features::RING_PACKED, write, Guest::packed)
+    prepare(RingFeatures::RING_PACKED, write, Guest::packed)
 }
 
 fn packed_in_order(write: bool) -> (Virtqueue<Packed>, Driver) {
-    prepare(Features::RING_PACKED | Features::IN_ORDER, write, Guest::packed)
+    prepare(RingFeatures::RING_PACKED | RingFeatures::IN_ORDER, write, Guest::packed)
 }
 
-fn drain<R: Ring>(queue: &mut Virtqueue<R>) -> usize {
+fn drain<R: Format>(queue: &mut Virtqueue<R>) -> usize {
     let limit = Limit { chains: usize::from(FRAMES), bytes: 512 * 1024 };
     let count = queue.take(limit).unwrap_or(0);
-    let bytes =
-        queue.taken().filter_map(|pieces| pieces.first()).map(|piece| piece.len).sum::<usize>();
+    let bytes = queue
+        .taken()
+        .filter_map(|elements| elements.first())
+        .map(|element| element.len)
+        .sum::<usize>();
     queue.complete(count);
     count + bytes
 }
 
-fn fill<R: Ring>(queue: &mut Virtqueue<R>) -> usize {
+fn fill<R: Format>(queue: &mut Virtqueue<R>) -> usize {
     let mut room = 0;
     for _ in 0..FRAMES {
-        if let Some(pieces) = queue.reserve_one(76) {
-            room += pieces.len();
-        } else if let Ok(Reservation::Room(found)) = queue.reserve(76, 16) {
-            room += found.pieces.len();
+        if let Some(elements) = queue.reserve_one(76) {
+            room += elements.len();
+        } else if let Ok(Reserved::Buffers(found)) = queue.reserve(76, 16) {
+            room += found.elements.len();
         }
     }
     queue.publish();

@@ -1,10 +1,10 @@
-//! Chains of descriptors, checked and turned into pieces of host memory. Both ring formats walk their descriptors in
+//! Chains of descriptors, checked and turned into elements of host memory. Both ring formats walk their descriptors in
 //! here.
 
 use crate::descriptor::{Descriptor, INDIRECT, KIND, NEXT, WRITE};
 use crate::list::List;
-use crate::{Piece, QueueFault, prefetch};
-use guestmem::{GuestMemory, Span, Translator};
+use crate::{ChainElement, QueueFault, prefetch};
+use guestmem::{GuestMemory, MemorySpan, Translator};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) const LONGEST: u16 = 1024;
 
 /// Bytes a buffer counts for at least, where a chain has several: 8192 of them fill a burst of 512 KiB.
-const PIECE_WEIGHT: usize = 64;
+const ELEMENT_WEIGHT: usize = 64;
 
 /// What a chain's buffers are to be for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,18 +23,18 @@ pub enum Want {
     /// All for the device to write.
     Writable,
     /// Some to read, then some to write.
-    Request,
+    Either,
 }
 
 impl Want {
     /// Where the one buffer of a chain is, if the chain is of one direct descriptor of this kind and lies in the
     /// span. Most are; the others go the long way.
     #[inline(always)]
-    pub(crate) fn simple(self, descriptor: Descriptor, span: &Span) -> Option<NonNull<u8>> {
+    pub(crate) fn simple(self, descriptor: Descriptor, span: &MemorySpan) -> Option<NonNull<u8>> {
         let kind = match self {
             Want::Readable => 0,
             Want::Writable => WRITE,
-            Want::Request => return None,
+            Want::Either => return None,
         };
         if descriptor.flags & KIND != kind || descriptor.len == 0 {
             return None;
@@ -51,7 +51,7 @@ impl Want {
 /// A chain that was taken from the ring and not given back yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chain {
-    /// Where its pieces end; they start where those of the chain before it end.
+    /// Where its elements end; they start where those of the chain before it end.
     pub(crate) end: u32,
     /// Bytes of all its buffers.
     pub(crate) bytes: u32,
@@ -76,8 +76,8 @@ pub(crate) struct Partial {
 pub struct Walk {
     translator: Translator,
     chains: List<Chain>,
-    pieces: List<Piece>,
-    /// How many pieces of the chain walked last are to be read.
+    elements: List<ChainElement>,
+    /// How many elements of the chain walked last are to be read.
     readable: u16,
     /// The indirect table that is being walked, copied so that it cannot change.
     table: Vec<u8>,
@@ -86,10 +86,10 @@ pub struct Walk {
 /// Room for a run of chains of one buffer each, written in place.
 pub(crate) struct Run<'w> {
     /// Where their buffers should be.
-    pub(crate) span: Span,
-    /// Where the pieces of the first one start.
+    pub(crate) span: MemorySpan,
+    /// Where the elements of the first one start.
     pub(crate) start: u32,
-    pub(crate) pieces: &'w mut [Piece],
+    pub(crate) elements: &'w mut [ChainElement],
     pub(crate) chains: &'w mut [Chain],
 }
 
@@ -108,7 +108,7 @@ impl Walk {
         Walk {
             translator: Translator::new(memory),
             chains: List::new(256),
-            pieces: List::new(1024),
+            elements: List::new(1024),
             readable: 0,
             table: Vec::new(),
         }
@@ -128,33 +128,33 @@ impl Walk {
         self.chains.as_mut_slice()
     }
 
-    /// How many pieces of the chain walked last are to be read.
+    /// How many elements of the chain walked last are to be read.
     pub(crate) fn readable(&self) -> usize {
         usize::from(self.readable)
     }
 
-    /// The pieces of some chains that follow each other.
+    /// The elements of some chains that follow each other.
     #[inline(always)]
-    pub(crate) fn pieces(&self, first: usize, after: usize) -> &[Piece] {
+    pub(crate) fn elements(&self, first: usize, after: usize) -> &[ChainElement] {
         let range = self.start_of(first) as usize..self.start_of(after) as usize;
-        self.pieces.as_slice().get(range).unwrap_or_default()
+        self.elements.as_slice().get(range).unwrap_or_default()
     }
 
-    /// Where the pieces of a chain start.
+    /// Where the elements of a chain start.
     #[inline(always)]
     fn start_of(&self, chain: usize) -> u32 {
         let before = chain.checked_sub(1).and_then(|before| self.chains().get(before));
         before.map_or(0, |before| before.end)
     }
 
-    /// The pieces of each chain.
+    /// The elements of each chain.
     #[inline(always)]
-    pub(crate) fn each(&self) -> impl Iterator<Item = &[Piece]> {
-        let (mut start, pieces) = (0, self.pieces.as_slice());
+    pub(crate) fn each(&self) -> impl Iterator<Item = &[ChainElement]> {
+        let (mut start, elements) = (0, self.elements.as_slice());
         self.chains().iter().map(move |chain| {
             let range = start..chain.end as usize;
             start = range.end;
-            pieces.get(range).unwrap_or_default()
+            elements.get(range).unwrap_or_default()
         })
     }
 
@@ -162,21 +162,21 @@ impl Walk {
     #[inline(always)]
     pub(crate) fn run(&mut self, count: usize) -> Run<'_> {
         let (span, start) = (self.translator.span(), self.end());
-        let (pieces, chains) = (self.pieces.spare(count), self.chains.spare(count));
-        Run { span, start, pieces, chains }
+        let (elements, chains) = (self.elements.spare(count), self.chains.spare(count));
+        Run { span, start, elements, chains }
     }
 
     /// So many chains of the run were written.
     #[inline(always)]
     pub(crate) fn extend(&mut self, count: usize) {
-        self.pieces.extend(count);
+        self.elements.extend(count);
         self.chains.extend(count);
     }
 
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "65536 chains of 1024 descriptors at most")]
     fn end(&self) -> u32 {
-        self.pieces.len() as u32
+        self.elements.len() as u32
     }
 
     /// Adds one descriptor of a chain, or all those of its table.
@@ -215,7 +215,7 @@ impl Walk {
         partial.bytes += u64::from(len);
         partial.writable = writable;
         partial.readable += u16::from(!writable);
-        self.pieces.push(Piece { start: start.as_ptr(), len: len as usize });
+        self.elements.push(ChainElement { start: start.as_ptr(), len: len as usize });
         Ok(())
     }
 
@@ -296,19 +296,19 @@ impl Walk {
     /// that a guest cannot make a burst of millions of them.
     pub(crate) fn weight_of_last(&self) -> usize {
         let count = self.chains.len();
-        let pieces = self.pieces(count.saturating_sub(1), count);
+        let elements = self.elements(count.saturating_sub(1), count);
         let bytes = self.chains().last().map_or(0, |chain| chain.bytes);
-        (bytes as usize).max(pieces.len() * PIECE_WEIGHT)
+        (bytes as usize).max(elements.len() * ELEMENT_WEIGHT)
     }
 
     /// What all chains count for that were taken and not given back.
     pub(crate) fn weight(&self) -> usize {
-        self.pieces.len() * PIECE_WEIGHT
+        self.elements.len() * ELEMENT_WEIGHT
     }
 
-    /// Forgets the pieces of a chain that was not completed.
+    /// Forgets the elements of a chain that was not completed.
     pub(crate) fn forget_partial(&mut self) {
-        self.pieces.truncate(self.start_of(self.chains.len()) as usize);
+        self.elements.truncate(self.start_of(self.chains.len()) as usize);
     }
 
     /// Forgets the oldest chains.
@@ -316,7 +316,7 @@ impl Walk {
     pub(crate) fn forget_front(&mut self, count: usize) {
         let gone = self.start_of(count);
         self.chains.forget_front(count);
-        self.pieces.forget_front(gone as usize);
+        self.elements.forget_front(gone as usize);
         for chain in self.chains.as_mut_slice() {
             chain.end -= gone;
         }

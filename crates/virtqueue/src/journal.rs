@@ -24,7 +24,7 @@ const POSITION: u32 = 32;
 
 /// A ring's journal.
 #[derive(Debug)]
-pub struct Journal {
+pub struct InflightJournal {
     /// Owner, position, and number of chains.
     state: Shared<AtomicU64>,
     cells: Shared<[JournalCell]>,
@@ -41,7 +41,7 @@ pub(crate) struct Noted {
     pub(crate) slots: u16,
 }
 
-impl Journal {
+impl InflightJournal {
     /// The first bytes of a journal that says nothing.
     pub const EMPTY: [u8; 8] = [0; 8];
 
@@ -51,9 +51,13 @@ impl Journal {
     }
 
     /// Finds a journal in the memory that the front end keeps for us.
-    pub fn new(memory: &Arc<GuestMemory>, gpa: Gpa, size: u16) -> Result<Journal, SetupError> {
+    pub fn new(
+        memory: &Arc<GuestMemory>,
+        gpa: Gpa,
+        size: u16,
+    ) -> Result<InflightJournal, SetupError> {
         let cells = Gpa(gpa.0 + size_of::<AtomicU64>() as u64);
-        Ok(Journal {
+        Ok(InflightJournal {
             state: Shared::one(memory, "journal", gpa)?,
             cells: Shared::many(memory, "journal", cells, size)?,
         })

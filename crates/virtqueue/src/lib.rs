@@ -5,10 +5,10 @@
 //! that a port matches once per burst; what it holds is a [`Virtqueue`] of either format, with the same verbs:
 //!
 //! * **Ingress** (a guest's transmit queue): [`Virtqueue::take`] walks what has been made available,
-//!   [`Virtqueue::taken`] lists the pieces of each chain, [`Virtqueue::complete`] gives them back in one publish.
+//!   [`Virtqueue::taken`] lists the elements of each chain, [`Virtqueue::complete`] gives them back in one publish.
 //! * **Egress** (a guest's receive queue): [`Virtqueue::reserve`] finds room for one frame, several buffers where
 //!   they are mergeable; the caller copies the frame; [`Virtqueue::publish`] hands over all of them at once.
-//! * **Requests** (a control queue): [`Virtqueue::take_request`] and [`Virtqueue::answer`].
+//! * **Control chains** (a control queue): [`Virtqueue::take_control`] and [`Virtqueue::answer`].
 //!
 //! Buffers are used in the order in which the driver made them available, so IN_ORDER costs nothing, and the used
 //! position is all that a successor needs to resume ([`Virtqueue::base`]).
@@ -18,7 +18,7 @@
 //!
 //! | | split | packed | packed, IN_ORDER |
 //! |---|---|---|---|
-//! | take, look at each piece, complete | 63 | 78 | 64 |
+//! | take, look at each element, complete | 63 | 78 | 64 |
 //! | reserve, publish | 100 | 116 | |
 //!
 //! About 40 of each are the walk: read a head, read a descriptor, check it, translate, note it down. A frame that
@@ -30,9 +30,10 @@
 //!
 //! **Trust.** What a guest wrote is copied once, checked, then used. What it may not do is a [`QueueFault`], which stops
 //! the queue for good; nothing here panics on it. Unsafe is `shared`, which turns checked places
-//! into slices of atomics, and three small files about pieces, prefetches and requests.
+//! into slices of atomics, and three small files about elements, prefetches and requests.
 
 mod chain;
+mod chain_element;
 mod descriptor;
 pub mod driver;
 mod event;
@@ -41,7 +42,6 @@ mod journal;
 mod list;
 mod packed;
 mod packed_area;
-mod piece;
 mod prefetch;
 mod queue;
 mod request;
@@ -51,11 +51,11 @@ mod split;
 mod split_area;
 mod virtqueue;
 
+pub use chain_element::ChainElement;
 pub use fault::QueueFault;
-pub use journal::Journal;
+pub use journal::InflightJournal;
 pub use packed::Packed;
-pub use piece::Piece;
 pub use queue::Queue;
-pub use setup::{Features, Rings, Setup, SetupError};
+pub use setup::{RingAddresses, RingFeatures, Setup, SetupError};
 pub use split::Split;
-pub use virtqueue::{Limit, Request, Reservation, Ring, Room, Virtqueue};
+pub use virtqueue::{ControlChain, Format, FrameBuffers, Limit, Reserved, Virtqueue};

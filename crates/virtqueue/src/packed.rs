@@ -8,8 +8,10 @@ use crate::descriptor::{AVAIL, INDIRECT, NEXT, USED};
 use crate::event::{arm_packed, disarm_packed, wanted_packed};
 use crate::journal::Noted;
 use crate::packed_area::{PackedArea, Position};
-use crate::virtqueue::{Limit, Ring};
-use crate::{Features, Journal, Piece, QueueFault, Rings, Setup, SetupError};
+use crate::virtqueue::{Format, Limit};
+use crate::{
+    ChainElement, InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError,
+};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
 
@@ -25,7 +27,7 @@ pub struct Packed {
     used: Position,
     /// Slots from `used` to `next`.
     held: u16,
-    journal: Option<Journal>,
+    journal: Option<InflightJournal>,
 }
 
 impl Packed {
@@ -36,7 +38,7 @@ impl Packed {
         let cells = self.area.descriptors.get(self.next.slot()..).unwrap_or_default();
         let run = walk.run(count);
         let (mut taken, mut left, mut end) = (0, budget, run.start);
-        for ((cell, piece), chain) in cells.iter().zip(run.pieces).zip(run.chains) {
+        for ((cell, element), chain) in cells.iter().zip(run.elements).zip(run.chains) {
             let flags = cell.read_flags();
             if flags & (AVAIL | USED) != self.next.available() {
                 break;
@@ -45,7 +47,7 @@ impl Packed {
             let Some(start) = want.simple(descriptor, &run.span) else { break };
             let bytes = descriptor.len;
             end += 1;
-            *piece = Piece { start: start.as_ptr(), len: bytes as usize };
+            *element = ChainElement { start: start.as_ptr(), len: bytes as usize };
             *chain = Chain { end, bytes, written: 0, id: descriptor.tag, slots: 1 };
             taken += 1;
             left = left.saturating_sub(bytes as usize);
@@ -127,15 +129,15 @@ fn resume(area: &PackedArea, setup: &Setup) -> Result<Position, SetupError> {
     Ok(if position.packed() == 0 && !has_used() { Position::START } else { position })
 }
 
-impl Ring for Packed {
+impl Format for Packed {
     fn new(
         memory: &Arc<GuestMemory>,
         setup: &Setup,
-        journal: Option<Journal>,
+        journal: Option<InflightJournal>,
     ) -> Result<Packed, SetupError> {
         let area = PackedArea::new(memory, setup.rings, setup.size)?;
-        let by_position = setup.features.contains(Features::EVENT_IDX);
-        let in_order = setup.features.contains(Features::IN_ORDER);
+        let by_position = setup.features.contains(RingFeatures::EVENT_IDX);
+        let in_order = setup.features.contains(RingFeatures::IN_ORDER);
         let noted = journal.as_ref().map(|journal| journal.read(setup.size)).transpose()?;
         let next = match noted.flatten() {
             Some(noted) => finish(&area, in_order, &noted),
@@ -184,7 +186,7 @@ impl Ring for Packed {
         wanted_packed(&*self.area.driver_event, self.used.packed(), slots, self.area.size)
     }
 
-    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: Rings) -> Result<(), SetupError> {
+    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: RingAddresses) -> Result<(), SetupError> {
         self.area = PackedArea::new(memory, rings, self.area.size)?;
         self.next = self.used;
         self.held = 0;
@@ -248,9 +250,9 @@ mod tests {
                 file: Arc::new(file),
             };
             let memory = GuestMemory::map(vec![region]).unwrap();
-            let rings = Rings { descriptors: Gpa(0), driver: DRIVER, device: DEVICE };
-            let features = Features::RING_PACKED
-                | if in_order { Features::IN_ORDER } else { Features::empty() };
+            let rings = RingAddresses { descriptors: Gpa(0), driver: DRIVER, device: DEVICE };
+            let features = RingFeatures::RING_PACKED
+                | if in_order { RingFeatures::IN_ORDER } else { RingFeatures::empty() };
             let setup = Setup { size: SIZE, rings, features, base: 1 << 15 };
             let driver = Driver::new(memory.clone(), &setup, TABLES).unwrap();
             Guest { memory, setup, driver, writable }
@@ -258,7 +260,7 @@ mod tests {
 
         /// A device process that is told the base of a fresh ring, whatever happened before.
         fn device(&self) -> (Packed, Walk) {
-            let journal = Journal::new(&self.memory, JOURNAL, SIZE).unwrap();
+            let journal = InflightJournal::new(&self.memory, JOURNAL, SIZE).unwrap();
             let ring = Packed::new(&self.memory, &self.setup, Some(journal)).unwrap();
             (ring, Walk::new(self.memory.clone()))
         }
@@ -399,7 +401,7 @@ mod tests {
             if ours {
                 guest.memory.write(Gpa(JOURNAL.0 + 6), &0x4d52_u16.to_le_bytes());
             }
-            let journal = Journal::new(&guest.memory, JOURNAL, SIZE).unwrap();
+            let journal = InflightJournal::new(&guest.memory, JOURNAL, SIZE).unwrap();
             if let Ok(mut ring) = Packed::new(&guest.memory, &guest.setup, Some(journal)) {
                 let mut walk = Walk::new(guest.memory.clone());
                 ring.take(&mut walk, ALL, Want::Writable).unwrap();

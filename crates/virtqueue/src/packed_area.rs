@@ -5,7 +5,7 @@
 
 use crate::descriptor::{AVAIL, Descriptor, USED};
 use crate::shared::{PackedCell, Shared};
-use crate::{Rings, SetupError};
+use crate::{RingAddresses, SetupError};
 use guestmem::{DirtyLog, Gpa, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -83,7 +83,7 @@ impl PackedArea {
     /// Finds the ring's parts.
     pub(crate) fn new(
         memory: &Arc<GuestMemory>,
-        rings: Rings,
+        rings: RingAddresses,
         size: u16,
     ) -> Result<PackedArea, SetupError> {
         if size == 0 || size > 1 << 15 {

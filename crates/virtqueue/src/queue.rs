@@ -2,7 +2,8 @@
 //! and for what is done once per burst anyway.
 
 use crate::{
-    Features, Journal, Limit, Packed, QueueFault, Request, Setup, SetupError, Split, Virtqueue,
+    ControlChain, InflightJournal, Limit, Packed, QueueFault, RingFeatures, Setup, SetupError,
+    Split, Virtqueue,
 };
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
@@ -36,9 +37,9 @@ impl Queue {
     pub fn resume(
         memory: Arc<GuestMemory>,
         setup: &Setup,
-        journal: Option<Journal>,
+        journal: Option<InflightJournal>,
     ) -> Result<Queue, SetupError> {
-        if setup.features.contains(Features::RING_PACKED) {
+        if setup.features.contains(RingFeatures::RING_PACKED) {
             Virtqueue::resume(memory, setup, journal).map(Queue::Packed)
         } else {
             Virtqueue::resume(memory, setup, journal).map(Queue::Split)
@@ -65,9 +66,9 @@ impl Queue {
         each!(self, queue => queue.room(most))
     }
 
-    /// See [`Virtqueue::take_request`].
-    pub fn take_request(&mut self) -> Result<Option<Request<'_>>, QueueFault> {
-        each!(self, queue => queue.take_request())
+    /// See [`Virtqueue::take_control`].
+    pub fn take_control(&mut self) -> Result<Option<ControlChain<'_>>, QueueFault> {
+        each!(self, queue => queue.take_control())
     }
 
     /// See [`Virtqueue::answer`].

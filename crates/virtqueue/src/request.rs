@@ -2,19 +2,19 @@
 //! Reading and answering the request of a control queue. Not for frames: a port copies those itself.
 #![allow(unsafe_code)]
 
-use crate::Request;
+use crate::ControlChain;
 
-impl Request<'_> {
+impl ControlChain<'_> {
     /// What the driver asks, `most` bytes of it.
     pub fn read(&self, most: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for piece in self.readable {
-            let (from, len) = (bytes.len(), piece.len.min(most - bytes.len()));
+        for element in self.readable {
+            let (from, len) = (bytes.len(), element.len.min(most - bytes.len()));
             bytes.resize(from + len, 0);
             let Some(to) = bytes.get_mut(from..) else { break };
-            // SAFETY: the piece is mapped for as long as the queue lends the request; `to` is as long as what is copied,
+            // SAFETY: the element is mapped for as long as the queue lends the request; `to` is as long as what is copied,
             // and ours.
-            unsafe { std::ptr::copy_nonoverlapping(piece.start, to.as_mut_ptr(), len) };
+            unsafe { std::ptr::copy_nonoverlapping(element.start, to.as_mut_ptr(), len) };
         }
         bytes
     }
@@ -22,10 +22,10 @@ impl Request<'_> {
     /// Writes the answer as far as the driver left room for it; the bytes written.
     pub fn write(&self, answer: &[u8]) -> u32 {
         let mut left = answer;
-        for piece in self.writable {
-            let (now, later) = left.split_at(left.len().min(piece.len));
+        for element in self.writable {
+            let (now, later) = left.split_at(left.len().min(element.len));
             // SAFETY: as above; the guest may read and write the same bytes at any time, so they are never a reference.
-            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), piece.start, now.len()) };
+            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), element.start, now.len()) };
             left = later;
         }
         u32::try_from(answer.len() - left.len()).unwrap_or(u32::MAX)

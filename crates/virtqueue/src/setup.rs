@@ -6,7 +6,7 @@ use guestmem::Gpa;
 bitflags! {
     /// The ring features (virtio 1.2, section 6), at their bit numbers: truncate the negotiated bits to get them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    pub struct Features: u64 {
+    pub struct RingFeatures: u64 {
         /// Tables of descriptors.
         const INDIRECT_DESC = 1 << 28;
         /// Notification by position.
@@ -20,7 +20,7 @@ bitflags! {
 
 /// Where the three parts of a ring are, whatever the format (virtio 1.2, section 4.1.5.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Rings {
+pub struct RingAddresses {
     /// Descriptor table, or packed descriptor ring.
     pub descriptors: Gpa,
     /// Written by the driver: available ring, or driver event suppression.
@@ -35,9 +35,9 @@ pub struct Setup {
     /// Descriptors: a power of two in a split ring, up to 32768 in either.
     pub size: u16,
     /// Where the ring is.
-    pub rings: Rings,
+    pub rings: RingAddresses,
     /// What was negotiated.
-    pub features: Features,
+    pub features: RingFeatures,
     /// Where to resume, as in `VHOST_USER_SET_VRING_BASE`. Split: the available index. Packed: bits 0 to 14 the next
     /// descriptor, bit 15 its wrap counter (higher bits repeat it for used descriptors and are not looked at).
     pub base: u32,

@@ -87,7 +87,7 @@ unsafe impl Shareable for PackedCell {
     const ALIGN: u64 = 16;
 }
 
-/// A chain in a [`Journal`](crate::Journal).
+/// A chain in an [`InflightJournal`](crate::InflightJournal).
 #[repr(C)]
 pub(crate) struct JournalCell {
     pub(crate) id: AtomicU16,

@@ -4,8 +4,10 @@ use crate::chain::{Chain, LONGEST, Partial, TableOrder, Walk, Want};
 use crate::descriptor::{INDIRECT, NEXT};
 use crate::event::SplitWords;
 use crate::split_area::SplitArea;
-use crate::virtqueue::{Limit, Ring};
-use crate::{Features, Journal, Piece, QueueFault, Rings, Setup, SetupError};
+use crate::virtqueue::{Format, Limit};
+use crate::{
+    ChainElement, InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError,
+};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -50,7 +52,7 @@ impl Split {
         let descriptors = &*self.area.descriptors;
         let run = walk.run(count);
         let (mut taken, mut left, mut end) = (0, budget, run.start);
-        for ((head, piece), chain) in heads.iter().zip(run.pieces).zip(run.chains) {
+        for ((head, element), chain) in heads.iter().zip(run.elements).zip(run.chains) {
             // Relaxed: ordered by the acquire load of the available index.
             let id = head.load(Ordering::Relaxed);
             let Some(cell) = descriptors.get(usize::from(id)) else { break };
@@ -58,7 +60,7 @@ impl Split {
             let Some(start) = want.simple(descriptor, &run.span) else { break };
             let bytes = descriptor.len;
             end += 1;
-            *piece = Piece { start: start.as_ptr(), len: bytes as usize };
+            *element = ChainElement { start: start.as_ptr(), len: bytes as usize };
             *chain = Chain { end, bytes, written: 0, id, slots: 1 };
             taken += 1;
             left = left.saturating_sub(bytes as usize);
@@ -106,20 +108,20 @@ impl Split {
     }
 }
 
-impl Ring for Split {
+impl Format for Split {
     /// Where the base is not where the used ring ends, a device before us left chains unfinished: they are taken again.
     /// A journal could say no more than the used index.
     fn new(
         memory: &Arc<GuestMemory>,
         setup: &Setup,
-        _journal: Option<Journal>,
+        _journal: Option<InflightJournal>,
     ) -> Result<Split, SetupError> {
         let area = SplitArea::new(memory, setup.rings, setup.size)?;
         if u16::try_from(setup.base).is_err() {
             return Err(SetupError::Base { base: setup.base, size: setup.size });
         }
         let used = area.used.index.load(Ordering::Relaxed);
-        let by_position = setup.features.contains(Features::EVENT_IDX);
+        let by_position = setup.features.contains(RingFeatures::EVENT_IDX);
         Ok(Split { area, by_position, next: used, available: used, used })
     }
 
@@ -148,9 +150,9 @@ impl Ring for Split {
     #[inline]
     fn give_back(&mut self, chains: &[Chain]) -> bool {
         let (old, mut index) = (self.used, self.used);
-        let elements = &*self.area.elements;
+        let used_elements = &*self.area.used_elements;
         for chain in chains {
-            if let Some(element) = elements.get(self.area.place(index)) {
+            if let Some(element) = used_elements.get(self.area.place(index)) {
                 // Relaxed: published by the release store of the used index.
                 element.id.store(u32::from(chain.id), Ordering::Relaxed);
                 element.len.store(chain.written, Ordering::Relaxed);
@@ -161,7 +163,7 @@ impl Ring for Split {
         self.words().publish(old, index)
     }
 
-    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: Rings) -> Result<(), SetupError> {
+    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: RingAddresses) -> Result<(), SetupError> {
         self.area = SplitArea::new(memory, rings, self.area.size)?;
         self.next = self.used;
         self.available = self.used;

@@ -3,7 +3,7 @@
 
 use crate::descriptor::Descriptor;
 use crate::shared::{RingHead, Shared, SplitCell, UsedCell};
-use crate::{Rings, SetupError};
+use crate::{RingAddresses, SetupError};
 use guestmem::{DirtyLog, Gpa, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -19,7 +19,7 @@ pub(crate) struct SplitArea {
     pub(crate) heads: Shared<[AtomicU16]>,
     pub(crate) used_event: Shared<AtomicU16>,
     pub(crate) used: Shared<RingHead>,
-    pub(crate) elements: Shared<[UsedCell]>,
+    pub(crate) used_elements: Shared<[UsedCell]>,
     pub(crate) avail_event: Shared<AtomicU16>,
 }
 
@@ -27,14 +27,14 @@ impl SplitArea {
     /// Finds the ring's parts.
     pub(crate) fn new(
         memory: &Arc<GuestMemory>,
-        rings: Rings,
+        rings: RingAddresses,
         size: u16,
     ) -> Result<SplitArea, SetupError> {
         if !size.is_power_of_two() {
             return Err(SetupError::Size { size });
         }
         let (table, avail, used) = ("descriptor table", "available ring", "used ring");
-        let Rings { descriptors, driver, device } = rings;
+        let RingAddresses { descriptors, driver, device } = rings;
         let n = u64::from(size);
         let after = |start: Gpa, bytes: u64| Gpa(start.0.saturating_add(bytes));
         Ok(SplitArea {
@@ -44,7 +44,7 @@ impl SplitArea {
             heads: Shared::many(memory, avail, after(driver, 4), size)?,
             used_event: Shared::one(memory, avail, after(driver, 4 + 2 * n))?,
             used: Shared::one(memory, used, device)?,
-            elements: Shared::many(memory, used, after(device, 4), size)?,
+            used_elements: Shared::many(memory, used, after(device, 4), size)?,
             avail_event: Shared::one(memory, used, after(device, 4 + 8 * n))?,
         })
     }
@@ -57,7 +57,9 @@ impl SplitArea {
 
     /// Marks what the device writes.
     pub(crate) fn log(&self, log: &DirtyLog) {
-        for (gpa, bytes) in [self.used.place(), self.elements.place(), self.avail_event.place()] {
+        for (gpa, bytes) in
+            [self.used.place(), self.used_elements.place(), self.avail_event.place()]
+        {
             log.mark(gpa, bytes);
         }
     }

@@ -1,7 +1,7 @@
 //! A queue of one format, from the device's side: what a port uses, burst by burst.
 
 use crate::chain::{Chain, Walk, Want};
-use crate::{Journal, Piece, QueueFault, Rings, Setup, SetupError};
+use crate::{ChainElement, InflightJournal, QueueFault, RingAddresses, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Chains looked up at a time for [`Virtqueue::reserve`]: enough that their prefetches overlap.
 const AHEAD: usize = 32;
 
-/// Weight of the chains that an egress queue holds at most, in bytes: 8192 pieces. A receiver that offers its buffers in
+/// Weight of the chains that an egress queue holds at most, in bytes: 8192 elements. A receiver that offers its buffers in
 /// crumbs gets no more of them filled in a burst, and loses the frames for which they are too few; those who send to it pay
 /// for walking and filling that many, which is about what copying a full burst costs.
 const AHEAD_WEIGHT: usize = 512 * 1024;
@@ -26,19 +26,19 @@ pub struct Limit {
 
 /// What a ring format has to know how to do. Implemented by [`Split`](crate::Split) and [`Packed`](crate::Packed);
 /// nobody else can, since chains have no public face.
-pub trait Ring: Sized {
+pub trait Format: Sized {
     /// Checks a ring and resumes where the journal says, else at its base.
     fn new(
         memory: &Arc<GuestMemory>,
         setup: &Setup,
-        journal: Option<Journal>,
+        journal: Option<InflightJournal>,
     ) -> Result<Self, SetupError>;
     /// Walks available chains, as far as the limit allows.
     fn take(&mut self, walk: &mut Walk, limit: Limit, want: Want) -> Result<(), QueueFault>;
     /// Publishes the oldest chains as used; `true`: notify the driver.
     fn give_back(&mut self, chains: &[Chain]) -> bool;
     /// Finds the ring in other memory, and steps back to the oldest chain that was not given back.
-    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: Rings) -> Result<(), SetupError>;
+    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: RingAddresses) -> Result<(), SetupError>;
     /// See [`Virtqueue::arm`].
     fn arm(&mut self) -> bool;
     /// See [`Virtqueue::disarm`].
@@ -51,18 +51,18 @@ pub trait Ring: Sized {
 
 /// Room for one frame in a guest's buffers.
 #[derive(Clone, Copy, Debug)]
-pub struct Room<'q> {
+pub struct FrameBuffers<'q> {
     /// Where the frame goes; the last one may be longer than needed.
-    pub pieces: &'q [Piece],
+    pub elements: &'q [ChainElement],
     /// How many buffers they belong to (`num_buffers` of the virtio-net header).
     pub buffers: u16,
 }
 
 /// What came of asking for room.
 #[derive(Clone, Copy, Debug)]
-pub enum Reservation<'q> {
+pub enum Reserved<'q> {
     /// Here it is.
-    Room(Room<'q>),
+    Buffers(FrameBuffers<'q>),
     /// The guest has not made enough buffers available.
     Full,
     /// As many buffers as a frame may have are too small for this one.
@@ -71,12 +71,12 @@ pub enum Reservation<'q> {
 
 /// One chain of a control queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'q> {
+pub struct ControlChain<'q> {
     /// What the driver asks.
-    pub readable: &'q [Piece],
+    pub readable: &'q [ChainElement],
     /// Where the answer goes.
-    pub writable: &'q [Piece],
-    /// Only a queue makes requests, so their pieces are mapped for as long as they can be looked at.
+    pub writable: &'q [ChainElement],
+    /// Only a queue makes requests, so their elements are mapped for as long as they can be looked at.
     pub(crate) of_queue: PhantomData<&'q mut ()>,
 }
 
@@ -97,7 +97,7 @@ pub struct Virtqueue<R> {
     setup: Setup,
 }
 
-impl<R: Ring> Virtqueue<R> {
+impl<R: Format> Virtqueue<R> {
     /// Starts a queue, disabled as vhost-user has it, with notifications from the driver as the ring says.
     pub fn new(memory: Arc<GuestMemory>, setup: &Setup) -> Result<Virtqueue<R>, SetupError> {
         Virtqueue::resume(memory, setup, None)
@@ -107,7 +107,7 @@ impl<R: Ring> Virtqueue<R> {
     pub fn resume(
         memory: Arc<GuestMemory>,
         setup: &Setup,
-        journal: Option<Journal>,
+        journal: Option<InflightJournal>,
     ) -> Result<Virtqueue<R>, SetupError> {
         Ok(Virtqueue {
             ring: R::new(&memory, setup, journal)?,
@@ -129,9 +129,9 @@ impl<R: Ring> Virtqueue<R> {
         self.walk_on(limit, Want::Readable)
     }
 
-    /// The pieces of each chain that was taken and not completed, oldest first.
+    /// The elements of each chain that was taken and not completed, oldest first.
     #[inline]
-    pub fn taken(&self) -> impl Iterator<Item = &[Piece]> {
+    pub fn taken(&self) -> impl Iterator<Item = &[ChainElement]> {
         self.walk.each()
     }
 
@@ -145,20 +145,20 @@ impl<R: Ring> Virtqueue<R> {
     /// The next buffer, where it is known already and has room for `len` bytes, as nearly every frame finds it. The frame
     /// counts as written from then on: the caller copies it before it publishes. `None`: ask [`Virtqueue::reserve`].
     #[inline(always)]
-    pub fn reserve_one(&mut self, len: u32) -> Option<&[Piece]> {
+    pub fn reserve_one(&mut self, len: u32) -> Option<&[ChainElement]> {
         let chain = self.walk.chains_mut().get_mut(self.filled)?;
         if chain.bytes < len {
             return None;
         }
         chain.written = len;
         self.filled += 1;
-        Some(self.walk.pieces(self.filled - 1, self.filled))
+        Some(self.walk.elements(self.filled - 1, self.filled))
     }
 
     /// Finds room for a frame of `len` bytes in at most `buffers` buffers, and looks ahead where nothing is known. Counts as
     /// written like [`Virtqueue::reserve_one`].
     #[cold]
-    pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reservation<'_>, QueueFault> {
+    pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reserved<'_>, QueueFault> {
         let first = self.filled;
         let refusal = self.gather(len, buffers);
         if !matches!(refusal, Ok(None)) {
@@ -169,20 +169,19 @@ impl<R: Ring> Virtqueue<R> {
         }
         #[allow(clippy::cast_possible_truncation, reason = "at most `buffers`, or 1")]
         let buffers = (self.filled - first) as u16;
-        Ok(Reservation::Room(Room { pieces: self.walk.pieces(first, self.filled), buffers }))
+        Ok(Reserved::Buffers(FrameBuffers {
+            elements: self.walk.elements(first, self.filled),
+            buffers,
+        }))
     }
 
     /// Fills chains until the frame is in; why not, if it is not.
-    fn gather(
-        &mut self,
-        len: u32,
-        buffers: u16,
-    ) -> Result<Option<Reservation<'static>>, QueueFault> {
+    fn gather(&mut self, len: u32, buffers: u16) -> Result<Option<Reserved<'static>>, QueueFault> {
         let (mut left, mut count) = (len, 0);
         loop {
             let Some(chain) = self.walk.chains_mut().get_mut(self.filled) else {
                 if !self.look_ahead()? {
-                    return Ok(Some(Reservation::Full));
+                    return Ok(Some(Reserved::Full));
                 }
                 continue;
             };
@@ -194,7 +193,7 @@ impl<R: Ring> Virtqueue<R> {
                 return Ok(None);
             }
             if count >= buffers {
-                return Ok(Some(Reservation::TooSmall));
+                return Ok(Some(Reserved::TooSmall));
             }
         }
     }
@@ -233,16 +232,16 @@ impl<R: Ring> Virtqueue<R> {
     }
 
     /// Takes one chain of any buffers. Until it is answered the same one is returned.
-    pub fn take_request(&mut self) -> Result<Option<Request<'_>>, QueueFault> {
+    pub fn take_control(&mut self) -> Result<Option<ControlChain<'_>>, QueueFault> {
         if self.walk.chains().is_empty() {
-            self.walk_on(Limit { chains: 1, bytes: usize::MAX }, Want::Request)?;
+            self.walk_on(Limit { chains: 1, bytes: usize::MAX }, Want::Either)?;
         }
         if self.walk.chains().is_empty() {
             return Ok(None);
         }
-        let pieces = self.walk.pieces(0, 1);
-        let (readable, writable) = pieces.split_at(self.walk.readable().min(pieces.len()));
-        Ok(Some(Request { readable, writable, of_queue: PhantomData }))
+        let elements = self.walk.elements(0, 1);
+        let (readable, writable) = elements.split_at(self.walk.readable().min(elements.len()));
+        Ok(Some(ControlChain { readable, writable, of_queue: PhantomData }))
     }
 
     /// Gives the request back with `written` bytes in its answer; `true`: notify the driver.
@@ -285,12 +284,12 @@ impl<R: Ring> Virtqueue<R> {
     fn log_given(&self) {
         let Some(log) = &self.log else { return };
         let memory = self.walk.memory();
-        for (chain, pieces) in self.walk.chains().iter().zip(self.walk.each()).take(self.filled) {
+        for (chain, elements) in self.walk.chains().iter().zip(self.walk.each()).take(self.filled) {
             let mut left = chain.written as usize;
-            for piece in pieces.iter().skip(self.walk.readable()) {
-                let len = piece.len.min(left);
+            for element in elements.iter().skip(self.walk.readable()) {
+                let len = element.len.min(left);
                 left -= len;
-                if let Some(start) = NonNull::new(piece.start) {
+                if let Some(start) = NonNull::new(element.start) {
                     memory.mark_written(log, start, len);
                 }
             }

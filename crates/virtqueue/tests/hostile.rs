@@ -1,4 +1,4 @@
-//! A guest that writes anything anywhere: no panic, no piece outside its memory, and an end to every burst.
+//! A guest that writes anything anywhere: no panic, no element outside its memory, and an end to every burst.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -9,7 +9,7 @@ use guestmem::Gpa;
 use proptest::prelude::*;
 use virtqueue::driver::{Driver, Shape};
 use virtqueue::{
-    Features, Limit, Queue, QueueFault, Reservation, Ring, Setup, SetupError, Virtqueue,
+    Format, Limit, Queue, QueueFault, Reserved, RingFeatures, Setup, SetupError, Virtqueue,
 };
 
 /// A descriptor of either format: address, length, two fields of 16 bits.
@@ -40,7 +40,7 @@ enum Attack {
     Device(u64, u16),
     Take,
     Reserve(u32),
-    Request,
+    ControlChain,
     GiveBack,
     Arm,
 }
@@ -53,7 +53,7 @@ fn attacks() -> impl Strategy<Value = Vec<Attack>> {
         1 => (0u64..80, small()).prop_map(|(place, value)| Attack::Device(place, value)),
         3 => Just(Attack::Take),
         3 => (0u32..70_000).prop_map(Attack::Reserve),
-        1 => Just(Attack::Request),
+        1 => Just(Attack::ControlChain),
         3 => Just(Attack::GiveBack),
         1 => Just(Attack::Arm),
     ];
@@ -80,26 +80,28 @@ fn put(guest: &Guest, attack: &Attack) {
     }
 }
 
-/// What the device does meanwhile. Every piece it is given must be the guest's.
-fn serve<R: Ring>(guest: &Guest, queue: &mut Virtqueue<R>, attack: &Attack) {
+/// What the device does meanwhile. Every element it is given must be the guest's.
+fn serve<R: Format>(guest: &Guest, queue: &mut Virtqueue<R>, attack: &Attack) {
     let limit = Limit { chains: 64, bytes: 64 * 1024 };
     match attack {
         Attack::Take => {
             let _ = queue.take(limit);
-            assert!(queue.taken().flatten().all(|piece| piece.len > 0 && guest.owns(piece)));
-            assert!(queue.taken().all(|pieces| !pieces.is_empty()));
+            assert!(queue.taken().flatten().all(|element| element.len > 0 && guest.owns(element)));
+            assert!(queue.taken().all(|elements| !elements.is_empty()));
         }
         Attack::Reserve(len) => {
-            if let Ok(Reservation::Room(room)) = queue.reserve(*len, 8) {
-                assert!(room.pieces.iter().all(|piece| guest.owns(piece)));
-                assert!(room.pieces.iter().map(|piece| piece.len).sum::<usize>() >= *len as usize);
+            if let Ok(Reserved::Buffers(room)) = queue.reserve(*len, 8) {
+                assert!(room.elements.iter().all(|element| guest.owns(element)));
+                assert!(
+                    room.elements.iter().map(|element| element.len).sum::<usize>() >= *len as usize
+                );
                 assert!((1..=8).contains(&room.buffers));
             }
         }
-        Attack::Request => {
-            if let Ok(Some(request)) = queue.take_request() {
+        Attack::ControlChain => {
+            if let Ok(Some(request)) = queue.take_control() {
                 let mut all = request.readable.iter().chain(request.writable);
-                assert!(all.all(|piece| guest.owns(piece)));
+                assert!(all.all(|element| guest.owns(element)));
                 queue.answer(1);
             }
         }
@@ -115,7 +117,7 @@ fn serve<R: Ring>(guest: &Guest, queue: &mut Virtqueue<R>, attack: &Attack) {
     }
 }
 
-fn run<R: Ring>(guest: &Guest, queue: &mut Virtqueue<R>, attacks: &[Attack]) {
+fn run<R: Format>(guest: &Guest, queue: &mut Virtqueue<R>, attacks: &[Attack]) {
     for attack in attacks {
         put(guest, attack);
         serve(guest, queue, attack);
@@ -134,10 +136,10 @@ proptest! {
 
     #[test]
     fn anything_in_the_ring(bits in 0u8..8, size in 1u16..20, power in 0u32..5, attacks in attacks()) {
-        let chosen = [Features::EVENT_IDX, Features::IN_ORDER, Features::RING_PACKED];
+        let chosen = [RingFeatures::EVENT_IDX, RingFeatures::IN_ORDER, RingFeatures::RING_PACKED];
         let chosen = chosen.into_iter().enumerate().filter(|(place, _)| bits & 1 << place != 0);
-        let features: Features = chosen.map(|(_, feature)| feature).collect();
-        let packed = features.contains(Features::RING_PACKED);
+        let features: RingFeatures = chosen.map(|(_, feature)| feature).collect();
+        let packed = features.contains(RingFeatures::RING_PACKED);
         let guest = Guest::new(if packed { size } else { 1 << power }, features);
         match guest.queue() {
             Queue::Split(mut queue) => run(&guest, &mut queue, &attacks),
@@ -147,11 +149,11 @@ proptest! {
 
     #[test]
     fn any_setup(size: u16, base: u32, spread in proptest::array::uniform3(any::<u64>()), near: bool, packed: bool) {
-        let guest = Guest::new(8, Features::empty());
+        let guest = Guest::new(8, RingFeatures::empty());
         let place = |gpa: u64| Gpa(if near { gpa % (LOW + 64) } else { gpa });
         let [descriptors, driver, device] = spread.map(place);
-        let rings = virtqueue::Rings { descriptors, driver, device };
-        let features = if packed { Features::RING_PACKED } else { Features::empty() };
+        let rings = virtqueue::RingAddresses { descriptors, driver, device };
+        let features = if packed { RingFeatures::RING_PACKED } else { RingFeatures::empty() };
         let setup = Setup { size, rings, features, base };
         if let Ok(mut queue) = Queue::new(guest.memory.clone(), &setup) {
             queue.set_enabled(true);
@@ -161,17 +163,21 @@ proptest! {
 }
 
 /// A queue of 8 and its driver, in the format.
-fn pair(features: Features) -> (Guest, Driver, Queue) {
+fn pair(features: RingFeatures) -> (Guest, Driver, Queue) {
     let guest = Guest::new(8, features);
     let (driver, queue) = (guest.driver(), guest.queue());
     (guest, driver, queue)
 }
 
 const LIMIT: Limit = Limit { chains: 8, bytes: usize::MAX };
-const FORMATS: [Features; 2] = [Features::empty(), Features::RING_PACKED];
+const FORMATS: [RingFeatures; 2] = [RingFeatures::empty(), RingFeatures::RING_PACKED];
 
 /// What the device says about a chain of these buffers.
-fn fault_of(features: Features, shape: Shape, buffers: &[virtqueue::driver::Buffer]) -> QueueFault {
+fn fault_of(
+    features: RingFeatures,
+    shape: Shape,
+    buffers: &[virtqueue::driver::Buffer],
+) -> QueueFault {
     let (_guest, mut driver, mut queue) = pair(features);
     driver.add(buffers, shape).unwrap();
     driver.publish();
@@ -197,14 +203,14 @@ fn faults_name_what_was_seen() {
 
 #[test]
 fn a_split_chain_that_loops() {
-    let (guest, mut driver, mut queue) = pair(Features::empty());
+    let (guest, mut driver, mut queue) = pair(RingFeatures::empty());
     driver.add(&[readable(BUFFERS, 4), readable(BUFFERS, 4)], Shape::Direct).unwrap();
     driver.publish();
     // The second descriptor goes back to the first.
     guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 16 + 12), &[1, 0, 0, 0]);
     assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong { limit: 8 }));
     // A descriptor the table does not have.
-    let (guest, mut driver, mut queue) = pair(Features::empty());
+    let (guest, mut driver, mut queue) = pair(RingFeatures::empty());
     driver.add(&[readable(BUFFERS, 4)], Shape::Direct).unwrap();
     driver.publish();
     guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 12), &[1, 0, 8, 0]);
@@ -213,7 +219,7 @@ fn a_split_chain_that_loops() {
 
 #[test]
 fn a_packed_chain_without_an_end() {
-    let (guest, mut driver, mut queue) = pair(Features::RING_PACKED);
+    let (guest, mut driver, mut queue) = pair(RingFeatures::RING_PACKED);
     driver.add(&[readable(BUFFERS, 4); 8], Shape::Direct).unwrap();
     driver.publish();
     guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 7 * 16 + 14), &[0x81]);
@@ -222,7 +228,7 @@ fn a_packed_chain_without_an_end() {
 
 #[test]
 fn an_index_that_jumps() {
-    let (guest, _driver, mut queue) = pair(Features::empty());
+    let (guest, _driver, mut queue) = pair(RingFeatures::empty());
     guest.memory.write(Gpa(guest.setup.rings.driver.0 + 2), &9u16.to_le_bytes());
     assert_eq!(queue.take(LIMIT), Err(QueueFault::IndexJump { seen: 9, used: 0, size: 8 }));
 }
@@ -272,7 +278,7 @@ fn good_chains_before_a_bad_one_are_delivered() {
 
 #[test]
 fn a_fault_in_the_middle_of_a_frame_takes_nothing_of_it() {
-    let (_guest, mut driver, queue) = pair(Features::empty());
+    let (_guest, mut driver, queue) = pair(RingFeatures::empty());
     let Queue::Split(mut queue) = queue else { panic!("not packed") };
     driver.add(&[writable(BUFFERS, 100)], Shape::Direct).unwrap();
     driver.add(&[writable(BUFFERS, 0)], Shape::Direct).unwrap();
@@ -282,9 +288,9 @@ fn a_fault_in_the_middle_of_a_frame_takes_nothing_of_it() {
     assert_eq!(driver.reap(), None);
 }
 
-/// Fills a ring with chains of 1024 pieces of one byte each: all of one indirect table.
+/// Fills a ring with chains of 1024 elements of one byte each: all of one indirect table.
 fn crumble(guest: &Guest, driver: &mut Driver, write: bool) {
-    let is_split = !guest.setup.features.contains(Features::RING_PACKED);
+    let is_split = !guest.setup.features.contains(RingFeatures::RING_PACKED);
     let table: Vec<u8> = (0u16..1024)
         .flat_map(|place| {
             let mut entry = (BUFFERS + u64::from(place)).to_le_bytes().to_vec();
@@ -308,24 +314,24 @@ fn crumble(guest: &Guest, driver: &mut Driver, write: bool) {
     }
 }
 
-/// A frame of one byte a piece costs the sender much, so only so many pieces are looked at until some are given back.
+/// A frame of one byte an element costs the sender much, so only so many elements are looked at until some are given back.
 #[test]
 fn a_receiver_that_offers_crumbs_gets_few_of_them_filled() {
-    fn check<R: Ring>(guest: &Guest, mut queue: Virtqueue<R>) {
+    fn check<R: Format>(guest: &Guest, mut queue: Virtqueue<R>) {
         crumble(guest, &mut guest.driver(), true);
         for _ in 0..8 {
             assert!(queue.room(256).0 <= 8);
-            let mut pieces = 0;
-            while let Ok(Reservation::Room(room)) = queue.reserve(1500, 64) {
-                pieces += room.pieces.len();
+            let mut elements = 0;
+            while let Ok(Reserved::Buffers(room)) = queue.reserve(1500, 64) {
+                elements += room.elements.len();
             }
-            assert!((1500..=8192).contains(&pieces), "{pieces} pieces in a burst");
+            assert!((1500..=8192).contains(&elements), "{elements} elements in a burst");
             queue.publish();
         }
     }
-    let guest = Guest::new(128, Features::empty());
+    let guest = Guest::new(128, RingFeatures::empty());
     check(&guest, guest.split());
-    let guest = Guest::new(128, Features::RING_PACKED);
+    let guest = Guest::new(128, RingFeatures::RING_PACKED);
     check(&guest, guest.packed());
 }
 
@@ -362,7 +368,7 @@ fn a_chain_of_millions_of_pieces_fills_a_burst() {
 
 #[test]
 fn a_truncated_memory_stops_the_queue() {
-    let (guest, mut driver, mut queue) = pair(Features::empty());
+    let (guest, mut driver, mut queue) = pair(RingFeatures::empty());
     driver.add(&[readable(BUFFERS, 4)], Shape::Direct).unwrap();
     driver.publish();
     rustix::fs::ftruncate(&*guest.file, 0).unwrap();
@@ -373,11 +379,11 @@ fn a_truncated_memory_stops_the_queue() {
 
 #[test]
 fn what_cannot_start() {
-    let guest = Guest::new(8, Features::empty());
+    let guest = Guest::new(8, RingFeatures::empty());
     let refuse = |setup: Setup| Queue::new(guest.memory.clone(), &setup).unwrap_err();
     let good = guest.setup;
     assert_eq!(refuse(Setup { size: 7, ..good }), SetupError::Size { size: 7 });
-    let packed = Features::RING_PACKED;
+    let packed = RingFeatures::RING_PACKED;
     assert_eq!(refuse(Setup { size: 0, features: packed, ..good }), SetupError::Size { size: 0 });
     assert_eq!(
         refuse(Setup { base: 1 << 16, ..good }),

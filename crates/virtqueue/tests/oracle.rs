@@ -9,7 +9,7 @@ use guestmem::Gpa;
 use proptest::prelude::*;
 use virtio_queue::{Queue as OracleQueue, QueueT};
 use virtqueue::driver::{Buffer, Shape};
-use virtqueue::{Features, Limit, Reservation};
+use virtqueue::{Limit, Reserved, RingFeatures};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 const SIZE: u16 = 64;
@@ -18,7 +18,7 @@ const SIZE: u16 = 64;
 fn copy(guest: &Guest) -> GuestMemoryMmap<()> {
     let ranges = [(GuestAddress(0), LOW as usize), (GuestAddress(BUFFERS), HIGH as usize)];
     let memory = GuestMemoryMmap::from_ranges(&ranges).unwrap();
-    // Rings and tables; the buffers' contents do not matter.
+    // RingAddresses and tables; the buffers' contents do not matter.
     memory.write_slice(&guest.read(0, LOW as usize), GuestAddress(0)).unwrap();
     memory
 }
@@ -34,7 +34,7 @@ fn oracle(guest: &Guest) -> OracleQueue {
     queue.set_avail_ring_address(low, high);
     let (low, high) = halves(rings.device);
     queue.set_used_ring_address(low, high);
-    queue.set_event_idx(guest.setup.features.contains(Features::EVENT_IDX));
+    queue.set_event_idx(guest.setup.features.contains(RingFeatures::EVENT_IDX));
     queue.set_ready(true);
     queue
 }
@@ -61,7 +61,7 @@ proptest! {
 
     #[test]
     fn the_same_buffers_and_the_same_used_ring(rounds in proptest::collection::vec(chains(), 1..6), write: bool, by_position: bool) {
-        let features = Features::INDIRECT_DESC | if by_position { Features::EVENT_IDX } else { Features::empty() };
+        let features = RingFeatures::INDIRECT_DESC | if by_position { RingFeatures::EVENT_IDX } else { RingFeatures::empty() };
         let guest = Guest::new(SIZE, features);
         let (mut driver, mut oracle) = (guest.driver(), oracle(&guest));
         let virtqueue::Queue::Split(mut ours) = guest.queue() else { unreachable!() };
@@ -79,24 +79,24 @@ proptest! {
             let mut expected = Vec::new();
             while let Some(chain) = oracle.pop_descriptor_chain(&theirs) {
                 let head = chain.head_index();
-                let pieces: Vec<_> = chain.map(|piece| (piece.addr().0, piece.len() as usize)).collect();
-                let written = if write { pieces.iter().map(|(_, len)| *len as u32).sum() } else { 0 };
+                let elements: Vec<_> = chain.map(|element| (element.addr().0, element.len() as usize)).collect();
+                let written = if write { elements.iter().map(|(_, len)| *len as u32).sum() } else { 0 };
                 oracle.add_used(&theirs, head, written).unwrap();
-                expected.push(pieces);
+                expected.push(elements);
             }
             prop_assert_eq!(expected.len(), added);
             let notify = oracle.needs_notification(&theirs).unwrap();
             let mut found = Vec::new();
             if write {
-                for pieces in &expected {
-                    let len: usize = pieces.iter().map(|(_, len)| *len).sum();
-                    let Ok(Reservation::Room(room)) = ours.reserve(len as u32, 1) else { panic!("no room") };
-                    found.push(room.pieces.iter().map(|piece| (guest.gpa_of(piece), piece.len)).collect::<Vec<_>>());
+                for elements in &expected {
+                    let len: usize = elements.iter().map(|(_, len)| *len).sum();
+                    let Ok(Reserved::Buffers(room)) = ours.reserve(len as u32, 1) else { panic!("no room") };
+                    found.push(room.elements.iter().map(|element| (guest.gpa_of(element), element.len)).collect::<Vec<_>>());
                 }
-                prop_assert!(matches!(ours.reserve(0, 1), Ok(Reservation::Full)));
+                prop_assert!(matches!(ours.reserve(0, 1), Ok(Reserved::Full)));
             } else {
                 ours.take(Limit { chains: 64, bytes: usize::MAX }).unwrap();
-                found.extend(ours.taken().map(|pieces| pieces.iter().map(|piece| (guest.gpa_of(piece), piece.len)).collect()));
+                found.extend(ours.taken().map(|elements| elements.iter().map(|element| (guest.gpa_of(element), element.len)).collect()));
             }
             let ours_notify = if write { ours.publish() } else { ours.complete(added) };
             prop_assert_eq!(found, expected);

@@ -13,7 +13,7 @@ use guestmem::Gpa;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use virtqueue::driver::{Buffer, Driver, Shape};
-use virtqueue::{Features, Limit, Queue, Reservation, Ring, Room, Virtqueue};
+use virtqueue::{Format, FrameBuffers, Limit, Queue, Reserved, RingFeatures, Virtqueue};
 
 /// Bytes of buffer memory a chain in flight has to itself.
 const STRIDE: u64 = 16 * 1024;
@@ -53,13 +53,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..300)
 }
 
-fn features() -> impl Strategy<Value = Features> {
+fn features() -> impl Strategy<Value = RingFeatures> {
     (0u8..16).prop_map(|bits| {
         let all = [
-            Features::RING_PACKED,
-            Features::EVENT_IDX,
-            Features::IN_ORDER,
-            Features::INDIRECT_DESC,
+            RingFeatures::RING_PACKED,
+            RingFeatures::EVENT_IDX,
+            RingFeatures::IN_ORDER,
+            RingFeatures::INDIRECT_DESC,
         ];
         all.into_iter()
             .enumerate()
@@ -92,7 +92,7 @@ struct World {
 }
 
 impl World {
-    fn new(size: u16, features: Features, write: bool) -> World {
+    fn new(size: u16, features: RingFeatures, write: bool) -> World {
         let guest = Guest::new(size, features);
         let mut driver = guest.driver();
         driver.disarm();
@@ -122,7 +122,7 @@ impl World {
             buffers.push(if self.write { writable(gpa, len) } else { readable(gpa, len) });
             gpa += u64::from(len) + 3;
         }
-        let indirect = indirect && self.guest.setup.features.contains(Features::INDIRECT_DESC);
+        let indirect = indirect && self.guest.setup.features.contains(RingFeatures::INDIRECT_DESC);
         let shape = if indirect { Shape::Indirect } else { Shape::Direct };
         let Some(id) = self.driver.add(&buffers, shape) else { return };
         if !self.write {
@@ -164,7 +164,7 @@ impl World {
     }
 
     /// Steps that are the same in both directions; `lent` chains are in the device's hands.
-    fn common<R: Ring>(&mut self, step: &Step, queue: &mut Virtqueue<R>, lent: usize) {
+    fn common<R: Format>(&mut self, step: &Step, queue: &mut Virtqueue<R>, lent: usize) {
         match step {
             Step::Add(lengths, indirect) => self.add(lengths, *indirect),
             Step::Publish => self.publish(),
@@ -197,7 +197,7 @@ impl World {
 }
 
 /// Guest to switch.
-fn run_ingress<R: Ring>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[Step]) {
+fn run_ingress<R: Format>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[Step]) {
     let mut lent = 0;
     for step in steps {
         match step {
@@ -210,8 +210,8 @@ fn run_ingress<R: Ring>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[St
                 lent += taken;
                 let oldest = world.in_flight.iter().skip(world.returned);
                 assert_eq!(queue.taken().count(), lent);
-                for (pieces, chain) in queue.taken().zip(oldest) {
-                    check_pieces(&world.guest, pieces, chain);
+                for (elements, chain) in queue.taken().zip(oldest) {
+                    check_pieces(&world.guest, elements, chain);
                 }
             }
             Step::Complete(count) => {
@@ -232,8 +232,9 @@ fn run_ingress<R: Ring>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[St
     assert!(world.in_flight.is_empty(), "nothing is lost");
 }
 
-fn check_pieces(guest: &Guest, pieces: &[virtqueue::Piece], chain: &InFlight) {
-    let found: Vec<_> = pieces.iter().map(|piece| (guest.gpa_of(piece), piece.len)).collect();
+fn check_pieces(guest: &Guest, elements: &[virtqueue::ChainElement], chain: &InFlight) {
+    let found: Vec<_> =
+        elements.iter().map(|element| (guest.gpa_of(element), element.len)).collect();
     let expected: Vec<_> =
         chain.buffers.iter().map(|buffer| (buffer.gpa.0, buffer.len as usize)).collect();
     assert_eq!(found, expected);
@@ -241,7 +242,7 @@ fn check_pieces(guest: &Guest, pieces: &[virtqueue::Piece], chain: &InFlight) {
 }
 
 /// Switch to guest: frame after frame into mergeable buffers; the bytes that come back are compared.
-fn run_egress<R: Ring>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[Step]) {
+fn run_egress<R: Format>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[Step]) {
     let mut sent: VecDeque<Vec<u8>> = VecDeque::new();
     // Buffers of each frame that is published, and of those that are not.
     let (mut buffers, mut unpublished) = (VecDeque::new(), Vec::new());
@@ -252,7 +253,7 @@ fn run_egress<R: Ring>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[Ste
                 for frame in 0..*count {
                     let bytes: Vec<u8> =
                         (0..turn * 7 % 1500 + frame * 31).map(|byte| (byte ^ turn) as u8).collect();
-                    let Reservation::Room(room) = queue.reserve(bytes.len() as u32, 3).unwrap()
+                    let Reserved::Buffers(room) = queue.reserve(bytes.len() as u32, 3).unwrap()
                     else {
                         continue;
                     };
@@ -284,11 +285,11 @@ fn run_egress<R: Ring>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[Ste
     assert!(sent.is_empty(), "no frame is lost");
 }
 
-fn copy_in(guest: &Guest, room: Room<'_>, bytes: &[u8]) {
+fn copy_in(guest: &Guest, room: FrameBuffers<'_>, bytes: &[u8]) {
     let mut left = bytes;
-    for piece in room.pieces {
-        let (now, later) = left.split_at(left.len().min(piece.len));
-        assert!(guest.memory.write(Gpa(guest.gpa_of(piece)), now));
+    for element in room.elements {
+        let (now, later) = left.split_at(left.len().min(element.len));
+        assert!(guest.memory.write(Gpa(guest.gpa_of(element)), now));
         left = later;
     }
     assert!(left.is_empty(), "there is room for the frame");
@@ -326,8 +327,8 @@ proptest! {
 }
 
 /// A packed ring may have any size, a split ring a power of two.
-fn run(features: Features, size: u16, power: u32, write: bool, steps: &[Step]) {
-    let packed = features.contains(Features::RING_PACKED);
+fn run(features: RingFeatures, size: u16, power: u32, write: bool, steps: &[Step]) {
+    let packed = features.contains(RingFeatures::RING_PACKED);
     let mut world = World::new(if packed { size } else { 1 << power }, features, write);
     let mut queue = world.guest.queue();
     queue.disarm();

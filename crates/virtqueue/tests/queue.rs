@@ -11,11 +11,11 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use virtqueue::driver::{Driver, Shape};
 use virtqueue::{
-    Features, Limit, Packed, Queue, Reservation, Ring, Setup, SetupError, Split, Virtqueue,
+    Format, Limit, Packed, Queue, Reserved, RingFeatures, Setup, SetupError, Split, Virtqueue,
 };
 
 const ALL: Limit = Limit { chains: 256, bytes: usize::MAX };
-const FORMATS: [Features; 2] = [Features::empty(), Features::RING_PACKED];
+const FORMATS: [RingFeatures; 2] = [RingFeatures::empty(), RingFeatures::RING_PACKED];
 
 /// One readable buffer, visible to the device.
 fn send(driver: &mut Driver, gpa: u64) {
@@ -23,8 +23,8 @@ fn send(driver: &mut Driver, gpa: u64) {
     driver.publish();
 }
 
-fn request_and_answer<R: Ring>(guest: &Guest, driver: &mut Driver, queue: &mut Virtqueue<R>) {
-    assert!(queue.take_request().unwrap().is_none());
+fn request_and_answer<R: Format>(guest: &Guest, driver: &mut Driver, queue: &mut Virtqueue<R>) {
+    assert!(queue.take_control().unwrap().is_none());
     for shape in [Shape::Direct, Shape::Indirect] {
         let id = driver.add(
             &[readable(BUFFERS, 2), readable(BUFFERS + 8, 3), writable(BUFFERS + 16, 1)],
@@ -32,14 +32,14 @@ fn request_and_answer<R: Ring>(guest: &Guest, driver: &mut Driver, queue: &mut V
         );
         driver.publish();
         for _ in 0..2 {
-            let request = queue.take_request().unwrap().unwrap();
-            let gpas = |pieces: &[virtqueue::Piece]| {
-                pieces.iter().map(|piece| guest.gpa_of(piece) - BUFFERS).collect::<Vec<_>>()
+            let request = queue.take_control().unwrap().unwrap();
+            let gpas = |elements: &[virtqueue::ChainElement]| {
+                elements.iter().map(|element| guest.gpa_of(element) - BUFFERS).collect::<Vec<_>>()
             };
             assert_eq!((gpas(request.readable), gpas(request.writable)), (vec![0, 8], vec![16]));
         }
         queue.answer(1);
-        assert!(queue.take_request().unwrap().is_none());
+        assert!(queue.take_control().unwrap().is_none());
         let used = driver.reap().unwrap();
         assert_eq!((Some(used.id), used.len), (id, 1));
     }
@@ -47,7 +47,7 @@ fn request_and_answer<R: Ring>(guest: &Guest, driver: &mut Driver, queue: &mut V
     driver.add(&[writable(BUFFERS, 2), readable(BUFFERS, 2)], Shape::Direct);
     driver.publish();
     assert_eq!(
-        queue.take_request().unwrap_err(),
+        queue.take_control().unwrap_err(),
         virtqueue::QueueFault::NotWritable { gpa: Gpa(BUFFERS) }
     );
 }
@@ -76,7 +76,7 @@ fn a_disabled_queue_takes_nothing() {
 
 #[test]
 fn user_mode_linux_says_base_0_without_the_wrap_counter() {
-    let guest = Guest::new(4, Features::RING_PACKED);
+    let guest = Guest::new(4, RingFeatures::RING_PACKED);
     let mut driver = guest.driver();
     send(&mut driver, BUFFERS);
     let start = |base| {
@@ -126,32 +126,32 @@ fn memory_changes_between_bursts_only() {
 
 #[test]
 fn chains_looked_up_ahead_survive_a_change_of_memory() {
-    let guest = Guest::new(8, Features::empty());
+    let guest = Guest::new(8, RingFeatures::empty());
     let (mut driver, mut queue) = (guest.driver(), guest.split());
     for frame in 0..4 {
         driver.add(&[writable(BUFFERS + frame * 100, 100)], Shape::Direct).unwrap();
     }
     driver.publish();
     for frame in 0..4 {
-        let Reservation::Room(room) = queue.reserve(60, 1).unwrap() else {
+        let Reserved::Buffers(room) = queue.reserve(60, 1).unwrap() else {
             panic!("there is room")
         };
-        assert_eq!(guest.gpa_of(&room.pieces[0]), BUFFERS + frame * 100);
+        assert_eq!(guest.gpa_of(&room.elements[0]), BUFFERS + frame * 100);
         queue.publish();
         queue.remap(guest.memory.clone()).unwrap();
     }
-    assert!(matches!(queue.reserve(60, 1), Ok(Reservation::Full)));
+    assert!(matches!(queue.reserve(60, 1), Ok(Reserved::Full)));
 }
 
 #[test]
 fn a_frame_that_no_buffer_holds() {
-    let guest = Guest::new(8, Features::empty());
+    let guest = Guest::new(8, RingFeatures::empty());
     let (mut driver, mut queue) = (guest.driver(), guest.split());
     driver.add(&[writable(BUFFERS, 100)], Shape::Direct).unwrap();
     driver.publish();
-    assert!(matches!(queue.reserve(101, 1), Ok(Reservation::TooSmall)));
-    assert!(matches!(queue.reserve(101, 2), Ok(Reservation::Full)));
-    assert!(matches!(queue.reserve(100, 1), Ok(Reservation::Room(_))));
+    assert!(matches!(queue.reserve(101, 1), Ok(Reserved::TooSmall)));
+    assert!(matches!(queue.reserve(101, 2), Ok(Reserved::Full)));
+    assert!(matches!(queue.reserve(100, 1), Ok(Reserved::Buffers(_))));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn writes_are_logged() {
 }
 
 /// Both sides run at once, each sleeping when it finds nothing. A notification that is missed hangs the test.
-fn two_threads<R: Ring + Send + 'static>(guest: &Guest, mut queue: Virtqueue<R>) {
+fn two_threads<R: Format + Send + 'static>(guest: &Guest, mut queue: Virtqueue<R>) {
     const FRAMES: u32 = 10_000;
     let (kick, call) = (AtomicBool::new(false), AtomicBool::new(false));
     let sleep = |flag: &AtomicBool| {
@@ -202,8 +202,8 @@ fn two_threads<R: Ring + Send + 'static>(guest: &Guest, mut queue: Virtqueue<R>)
             let mut expected = 0u32;
             while expected < FRAMES {
                 let taken = queue.take(Limit { chains: 7, bytes: usize::MAX }).unwrap();
-                for pieces in queue.taken() {
-                    assert_eq!(guest.read(guest.gpa_of(&pieces[0]), 4), expected.to_ne_bytes());
+                for elements in queue.taken() {
+                    assert_eq!(guest.read(guest.gpa_of(&elements[0]), 4), expected.to_ne_bytes());
                     expected += 1;
                 }
                 if queue.complete(taken) {
@@ -240,10 +240,10 @@ fn two_threads<R: Ring + Send + 'static>(guest: &Guest, mut queue: Virtqueue<R>)
 
 #[test]
 fn nobody_sleeps_for_ever() {
-    for extra in [Features::empty(), Features::EVENT_IDX] {
+    for extra in [RingFeatures::empty(), RingFeatures::EVENT_IDX] {
         let guest = Guest::new(16, extra);
         two_threads::<Split>(&guest, guest.split());
-        let guest = Guest::new(13, extra | Features::RING_PACKED | Features::IN_ORDER);
+        let guest = Guest::new(13, extra | RingFeatures::RING_PACKED | RingFeatures::IN_ORDER);
         two_threads::<Packed>(&guest, guest.packed());
     }
 }

@@ -3,25 +3,25 @@
 #![allow(unsafe_code)]
 
 use crate::{Outgoing, Slice};
-use virtqueue::Piece;
+use virtqueue::ChainElement;
 use wire::vnet::VnetHeader;
 
 /// A guest's buffer as lent bytes, from `from` on.
 ///
 /// # Safety
-/// The piece stays mapped for `'q`: its queue is neither remapped nor dropped as long.
+/// The element stays mapped for `'q`: its queue is neither remapped nor dropped as long.
 #[inline(always)]
-pub(super) unsafe fn lend<'q>(piece: &Piece, from: usize) -> Slice<'q> {
-    let from = from.min(piece.len);
-    // SAFETY: within the piece, which is mapped for 'q as the caller says.
-    unsafe { Slice::from_raw(piece.start.add(from), piece.len - from) }
+pub(super) unsafe fn lend<'q>(element: &ChainElement, from: usize) -> Slice<'q> {
+    let from = from.min(element.len);
+    // SAFETY: within the element, which is mapped for 'q as the caller says.
+    unsafe { Slice::from_raw(element.start.add(from), element.len - from) }
 }
 
-/// Writes a frame into the pieces of its room, which are as long as the virtio header and the frame together.
+/// Writes a frame into the elements of its room, which are as long as the virtio header and the frame together.
 #[inline(always)]
-pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[Piece]) {
-    let [piece] = room else { return scatter(frame, buffers, header_len, room) };
-    let mut to = Cursor { start: piece.start, left: piece.len };
+pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[ChainElement]) {
+    let [element] = room else { return scatter(frame, buffers, header_len, room) };
+    let mut to = Cursor { start: element.start, left: element.len };
     // In registers: what is put together in memory by the byte and read back by the word waits until all stores before it
     // are done, those into the last frame's buffer among them.
     let (first, last) = frame.vnet.words();
@@ -37,9 +37,9 @@ pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room:
     }
 }
 
-/// The way of frames that take several pieces.
+/// The way of frames that take several elements.
 #[inline(never)]
-fn scatter(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[Piece]) {
+fn scatter(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[ChainElement]) {
     let mut vnet = frame.vnet;
     vnet.num_buffers.set(buffers);
     let vnet = vnet.encode();
@@ -50,8 +50,8 @@ fn scatter(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[Piece]
     for mut bytes in private.iter().chain(frame.payload).copied() {
         while !bytes.is_empty() {
             if to.left == 0 {
-                let Some(piece) = room.next() else { return };
-                to = Cursor { start: piece.start, left: piece.len };
+                let Some(element) = room.next() else { return };
+                to = Cursor { start: element.start, left: element.len };
             }
             let now = bytes.take(to.left);
             to.put(&now);
@@ -71,7 +71,7 @@ impl Cursor {
     #[inline(always)]
     fn put(&mut self, bytes: &Slice<'_>) {
         let len = bytes.len().min(self.left);
-        // SAFETY: `start` is in a piece that the queue has reserved, with `left` bytes to its end; the source is mapped
+        // SAFETY: `start` is in an element that the queue has reserved, with `left` bytes to its end; the source is mapped
         // for the loan of its slice. Two guests may share memory, so the ranges may overlap: then they get what they gave.
         unsafe {
             std::ptr::copy(bytes.as_ptr(), self.start, len);
@@ -129,26 +129,26 @@ impl Cursor {
 
 /// The virtio header at the start of a chain, wherever its bytes lie; `None`: the chain is shorter.
 #[inline(always)]
-pub(super) fn read_header(pieces: &[Piece], header_len: usize) -> Option<VnetHeader> {
-    match pieces.first() {
-        Some(piece) if piece.len >= VnetHeader::LEN && header_len == VnetHeader::LEN => {
-            // SAFETY: the piece is mapped and as long as what is read; any bytes are a header.
-            let bytes = unsafe { piece.start.cast::<[u8; VnetHeader::LEN]>().read_unaligned() };
+pub(super) fn read_header(elements: &[ChainElement], header_len: usize) -> Option<VnetHeader> {
+    match elements.first() {
+        Some(element) if element.len >= VnetHeader::LEN && header_len == VnetHeader::LEN => {
+            // SAFETY: the element is mapped and as long as what is read; any bytes are a header.
+            let bytes = unsafe { element.start.cast::<[u8; VnetHeader::LEN]>().read_unaligned() };
             Some(VnetHeader::decode(bytes))
         }
-        _ => gather_header(pieces, header_len),
+        _ => gather_header(elements, header_len),
     }
 }
 
 #[inline(never)]
-fn gather_header(pieces: &[Piece], header_len: usize) -> Option<VnetHeader> {
+fn gather_header(elements: &[ChainElement], header_len: usize) -> Option<VnetHeader> {
     let mut bytes = [0; VnetHeader::LEN];
     let mut have = 0;
-    for piece in pieces {
-        let len = piece.len.min(header_len - have);
+    for element in elements {
+        let len = element.len.min(header_len - have);
         let to = bytes.get_mut(have..have + len)?;
-        // SAFETY: the piece is mapped; `to` is ours and as long as what is copied.
-        unsafe { std::ptr::copy_nonoverlapping(piece.start, to.as_mut_ptr(), len) };
+        // SAFETY: the element is mapped; `to` is ours and as long as what is copied.
+        unsafe { std::ptr::copy_nonoverlapping(element.start, to.as_mut_ptr(), len) };
         have += len;
     }
     (have == header_len).then(|| VnetHeader::decode(bytes))

@@ -3,8 +3,8 @@
 use super::copy;
 use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, Room};
 use std::sync::Arc;
-use vhost_user::{Features, Ring, Running};
-use virtqueue::{Piece, Queue, Reservation, Virtqueue};
+use vhost_user::{Features, RingSlot, Running};
+use virtqueue::{ChainElement, Queue, Reserved, Virtqueue};
 use wire::vnet::GsoType;
 
 /// Buffers a frame may take where they merge: 64 KiB in the smallest buffers Linux posts.
@@ -12,11 +12,11 @@ const MOST_BUFFERS: u16 = 64;
 
 /// See [`Egress`].
 pub struct VhostEgress {
-    ring: Arc<Ring>,
+    ring: Arc<RingSlot>,
 }
 
 impl VhostEgress {
-    pub(super) fn new(ring: Arc<Ring>) -> VhostEgress {
+    pub(super) fn new(ring: Arc<RingSlot>) -> VhostEgress {
         VhostEgress { ring }
     }
 }
@@ -63,7 +63,7 @@ fn deliver(
 
 /// `true`: the driver wants to be notified.
 #[inline(always)]
-fn fill<R: virtqueue::Ring>(
+fn fill<R: virtqueue::Format>(
     queue: &mut Virtqueue<R>,
     features: Features,
     frames: &[Outgoing<'_>],
@@ -100,16 +100,16 @@ fn len(frame: &Outgoing<'_>, features: Features) -> u32 {
 
 /// Writes a frame that needs more than the next buffer that is known.
 #[inline(never)]
-fn find_room<R: virtqueue::Ring>(
+fn find_room<R: virtqueue::Format>(
     queue: &mut Virtqueue<R>,
     frame: &Outgoing<'_>,
     features: Features,
 ) -> Result<(), EgressDrop> {
     let buffers = if features.contains(Features::MRG_RXBUF) { MOST_BUFFERS } else { 1 };
     match queue.reserve(len(frame, features), buffers) {
-        Ok(Reservation::Room(room)) => write(frame, room.buffers, room.pieces, features),
-        Ok(Reservation::TooSmall) => return Err(EgressDrop::Refused),
-        Ok(Reservation::Full) => return Err(EgressDrop::Full),
+        Ok(Reserved::Buffers(room)) => write(frame, room.buffers, room.elements, features),
+        Ok(Reserved::TooSmall) => return Err(EgressDrop::Refused),
+        Ok(Reserved::Full) => return Err(EgressDrop::Full),
         Err(_) => return Err(EgressDrop::Down),
     }
     Ok(())
@@ -117,7 +117,7 @@ fn find_room<R: virtqueue::Ring>(
 
 /// Writes a frame; for a guest that counts segments, with their number.
 #[inline(always)]
-fn write(frame: &Outgoing<'_>, buffers: u16, room: &[Piece], features: Features) {
+fn write(frame: &Outgoing<'_>, buffers: u16, room: &[ChainElement], features: Features) {
     if features.contains(Features::RSC_EXT) && frame.vnet.coalesced() > 0 {
         write_counted(frame, buffers, room, features);
     } else {
@@ -126,7 +126,7 @@ fn write(frame: &Outgoing<'_>, buffers: u16, room: &[Piece], features: Features)
 }
 
 #[inline(never)]
-fn write_counted(frame: &Outgoing<'_>, buffers: u16, room: &[Piece], features: Features) {
+fn write_counted(frame: &Outgoing<'_>, buffers: u16, room: &[ChainElement], features: Features) {
     let vnet = frame.vnet.with_rsc_info();
     copy::write(&Outgoing { vnet, ..*frame }, buffers, features.header_len(), room);
 }

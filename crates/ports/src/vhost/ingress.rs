@@ -6,8 +6,8 @@ use super::copy;
 use crate::{Burst, Ingress, Nanos, PortFault, Slice};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use vhost_user::{Ring, Running};
-use virtqueue::{Limit, Piece, Queue, Virtqueue};
+use vhost_user::{RingSlot, Running};
+use virtqueue::{ChainElement, Limit, Queue, Virtqueue};
 use wire::vnet::VnetHeader;
 
 /// Pieces of a frame that are listed without an allocation: 64 KiB in pages, and the header.
@@ -15,14 +15,14 @@ const PIECES: usize = 18;
 
 /// See [`Ingress`]. The ring is borrowed from the session from take to release, so what the guest lent stays mapped.
 pub struct VhostIngress {
-    ring: Arc<Ring>,
+    ring: Arc<RingSlot>,
     borrowed: Option<Box<Running>>,
     /// For frames of more pieces than [`PIECES`].
     pieces: Vec<Slice<'static>>,
 }
 
 impl VhostIngress {
-    pub(super) fn new(ring: Arc<Ring>) -> VhostIngress {
+    pub(super) fn new(ring: Arc<RingSlot>) -> VhostIngress {
         VhostIngress { ring, borrowed: None, pieces: Vec::new() }
     }
 }
@@ -70,7 +70,7 @@ impl Ingress for VhostIngress {
 /// Fills a burst. What a guest does wrong stops its queue, which keeps the reason for the session; what came before it
 /// is good.
 #[inline(always)]
-fn take<R: virtqueue::Ring>(
+fn take<R: virtqueue::Format>(
     queue: &mut Virtqueue<R>,
     header_len: usize,
     burst: &mut Burst<'_>,
@@ -96,7 +96,7 @@ fn take<R: virtqueue::Ring>(
 #[inline(never)]
 fn push_chain(
     vnet: VnetHeader,
-    chain: &[Piece],
+    chain: &[ChainElement],
     header_len: usize,
     burst: &mut Burst<'_>,
     pieces: &mut Vec<Slice<'static>>,
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_chain_of_4_gib_is_no_short_frame() {
         let memory = vec![0u8; 64 << 20];
-        let piece = |len| Piece { start: memory.as_ptr().cast_mut(), len };
+        let piece = |len| ChainElement { start: memory.as_ptr().cast_mut(), len };
         let mut chain = vec![piece(12 + 100)];
         chain.extend((0..64).map(|_| piece(memory.len())));
         let mut burst = Burst::new();

@@ -12,7 +12,7 @@ pub use packed::PackedDriver;
 pub use split::SplitDriver;
 
 use crate::descriptor::{Descriptor, NEXT, WRITE};
-use crate::{Features, Setup, SetupError};
+use crate::{RingFeatures, Setup, SetupError};
 use guestmem::{Gpa, GuestMemory};
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl Driver {
     /// A driver of a ring whose memory is zero. `tables` is where its indirect tables go, [`TABLE_BYTES`] for each
     /// descriptor of the ring.
     pub fn new(memory: Arc<GuestMemory>, setup: &Setup, tables: Gpa) -> Result<Driver, SetupError> {
-        if setup.features.contains(Features::RING_PACKED) {
+        if setup.features.contains(RingFeatures::RING_PACKED) {
             PackedDriver::new(memory, setup, tables).map(Driver::Packed)
         } else {
             SplitDriver::new(memory, setup, tables).map(Driver::Split)

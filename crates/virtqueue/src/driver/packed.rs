@@ -4,7 +4,7 @@ use super::{Buffer, Shape, Tables, Used, kind};
 use crate::descriptor::{AVAIL, Descriptor, NEXT, USED};
 use crate::event::{arm_packed, disarm_packed, wanted_packed};
 use crate::packed_area::{PackedArea, Position};
-use crate::{Features, Setup, SetupError};
+use crate::{RingFeatures, Setup, SetupError};
 use guestmem::{Gpa, GuestMemory};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl PackedDriver {
         Ok(PackedDriver {
             area,
             tables: Tables { memory, start: tables },
-            by_position: setup.features.contains(Features::EVENT_IDX),
+            by_position: setup.features.contains(RingFeatures::EVENT_IDX),
             ids: (0..setup.size).collect(),
             lent: VecDeque::new(),
             free_slots: setup.size,

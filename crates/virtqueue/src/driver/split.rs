@@ -4,7 +4,7 @@ use super::{Buffer, Shape, Tables, Used, kind};
 use crate::descriptor::{Descriptor, NEXT};
 use crate::event::SplitWords;
 use crate::split_area::SplitArea;
-use crate::{Features, Setup, SetupError};
+use crate::{RingFeatures, Setup, SetupError};
 use guestmem::{Gpa, GuestMemory};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl SplitDriver {
         Ok(SplitDriver {
             area,
             tables: Tables { memory, start: tables },
-            by_position: setup.features.contains(Features::EVENT_IDX),
+            by_position: setup.features.contains(RingFeatures::EVENT_IDX),
             free: (0..setup.size).collect(),
             lent: vec![Vec::new(); usize::from(setup.size)],
             next: 0,
@@ -97,7 +97,7 @@ impl SplitDriver {
     pub(super) fn reap(&mut self) -> Option<Used> {
         // Pairs with the device's release store of used.idx: elements and buffers were written before it.
         while self.area.used.index.load(Ordering::Acquire) != self.used {
-            let element = self.area.elements.get(self.area.place(self.used))?;
+            let element = self.area.used_elements.get(self.area.place(self.used))?;
             // Relaxed: ordered by the load of the index.
             let [id, len] = [&element.id, &element.len].map(|word| word.load(Ordering::Relaxed));
             self.used = self.used.wrapping_add(1);

@@ -8,7 +8,9 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use virtqueue::driver::{Buffer, Driver, TABLE_BYTES};
-use virtqueue::{Features, Packed, Piece, Queue, Ring, Rings, Setup, Split, Virtqueue};
+use virtqueue::{
+    ChainElement, Format, Packed, Queue, RingAddresses, RingFeatures, Setup, Split, Virtqueue,
+};
 
 /// The ring's region.
 pub const LOW: u64 = 4 << 20;
@@ -26,7 +28,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    pub fn new(size: u16, features: Features) -> Guest {
+    pub fn new(size: u16, features: RingFeatures) -> Guest {
         let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&*file, LOW + HIGH).unwrap();
         let region = |gpa, size, file_offset| Region {
@@ -39,9 +41,12 @@ impl Guest {
         let regions = vec![region(0, LOW, 0), region(BUFFERS, HIGH, LOW)];
         let memory = GuestMemory::map(regions).unwrap();
         assert!(u64::from(size) * TABLE_BYTES <= LOW - TABLES);
-        let rings =
-            Rings { descriptors: Gpa(0x1000), driver: Gpa(0x10_0000), device: Gpa(0x18_0000) };
-        let base = if features.contains(Features::RING_PACKED) { 1 << 15 } else { 0 };
+        let rings = RingAddresses {
+            descriptors: Gpa(0x1000),
+            driver: Gpa(0x10_0000),
+            device: Gpa(0x18_0000),
+        };
+        let base = if features.contains(RingFeatures::RING_PACKED) { 1 << 15 } else { 0 };
         Guest { file, memory, setup: Setup { size, rings, features, base } }
     }
 
@@ -55,7 +60,7 @@ impl Guest {
         queue
     }
 
-    fn of_format<R: Ring>(&self) -> Virtqueue<R> {
+    fn of_format<R: Format>(&self) -> Virtqueue<R> {
         let mut queue = Virtqueue::new(self.memory.clone(), &self.setup).unwrap();
         queue.set_enabled(true);
         queue
@@ -69,21 +74,21 @@ impl Guest {
         self.of_format()
     }
 
-    /// The guest's address of a piece.
-    pub fn gpa_of(&self, piece: &Piece) -> u64 {
+    /// The guest's address of an element.
+    pub fn gpa_of(&self, element: &ChainElement) -> u64 {
         let start = |gpa| self.memory.translate(Gpa(gpa), 1).unwrap().addr().get();
-        let address = piece.start.addr();
+        let address = element.start.addr();
         [(0, LOW), (BUFFERS, HIGH)]
             .into_iter()
             .find(|(gpa, size)| (start(*gpa)..start(*gpa) + *size as usize).contains(&address))
             .map(|(gpa, _)| gpa + (address - start(gpa)) as u64)
-            .expect("a piece lies in guest memory")
+            .expect("an element lies in guest memory")
     }
 
-    /// Every piece lies wholly in guest memory.
-    pub fn owns(&self, piece: &Piece) -> bool {
-        let gpa = self.gpa_of(piece);
-        self.memory.translate(Gpa(gpa), u32::try_from(piece.len).unwrap()).is_some()
+    /// Every element lies wholly in guest memory.
+    pub fn owns(&self, element: &ChainElement) -> bool {
+        let gpa = self.gpa_of(element);
+        self.memory.translate(Gpa(gpa), u32::try_from(element.len).unwrap()).is_some()
     }
 
     pub fn read(&self, gpa: u64, len: usize) -> Vec<u8> {

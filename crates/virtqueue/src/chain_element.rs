@@ -1,26 +1,26 @@
-// UNSAFETY: a piece goes along when its queue is handed to another worker.
-//! A piece of a buffer, as host memory.
+// UNSAFETY: an element goes along when its queue is handed to another worker.
+//! One descriptor of a chain, translated: an address range of host memory.
 #![allow(unsafe_code)]
 
 /// Bytes of a guest's buffer. They stay mapped until the queue that gave them out is remapped or dropped, and the guest
 /// may change them at any time. Laid out as `struct iovec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Piece {
+pub struct ChainElement {
     /// Where they start.
     pub start: *mut u8,
     /// How many.
     pub len: usize,
 }
 
-impl Default for Piece {
+impl Default for ChainElement {
     /// No bytes.
-    fn default() -> Piece {
-        Piece { start: std::ptr::null_mut(), len: 0 }
+    fn default() -> ChainElement {
+        ChainElement { start: std::ptr::null_mut(), len: 0 }
     }
 }
 
 // SAFETY: an address and a length; whoever uses the bytes needs unsafe of their own.
-unsafe impl Send for Piece {}
+unsafe impl Send for ChainElement {}
 // SAFETY: as above.
-unsafe impl Sync for Piece {}
+unsafe impl Sync for ChainElement {}

@@ -5,6 +5,7 @@
 //! a worker that polls without pause cannot keep it waiting.
 
 use crate::Features;
+use crate::lock::lock;
 use crate::signal::Signal;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::io;
@@ -35,7 +36,7 @@ impl Running {
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct Content {
     running: Option<Box<Running>>,
     /// A worker has it.
     lent: bool,
@@ -45,24 +46,24 @@ struct Slot {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub struct Ring {
-    slot: Mutex<Slot>,
+pub struct RingSlot {
+    content: Mutex<Content>,
     given_back: Condvar,
-    /// What the guest did wrong. Beside the slot, whose lock is held while a burst is copied into a guest's buffers.
+    /// What the guest did wrong. Beside the content, whose lock is held while a burst is copied into a guest's buffers.
     fault: Mutex<Option<QueueFault>>,
     /// Holds the guest's kick descriptor and ours, edge-triggered: one event for each kick, however many are not read.
     ready: OwnedFd,
-    /// An eventfd of ours, for [`Ring::look_again`]: the guest's may be made to block.
+    /// An eventfd of ours, for [`RingSlot::look_again`]: the guest's may be made to block.
     nudge: OwnedFd,
 }
 
-impl Ring {
-    pub(crate) fn new() -> io::Result<Ring> {
+impl RingSlot {
+    pub(crate) fn new() -> io::Result<RingSlot> {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         watch(&ready, &nudge)?;
-        Ok(Ring {
-            slot: Mutex::default(),
+        Ok(RingSlot {
+            content: Mutex::default(),
             given_back: Condvar::new(),
             fault: Mutex::default(),
             ready,
@@ -70,42 +71,38 @@ impl Ring {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes the ring for a turn, if there is one and the session does not want it. It must be given back.
     pub fn borrow(&self) -> Option<Box<Running>> {
-        let mut slot = self.lock();
-        if slot.wanted > 0 {
+        let mut content = lock(&self.content);
+        if content.wanted > 0 {
             return None;
         }
-        let running = slot.running.take();
-        slot.lent = running.is_some();
+        let running = content.running.take();
+        content.lent = running.is_some();
         running
     }
 
     /// Ends a turn.
     pub fn give_back(&self, running: Box<Running>) {
         self.note_fault(&running);
-        let mut slot = self.lock();
-        slot.running = Some(running);
-        slot.lent = false;
-        if slot.wanted > 0 {
+        let mut content = lock(&self.content);
+        content.running = Some(running);
+        content.lent = false;
+        if content.wanted > 0 {
             self.given_back.notify_all();
         }
     }
 
     /// Uses the ring under its lock; `None`: there is none.
     pub fn with<Answer>(&self, use_it: impl FnOnce(&mut Running) -> Answer) -> Option<Answer> {
-        let slot = &mut *self.lock();
-        let running = slot.running.as_mut()?;
+        let content = &mut *lock(&self.content);
+        let running = content.running.as_mut()?;
         let answer = use_it(running);
         self.note_fault(running);
         Some(answer)
     }
 
-    /// Readable after a kick, until [`Ring::forget_kicks`].
+    /// Readable after a kick, until [`RingSlot::forget_kicks`].
     pub fn ready_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
@@ -121,17 +118,13 @@ impl Ring {
 
     /// What the guest did wrong since the ring was started.
     pub(crate) fn fault(&self) -> Option<QueueFault> {
-        *self.fault_lock()
-    }
-
-    fn fault_lock(&self) -> MutexGuard<'_, Option<QueueFault>> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.fault)
     }
 
     /// The first fault counts; the front end hears of it.
     fn note_fault(&self, running: &Running) {
         let Some(found) = running.queue.fault() else { return };
-        let mut fault = self.fault_lock();
+        let mut fault = lock(&self.fault);
         if fault.is_none() {
             *fault = Some(found);
             if let Some(error) = &running.error {
@@ -153,10 +146,10 @@ impl Ring {
         if let Some(kick) = &running.kick {
             watch(&self.ready, kick)?;
         }
-        let mut slot = self.own();
-        *self.fault_lock() = None;
-        slot.running = Some(Box::new(running));
-        drop(slot);
+        let mut content = self.own();
+        *lock(&self.fault) = None;
+        content.running = Some(Box::new(running));
+        drop(content);
         self.look_again();
         Ok(())
     }
@@ -175,14 +168,14 @@ impl Ring {
         Some(running)
     }
 
-    /// The slot, once no worker has the ring.
-    fn own(&self) -> MutexGuard<'_, Slot> {
-        let mut slot = self.lock();
-        slot.wanted += 1;
-        let wait = self.given_back.wait_while(slot, |slot| slot.lent);
-        let mut slot = wait.unwrap_or_else(PoisonError::into_inner);
-        slot.wanted -= 1;
-        slot
+    /// The content, once no worker has the ring.
+    fn own(&self) -> MutexGuard<'_, Content> {
+        let mut content = lock(&self.content);
+        content.wanted += 1;
+        let wait = self.given_back.wait_while(content, |content| content.lent);
+        let mut content = wait.unwrap_or_else(PoisonError::into_inner);
+        content.wanted -= 1;
+        content
     }
 }
 

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 /// Addresses reserved without access, watched by the truncation guard, given up when dropped.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub(crate) struct AddressRange {
     start: NonNull<u8>,
     len: usize,
     /// Taken off before the addresses are given up; `None` only while they are.
@@ -22,17 +22,17 @@ pub(crate) struct Reservation {
 
 // SAFETY: a reservation is a range of addresses; what is mapped there is shared with another process in any case and is
 // only used through raw pointers and atomics.
-unsafe impl Send for Reservation {}
+unsafe impl Send for AddressRange {}
 // SAFETY: as above; nothing in it changes after it is built.
-unsafe impl Sync for Reservation {}
+unsafe impl Sync for AddressRange {}
 
 fn failed(doing: &'static str, bytes: u64, source: rustix::io::Errno) -> MemoryError {
     MemoryError::Io { doing, bytes, source: source.into() }
 }
 
-impl Reservation {
+impl AddressRange {
     /// Reserves `len` bytes from a multiple of `align` on, a power of two.
-    pub(crate) fn new(len: u64, align: u64) -> Result<Reservation, MemoryError> {
+    pub(crate) fn new(len: u64, align: u64) -> Result<AddressRange, MemoryError> {
         let doing = "reserving addresses";
         let too_long = || failed(doing, len, rustix::io::Errno::NOMEM);
         let sum = len.max(PAGE).checked_add(align).ok_or_else(too_long)?;
@@ -47,10 +47,10 @@ impl Reservation {
         // SAFETY: `lead` is less than `align`, by which the mapping is longer than `len`.
         let start = unsafe { base.add(lead) };
         let len = whole - align;
-        let mut reservation = Reservation { start, len, guard: None, whole: (base, whole) };
+        let mut range = AddressRange { start, len, guard: None, whole: (base, whole) };
         let first = start.addr().get();
-        reservation.guard = Some(Guard::watch(first..first + len)?);
-        Ok(reservation)
+        range.guard = Some(Guard::watch(first..first + len)?);
+        Ok(range)
     }
 
     /// Maps a part of a file at an offset, shared with whoever else has it.
@@ -93,7 +93,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for AddressRange {
     fn drop(&mut self) {
         self.guard = None;
         // SAFETY: the mapping is ours, and pointers into it borrow the owner of this reservation, so none is left.

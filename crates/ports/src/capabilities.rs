@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed};
 
 /// Shared by a port's [`Device`](crate::Device) and who opened it. Each value stands for itself, so nothing is ordered.
 #[derive(Debug)]
-pub struct Live {
+pub struct Capabilities {
     /// Bits of [`Offloads`].
     offloads: AtomicU8,
     queues: AtomicU16,
 }
 
-impl Live {
+impl Capabilities {
     /// A port that takes `offloads` on `queues` egress queues.
-    pub const fn new(offloads: Offloads, queues: u16) -> Live {
-        Live { offloads: AtomicU8::new(offloads.bits()), queues: AtomicU16::new(queues) }
+    pub const fn new(offloads: Offloads, queues: u16) -> Capabilities {
+        Capabilities { offloads: AtomicU8::new(offloads.bits()), queues: AtomicU16::new(queues) }
     }
 
     /// What its egress takes without help.
