@@ -39,6 +39,7 @@ fn echo(thread: &Sender<i32>, moved: &Receiver<()>, ready: &Sender<()>) {
     let mut got = Vec::new();
     stream.read_to_end(&mut got).expect("read");
     stream.write_all(&got).expect("write");
+    drop(stream);
     // The veth pair goes with this namespace: it stays until the relay no longer uses it and drops the sender.
     let _ = moved.recv();
 }
