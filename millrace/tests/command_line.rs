@@ -79,7 +79,7 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["port", "add", "vm1", "--tap", "t", "--rate", "fast"], &["not a rate", "fast", "1Gbit"], 2),
     (
         &["port", "add", "vm1", "--tap", "t", "--mac", "ff:ff:ff:ff:ff:ff"],
-        &["no station's address", "unicast"],
+        &["not a station's address", "unicast"],
         2,
     ),
     (&["port", "add", "vm1", "--tap", "t", "--packet", "e"], &["cannot be used with"], 2),

@@ -4,7 +4,7 @@
 //! `Get-NetAdapterRsc` and `Get-NetAdapterStatistics` (`IPv4OperationalState`, `CoalescedBytes`).
 
 use crate::Problem;
-use crate::config::{Config, PortConfig, PortRole, RscMode};
+use crate::config::{self, Config, PortConfig, PortRole, RscMode};
 use crate::plan::Step;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -328,13 +328,28 @@ pub struct CaptureStart {
     #[schema(value_type = String)]
     pub file: PathBuf,
     /// Most bytes kept of each frame; whole frames where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "config::ranged::<_, _, 14, 262_144>"
+    )]
+    #[schema(minimum = 14, maximum = 262_144)]
     pub snaplen: Option<u32>,
     /// Ends at the first look after so many frames; the daemon looks once a second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "config::ranged::<_, _, 1, { i64::MAX }>"
+    )]
+    #[schema(minimum = 1)]
     pub count: Option<u64>,
     /// Ends after so many seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "config::ranged::<_, _, 1, { i64::MAX }>"
+    )]
+    #[schema(minimum = 1)]
     pub seconds: Option<u64>,
 }
 

@@ -1,8 +1,8 @@
 //! Random configurations that are right, for property tests.
 
 use crate::config::{
-    Config, Flows, HostName, MacAddress, MacSpoofing, Mtu, PortConfig, PortName, PortRole, Queues,
-    Rate, RscMode, Seconds, Size, VlanId,
+    AckLimit, Config, Flows, HostName, LengthLimit, MacAddress, MacSpoofing, Mtu, PortConfig,
+    PortName, PortRole, Queues, Rate, RscMode, Seconds, Size, VlanId,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -76,7 +76,8 @@ fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
             (port.rate, port.burst) = (Some(Rate(bits)), burst.map(Size));
         }
         (port.rsc, port.rsc_ipv6) = (rate.1, guard.2);
-        (port.length_limit, port.ack_limit, port.flows) = (rest.0, rest.1, rest.2.map(Flows));
+        (port.length_limit, port.ack_limit, port.flows) =
+            (rest.0.map(LengthLimit), rest.1.map(AckLimit), rest.2.map(Flows));
         (port, device.3, rest.3)
     })
 }

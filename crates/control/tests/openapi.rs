@@ -41,7 +41,10 @@ fn each_operation_has_an_id_of_its_own_and_describes_what_it_answers() {
             assert_eq!(problem, status.starts_with('4'), "{place}");
         }
         let takes = |status: &str| responses.contains_key(status);
-        assert!(operation["requestBody"].is_null() || takes("400") && takes("413"), "{path}");
+        assert!(
+            operation["requestBody"].is_null() || ["400", "413", "422"].into_iter().all(takes),
+            "{path}"
+        );
         for parameter in operation["parameters"].as_array().unwrap_or(&Vec::new()) {
             let name = parameter["name"].as_str().unwrap();
             let within = if path.contains(&format!("{{{name}}}")) { "path" } else { "query" };
@@ -53,23 +56,22 @@ fn each_operation_has_an_id_of_its_own_and_describes_what_it_answers() {
 #[test]
 fn a_range_of_the_schema_is_the_range_of_the_daemon() {
     let document = document();
-    let port = |key: &str, value: &Value| {
-        from_value::<PortConfig>(json!({"name": "vm1", "tap": "t", key: value})).is_ok()
+    let accepts = |schema, key: &str, value: i64| match schema {
+        "PortConfig" => {
+            from_value::<PortConfig>(json!({"name": "vm1", "tap": "t", key: value})).is_ok()
+        }
+        _ => from_value::<Config>(json!({"switch": {key: value}})).is_ok(),
     };
-    let switch =
-        |key: &str, value: &Value| from_value::<Config>(json!({"switch": {key: value}})).is_ok();
-    let accepts: [(&str, &dyn Fn(&str, &Value) -> bool); 2] =
-        [("PortConfig", &port), ("SwitchConfig", &switch)];
     let mut ranges = 0;
-    for (schema, accepts) in accepts {
+    for schema in ["PortConfig", "SwitchConfig"] {
         let keys = document["components"]["schemas"][schema]["properties"].as_object().unwrap();
         for (key, value) in keys {
             let [least, most] = ["minimum", "maximum"].map(|limit| value[limit].as_i64());
             let has_type = value["type"].to_string().contains("integer");
             assert_eq!(has_type, least.is_some() && most.is_some(), "{schema}.{key}");
-            for (least, most) in least.zip(most) {
+            if let Some((least, most)) = least.zip(most) {
                 ranges += 1;
-                let taken = [least - 1, least, most, most + 1].map(|n| accepts(key, &json!(n)));
+                let taken = [least - 1, least, most, most + 1].map(|n| accepts(schema, key, n));
                 assert_eq!(taken, [false, true, true, false], "{schema}.{key}");
             }
         }

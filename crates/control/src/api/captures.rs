@@ -22,10 +22,10 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<CaptureBody>>
     request_body = CaptureStart,
     responses(
         (status = 201, body = CaptureBody, description = "The capture runs"),
-        (status = 400, body = Problem, description = "The body is not JSON, or a key or value is not allowed"),
+        (status = 400, body = Problem, description = "The body is not JSON"),
         (status = 404, body = Problem, description = "There is no such port"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
-        (status = 422, body = Problem, description = "The file cannot be created, or a capture is already running"),
+        (status = 422, body = Problem, description = "A key or value is refused, the file cannot be created, or a capture is already running"),
 ))]
 pub(super) async fn start(
     State(shared): State<Shared>,

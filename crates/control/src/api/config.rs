@@ -34,9 +34,9 @@ pub(super) struct PutQuery {
     params(PutQuery), request_body = Config,
     responses(
         (status = 200, body = PlanBody, description = "The steps and the configuration now in force"),
-        (status = 400, body = Problem, description = "The body is not JSON, or a key or value is not allowed"),
+        (status = 400, body = Problem, description = "The body is not JSON"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
-        (status = 422, body = Problem, description = "The configuration breaks a rule; nothing was changed"),
+        (status = 422, body = Problem, description = "A key, a value or a rule refuses the configuration; nothing was changed"),
 ))]
 pub(super) async fn put(
     State(shared): State<Shared>,

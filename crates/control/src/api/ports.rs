@@ -23,10 +23,10 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<PortBody>> {
 /// Opens one more port. Unlike a port of the file, one that does not open is refused.
 #[utoipa::path(post, path = "/v1/ports", operation_id = "add_port", tag = "ports", request_body = PortConfig, responses(
     (status = 201, body = PortBody, description = "The port is open"),
-    (status = 400, body = Problem, description = "The body is not JSON, or a key or value is not allowed"),
+    (status = 400, body = Problem, description = "The body is not JSON"),
     (status = 409, body = Problem, description = "The name is taken"),
     (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
-    (status = 422, body = Problem, description = "The port breaks a rule or does not open"),
+    (status = 422, body = Problem, description = "A key, a value or a rule refuses the port, or it does not open"),
 ))]
 pub(super) async fn add(
     State(shared): State<Shared>,
@@ -78,10 +78,10 @@ impl ToSchema for PortChange {}
     request_body = PortChange,
     responses(
         (status = 200, body = PortBody, description = "The port after the change"),
-        (status = 400, body = Problem, description = "The body is not JSON, or the path is not UTF-8"),
+        (status = 400, body = Problem, description = "The body is not JSON"),
         (status = 404, body = Problem, description = "There is no such port"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
-        (status = 422, body = Problem, description = "A key or value is not allowed, or the port would break a rule"),
+        (status = 422, body = Problem, description = "A key, a value or a rule refuses the change"),
 ))]
 pub(super) async fn patch(
     State(shared): State<Shared>,

@@ -7,7 +7,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 /// A problem and its status.
 pub(super) struct Refusal(StatusCode, Box<Problem>);
@@ -16,7 +16,7 @@ pub(super) struct Refusal(StatusCode, Box<Problem>);
 pub(super) type Reply<T> = Result<Json<T>, Refusal>;
 
 impl Refusal {
-    /// 400: the request cannot be read.
+    /// 400: the request cannot be read: its body is not JSON, its path not UTF-8.
     pub(super) fn bad_request(problem: Problem) -> Refusal {
         Refusal(StatusCode::BAD_REQUEST, Box::new(problem))
     }
@@ -36,7 +36,7 @@ impl Refusal {
         Refusal(StatusCode::CONFLICT, Box::new(problem))
     }
 
-    /// 422: understood, and refused.
+    /// 422: JSON, and refused: a key, a value, or a rule between them.
     pub(super) fn refused(problem: Problem) -> Refusal {
         Refusal(StatusCode::UNPROCESSABLE_ENTITY, Box::new(problem))
     }
@@ -59,7 +59,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
             let problem = Problem::new("the body cannot be read").seen(error.body_text());
             Refusal(error.status(), Box::new(problem.wanted("at most 2 MiB").remedy("send less")))
         })?;
-        crate::config::from_json(&bytes).map(Body).map_err(Refusal::bad_request)
+        crate::config::from_json(&bytes).map(Body).map_err(|problem| {
+            let is_json = serde_json::from_slice::<IgnoredAny>(&bytes).is_ok();
+            if is_json { Refusal::refused(problem) } else { Refusal::bad_request(problem) }
+        })
     }
 }
 

@@ -19,8 +19,9 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<RscBody>> {
 /// Toggles coalescing of all ports. `on` turns it on for vNICs and leaves uplinks as they are.
 #[utoipa::path(put, path = "/v1/rsc", operation_id = "set_all_rsc", tag = "rsc", request_body = RscChange, responses(
     (status = 200, body = Vec<RscBody>, description = "The change is in force"),
-    (status = 400, body = Problem, description = "The body is not JSON, or a key or value is not allowed"),
+    (status = 400, body = Problem, description = "The body is not JSON"),
     (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
+    (status = 422, body = Problem, description = "A key or value is refused"),
 ))]
 pub(super) async fn set_all(
     State(shared): State<Shared>,
@@ -49,9 +50,10 @@ pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Repl
     request_body = RscChange,
     responses(
         (status = 200, body = RscBody, description = "The change is in force"),
-        (status = 400, body = Problem, description = "The body is not JSON, or a key or value is not allowed"),
+        (status = 400, body = Problem, description = "The body is not JSON"),
         (status = 404, body = Problem, description = "There is no such port"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
+        (status = 422, body = Problem, description = "A key or value is refused"),
 ))]
 pub(super) async fn set(
     State(shared): State<Shared>,

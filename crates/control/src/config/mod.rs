@@ -18,10 +18,11 @@ pub use change::typed_value;
 pub use port::{MacSpoofing, PortConfig, PortRole, RscMode};
 pub use quantity::{Rate, Seconds, Size};
 pub use read::{from_json, from_value};
+pub(crate) use scalar::ranged;
 pub use switch::{Poll, SwitchConfig, Workers};
 pub use value::{
-    Account, FileMode, Flows, HostName, MacAddress, MacEntries, Mtu, Namespace, PortName, Queues,
-    SocketPath,
+    Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacEntries, Mtu,
+    Namespace, PortName, Queues, SocketPath,
 };
 pub use vlan::{VlanId, VlanList};
 

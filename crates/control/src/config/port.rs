@@ -4,7 +4,8 @@
 //! `[switch]`, and is decided in [`PortConfig::settings`].
 
 use super::value::{
-    Account, FileMode, Flows, HostName, MacAddress, Mtu, Namespace, PortName, Queues, SocketPath,
+    Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, Mtu, Namespace,
+    PortName, Queues, SocketPath,
 };
 use super::vlan::{VlanId, VlanList};
 use super::{Rate, Size};
@@ -54,11 +55,11 @@ pub struct PortConfig {
     pub name: PortName,
     /// Opens (and creates, where there is none) this TAP device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 15, example = "tap1")]
+    #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "tap1")]
     pub tap: Option<HostName>,
     /// Joins this network device of the host as an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 15, example = "eth1")]
+    #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
     pub packet: Option<HostName>,
     /// Serves a virtual machine, a DPDK application or a user-mode Linux at this Unix socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,11 +75,11 @@ pub struct PortConfig {
     pub socket_mode: Option<FileMode>,
     /// Owner of the vhost-user socket, by name or number; the daemon's user where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, min_length = 1, example = "libvirt-qemu")]
+    #[schema(example = "libvirt-qemu")]
     pub socket_owner: Option<Account>,
     /// Group of the vhost-user socket, by name or number; the daemon's group where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, min_length = 1, example = "kvm")]
+    #[schema(example = "kvm")]
     pub socket_group: Option<Account>,
     /// The network namespace the device lives in (a name of `ip netns`, or a path), where it is not the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,7 +105,7 @@ pub struct PortConfig {
     pub vlan: Option<VlanId>,
     /// Trunk mode: the tagged VLANs that may pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, pattern = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$", example = "10,20-30")]
+    #[schema(example = "10,20-30")]
     pub trunk: Option<VlanList>,
     /// The VLAN of a trunk's untagged frames; 0 where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,7 +113,7 @@ pub struct PortConfig {
     pub native: Option<VlanId>,
     /// The guest's address; where absent the device's own, and at a vhost-user port the first that it sends from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, pattern = "^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$", example = "52:54:00:12:34:56")]
+    #[schema(value_type = Option<String>, pattern = "^[0-9A-Fa-f][02468ACEace]([:-][0-9A-Fa-f]{2}){5}$", example = "52:54:00:12:34:56")]
     pub mac: Option<MacAddress>,
     /// The guard against forged source addresses; `deny` for a vNIC and `allow` for an uplink where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,11 +123,11 @@ pub struct PortConfig {
     pub isolated: Option<bool>,
     /// Most the port may send into the switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "1Gbit")]
+    #[schema(example = "1Gbit")]
     pub rate: Option<Rate>,
     /// What may pass at once after a pause; 10 ms at `rate`, and 128 KiB at least, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "256KiB")]
+    #[schema(example = "256KiB")]
     pub burst: Option<Size>,
     /// Where the receiving guest has no room, what this port sends waits in its own queue instead of being dropped; no
     /// where absent.
@@ -143,12 +144,12 @@ pub struct PortConfig {
     pub rsc_ipv6: Option<bool>,
     /// Most payload of a train in multiples of the MTU; 0 or absent: as much as IP allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(maximum = 255)]
-    pub length_limit: Option<u8>,
+    #[schema(value_type = Option<u8>, maximum = 255)]
+    pub length_limit: Option<LengthLimit>,
     /// Segments after which a train with a pure ACK ends; 0 or absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(maximum = 65535)]
-    pub ack_limit: Option<u16>,
+    #[schema(value_type = Option<u16>, maximum = 65535)]
+    pub ack_limit: Option<AckLimit>,
     /// Trains open at once for one queue, 1 to 128; 128 where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 128)]
@@ -316,8 +317,8 @@ impl PortConfig {
             },
             ipv4: self.rsc_ipv4.unwrap_or(true),
             ipv6: self.rsc_ipv6.unwrap_or(true),
-            length_limit_mtus: self.length_limit.unwrap_or(0),
-            ack_limit: self.ack_limit.unwrap_or(0),
+            length_limit_mtus: self.length_limit.map_or(0, |limit| limit.0),
+            ack_limit: self.ack_limit.map_or(0, |limit| limit.0),
             flows: self.flows.map_or(128, |flows| flows.0),
         }
     }

@@ -1,7 +1,7 @@
 //! Sizes, rates and durations as people write them: `64KiB`, `1.5Gbit`, `5min`. A bare number is bytes, bits per second
 //! or seconds.
 
-use super::scalar::{FromScalar, Scalar, through_scalar};
+use super::scalar::{FromScalar, Scalar, text_or_number, through_scalar};
 use crate::Problem;
 
 /// Bytes.
@@ -17,6 +17,7 @@ pub struct Rate(pub u64);
 pub struct Seconds(pub u32);
 
 through_scalar!(Size, Rate, Seconds);
+text_or_number!(Size, Rate, Seconds);
 
 /// Units, smallest last, so that writing takes the largest that divides.
 type Units = &'static [(&'static str, u64)];

@@ -59,7 +59,7 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
         let remedy = "remove queues; a packet port has one";
         return Some(("queues", needs("queues above 1", "tap or vhost-user", remedy)));
     }
-    socket_rules(port).or_else(|| name_rule(port))
+    socket_rules(port)
 }
 
 /// Keys that speak of a vhost-user socket, and of one that is ours.
@@ -81,19 +81,6 @@ fn socket_rules(port: &PortConfig) -> Option<Fault> {
     }
     // Whoever listens makes the socket.
     port.vhost_client?.then(|| (key, excludes("vhost-client", key)))
-}
-
-fn name_rule(port: &PortConfig) -> Option<Fault> {
-    let interface = port.tap.as_ref().or(port.packet.as_ref())?;
-    if interface.as_str().len() > 15 {
-        let key = if port.tap.is_some() { "tap" } else { "packet" };
-        let problem = Problem::new("the device's name is too long for Linux")
-            .seen(interface)
-            .wanted("at most 15 bytes")
-            .remedy("choose a shorter name");
-        return Some((key, problem));
-    }
-    None
 }
 
 fn vlan_rules(port: &PortConfig) -> Option<Fault> {

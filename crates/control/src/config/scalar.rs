@@ -102,6 +102,19 @@ impl Serialize for Scalar {
     }
 }
 
+/// A number within a range, or nothing: for `deserialize_with` of a bare integer.
+pub(crate) fn ranged<'de, D, T, const LEAST: i64, const MOST: i64>(
+    input: D,
+) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64>,
+{
+    let Some(scalar) = Option::<Scalar>::deserialize(input)? else { return Ok(None) };
+    let number = scalar.number(LEAST..=MOST);
+    Ok(T::try_from(number.map_err(|problem| D::Error::custom(problem.pack()))?).ok())
+}
+
 /// Makes a type readable from and writable as one [`Scalar`]; the type brings `read` and `write`.
 pub(crate) trait FromScalar: Sized {
     /// A word of the command line as a scalar. Names and modes stay text, leading zeros included (`007`, `0660`);
@@ -142,3 +155,19 @@ macro_rules! through_scalar {
     )*};
 }
 pub(crate) use through_scalar;
+
+/// The schema of a type that is written as a text or as a bare number.
+macro_rules! text_or_number {
+    ($($name:ident),*) => {$(
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+                let types = SchemaType::from_iter([Type::String, Type::Integer]);
+                ObjectBuilder::new().schema_type(types).into()
+            }
+        }
+
+        impl utoipa::ToSchema for $name {}
+    )*};
+}
+pub(crate) use text_or_number;

@@ -47,7 +47,7 @@ pub struct SwitchConfig {
     #[schema(value_type = u32, minimum = 16, maximum = 1_048_576)]
     pub mac_entries: MacEntries,
     /// After this silence an address is forgotten.
-    #[schema(value_type = String, example = "5min")]
+    #[schema(example = "5min")]
     pub mac_ageing: Seconds,
     /// Where the API listens, where neither the command line nor the environment says.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub struct SwitchConfig {
     pub socket_mode: FileMode,
     /// Group of the socket.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, min_length = 1, example = "kvm")]
+    #[schema(example = "kvm")]
     pub socket_group: Option<Account>,
     /// Coalescing toward vNICs that do not say.
     pub rsc: RscMode,

@@ -87,7 +87,7 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\nmac = \"ff:ff:ff:ff:ff:ff\"",
-        ["switch.toml:4:7: no station's address", "ff:ff", "unicast", ""],
+        ["switch.toml:4:7: not a station's address", "ff:ff", "unicast", ""],
     ),
     (
         "[[port]]\nname = \"a b\"\ntap = \"t\"",
@@ -131,7 +131,7 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"a-device-name-of-20\"",
-        ["switch.toml:3:7: port a: the device's name is too long", "a-device", "15", "shorter"],
+        ["switch.toml:3:7: not a device name", "a-device", "1 to 15", ""],
     ),
     (
         "[[port]]\nname = \"a\"\npacket = \"e\"\nqueues = 2",
@@ -144,7 +144,7 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ),
     (
         "[[port]]\nname = \"a\"\nvhost-user = \"v.sock\"",
-        ["switch.toml:3:14: not the path of a socket", "v.sock", "107 bytes", "from the root"],
+        ["switch.toml:3:14: not the path of a socket", "v.sock", "107 bytes", "absolute path"],
     ),
     (
         "[[port]]\nname = \"a\"\nvhost-user = \"/v\"\nqueues = 65",

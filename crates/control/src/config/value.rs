@@ -1,6 +1,6 @@
 //! The small typed values of the configuration: what cannot be written down wrongly cannot be run wrongly.
 
-use super::scalar::{FromScalar, Scalar, through_scalar};
+use super::scalar::{FromScalar, Scalar, text_or_number, through_scalar};
 use crate::Problem;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,14 @@ pub struct Queues(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flows(pub u8);
 
+/// Payload of a train in multiples of the MTU, 0 to 255; 0: no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LengthLimit(pub u8);
+
+/// Segments of a train with a pure ACK, 0 to 65535; 0: no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckLimit(pub u16);
+
 /// Learned addresses the switch may hold, 16 to 1048576.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacEntries(pub u32);
@@ -34,7 +42,7 @@ pub struct MacEntries(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMode(pub u32);
 
-/// A device of the host: what a file name may be, so that it never leads out of its directory.
+/// A network device of the host, with a name as Linux allows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
@@ -51,9 +59,22 @@ pub struct SocketPath(String);
 pub struct Account(String);
 
 through_scalar!(
-    PortName, Mtu, MacAddress, Queues, Flows, MacEntries, FileMode, HostName, Namespace,
-    SocketPath, Account
+    PortName,
+    Mtu,
+    MacAddress,
+    Queues,
+    Flows,
+    LengthLimit,
+    AckLimit,
+    MacEntries,
+    FileMode,
+    HostName,
+    Namespace,
+    SocketPath,
+    Account
 );
+
+text_or_number!(Account);
 
 impl SocketPath {
     /// Longest path in bytes: `sun_path` of unix(7) without its end.
@@ -124,22 +145,28 @@ impl fmt::Display for Namespace {
     }
 }
 
+/// The text of a name that is `good`; `wanted` otherwise.
+fn text(
+    scalar: &Scalar,
+    good: impl Fn(&str) -> bool,
+    (error, wanted): (&str, &str),
+) -> Result<String, Problem> {
+    match scalar {
+        Scalar::Text(text) if good(text) => Ok(text.clone()),
+        Scalar::Text(_) => Err(scalar.problem(error, wanted)),
+        _ => Err(scalar.problem(error, &format!("in quotes, {wanted}"))),
+    }
+}
+
 impl FromScalar for PortName {
     fn read(scalar: &Scalar) -> Result<PortName, Problem> {
-        let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        match text(scalar) {
-            Some(name)
-                if (1..=32).contains(&name.len())
-                    && name.chars().all(good)
-                    && name.starts_with(|c: char| c.is_ascii_alphanumeric()) =>
-            {
-                Ok(PortName(name))
-            }
-            _ => Err(scalar.problem(
-                "not a port name",
-                "1 to 32 letters, digits, `.`, `_` or `-`, a letter or digit first",
-            )),
-        }
+        let good = |name: &str| {
+            (1..=32).contains(&name.len())
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+                && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        };
+        let wanted = "1 to 32 letters, digits, `.`, `_` or `-`, a letter or digit first";
+        text(scalar, good, ("not a port name", wanted)).map(PortName)
     }
 
     fn write(&self) -> Scalar {
@@ -147,7 +174,7 @@ impl FromScalar for PortName {
     }
 }
 
-/// What a file name may be.
+/// What a file name may be, so that it never leads out of its directory.
 fn is_file_name(name: &str) -> bool {
     let odd = |c: char| "/%".contains(c) || c.is_whitespace() || c.is_control();
     (1..=255).contains(&name.len()) && name != "." && name != ".." && !name.contains(odd)
@@ -155,12 +182,9 @@ fn is_file_name(name: &str) -> bool {
 
 impl FromScalar for HostName {
     fn read(scalar: &Scalar) -> Result<HostName, Problem> {
-        text(scalar).filter(|name| is_file_name(name)).map(HostName).ok_or_else(|| {
-            scalar.problem(
-                "not a device name",
-                "the name of a device of this host, without spaces, `/` and `%`",
-            )
-        })
+        let good = |name: &str| is_file_name(name) && name.len() <= 15 && !name.contains(':');
+        let wanted = "1 to 15 bytes without spaces, `/`, `:` and `%`";
+        text(scalar, good, ("not a device name", wanted)).map(HostName)
     }
 
     fn write(&self) -> Scalar {
@@ -170,16 +194,12 @@ impl FromScalar for HostName {
 
 impl FromScalar for Namespace {
     fn read(scalar: &Scalar) -> Result<Namespace, Problem> {
-        let good = |name: &String| match name.strip_prefix('/') {
+        let good = |name: &str| match name.strip_prefix('/') {
             Some(path) => path.split('/').all(is_file_name),
             None => is_file_name(name),
         };
-        text(scalar).filter(good).map(Namespace).ok_or_else(|| {
-            scalar.problem(
-                "not a network namespace",
-                "a name that `ip netns` shows, or a path such as `/proc/PID/ns/net`",
-            )
-        })
+        let wanted = "a name that `ip netns` shows, or a path such as `/proc/PID/ns/net`";
+        text(scalar, good, ("not a network namespace", wanted)).map(Namespace)
     }
 
     fn write(&self) -> Scalar {
@@ -189,19 +209,15 @@ impl FromScalar for Namespace {
 
 impl FromScalar for SocketPath {
     fn read(scalar: &Scalar) -> Result<SocketPath, Problem> {
-        let good = |path: &String| {
+        let good = |path: &str| {
             let within = path.len() <= SocketPath::LONGEST && !path.contains(char::is_control);
             let below = path.strip_prefix('/').is_some_and(|rest| {
                 rest.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
             });
             within && below
         };
-        text(scalar).filter(good).map(SocketPath).ok_or_else(|| {
-            scalar.problem(
-                "not the path of a socket",
-                "a path from the root of at most 107 bytes, such as \"/run/millrace/vm1.sock\"",
-            )
-        })
+        let wanted = "an absolute path of at most 107 bytes, such as \"/run/millrace/vm1.sock\"";
+        text(scalar, good, ("not the path of a socket", wanted)).map(SocketPath)
     }
 
     fn write(&self) -> Scalar {
@@ -211,11 +227,15 @@ impl FromScalar for SocketPath {
 
 impl FromScalar for Account {
     fn read(scalar: &Scalar) -> Result<Account, Problem> {
+        if let Scalar::Number(number) = scalar
+            && let Ok(number) = u32::try_from(*number)
+        {
+            return Ok(Account(number.to_string()));
+        }
         let odd = |c: char| c.is_whitespace() || c.is_control() || "/:".contains(c);
-        let good = |name: &String| !name.is_empty() && !name.contains(odd);
-        text(scalar).filter(good).map(Account).ok_or_else(|| {
-            scalar.problem("no user or group", "a name or a number, such as \"libvirt-qemu\"")
-        })
+        let good = |name: &str| !name.is_empty() && !name.contains(odd);
+        let wanted = "a name or a number, such as \"libvirt-qemu\"";
+        text(scalar, good, ("not a user or group", wanted)).map(Account)
     }
 
     fn write(&self) -> Scalar {
@@ -223,29 +243,15 @@ impl FromScalar for Account {
     }
 }
 
-/// A name of digits may be written without quotes.
-fn text(scalar: &Scalar) -> Option<String> {
-    match scalar {
-        Scalar::Text(text) => Some(text.clone()),
-        Scalar::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
 impl FromScalar for MacAddress {
     fn read(scalar: &Scalar) -> Result<MacAddress, Problem> {
-        let mac = text(scalar).and_then(|text| text.parse::<Mac>().ok());
-        match mac {
-            Some(mac) if mac.is_group() || mac.to_u64() == 0 => {
-                Err(scalar
-                    .problem("no station's address", "a unicast address that is not all zero"))
-            }
-            Some(mac) => Ok(MacAddress(mac)),
-            None => Err(scalar.problem(
-                "not a MAC address",
-                "six pairs of hex digits, such as \"52:54:00:12:34:56\"",
-            )),
-        }
+        let wanted = "six pairs of hex digits, such as \"52:54:00:12:34:56\"";
+        let is_mac = |text: &str| text.parse::<Mac>().is_ok();
+        let text = text(scalar, is_mac, ("not a MAC address", wanted))?;
+        let own = text.parse().ok().filter(|mac: &Mac| !mac.is_group() && mac.to_u64() != 0);
+        own.map(MacAddress).ok_or_else(|| {
+            scalar.problem("not a station's address", "a unicast address that is not all zero")
+        })
     }
 
     fn write(&self) -> Scalar {
@@ -279,13 +285,15 @@ ranged! {
     Mtu(u16) = 68..=65535;
     Queues(u16) = 1..=64;
     Flows(u8) = 1..=128;
+    LengthLimit(u8) = 0..=255;
+    AckLimit(u16) = 0..=65535;
     MacEntries(u32) = 16..=1_048_576;
 }
 
 impl FromScalar for FileMode {
     fn read(scalar: &Scalar) -> Result<FileMode, Problem> {
         match scalar {
-            Scalar::Text(text) => {
+            Scalar::Text(text) if matches!(text.len(), 3 | 4) && !text.starts_with('+') => {
                 u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777).map(FileMode)
             }
             _ => None,
@@ -330,6 +338,9 @@ mod tests {
     fn a_word_that_looks_like_a_number_stays_as_typed() {
         assert_eq!("0660".parse(), Ok(FileMode(0o660)));
         assert_eq!("755".parse(), Ok(FileMode(0o755)));
+        for mode in ["7", "1777", "0999", "+660", "00660"] {
+            assert!(mode.parse::<FileMode>().is_err(), "{mode}");
+        }
         for name in ["007", "7", "1e3", "true", "0x10"] {
             assert_eq!(name.parse::<PortName>().map(|name| name.0), Ok(name.to_owned()));
             assert_eq!(name.parse::<HostName>().map(|name| name.0), Ok(name.to_owned()));
@@ -342,6 +353,9 @@ mod tests {
     fn what_is_refused_names_value_and_remedy() {
         for name in ["", "-vm", "vm/1", "vm 1", "üp", &"x".repeat(33)] {
             assert!(name.parse::<PortName>().is_err(), "{name}");
+        }
+        for name in ["a:b", "a-device-name-of-20"] {
+            assert!(name.parse::<HostName>().is_err(), "{name}");
         }
         for name in ["", ".", "..", "../eth0", "a b"] {
             assert!(name.parse::<HostName>().is_err(), "{name}");
@@ -365,6 +379,11 @@ mod tests {
             assert!(mac.parse::<MacAddress>().is_err(), "{mac}");
         }
         assert!("+7".parse::<PortName>().is_err());
+        let problem = PortName::read(&Scalar::Number(7)).unwrap_err();
+        assert!(problem.wanted.starts_with("in quotes, 1 to 32"), "{problem}");
+        let account = Account::read(&Scalar::Number(107));
+        assert_eq!(account, "107".parse());
+        assert!(Account::read(&Scalar::Number(-1)).is_err());
         let problem = "20".parse::<Mtu>().unwrap_err();
         assert_eq!(
             (problem.seen.as_str(), problem.wanted.as_str()),

@@ -1,6 +1,6 @@
 //! VLANs as they are written: `vlan = 10`, or `trunk = "10,20-30"` with a `native` VLAN for untagged frames.
 
-use super::scalar::{FromScalar, Scalar, through_scalar};
+use super::scalar::{FromScalar, Scalar, text_or_number, through_scalar};
 use crate::Problem;
 use datapath::VlanSet;
 use std::fmt;
@@ -17,6 +17,7 @@ pub struct VlanId(pub u16);
 pub struct VlanList(Vec<RangeInclusive<u16>>);
 
 through_scalar!(VlanId, VlanList);
+text_or_number!(VlanList);
 
 impl VlanList {
     /// As the switch reads it.
