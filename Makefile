@@ -9,7 +9,7 @@ TIMES ?= 20
 # Samples of each switch and case of `make bench-peers`.
 ROUNDS ?= 5
 
-.PHONY: help demo test fresh flaky lint audit docs bench bench-peers fuzz clean
+.PHONY: help demo test fresh flaky lint audit docs bench bench-peers fuzz schemathesis clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -43,6 +43,9 @@ bench-peers: ## Measure Millrace against testpmd and OVS-DPDK, ROUNDS=5 samples 
 
 fuzz: ## Fuzz all targets, SECONDS=600 each
 	@scripts/setup fuzz && fuzz/run $(SECONDS)
+
+schemathesis: ## Make requests from the OpenAPI document and check every answer
+	@scripts/setup lint && scripts/schemathesis
 
 clean: ## Remove what was built
 	@cargo clean

@@ -25,6 +25,7 @@ mod lab_hosts;
 mod lab_interop;
 mod machines;
 mod newcomer;
+mod openapi;
 mod patience;
 mod qemu;
 mod sandbox;

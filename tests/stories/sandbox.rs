@@ -7,6 +7,7 @@
 use crate::guest;
 use std::env;
 use std::fs::OpenOptions;
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// Tells the second start from the first.
@@ -27,6 +28,8 @@ pub(crate) enum Need {
     Tap,
     /// A kind of guest that `scripts/guests` brings.
     Guest(&'static str),
+    /// What generates clients from the API's document, in this directory.
+    OpenApi(&'static str),
 }
 
 /// Runs `body` in a world of its own, or says why not.
@@ -110,6 +113,10 @@ impl Need {
             Need::Guest(kind) => {
                 let there = guest::directory(kind).join("version").is_file();
                 (!there).then(|| format!("a guest: scripts/guests {kind}"))
+            }
+            Need::OpenApi(tools) => {
+                let there = Path::new(tools).join("openapi-python-client").is_file();
+                (!there).then(|| "a generator of clients: scripts/openapi --tools".to_owned())
             }
             Need::Tap => {
                 let opened = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
