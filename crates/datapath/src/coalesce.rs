@@ -6,19 +6,18 @@
 //! passes in its place: within a flow the order of arrival is kept.
 
 mod candidate;
+mod fast_path;
 mod flows;
-mod likeness;
 mod rules;
 mod train;
-mod usual;
 
 use crate::counters::{PortCell, RscException};
+use crate::deliver::Delivery;
 use crate::frame::Frame;
-use crate::headers::Headers;
 use crate::settings::{PortSettings, Rsc, RscPolicy};
 use candidate::{Candidate, FlowKey, Role, classify};
+use fast_path::Fingerprint;
 use flows::Flows;
-use likeness::Likeness;
 use ports::{Burst, Offloads, Slice};
 use rules::Join;
 use std::hash::{BuildHasher, RandomState};
@@ -31,7 +30,7 @@ const LARGEST_PACKET: u32 = 65535;
 
 /// One thing to deliver: a frame alone, or a train.
 #[derive(Clone, Copy)]
-pub(crate) enum Item {
+enum Item {
     /// The frame at this place.
     Single(u16),
     /// The train at this place of the coalescer's list.
@@ -101,13 +100,15 @@ impl Coalescer {
         self.latest = 0;
     }
 
-    /// What there is to deliver, in order.
-    pub(crate) fn items(&self) -> &[Item] {
-        &self.items
-    }
-
-    pub(crate) fn train(&self, place: u16) -> Option<&Train> {
-        self.trains.get(usize::from(place))
+    /// What there is to deliver, in order: the place of a frame, with its train if others have joined it.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (u16, Option<&Train>)> {
+        self.items.iter().filter_map(|item| match *item {
+            Item::Single(place) => Some((place, None)),
+            Item::Train(at) => {
+                let train = self.trains.get(usize::from(at))?;
+                Some((train.head, (train.segments > 1).then_some(train)))
+            }
+        })
     }
 
     /// The places of a train's frames, in order.
@@ -127,29 +128,27 @@ impl Coalescer {
         &mut self,
         place: u16,
         frame: &Frame,
-        turn: (&Burst<'_>, &Headers),
         policy: &Policy,
-        cell: &PortCell,
+        delivery: &Delivery<'_, '_>,
     ) {
         if !policy.applies(frame) {
             return self.pass(place);
         }
-        let (burst, headers) = turn;
-        let header = headers.get(frame.header);
+        let header = delivery.parts.headers.get(frame.header);
         if self.continues(place, frame, header, policy) {
             return;
         }
-        self.add_any(place, frame, header, burst, policy, cell);
+        self.add_any(place, frame, header, policy, delivery);
     }
 
-    /// Whether the frame was the usual next segment of the latest train, which has it now.
+    /// Appends the frame to the latest train by the fast path; `false`: it does not apply.
     #[inline]
     fn continues(&mut self, place: u16, frame: &Frame, header: &[u8], policy: &Policy) -> bool {
         let Some(train) = self.trains.get_mut(self.latest) else { return false };
         let tail = train.tail;
         let continues = !train.closed
             && policy.rsc.policy == RscPolicy::Ndis
-            && usual::append(train, place, frame, header, limit(policy, frame.parsed.payload));
+            && fast_path::append(train, place, frame, header, limit(policy, frame.parsed.payload));
         if continues {
             self.link(tail, place);
         }
@@ -163,11 +162,11 @@ impl Coalescer {
         place: u16,
         frame: &Frame,
         header: &[u8],
-        burst: &Burst<'_>,
         policy: &Policy,
-        cell: &PortCell,
+        delivery: &Delivery<'_, '_>,
     ) {
-        match classify(frame, header, || payload_sum(frame, burst)) {
+        let cell = delivery.cell;
+        match classify(frame, header, || payload_sum(frame, delivery.burst)) {
             Role::Stranger => self.pass(place),
             Role::Alone(key, exception) => self.alone(place, key, exception, cell),
             Role::Segment(segment) => self.segment(place, &segment, header, policy, cell),
@@ -235,7 +234,7 @@ impl Coalescer {
     fn start(&mut self, place: u16, segment: &Candidate, header: &[u8]) {
         self.latest = self.trains.len();
         self.items.push(Item::Train(index(self.latest)));
-        self.trains.push(Train::start(place, *segment, Likeness::of(header)));
+        self.trains.push(Train::start(place, *segment, Fingerprint::of(header)));
     }
 
     fn append(&mut self, known: usize, place: u16, segment: &Candidate) {

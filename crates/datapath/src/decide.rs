@@ -7,7 +7,6 @@ use crate::macs::{MacTable, Station};
 use crate::outbox::{Cause, Outbox, Run, Target};
 use crate::rate::Bucket;
 use crate::settings::PortId;
-use crate::steer;
 use crate::view::{Port, View};
 use crate::work;
 use std::sync::MutexGuard;
@@ -131,7 +130,7 @@ impl<'t> Decider<'t> {
     fn straight(&self, to: &Port) -> Option<Target> {
         let mirrored = |port: &Port| port.settings.mirror_to.is_some();
         let asked = self.bucket.is_some() || mirrored(self.from) || mirrored(to);
-        (!asked && steer::has_no_choice(to)).then(|| target(to, 0))
+        Target::sole(to).filter(|_| !asked)
     }
 
     fn admit(&mut self, frame: &mut Frame, source: u64) -> Result<(), DropReason> {
@@ -226,8 +225,7 @@ impl<'t> Decider<'t> {
         (header, frame): (&[u8], &Frame),
         outbox: &mut Outbox,
     ) {
-        let queue = steer::queue(to, header, &frame.parsed);
-        outbox.push(target(to, queue), Run::new(place, 1, cause));
+        outbox.push(Target::of_flow(to, header, &frame.parsed), Run::new(place, 1, cause));
         self.mirror(to, place, outbox);
     }
 
@@ -243,13 +241,9 @@ impl<'t> Decider<'t> {
     fn mirror_to(&self, mirror: PortId, place: usize, outbox: &mut Outbox) {
         let Some(to) = self.view.port(mirror) else { return };
         if to.shared.id != self.from.shared.id {
-            outbox.push(target(to, 0), Run::new(place, 1, Cause::Mirrored));
+            outbox.push(Target::first(to), Run::new(place, 1, Cause::Mirrored));
         }
     }
-}
-
-fn target(to: &Port, queue: usize) -> Target {
-    Target { slot: to.slot + queue, port: to.shared.id, queue }
 }
 
 /// The addresses of a frame as they stand in its first twelve bytes, the middle four twice: compared in two steps.

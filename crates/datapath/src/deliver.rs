@@ -1,8 +1,8 @@
 //! Deliver: one egress queue's share of a turn goes out, and is counted.
 
-use crate::coalesce::{Coalescer, Item, Policy};
+use crate::coalesce::{Coalescer, Policy};
 use crate::counters::{DropReason, PortCell};
-use crate::fit::{self, Fitting, Source};
+use crate::fit::{Fitted, Fitter, are_taken};
 use crate::frame::Frame;
 use crate::outbox::{Cause, Run};
 use crate::parts::Parts;
@@ -12,257 +12,238 @@ use crate::view::Port;
 use crate::work;
 use ports::capture::Direction;
 use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, recycle};
-use std::cell::Cell;
 use std::sync::PoisonError;
+
+/// What delivering one list needs to know: the turn it is of, and the egress queue it goes to.
+pub(crate) struct Delivery<'t, 'q> {
+    pub(crate) from: &'t Port,
+    pub(crate) to: &'t Port,
+    /// The egress queue's number at `to`.
+    pub(crate) queue: usize,
+    pub(crate) now: Nanos,
+    pub(crate) burst: &'t Burst<'q>,
+    /// The frames of the burst.
+    pub(crate) frames: &'t [Frame],
+    pub(crate) parts: &'t mut Parts<'q>,
+    /// What this worker counts at `to`.
+    pub(crate) cell: &'t PortCell,
+    /// What `to` takes without help: read once, so that the whole list is made for the same.
+    pub(crate) offloads: Offloads,
+}
 
 /// Scratch of delivering, kept between turns.
 pub(crate) struct Deliverer {
     coalescer: Coalescer,
-    fitting: Fitting,
+    fitted: Vec<Fitted>,
     outgoing: Vec<Outgoing<'static>>,
     drops: Vec<(usize, EgressDrop)>,
-    /// From where, to where and in which second a frame too big was last told of.
-    told: Cell<Option<(PortId, PortId, u64)>>,
+    /// The last report of a frame too big: from where, to where, in which second.
+    last_reported: Option<(PortId, PortId, u64)>,
+    /// What the turn has cost so far.
+    work: u64,
 }
 
-/// Where from and where to.
-pub(crate) struct Route<'t> {
-    pub(crate) from: &'t Port,
-    pub(crate) to: &'t Port,
-    pub(crate) queue: usize,
-    pub(crate) now: Nanos,
+/// What a list needs before its egress queue takes it.
+enum Way {
+    Unchanged,
+    Fitted,
+    CoalescedAndFitted(Policy),
+}
+
+impl Delivery<'_, '_> {
+    fn way(&self, list: &[Run]) -> Way {
+        match self.to.policy.and_then(|policy| policy.toward(self.offloads)) {
+            Some(policy) => Way::CoalescedAndFitted(policy),
+            None if runs(self.frames, list).all(|run| are_taken(run, self.to, self.offloads)) => {
+                Way::Unchanged
+            }
+            None => Way::Fitted,
+        }
+    }
 }
 
 impl Deliverer {
     pub(crate) fn new() -> Deliverer {
-        let frames = Vec::with_capacity(2 * Burst::FRAMES);
         Deliverer {
             coalescer: Coalescer::new(),
-            fitting: Fitting { offloads: Offloads::empty(), frames, work: 0 },
+            fitted: Vec::with_capacity(2 * Burst::FRAMES),
             outgoing: Vec::with_capacity(2 * Burst::FRAMES),
             drops: Vec::with_capacity(Burst::FRAMES),
-            told: Cell::new(None),
+            last_reported: None,
+            work: 0,
         }
     }
 
     /// Begins a turn that has cost so much already.
     pub(crate) fn begin(&mut self, work: u64) {
-        self.fitting.work = work;
+        self.work = work;
     }
 
     /// What the turn has cost so far.
     pub(crate) fn work(&self) -> u64 {
-        self.fitting.work
+        self.work
     }
 
-    /// Coalesces, fits and delivers one list of the outbox.
-    pub(crate) fn deliver<'q>(
-        &mut self,
-        list: &[Run],
-        route: &Route<'_>,
-        source: &Source<'_, 'q>,
-        parts: &mut Parts<'q>,
-        cell: &PortCell,
-    ) {
-        if route.to.shared.state.is_broken() {
+    /// Takes one list of the outbox the way it needs, and delivers it with one call of its egress queue.
+    pub(crate) fn deliver(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
+        if delivery.to.shared.state.is_broken() {
             let frames = list.iter().map(Run::count).sum();
-            return count_drop(cell, DropReason::EgressDown, frames);
+            return count_drop(delivery.cell, DropReason::EgressDown, frames);
         }
-        count_causes(list, cell);
-        self.fitting.offloads = route.to.shared.live.offloads();
-        let policy = route.to.policy.and_then(|policy| policy.toward(self.fitting.offloads));
-        if policy.is_none() && self.pass(list, route, source, parts, cell) {
-            return;
-        }
-        let mark = parts.mark();
-        match policy {
-            None => self.fit_plain(list, route, source, parts, cell),
-            Some(policy) => {
-                self.coalesce(list, &policy, source, parts, cell);
-                self.fit_items(route, source, parts, cell);
+        count_causes(list, delivery.cell);
+        let mark = delivery.parts.mark();
+        let mut outgoing: Vec<Outgoing<'_>> = recycle(std::mem::take(&mut self.outgoing));
+        match delivery.way(list) {
+            Way::Unchanged => {
+                runs(delivery.frames, list)
+                    .for_each(|run| extend(&mut outgoing, run, delivery.parts));
+            }
+            Way::Fitted => {
+                self.fit(list, delivery);
+                outgoing.extend(self.fitted.iter().map(|frame| frame.outgoing(delivery.parts)));
+            }
+            Way::CoalescedAndFitted(policy) => {
+                self.coalesce(list, &policy, delivery);
+                self.fit_items(delivery);
+                outgoing.extend(self.fitted.iter().map(|frame| frame.outgoing(delivery.parts)));
             }
         }
-        let mut outgoing: Vec<Outgoing<'_>> = recycle(std::mem::take(&mut self.outgoing));
-        self.fitting.outgoing(parts, &mut outgoing);
-        self.send(&outgoing, route, cell);
+        self.send(&outgoing, delivery);
         self.outgoing = recycle(outgoing);
-        self.fitting.frames.clear();
-        parts.rewind(mark);
+        self.fitted.clear();
+        delivery.parts.rewind(mark);
     }
 
-    /// Delivers a list of frames that the port takes as they are. `false`: it does not, and nothing has happened.
-    fn pass(
-        &mut self,
-        list: &[Run],
-        route: &Route<'_>,
-        source: &Source<'_, '_>,
-        parts: &Parts<'_>,
-        cell: &PortCell,
-    ) -> bool {
-        let offloads = self.fitting.offloads;
-        if !source.runs(list).all(|frames| fit::are_taken(frames, route.to, offloads)) {
-            return false;
-        }
-        let mut outgoing: Vec<Outgoing<'_>> = recycle(std::mem::take(&mut self.outgoing));
-        source.runs(list).for_each(|frames| extend(&mut outgoing, frames, parts));
-        self.send(&outgoing, route, cell);
-        self.outgoing = recycle(outgoing);
-        true
-    }
-
-    /// Every frame by itself.
-    fn fit_plain<'q>(
-        &mut self,
-        list: &[Run],
-        route: &Route<'_>,
-        source: &Source<'_, 'q>,
-        parts: &mut Parts<'q>,
-        cell: &PortCell,
-    ) {
-        for frame in source.runs(list).flatten() {
-            let fitted = self.fitting.single(frame, route.to, source.burst, parts, cell);
+    #[inline(never)]
+    fn fit(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
+        for frame in runs(delivery.frames, list).flatten() {
+            let mut fitter = Fitter { delivery, fitted: &mut self.fitted, work: &mut self.work };
+            let fitted = fitter.fit(frame);
             if let Err(reason) = fitted {
-                self.unfit(frame, reason, route, parts, cell);
+                refuse(frame, reason, delivery, &mut self.last_reported);
             }
         }
     }
 
     #[inline(never)]
-    fn coalesce(
-        &mut self,
-        list: &[Run],
-        policy: &Policy,
-        source: &Source<'_, '_>,
-        parts: &Parts<'_>,
-        cell: &PortCell,
-    ) {
+    fn coalesce(&mut self, list: &[Run], policy: &Policy, delivery: &Delivery<'_, '_>) {
         self.coalescer.clear();
-        for (run, frames) in list.iter().zip(source.runs(list)) {
+        for (run, frames) in list.iter().zip(runs(delivery.frames, list)) {
             for (place, frame) in run.numbers().zip(frames) {
                 // What a mirror shows is what passed.
                 if run.cause == Cause::Mirrored {
                     self.coalescer.pass(place);
                 } else {
-                    let turn = (source.burst, &parts.headers);
-                    self.coalescer.add(place, frame, turn, policy, cell);
+                    self.coalescer.add(place, frame, policy, delivery);
                 }
             }
         }
-        self.coalescer.count_trains(cell);
-        self.fitting.work += work::of_coalescing(list.iter().map(Run::count).sum());
+        self.coalescer.count_trains(delivery.cell);
+        self.work += work::of_coalescing(list.iter().map(Run::count).sum());
     }
 
+    /// Fits what coalescing made of a list.
     #[inline(never)]
-    fn fit_items<'q>(
-        &mut self,
-        route: &Route<'_>,
-        source: &Source<'_, 'q>,
-        parts: &mut Parts<'q>,
-        cell: &PortCell,
-    ) {
-        for item in self.coalescer.items() {
-            let fitted = self.fitting.fit(*item, route.to, source, &self.coalescer, parts, cell);
-            let Err(reason) = fitted else { continue };
-            let unfit = |place: u16| {
-                if let Some(frame) = source.frames.get(usize::from(place)) {
-                    self.unfit(frame, reason, route, parts, cell);
+    fn fit_items(&mut self, delivery: &mut Delivery<'_, '_>) {
+        let frames = delivery.frames;
+        let frame = |place: u16| frames.get(usize::from(place));
+        for (first, train) in self.coalescer.items() {
+            let Some(first) = frame(first) else { continue };
+            let mut fitter = Fitter { delivery, fitted: &mut self.fitted, work: &mut self.work };
+            let Some(train) = train else {
+                if let Err(reason) = fitter.fit(first) {
+                    refuse(first, reason, delivery, &mut self.last_reported);
                 }
+                continue;
             };
-            match *item {
-                Item::Single(place) => unfit(place),
-                Item::Train(train) => {
-                    if let Some(train) = self.coalescer.train(train) {
-                        self.coalescer.members(train).for_each(unfit);
-                    }
-                }
+            let members = || self.coalescer.members(train).filter_map(frame);
+            if let Err(reason) = fitter.fit_train(train, first, members()) {
+                members().for_each(|it| refuse(it, reason, delivery, &mut self.last_reported));
             }
         }
     }
 
-    /// Once a second, not once a frame.
-    fn tell_too_big(&self, route: &Route<'_>) {
-        let Route { from, to, now, .. } = route;
-        let told = Some((from.shared.id, to.shared.id, now.as_secs()));
-        if self.told.replace(told) != told {
-            to.shared.events.push(HealthEvent::TooBig {
-                from: from.shared.id,
-                from_mtu: from.settings.mtu,
-                to: to.shared.id,
-                to_mtu: to.settings.mtu,
-            });
-        }
-    }
-
-    /// Counts and shows what could not be fitted.
-    #[cold]
-    fn unfit(
-        &self,
-        frame: &Frame,
-        reason: DropReason,
-        route: &Route<'_>,
-        parts: &Parts<'_>,
-        cell: &PortCell,
-    ) {
-        if reason == DropReason::TooBig {
-            self.tell_too_big(route);
-        }
-        count_drop(cell, reason, 1);
-        show(route.to, Direction::Egress, frame, parts, route.now, Some(reason));
-    }
-
-    /// One lock, one publish.
-    fn send(&mut self, outgoing: &[Outgoing<'_>], route: &Route<'_>, cell: &PortCell) {
+    /// Calls the egress queue, under its lock.
+    fn send(&mut self, outgoing: &[Outgoing<'_>], delivery: &Delivery<'_, '_>) {
         self.drops.clear();
-        let Some(queue) = route.to.shared.egress.get(route.queue) else { return };
+        let shared = &delivery.to.shared;
+        let Some(queue) = shared.egress.get(delivery.queue) else { return };
         let result =
             queue.lock().unwrap_or_else(PoisonError::into_inner).deliver(outgoing, &mut self.drops);
         match result {
             Ok(()) => {
-                if !route.to.shared.state.is_up() && self.drops.is_empty() && !outgoing.is_empty() {
-                    route.to.shared.set_state(PortState::Up);
+                if !shared.state.is_up() && self.drops.is_empty() && !outgoing.is_empty() {
+                    shared.set_state(PortState::Up);
                 }
             }
             Err(fault) => {
-                note_fault(route.to, &fault);
+                note_fault(delivery.to, &fault);
                 self.drops.clear();
                 self.drops.extend((0..outgoing.len()).map(|place| (place, EgressDrop::Down)));
             }
         }
-        self.count(outgoing, route, cell);
+        self.count(outgoing, delivery);
     }
 
-    fn count(&mut self, outgoing: &[Outgoing<'_>], route: &Route<'_>, cell: &PortCell) {
+    fn count(&mut self, outgoing: &[Outgoing<'_>], delivery: &Delivery<'_, '_>) {
+        let Delivery { to, cell, now, .. } = *delivery;
         let (mut bytes, mut slices) = (0, 0);
         for frame in outgoing {
             bytes += u64::from(frame.len);
             slices += frame.payload.len();
         }
-        let kernel_ns = route.to.shared.kernel_ns;
-        self.fitting.work += work::of_delivering(outgoing.len(), slices, bytes, kernel_ns);
+        self.work += work::of_delivering(outgoing.len(), slices, bytes, to.shared.kernel_ns);
         for (place, drop) in &self.drops {
             count_drop(cell, egress_reason(*drop), 1);
             bytes -= outgoing.get(*place).map_or(0, |frame| u64::from(frame.len));
             if *drop == EgressDrop::Down {
-                note_fault(route.to, &PortFault::Down);
+                note_fault(to, &PortFault::Down);
             }
         }
         cell.egress_frames.add((outgoing.len() - self.drops.len().min(outgoing.len())) as u64);
         cell.egress_bytes.add(bytes);
-        if let Some(capture) = &route.to.capture {
+        if let Some(capture) = &to.capture {
             for (place, frame) in outgoing.iter().enumerate() {
                 let drop = self.drops.iter().find(|(dropped, _)| *dropped == place);
                 let reason = drop.map(|(_, drop)| egress_reason(*drop).name());
-                capture.offer(route.now, Direction::Egress, frame.header, frame.payload, reason);
+                capture.offer(now, Direction::Egress, frame.header, frame.payload, reason);
             }
         }
     }
 }
 
+/// Counts a frame that could not be fitted and shows it to the capture. A frame too big is reported once a second.
+#[cold]
+fn refuse(
+    frame: &Frame,
+    reason: DropReason,
+    delivery: &Delivery<'_, '_>,
+    last_reported: &mut Option<(PortId, PortId, u64)>,
+) {
+    let Delivery { from, to, cell, now, .. } = *delivery;
+    let report = Some((from.shared.id, to.shared.id, now.as_secs()));
+    if reason == DropReason::TooBig && std::mem::replace(last_reported, report) != report {
+        to.shared.events.push(HealthEvent::TooBig {
+            from: from.shared.id,
+            from_mtu: from.settings.mtu,
+            to: to.shared.id,
+            to_mtu: to.settings.mtu,
+        });
+    }
+    count_drop(cell, reason, 1);
+    show(to, Direction::Egress, frame, delivery.parts, now, Some(reason));
+}
+
+/// The frames of a list of the outbox, in order.
+#[inline]
+fn runs<'f>(frames: &'f [Frame], list: &[Run]) -> impl Iterator<Item = &'f [Frame]> {
+    list.iter().map(move |run| frames.get(run.places()).unwrap_or_default())
+}
+
 /// The frames as they are.
 #[inline(never)]
 fn extend<'p>(outgoing: &mut Vec<Outgoing<'p>>, frames: &[Frame], parts: &'p Parts<'_>) {
-    let out = |frame: &Frame| parts.outgoing(frame.vnet, frame.header, frame.rest, frame.len);
-    outgoing.extend(frames.iter().map(out));
+    outgoing.extend(frames.iter().map(|frame| Fitted::unchanged(frame).outgoing(parts)));
 }
 
 fn count_causes(list: &[Run], cell: &PortCell) {

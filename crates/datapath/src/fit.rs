@@ -1,23 +1,24 @@
 //! Fit: what an egress port cannot take as it is gets done here: VLAN tags, segmentation, checksums.
 //!
-//! Most frames need nothing ([`are_taken`]) and go by without being listed here. Where one of a list does, the result is
-//! a list of frames ready for one egress queue: virtio header, span of private bytes, range of payload pieces.
+//! Most lists need nothing ([`are_taken`]) and never come here. Of the others each frame or coalesced train becomes one
+//! or more [`Fitted`] frames: virtio header, span of private bytes, range of payload slices.
 
-use crate::coalesce::{Coalescer, Item, Train};
-use crate::counters::{DropReason, PortCell};
+use crate::coalesce::Train;
+use crate::counters::DropReason;
+use crate::deliver::Delivery;
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};
-use crate::outbox::Run;
 use crate::parts::{Lent, Parts};
 use crate::segment::{self, Layout};
 use crate::settings::Vlan;
 use crate::view::{Port, Tagging};
 use crate::work;
-use ports::{Burst, Offloads, Outgoing};
+use ports::{Offloads, Outgoing};
 use wire::Traits;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
 /// A frame that its egress port can take.
+#[derive(Clone, Copy)]
 pub(crate) struct Fitted {
     vnet: VnetHeader,
     header: Span,
@@ -25,182 +26,132 @@ pub(crate) struct Fitted {
     len: u32,
 }
 
-/// What is ready for one egress queue.
-pub(crate) struct Fitting {
-    /// What the port takes without help: read once, so that the whole list is made for the same.
-    pub(crate) offloads: Offloads,
-    pub(crate) frames: Vec<Fitted>,
+impl Fitted {
+    /// A frame without any change.
+    #[inline]
+    pub(crate) fn unchanged(frame: &Frame) -> Fitted {
+        let Frame { vnet, header, rest, len, .. } = *frame;
+        Fitted { vnet, header, payload: rest, len }
+    }
+
+    /// As an egress queue takes it.
+    #[inline]
+    pub(crate) fn outgoing<'p>(&self, parts: &'p Parts<'_>) -> Outgoing<'p> {
+        Outgoing {
+            vnet: self.vnet,
+            header: parts.headers.get(self.header),
+            payload: parts.lent(self.payload),
+            len: self.len,
+        }
+    }
+}
+
+/// Fits frame after frame of one list.
+pub(crate) struct Fitter<'f, 't, 'q> {
+    pub(crate) delivery: &'f mut Delivery<'t, 'q>,
+    pub(crate) fitted: &'f mut Vec<Fitted>,
     /// What the turn has cost so far.
-    pub(crate) work: u64,
+    pub(crate) work: &'f mut u64,
 }
 
-/// The frames of the turn as fitting reads them.
-pub(crate) struct Source<'t, 'q> {
-    pub(crate) burst: &'t Burst<'q>,
-    pub(crate) frames: &'t [Frame],
-}
-
-impl Source<'_, '_> {
-    /// The frames of a list of the outbox, in order.
+impl Fitter<'_, '_, '_> {
+    /// Fits a frame, or says why it is dropped.
     #[inline]
-    pub(crate) fn runs(&self, list: &[Run]) -> impl Iterator<Item = &[Frame]> {
-        list.iter().map(|run| self.frames.get(run.places()).unwrap_or_default())
-    }
-}
-
-impl Fitting {
-    /// The frames as an egress queue takes them.
-    pub(crate) fn outgoing<'a>(&self, parts: &'a Parts<'_>, out: &mut Vec<Outgoing<'a>>) {
-        let outgoing =
-            |frame: &Fitted| parts.outgoing(frame.vnet, frame.header, frame.payload, frame.len);
-        out.extend(self.frames.iter().map(outgoing));
-    }
-
-    /// Fits one item; an error is for all its frames.
-    #[inline]
-    pub(crate) fn fit<'q>(
-        &mut self,
-        item: Item,
-        to: &Port,
-        source: &Source<'_, 'q>,
-        coalescer: &Coalescer,
-        parts: &mut Parts<'q>,
-        cell: &PortCell,
-    ) -> Result<(), DropReason> {
-        match item {
-            Item::Single(place) => {
-                let Some(frame) = source.frames.get(usize::from(place)) else { return Ok(()) };
-                self.single(frame, to, source.burst, parts, cell)
-            }
-            Item::Train(train) => self.train(train, to, source, coalescer, parts, cell),
-        }
-    }
-
-    fn train<'q>(
-        &mut self,
-        place: u16,
-        to: &Port,
-        source: &Source<'_, 'q>,
-        coalescer: &Coalescer,
-        parts: &mut Parts<'q>,
-        cell: &PortCell,
-    ) -> Result<(), DropReason> {
-        let Some(train) = coalescer.train(place) else { return Ok(()) };
-        let Some(first) = source.frames.get(usize::from(train.head)) else { return Ok(()) };
-        if train.segments == 1 {
-            return self.single(first, to, source.burst, parts, cell);
-        }
-        let headers_len = u32::from(first.parsed.payload - first.parsed.l3);
-        if headers_len + train.largest_payload > to.settings.mtu.into() {
-            return Err(DropReason::TooBig);
-        }
-        let (span, mut vnet) = train.header(first, &mut parts.headers);
-        let (span, _) = retag(span, &mut vnet, first, to, &mut parts.headers);
-        let payload = match Self::adjoining(train, source) {
-            Some(payload) => payload,
-            None => {
-                let members = coalescer.members(train);
-                let members = members.filter_map(|place| source.frames.get(usize::from(place)));
-                let start = parts.pieces.len();
-                members.for_each(|member| member.lend_payload(source.burst, parts));
-                parts.since(start)
-            }
-        };
-        let len = u32::from(span.len()) + train.payload;
-        self.frames.push(Fitted { vnet, header: span, payload, len });
-        Ok(())
-    }
-
-    /// The payload of a train whose segments stand next to each other in the turn: so do its pieces.
-    fn adjoining(train: &Train, source: &Source<'_, '_>) -> Option<Lent> {
-        let (head, tail) = (usize::from(train.head), usize::from(train.tail));
-        let members = source.frames.get(head..=tail)?;
-        let all_lent = || members.iter().all(Frame::payload_is_rest);
-        let adjoin = members.len() == usize::from(train.segments) && all_lent();
-        adjoin.then_some(members.first()?.rest.to(members.last()?.rest))
-    }
-
-    #[inline]
-    pub(crate) fn single<'q>(
-        &mut self,
-        frame: &Frame,
-        to: &Port,
-        burst: &Burst<'q>,
-        parts: &mut Parts<'q>,
-        cell: &PortCell,
-    ) -> Result<(), DropReason> {
-        if is_taken(frame, to, self.offloads) {
-            let Frame { vnet, header, rest, len, .. } = *frame;
-            self.frames.push(Fitted { vnet, header, payload: rest, len });
+    pub(crate) fn fit(&mut self, frame: &Frame) -> Result<(), DropReason> {
+        let Delivery { to, offloads, .. } = *self.delivery;
+        if is_taken(frame, to, offloads) {
+            self.fitted.push(Fitted::unchanged(frame));
             return Ok(());
         }
         if frame.largest_packet() > u32::from(to.settings.mtu) {
             return Err(DropReason::TooBig);
         }
-        self.rework(frame, to, burst, parts, cell)
+        self.change(frame)
     }
 
-    /// The way of frames that need something done.
-    fn rework<'q>(
+    /// Fits the segments that coalescing put into one train; an error is for all of them. `members` are in order.
+    pub(crate) fn fit_train<'m>(
         &mut self,
-        frame: &Frame,
-        to: &Port,
-        burst: &Burst<'q>,
-        parts: &mut Parts<'q>,
-        cell: &PortCell,
+        train: &Train,
+        first: &Frame,
+        members: impl Iterator<Item = &'m Frame>,
     ) -> Result<(), DropReason> {
-        let mut vnet = frame.vnet;
-        let copy = parts.headers.copy(frame.header, frame.header.len());
-        let (span, grown) = retag(copy, &mut vnet, frame, to, &mut parts.headers);
-        if frame.is_train() && !takes(self.offloads, frame) {
-            let waiting = work::of_delivering(self.frames.len(), 0, 0, to.shared.kernel_ns);
-            if self.work + waiting >= work::TURN_LIMIT {
-                return Err(DropReason::WorkLimit);
-            }
-            let layout = Layout::of(&frame.parsed, grown);
-            return self.segments(frame, layout, span, burst, parts, cell);
+        let Delivery { to, burst, frames, .. } = *self.delivery;
+        let parts = &mut *self.delivery.parts;
+        let headers_len = u32::from(first.parsed.payload - first.parsed.l3);
+        if headers_len + train.largest_payload > to.settings.mtu.into() {
+            return Err(DropReason::TooBig);
         }
-        let len = frame.len.saturating_add_signed(grown.into());
-        self.finish(Fitted { vnet, header: span, payload: frame.rest, len }, parts, cell);
+        let (header, mut vnet) = train.header(first, &mut parts.headers);
+        let (header, _) = retag(header, &mut vnet, first, to, &mut parts.headers);
+        let payload = adjoining(train, frames).unwrap_or_else(|| {
+            let start = parts.pieces.len();
+            members.for_each(|member| member.lend_payload(burst, parts));
+            parts.since(start)
+        });
+        let len = u32::from(header.len()) + train.payload;
+        self.fitted.push(Fitted { vnet, header, payload, len });
         Ok(())
     }
 
-    fn segments<'q>(
-        &mut self,
-        train: &Frame,
-        layout: Layout,
-        template: Span,
-        burst: &Burst<'q>,
-        parts: &mut Parts<'q>,
-        cell: &PortCell,
-    ) -> Result<(), DropReason> {
+    /// Retags, segments and finishes the checksum of a frame, as far as the port needs it.
+    fn change(&mut self, frame: &Frame) -> Result<(), DropReason> {
+        let Delivery { to, offloads, .. } = *self.delivery;
+        let headers = &mut self.delivery.parts.headers;
+        let mut vnet = frame.vnet;
+        let copy = headers.copy(frame.header, frame.header.len());
+        let (header, grown) = retag(copy, &mut vnet, frame, to, headers);
+        if frame.is_train() && !takes(offloads, frame) {
+            let waiting = work::of_delivering(self.fitted.len(), 0, 0, to.shared.kernel_ns);
+            if *self.work + waiting >= work::TURN_LIMIT {
+                return Err(DropReason::WorkLimit);
+            }
+            self.segment(frame, Layout::of(&frame.parsed, grown), header);
+            return Ok(());
+        }
+        let len = frame.len.saturating_add_signed(grown.into());
+        self.finish(Fitted { vnet, header, payload: frame.rest, len });
+        Ok(())
+    }
+
+    fn segment(&mut self, train: &Frame, layout: Layout, template: Span) {
         for segment in segment::segments(train, layout) {
+            let Delivery { burst, parts, .. } = &mut *self.delivery;
             let (header, vnet) = segment.header(&mut parts.headers, template);
             let start = parts.pieces.len();
             segment.lend_payload(burst, parts);
             let len = u32::from(header.len()) + u32::from(segment.len);
-            self.finish(Fitted { vnet, header, payload: parts.since(start), len }, parts, cell);
-            cell.segments.add(1);
-            self.work += work::OF_SEGMENT;
+            let payload = parts.since(start);
+            self.finish(Fitted { vnet, header, payload, len });
+            self.delivery.cell.segments.add(1);
+            *self.work += work::OF_SEGMENT;
         }
-        cell.segmented_trains.add(1);
-        Ok(())
+        self.delivery.cell.segmented_trains.add(1);
     }
 
-    /// Adds a frame, its checksum finished where the port does not.
-    fn finish(&mut self, mut frame: Fitted, parts: &mut Parts<'_>, cell: &PortCell) {
-        if !self.offloads.contains(Offloads::CSUM) {
+    /// Adds a frame, its checksum finished where the port does not do that.
+    fn finish(&mut self, mut frame: Fitted) {
+        let Delivery { offloads, cell, parts, .. } = &mut *self.delivery;
+        if !offloads.contains(Offloads::CSUM) {
             if frame.vnet.flags().contains(Flags::NEEDS_CSUM) {
-                let Parts { headers, pieces } = parts;
+                let Parts { headers, pieces } = &mut **parts;
                 let payload = frame.payload.of(pieces);
                 segment::finish_checksum(headers.get_mut(frame.header), &mut frame.vnet, payload);
-                self.work += work::of_checksum(frame.len);
+                *self.work += work::of_checksum(frame.len);
                 cell.checksums.add(1);
             }
             frame.vnet.set_flags(Flags::empty());
         }
-        self.frames.push(frame);
+        self.fitted.push(frame);
     }
+}
+
+/// The payload of a train whose segments are next to each other in the turn: so are its slices.
+fn adjoining(train: &Train, frames: &[Frame]) -> Option<Lent> {
+    let members = frames.get(train.head.into()..=train.tail.into())?;
+    let adjoin =
+        members.len() == usize::from(train.segments) && members.iter().all(Frame::payload_is_rest);
+    adjoin.then_some(members.first()?.rest.to(members.last()?.rest))
 }
 
 /// Whether a port takes all of these frames as they are.

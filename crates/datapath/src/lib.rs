@@ -30,7 +30,6 @@ mod segment;
 pub mod settings;
 mod share;
 pub mod status;
-mod steer;
 pub mod switch;
 mod view;
 mod wait;

@@ -1,6 +1,17 @@
 //! Where the frames of a turn are to go: a list for each egress queue.
 
+use crate::settings::PortId;
+use crate::view::Port;
 use std::ops::Range;
+use std::sync::LazyLock;
+use wire::Parsed;
+use wire::toeplitz::{Key, Toeplitz};
+
+/// Entries of an indirection table (RSS).
+const ENTRIES: usize = 128;
+
+/// Microsoft's key, which guests and other tools can reproduce.
+static KEY: LazyLock<Toeplitz> = LazyLock::new(|| Toeplitz::new(&Key::MICROSOFT));
 
 /// Frames that stand next to each other in the turn and go to one egress queue: usually all of them.
 #[derive(Clone, Copy)]
@@ -59,8 +70,40 @@ pub(crate) struct Outbox {
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) slot: usize,
-    pub(crate) port: crate::settings::PortId,
+    pub(crate) port: PortId,
     pub(crate) queue: usize,
+}
+
+impl Target {
+    /// A port's first queue, whatever the frame.
+    pub(crate) fn first(port: &Port) -> Target {
+        Target { slot: port.slot, port: port.shared.id, queue: 0 }
+    }
+
+    /// A port's sole queue; `None`: it has several.
+    pub(crate) fn sole(port: &Port) -> Option<Target> {
+        (port.shared.egress.len() < 2).then(|| Target::first(port))
+    }
+
+    /// The queue of a frame's flow, of those in use: its Toeplitz hash through the indirection table.
+    #[inline]
+    pub(crate) fn of_flow(port: &Port, header: &[u8], parsed: &Parsed) -> Target {
+        match port.shared.egress.len() {
+            0 | 1 => Target::first(port),
+            most => {
+                let queue = queue(most.min(port.shared.live.queues().into()), header, parsed);
+                Target { slot: port.slot + queue, port: port.shared.id, queue }
+            }
+        }
+    }
+}
+
+#[inline(never)]
+fn queue(queues: usize, header: &[u8], parsed: &Parsed) -> usize {
+    if queues < 2 {
+        return 0;
+    }
+    KEY.hash_flow(header, parsed) as usize % ENTRIES % queues
 }
 
 impl Outbox {

@@ -1,8 +1,7 @@
 //! What the frames of a turn are made of: private header bytes and lent pieces of payload, each frame a range of both.
 
-use crate::headers::{Headers, Span, nothing};
-use ports::{Burst, Outgoing, Slice, recycle};
-use wire::vnet::VnetHeader;
+use crate::headers::{Headers, nothing};
+use ports::{Burst, Slice, recycle};
 
 /// A range in the turn's pieces.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,17 +85,5 @@ impl<'q> Parts<'q> {
             [piece] => self.pieces.push(*piece),
             _ => self.pieces.extend_from_within(range.start as usize..range.end as usize),
         }
-    }
-
-    /// A frame as an egress queue takes it.
-    #[inline]
-    pub(crate) fn outgoing(
-        &self,
-        vnet: VnetHeader,
-        header: Span,
-        payload: Lent,
-        len: u32,
-    ) -> Outgoing<'_> {
-        Outgoing { vnet, header: self.headers.get(header), payload: self.lent(payload), len }
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::counters::{Counter, PortCell};
 use crate::decide::Decider;
-use crate::deliver::{Deliverer, Route, count_drop, note_fault, show};
-use crate::fit::Source;
+use crate::deliver::{Deliverer, Delivery, count_drop, note_fault, show};
 use crate::frame::Frame;
 use crate::headers::Span;
 use crate::macs::MacTable;
@@ -287,14 +286,24 @@ impl Turn<'_> {
         let mut parts = std::mem::take(&mut scratch.parts).recycle();
         let frames = self.read(burst, &mut parts, frames, cell);
         self.decide(&parts, frames, outbox, cell);
-        let source = Source { burst, frames };
+        let frames = &*frames;
         let (mut last, mut targets) = (None, 0);
         while let Some((target, list)) = outbox.take() {
             if let Some(to) = self.view.port(target.port)
                 && let Some(cell) = to.cell(self.worker)
             {
-                let route = Route { from: self.from, to, queue: target.queue, now: self.now };
-                deliverer.deliver(&list, &route, &source, &mut parts, cell);
+                let mut delivery = Delivery {
+                    from: self.from,
+                    to,
+                    queue: target.queue,
+                    now: self.now,
+                    burst,
+                    frames,
+                    parts: &mut parts,
+                    cell,
+                    offloads: to.shared.live.offloads(),
+                };
+                deliverer.deliver(&list, &mut delivery);
             }
             outbox.put_back(target, list);
             (last, targets) = (Some(target), targets + 1);

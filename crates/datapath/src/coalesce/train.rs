@@ -1,7 +1,7 @@
 //! A train: segments of one flow, in order, that leave as one.
 
 use super::candidate::Candidate;
-use super::likeness::Likeness;
+use super::fast_path::Fingerprint;
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};
 use wire::ipv4::Ipv4Header;
@@ -28,16 +28,16 @@ pub(crate) struct Train {
     pub(crate) largest_payload: u32,
     /// The sequence number that continues it.
     pub(crate) next_sequence: u32,
-    /// What the short cut compares.
-    pub(super) likeness: Likeness,
+    /// What the fast path compares.
+    pub(super) fingerprint: Fingerprint,
     /// The newest segment; its flags are those of all together, its hops the fewest.
     pub(crate) last: Candidate,
 }
 
 impl Train {
-    pub(super) fn start(place: u16, segment: Candidate, likeness: Likeness) -> Train {
+    pub(super) fn start(place: u16, segment: Candidate, fingerprint: Fingerprint) -> Train {
         Train {
-            likeness,
+            fingerprint,
             head: place,
             tail: place,
             segments: 1,

@@ -1,11 +1,10 @@
-//! The short cut of coalescing for what most segments are: the next bytes of the train that grew last, in IPv4 without
-//! tag or IP options, with headers as before and a checksum that somebody vouches for, under the rules of NDIS.
+//! The fast path of coalescing under the NDIS rules: the next segment of the train that grew last, in IPv4 without tag
+//! or IP options, with the same headers and a checksum that the guest or the device vouches for.
 //!
-//! It reads the fixed headers through one struct and says of no segment why it does not fit: that one goes the long way
-//! of [`classify`](super::candidate::classify) and [`rules`](super::rules), which would let in every segment taken here.
+//! It reads the fixed headers through one struct. A segment that it refuses takes the slow path,
+//! [`classify`](super::candidate::classify) and [`rules`](super::rules), which would take every segment taken here.
 
 use super::candidate::timestamps;
-use super::likeness::Likeness;
 use super::train::Train;
 use crate::frame::Frame;
 use wire::ethernet::EthernetHeader;
@@ -13,6 +12,7 @@ use wire::ipv4::Ipv4Header;
 use wire::tcp::{TcpFlags, TcpHeader};
 use wire::vnet::Flags;
 use wire::{Header, Kind};
+use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
 
 /// The headers of a segment, options apart.
@@ -26,7 +26,7 @@ struct Segment {
 
 impl Header for Segment {}
 
-/// Takes the frame at `place` into the train if it is as usual. `limit`: most payload bytes of the train.
+/// Appends the frame at `place` to the train if the fast path applies. `limit`: most payload bytes of the train.
 #[inline]
 pub(super) fn append(
     train: &mut Train,
@@ -38,14 +38,14 @@ pub(super) fn append(
     let Some(segment) = Segment::at(header, 0) else { return false };
     let (ip, tcp, payload) = (&segment.ip, &segment.tcp, frame.parsed.payload_len());
     let stamps = timestamps(frame, header);
-    let usual = is_vouched_for(frame)
+    let applies = is_vouched_for(frame)
         && header.len() >= usize::from(train.last.header_len)
         && has_same_headers(train, frame, header, tcp)
         && is_not_earlier(stamps, train.last.timestamps)
         && tcp.sequence.get() == train.next_sequence
         && (payload > 0 && train.payload > 0 && train.payload + payload <= limit)
         && wire::checksum::Sum::of_20(transmute_ref!(ip)).is_valid();
-    if usual {
+    if applies {
         let last = &mut train.last;
         last.acknowledgement = tcp.acknowledgement.get();
         last.window = tcp.window.get();
@@ -53,7 +53,7 @@ pub(super) fn append(
         last.timestamps = stamps;
         train.grow(place, payload, tcp.flags(), ip.ttl);
     }
-    usual
+    applies
 }
 
 /// A TCP segment whose checksum the guest has not finished yet or the device has checked.
@@ -74,7 +74,7 @@ fn has_same_headers(train: &Train, frame: &Frame, header: &[u8], tcp: &TcpHeader
         && parsed.tcp_options != wire::TcpOptions::Other
         && tcp.flags().difference(TcpFlags::PSH) == TcpFlags::ACK
         && !last.flags.intersects(congestion)
-        && train.likeness == Likeness::of(header)
+        && train.fingerprint == Fingerprint::of(header)
 }
 
 /// Both with timestamps, the first not earlier than the second, or both without.
@@ -83,5 +83,42 @@ fn is_not_earlier(next: Option<(u32, u32)>, last: Option<(u32, u32)>) -> bool {
     match (next, last) {
         (Some((next, _)), Some((last, _))) => next.wrapping_sub(last) <= u32::MAX / 2,
         (next, last) => next.is_none() && last.is_none(),
+    }
+}
+
+/// Untagged IPv4 without options up to the ports of TCP, in words. Other frames are never compared, see [`has_same_headers`].
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Words {
+    /// MAC addresses, EtherType, version and header length, type of service.
+    front: [U64; 2],
+    length_and_identification: U32,
+    /// Don't Fragment, and no fragment.
+    fragment: U16,
+    hops_protocol_checksum: U32,
+    addresses: U64,
+    ports: U32,
+}
+
+impl Header for Words {}
+
+/// The header words that every fast-path segment of a train shares; all 0 of a header too short, which no IPv4 header is.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Fingerprint {
+    front: (u64, u64),
+    addresses: u64,
+    ports: u32,
+    fragment: u16,
+}
+
+impl Fingerprint {
+    #[inline]
+    pub(super) fn of(header: &[u8]) -> Fingerprint {
+        Words::at(header, 0).map_or_else(Fingerprint::default, |words| Fingerprint {
+            front: (words.front[0].get(), words.front[1].get()),
+            addresses: words.addresses.get(),
+            ports: words.ports.get(),
+            fragment: words.fragment.get(),
+        })
     }
 }
