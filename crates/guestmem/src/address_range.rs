@@ -68,7 +68,7 @@ impl AddressRange {
         }
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the range lies in our reservation (checked above), and as `self` is borrowed alone nobody has
+        // SAFETY: the range lies in our reservation (checked above), and as `self` is borrowed mutably no one else has
         // pointers into it yet.
         unsafe {
             let at = self.start.as_ptr().add(place).cast();

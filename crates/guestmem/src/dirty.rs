@@ -65,7 +65,7 @@ impl DirtyLog {
             // SAFETY: the bit is one of the log's, whose bytes are all mapped; an atomic byte has no alignment, and the
             // front end too uses atomics. The reservation stays as long as `self`.
             let byte = unsafe { AtomicU8::from_ptr(byte.as_ptr()) };
-            // Pairs with the front end's exchange of the log's words: who sees the bit sees what was written before.
+            // Pairs with the front end's exchange of the log's words: a reader of the bit sees what was written before.
             // Never skipped because the bit seems set: a load could pass our own stores to the page.
             byte.fetch_or(1 << (page % 8), Ordering::Release);
         }

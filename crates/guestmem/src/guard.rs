@@ -45,11 +45,11 @@ impl Watch {
     fn set(&self, addresses: Range<usize>) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        // Pairs with the acquire fence in `range`: who sees a new bound sees the odd version.
+        // Pairs with the acquire fence in `range`: a reader that sees a new bound sees the odd version.
         fence(Ordering::Release);
         self.start.store(addresses.start, Ordering::Relaxed);
         self.end.store(addresses.end, Ordering::Relaxed);
-        // Pairs with the acquire load in `range`: who sees the even version sees both bounds.
+        // Pairs with the acquire load in `range`: a reader that sees the even version sees both bounds.
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 

@@ -1,12 +1,13 @@
-//! What of a port may change while it runs: a guest that starts, resets or reboots takes other offloads and queues.
+//! What a port's other side takes: it may change while the port is open, because a guest that starts, resets or reboots
+//! negotiates offloads and queues anew.
 //!
-//! The port's own side writes it, workers read it once a burst. A frame that was made for what held a moment ago still
-//! arrives at the egress queue, which drops what it cannot take any more.
+//! The port writes it, workers read it once a burst. A frame that was fitted to older capabilities still arrives at the egress
+//! queue, which drops it if the other side no longer takes it.
 
 use crate::Offloads;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed};
 
-/// Shared by a port's [`Device`](crate::Device) and who opened it. Each value stands for itself, so nothing is ordered.
+/// Shared by a port's [`Device`](crate::Device) and its opener. The values are independent, so loads and stores are relaxed.
 #[derive(Debug)]
 pub struct Capabilities {
     /// Bits of [`Offloads`].

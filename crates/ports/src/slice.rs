@@ -27,7 +27,7 @@ unsafe impl Send for Slice<'_> {}
 unsafe impl Sync for Slice<'_> {}
 
 impl<'a> Slice<'a> {
-    /// Bytes lent by somebody who may not be a Rust reference, such as a guest.
+    /// Lent bytes that must not be a Rust reference, such as a guest's.
     ///
     /// # Safety
     /// `start..start + len` stays mapped and readable for `'a`. It may be written by others meanwhile.

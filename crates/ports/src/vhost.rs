@@ -28,7 +28,7 @@ pub struct VhostOptions {
     pub socket: PathBuf,
     /// Which side opens the connection.
     pub role: SocketRole,
-    /// Who may connect to a socket of ours.
+    /// Permissions and owner of a socket that we make.
     pub access: Access,
     /// Most queue pairs, 1 to 64.
     pub queues: u16,

@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(1);
 const FIRST_MS: u64 = 100;
 const LONGEST_MS: u64 = 2000;
 
-/// What became of the connections so far. Written by the session's thread, read by who asks for its status.
+/// What became of the connections so far. Written by the session's thread, read by [`Session::status`](crate::Session::status).
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     /// Connections without a ring, since the last one that was of use.

@@ -22,7 +22,7 @@ pub(crate) struct Backend {
     /// Queue pairs the guest has asked for by command.
     wished_pairs: Option<u16>,
     log: Option<Arc<DirtyLog>>,
-    /// Where packed rings note how far they are, for who comes after this process.
+    /// Where packed rings note their position, for the process that serves them next.
     inflight: Option<Inflight>,
     vrings: Vec<Vring>,
     /// `VHOST_USER_SET_OWNER` has come.
@@ -52,8 +52,8 @@ impl Backend {
         backend
     }
 
-    /// The place of a ring, by its number in messages. The control queue comes after the pairs the guest knows of, ours
-    /// after all pairs there can be.
+    /// The index of a ring in `vrings`, by its number in messages. In messages the control queue comes after the pairs that the
+    /// guest uses, in `vrings` after all pairs of the port.
     fn place(&self, number: u32) -> Result<usize> {
         let own = self.vrings.len() - 1;
         let number = number as usize;
@@ -98,11 +98,11 @@ impl Backend {
         let mut running = vring
             .build(self.memory.as_ref(), self.taken, log.as_ref(), journal)
             .map_err(said_no)?;
-        // Nobody waits for buffers: while a guest has none it gets no frames.
+        // No worker sleeps until a guest offers buffers: while it has none its frames are dropped.
         if place.is_multiple_of(2) && place + 1 < self.shared.rings.len() {
             running.queue.disarm();
         }
-        // What somebody before us published and did not live to say.
+        // A process before us may have published buffers and ended before it notified.
         running.notify();
         vring.started = true;
         ring.start(running).map_err(refused)?;
@@ -111,7 +111,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Every ring that runs, with no worker using it meanwhile.
+    /// Calls `change` for each started ring, while no worker has it.
     fn each_running(
         &self,
         mut change: impl FnMut(&mut crate::Running) -> Result<()>,
@@ -136,7 +136,7 @@ impl Backend {
         })
     }
 
-    /// Takes all rings away.
+    /// Removes all rings.
     pub(crate) fn stop_all(&mut self) {
         self.shared.rings.iter().for_each(|ring| drop(ring.stop()));
         self.vrings.iter_mut().for_each(|vring| *vring = Vring::default());
@@ -154,7 +154,7 @@ impl Backend {
         asked.map_or(ready, |asked| ready.min(asked))
     }
 
-    /// Lets the port and whoever looks know what holds now.
+    /// Updates the port's capabilities and the session's status.
     fn tell(&self, state: State) {
         let features = match self.offloads {
             Some(offloads) => (self.taken - Features::GUEST_OFFLOADS) | offloads,

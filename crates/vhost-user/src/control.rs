@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(Command::read(&set), Some(Command::SetOffloads(Features::GUEST_TSO4)));
     }
 
-    /// The session answers nothing else while it serves commands, and who asks for its status waited for the ring's lock.
+    /// While commands are served the session handles no message, and its status waited for the ring's lock.
     #[test]
     fn a_control_queue_that_never_empties_is_served_in_steps() {
         let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());

@@ -13,7 +13,7 @@ pub enum SocketRole {
     Client,
 }
 
-/// Who may connect to a socket of ours; `None` leaves it as the process makes it.
+/// Permissions and owner of a socket that we make; `None` leaves them as the kernel sets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Access {
     /// Permission bits, as 0o660.
@@ -30,7 +30,7 @@ pub struct Options {
     pub socket: PathBuf,
     /// Which side opens the connection.
     pub role: SocketRole,
-    /// Who may connect.
+    /// Permissions of the socket.
     pub access: Access,
     /// Most queue pairs, 1 to 64.
     pub pairs: u16,

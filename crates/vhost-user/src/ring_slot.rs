@@ -1,8 +1,8 @@
-//! One ring of a vNIC, shared between the session that sets it up and the worker that uses it.
+//! The slot of one ring of a vNIC, shared between the session that sets the ring up and the worker that uses it.
 //!
-//! The session may change or take away the ring at any time, but never under a worker's feet: what a worker has borrowed
-//! it gives back at the end of its turn, and the session waits for that. While the session waits nobody borrows anew, so
-//! a worker that polls without pause cannot keep it waiting.
+//! The session may change or remove the ring at any time, but only between turns: a worker gives back what it borrowed at the
+//! end of its turn, and the session waits for that. While the session waits [`RingSlot::borrow`] gives nothing, so a worker
+//! that polls without pause cannot keep it waiting.
 
 use crate::Features;
 use crate::lock::lock;
@@ -26,7 +26,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Tells the guest's driver that there is something for it, if it has a way to be told.
+    /// Interrupts the guest's driver, if it gave a call descriptor.
     #[inline]
     pub fn notify(&self) {
         if let Some(call) = &self.call {
@@ -38,9 +38,9 @@ impl Running {
 #[derive(Debug, Default)]
 struct Content {
     running: Option<Box<Running>>,
-    /// A worker has it.
+    /// A worker has borrowed it.
     lent: bool,
-    /// Sessions that wait for it.
+    /// Sessions that wait until it is given back.
     wanted: u32,
 }
 
@@ -71,7 +71,7 @@ impl RingSlot {
         })
     }
 
-    /// Takes the ring for a turn, if there is one and the session does not want it. It must be given back.
+    /// Borrows the ring for a turn; `None` if none is started or the session waits for it. It must be given back.
     pub fn borrow(&self) -> Option<Box<Running>> {
         let mut content = lock(&self.content);
         if content.wanted > 0 {
@@ -93,7 +93,7 @@ impl RingSlot {
         }
     }
 
-    /// Uses the ring under its lock; `None`: there is none.
+    /// Locks the slot and calls `use_it`; `None` if no ring is started.
     pub fn with<Answer>(&self, use_it: impl FnOnce(&mut Running) -> Answer) -> Option<Answer> {
         let content = &mut *lock(&self.content);
         let running = content.running.as_mut()?;
@@ -107,7 +107,7 @@ impl RingSlot {
         self.ready.as_fd()
     }
 
-    /// Takes note of all kicks so far.
+    /// Clears the kicks so far.
     pub fn forget_kicks(&self) {
         let mut events = [const {
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }
@@ -116,7 +116,7 @@ impl RingSlot {
         let _ = epoll::wait(&self.ready, &mut events[..], Some(&now));
     }
 
-    /// What the guest did wrong since the ring was started.
+    /// The guest's first fault since the ring was started.
     pub(crate) fn fault(&self) -> Option<QueueFault> {
         *lock(&self.fault)
     }
@@ -133,7 +133,7 @@ impl RingSlot {
         }
     }
 
-    /// Changes the ring, once no worker has it.
+    /// Calls `change` while no worker has the ring.
     pub(crate) fn change<Answer>(
         &self,
         change: impl FnOnce(Option<&mut Running>) -> Answer,
@@ -141,7 +141,7 @@ impl RingSlot {
         change(self.own().running.as_deref_mut())
     }
 
-    /// Puts a ring in place, and has it looked at: the guest may have made buffers available long ago.
+    /// Starts a ring and makes [`RingSlot::ready_fd`] readable: the guest may have made buffers available before.
     pub(crate) fn start(&self, running: Running) -> io::Result<()> {
         if let Some(kick) = &running.kick {
             watch(&self.ready, kick)?;
@@ -154,12 +154,12 @@ impl RingSlot {
         Ok(())
     }
 
-    /// Has the ring looked at, as if the guest had kicked.
+    /// Makes [`RingSlot::ready_fd`] readable, as a kick does.
     pub(crate) fn look_again(&self) {
         let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
     }
 
-    /// Takes the ring away.
+    /// Removes the ring, once no worker has it.
     pub(crate) fn stop(&self) -> Option<Box<Running>> {
         let running = self.own().running.take()?;
         if let Some(kick) = &running.kick {
@@ -168,7 +168,7 @@ impl RingSlot {
         Some(running)
     }
 
-    /// The content, once no worker has the ring.
+    /// Waits until no worker has the ring, and locks the slot.
     fn own(&self) -> MutexGuard<'_, Content> {
         let mut content = lock(&self.content);
         content.wanted += 1;

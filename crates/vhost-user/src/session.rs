@@ -36,7 +36,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Notes something for whoever looks.
+    /// Changes the status.
     pub(crate) fn note(&self, change: impl FnOnce(&mut Status)) {
         change(&mut lock(&self.status));
     }
@@ -156,7 +156,7 @@ fn serve_all(shared: &Arc<Shared>, listener: Option<&Listener>) {
         };
         match connection {
             Ok(connection) => serve(shared, connection),
-            // Nobody there, or gone again: soon the next try.
+            // No listener yet, or the connection is gone: try again after a moment.
             Err(_) => {
                 if shared.wait(&[], Some(&RETRY)).is_none() {
                     return;

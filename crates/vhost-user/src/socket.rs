@@ -49,7 +49,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Connects without waiting: a listener that accepts nobody would hold us for ever.
+/// Connects without waiting: with a full backlog a listener that accepts no connection would block for ever.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -64,8 +64,8 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Session
     move |source| SessionError::Io { doing, path, source }
 }
 
-/// Removes a socket file that nobody listens at: connections are refused (any other error says nothing about that), and it
-/// belongs to us or to the owner we are to give it.
+/// Removes a stale socket file: connections are refused (no other error proves that no process listens), and it belongs to
+/// this process's user or to the configured owner.
 fn remove_stale(path: &Path, access: Access) -> Result<(), SessionError> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let path_of = || path.to_owned();

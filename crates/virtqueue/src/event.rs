@@ -1,4 +1,4 @@
-//! Who has to be woken: the handshake between a side that publishes and a side that goes to sleep.
+//! Notification: the handshake between a side that publishes and a side that goes to sleep.
 //!
 //! Both sides store something, then look at what the other stored: the publisher stores buffers and looks at the wish
 //! to be notified; the sleeper stores its wish and looks for buffers. A full fence between the two steps, on both
@@ -242,7 +242,7 @@ mod loom_model {
                 );
             }
             publisher.join().unwrap();
-            assert!(saw || shared.kicked.load(Ordering::SeqCst), "asleep, and nobody wakes it");
+            assert!(saw || shared.kicked.load(Ordering::SeqCst), "asleep without a notification");
         });
     }
 

@@ -1,10 +1,9 @@
 //! How far a packed ring is, in memory that outlives this process (`VHOST_USER_SET_INFLIGHT_FD`).
 //!
-//! A split ring has its used index, by which anybody can go on. A packed ring has none, and what a device that was killed
-//! in the middle of a batch had marked as used and what not cannot be told from the ring: its descriptors are written
-//! over. So a batch is noted here before it is marked, and after that, where the next one begins. Who comes later marks
-//! what is noted (again, where it was marked before), unless its first descriptor shows that the batch was handed over: that
-//! one is marked last.
+//! A split ring is resumed by its used index. A packed ring has none: when a device is killed in the middle of a batch, the
+//! ring does not tell which chains were marked as used, because marks overwrite descriptors. So a batch is noted here before
+//! it is marked, and the position of the next one after that. The next device marks the noted batch again, unless its first
+//! descriptor, which is marked last, shows that the whole batch was handed over.
 //!
 //! The layout is our own, and 8 bytes a chain: the region that the vhost-user specification describes for packed rings
 //! takes 32 bytes a descriptor, most of them for devices that use buffers in another order than they came.
@@ -17,7 +16,7 @@ use guestmem::{Gpa, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Bits 48 to 63 of the state: who wrote it. A region that nobody has written to is zero.
+/// Bits 48 to 63 of the state: the mark of this program. An unwritten region is zero.
 const OURS: u64 = 0x4d52 << 48;
 /// Where the position is in the state; below it, the number of chains that are noted.
 const POSITION: u32 = 32;
@@ -30,7 +29,7 @@ pub struct InflightJournal {
     cells: Shared<[JournalCell]>,
 }
 
-/// What somebody before us has noted.
+/// What the device before us has noted.
 #[derive(Debug)]
 pub(crate) struct Noted {
     /// Where the ring's unused descriptors began.

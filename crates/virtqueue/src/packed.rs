@@ -115,8 +115,8 @@ fn finish(area: &PackedArea, in_order: bool, noted: &Noted) -> Position {
     noted.position.advance(noted.slots, area.size)
 }
 
-/// A ring that nobody has used yet has base 0 with the wrap counter set. User-mode Linux says 0 without it, which is
-/// also what a ring says after an odd number of laps. Such a ring has USED somewhere: a batch was marked as used in
+/// An unused ring has base 0 with the wrap counter set. User-mode Linux says 0 without it, which is
+/// also the base of a ring after an odd number of laps. Such a ring has USED somewhere: a batch was marked as used in
 /// that lap, or the driver has begun the next. A fresh one has it nowhere.
 fn resume(area: &PackedArea, setup: &Setup) -> Result<Position, SetupError> {
     let Setup { base, size, .. } = *setup;

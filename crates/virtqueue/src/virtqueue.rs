@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// Chains looked up at a time for [`Virtqueue::reserve`]: enough that their prefetches overlap.
 const AHEAD: usize = 32;
 
-/// Weight of the chains that an egress queue holds at most, in bytes: 8192 elements. A receiver that offers its buffers in
-/// crumbs gets no more of them filled in a burst, and loses the frames for which they are too few; those who send to it pay
-/// for walking and filling that many, which is about what copying a full burst costs.
+/// Weight of the chains that an egress queue holds at most, in bytes: 8192 elements. A receiver that offers buffers of one
+/// byte gets no more of them filled in a burst and loses the frames that do not fit; its senders pay for walking and filling
+/// that many, which costs about as much as copying a full burst.
 const AHEAD_WEIGHT: usize = 512 * 1024;
 
 /// How much to take in one go.
@@ -24,8 +24,8 @@ pub struct Limit {
     pub bytes: usize,
 }
 
-/// What a ring format has to know how to do. Implemented by [`Split`](crate::Split) and [`Packed`](crate::Packed);
-/// nobody else can, since chains have no public face.
+/// A ring format: what [`Virtqueue`] does with the ring's memory. Only [`Split`](crate::Split) and [`Packed`](crate::Packed)
+/// implement it.
 pub trait Format: Sized {
     /// Checks a ring and resumes where the journal says, else at its base.
     fn new(
@@ -58,10 +58,10 @@ pub struct FrameBuffers<'q> {
     pub buffers: u16,
 }
 
-/// What came of asking for room.
+/// The outcome of [`Virtqueue::reserve`].
 #[derive(Clone, Copy, Debug)]
 pub enum Reserved<'q> {
-    /// Here it is.
+    /// Buffers for the frame.
     Buffers(FrameBuffers<'q>),
     /// The guest has not made enough buffers available.
     Full,

@@ -167,7 +167,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         ring.change(|running| {
             if let Some(running) = running {
                 running.call = call;
-                // What was published while there was nobody to tell.
+                // Buffers were perhaps published before there was a call descriptor.
                 running.notify();
             }
         });
