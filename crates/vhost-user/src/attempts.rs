@@ -23,26 +23,18 @@ pub(crate) struct Attempts {
     futile: AtomicU32,
     /// A ring was started in this connection.
     started: AtomicBool,
-    /// The last thing of note in this connection was our number of queue pairs.
-    told_pairs: AtomicBool,
 }
 
 impl Attempts {
     /// A front end has connected.
     pub(crate) fn begin(&self) {
         self.started.store(false, Relaxed);
-        self.told_pairs.store(false, Relaxed);
     }
 
     /// It has started a ring.
     pub(crate) fn note_ring(&self) {
         self.started.store(true, Relaxed);
         self.futile.store(0, Relaxed);
-    }
-
-    /// It was told how many queue pairs there are (`true`), or went on after that.
-    pub(crate) fn note_pairs(&self, told: bool) {
-        self.told_pairs.store(told, Relaxed);
     }
 
     /// It has gone. `true`: with this, front ends have to wait from now on.
@@ -64,21 +56,13 @@ impl Attempts {
     /// What people should know about a port that has `pairs` queue pairs.
     pub(crate) fn complaint(&self, pairs: u16) -> Option<String> {
         let futile = self.futile.load(Relaxed);
-        if futile < PATIENCE {
-            return None;
-        }
-        let why = if self.told_pairs.load(Relaxed) {
+        (futile >= PATIENCE).then(|| {
             format!(
-                "the last one left when it was told that this port has {pairs} queue pairs: give the guest no more \
-                 (QEMU's `queues=`), or raise the port's `queues`"
+                "a front end has connected and gone {futile} times in a row without starting a ring, so it has to wait \
+                 between attempts: see its own log; this port has {pairs} queue pairs, and a guest may have no more \
+                 (QEMU's `queues=`)"
             )
-        } else {
-            "its own log should say why".to_owned()
-        };
-        Some(format!(
-            "a front end has connected and gone {futile} times in a row without starting a ring, so it has to wait \
-             between attempts; {why}"
-        ))
+        })
     }
 }
 

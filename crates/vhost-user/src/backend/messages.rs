@@ -55,7 +55,6 @@ impl Backend {
 impl VhostUserBackendReqHandlerMut for Backend {
     fn set_owner(&mut self) -> Result<()> {
         self.owned = true;
-        self.shared.attempts.note_pairs(false);
         Ok(())
     }
 
@@ -201,11 +200,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn get_queue_num(&mut self) -> Result<u64> {
         // QEMU takes it for pairs, and asks before it says that it is the owner. Front ends built on the `vhost` crate (Cloud
         // Hypervisor) take it for rings, and ask after that. DPDK's virtio-user and user-mode Linux do not ask.
-        if self.owned {
-            return Ok(self.shared.rings.len() as u64);
-        }
-        self.shared.attempts.note_pairs(true);
-        Ok(self.shared.options.pairs.into())
+        let rings = self.shared.rings.len() as u64;
+        Ok(if self.owned { rings } else { self.shared.options.pairs.into() })
     }
 
     fn set_vring_enable(&mut self, number: u32, enable: bool) -> Result<()> {
