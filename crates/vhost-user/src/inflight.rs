@@ -53,7 +53,10 @@ impl Inflight {
     }
 
     /// A region that was ours, or that of a process before us. Nothing in it is believed.
-    pub(crate) fn adopt(said: &VhostUserInflight, file: File) -> Result<Inflight, InflightError> {
+    pub(crate) fn adopt(
+        said: &VhostUserInflight,
+        file: Arc<OwnedFd>,
+    ) -> Result<Inflight, InflightError> {
         let VhostUserInflight { mmap_size: seen, num_queues: rings, queue_size: size, .. } = *said;
         let wanted = bytes(rings, size);
         if seen < wanted {
@@ -64,7 +67,7 @@ impl Inflight {
             size: wanted,
             user: UserAddress(0),
             file_offset: said.mmap_offset,
-            file: Arc::new(OwnedFd::from(file)),
+            file,
         }])?;
         Ok(Inflight { memory, rings, size })
     }

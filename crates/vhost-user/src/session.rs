@@ -11,13 +11,17 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut};
 
 /// How long a client waits before it tries to connect again.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// How long the end of a session may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the session's thread and its owner share.
 pub(crate) struct Shared {
@@ -132,9 +136,22 @@ impl Drop for Session {
             let _ = connection.shutdown(Shutdown::Both);
         }
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            join(thread, &self.shared.options.socket);
         }
     }
+}
+
+/// Waits for a session's thread, [`PATIENCE`] at most: closing a file of the front end can block for as long as it likes.
+fn join(thread: JoinHandle<()>, socket: &Path) {
+    let end = Instant::now() + PATIENCE;
+    while !thread.is_finished() {
+        if Instant::now() >= end {
+            tracing::warn!(socket = %socket.display(), "a front end holds up the end of its session: left behind");
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    let _ = thread.join();
 }
 
 /// One front end after the other, until the end.

@@ -75,6 +75,7 @@ impl Signal {
         }
         let writers = Arc::strong_count(session) - 1;
         if writers >= rings * WRITERS_PER_RING {
+            close_aside(fd);
             return Err(SignalError::Writers { writers });
         }
         Ok(PipeWriter::start(fd, session.clone()).map(Signal::Pipe)?)

@@ -253,7 +253,14 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_inflight_fd(&mut self, said: &VhostUserInflight, file: File) -> Result<()> {
-        self.inflight = Some(Inflight::adopt(said, file).map_err(refused)?);
+        let file = Arc::new(OwnedFd::from(file));
+        match Inflight::adopt(said, file.clone()) {
+            Ok(inflight) => self.inflight = Some(inflight),
+            Err(error) => {
+                close_aside(file);
+                return Err(refused(error));
+            }
+        }
         Ok(())
     }
 
@@ -288,8 +295,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
         &mut self,
         _direction: VhostTransferStateDirection,
         _phase: VhostTransferStatePhase,
-        _file: File,
+        file: File,
     ) -> Result<Option<File>> {
+        close_aside(file);
         Err(Error::InvalidMessage)
     }
 
