@@ -5,19 +5,18 @@
 //! frame: header views (one protocol a module, all of them a [`Header`]), the Internet checksum, the Toeplitz hash and
 //! the virtio-net header.
 
-pub mod arp;
 pub mod checksum;
 pub mod ethernet;
 mod header;
 pub mod ipv4;
 pub mod ipv6;
 mod mac;
-pub mod ndp;
 mod parse;
 mod parsed;
 pub mod tcp;
 pub mod toeplitz;
 pub mod udp;
+pub mod upper;
 pub mod vnet;
 
 pub use header::Header;

@@ -1,9 +1,9 @@
 //! What the crate promises about any bytes at all, well-formed or not.
 
 use std::sync::LazyLock;
-use wire::arp::ArpPacket;
 use wire::toeplitz::{Key, Toeplitz};
-use wire::{Kind, Malformed, Parsed, TcpOptions, Traits, checksum, ndp, parse};
+use wire::upper::Upper;
+use wire::{Kind, Malformed, Parsed, TcpOptions, Traits, checksum, parse};
 
 static TOEPLITZ: LazyLock<Toeplitz> = LazyLock::new(|| Toeplitz::new(&Key::MICROSOFT));
 
@@ -59,8 +59,7 @@ fn a_prefix_says_the_same_or_asks_for_more(parsed: &Parsed, frame: &[u8]) {
 
 fn readers_take_what_was_parsed(parsed: &Parsed, frame: &[u8]) {
     for headers in [frame, &frame[..usize::from(parsed.payload)], &frame[..14]] {
-        let _ = ArpPacket::of(headers, parsed);
-        let _ = ndp::sender(headers, parsed);
+        let _ = Upper::of(headers, parsed);
         let _ = TOEPLITZ.hash_flow(headers, parsed);
     }
     let payload = &frame[usize::from(parsed.payload)..];
