@@ -36,6 +36,12 @@ reasons! {
         VlanNotAllowed = "vlan_not_allowed",
         /// A source address the port may not use.
         MacSpoofed = "mac_spoofed",
+        /// A DHCP server's message from a port that may not be one.
+        DhcpGuard = "dhcp_guard",
+        /// A router's message from a port that may not be one.
+        RouterGuard = "router_guard",
+        /// An IP address the port may not use, in IP, ARP or neighbour discovery.
+        IpGuard = "ip_guard",
         /// The destination lives behind the port the frame came from.
         SamePort = "same_port",
         /// From one isolated port to another, with nowhere else to go.
@@ -47,6 +53,8 @@ reasons! {
         WorkLimit = "work_limit",
         /// Above the port's rate.
         RateLimited = "rate_limited",
+        /// A rule of the port's ACL denies it, counted at the port of the rule.
+        AclDenied = "acl_denied",
         /// Longer than the egress port's MTU allows.
         TooBig = "too_big",
         /// The other side has no room.

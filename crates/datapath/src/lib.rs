@@ -10,12 +10,15 @@
 //! What a worker sees of the world is a view (view.rs), which never changes; a new one comes by mailbox (mailbox.rs) between turns.
 //! Time is an argument everywhere below the worker's loop.
 
+pub mod acl;
 mod coalesce;
 pub mod counters;
 mod decide;
 mod deliver;
+mod filter;
 mod fit;
 mod frame;
+pub mod guard;
 mod handle;
 mod headers;
 mod macs;
@@ -36,7 +39,9 @@ mod wait;
 mod work;
 mod worker;
 
+pub use acl::{AclAction, AclEnd, AclProtocol, AclRule};
 pub use counters::{DropReason, PortCounters, RscException};
+pub use guard::{Guards, Prefix};
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
 pub use settings::{PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, Vlan, VlanSet};
 pub use status::{

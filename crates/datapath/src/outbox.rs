@@ -117,14 +117,10 @@ impl Outbox {
     #[inline]
     pub(crate) fn push(&mut self, target: Target, run: Run) {
         let Some(list) = self.lists.get_mut(target.slot) else { return };
-        match list.last_mut() {
-            Some(last) if last.end == run.first && last.cause == run.cause => last.end = run.end,
-            Some(_) => list.push(run),
-            None => {
-                self.touched.push(target);
-                list.push(run);
-            }
+        if list.is_empty() {
+            self.touched.push(target);
         }
+        append(list, run);
     }
 
     /// A list that is not empty, taken out; give it back with [`Outbox::put_back`].
@@ -140,5 +136,14 @@ impl Outbox {
         if let Some(place) = self.lists.get_mut(target.slot) {
             *place = list;
         }
+    }
+}
+
+/// Adds frames to a list, to its last run where they follow it.
+#[inline]
+pub(crate) fn append(list: &mut Vec<Run>, run: Run) {
+    match list.last_mut() {
+        Some(last) if last.end == run.first && last.cause == run.cause => last.end = run.end,
+        _ => list.push(run),
     }
 }

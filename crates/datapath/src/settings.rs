@@ -1,5 +1,6 @@
 //! What an operator decides about a port; the worker reads it through the view.
 
+use crate::{AclRule, Guards};
 use wire::Mac;
 
 /// A port's place in the switch's tables. Reused after a port has gone.
@@ -145,6 +146,10 @@ pub struct PortSettings {
     pub back_pressure: bool,
     /// A port that gets a copy of all this port sends and receives.
     pub mirror_to: Option<PortId>,
+    /// What the port may not send.
+    pub guards: Guards,
+    /// Rules about what it sends and receives; the first that matches decides, and what none matches passes.
+    pub acl: Vec<AclRule>,
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The handle by which the control plane holds a running switch.
 
 use crate::coalesce::Policy;
+use crate::filter::Filter;
 use crate::handle::Handle;
 use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
@@ -101,7 +102,7 @@ impl Switch {
         };
         let queue_workers: Vec<usize> =
             (0..ingress.len()).map(|queue| (place + queue) % self.workers.len().max(1)).collect();
-        let port = Arc::new(new_port(Arc::new(shared), settings, None));
+        let port = Arc::new(new_port(Arc::new(shared), settings, None, None));
         if place == self.ports.len() {
             self.ports.push(None);
         }
@@ -142,7 +143,7 @@ impl Switch {
     pub fn change_port(&mut self, port: PortId, settings: PortSettings) -> Result<(), SwitchError> {
         self.replace(port, |old| {
             let capture = old.capture.clone();
-            let mut new = new_port(old.shared.clone(), settings, capture);
+            let mut new = new_port(old.shared.clone(), settings, capture, Some(&old.filter));
             if new.settings.rate == old.settings.rate {
                 new.bucket.clone_from(&old.bucket);
             }
@@ -158,7 +159,7 @@ impl Switch {
     ) -> Result<(), SwitchError> {
         self.replace(port, |old| Port {
             bucket: old.bucket.clone(),
-            ..new_port(old.shared.clone(), old.settings.clone(), capture)
+            ..new_port(old.shared.clone(), old.settings.clone(), capture, Some(&old.filter))
         })
     }
 
@@ -239,6 +240,13 @@ impl Switch {
         Some(sum)
     }
 
+    /// Frames each rule of a port's ACL matched, in the order of its settings. A rule counts for as long as it stays.
+    pub fn acl_hits(&self, port: PortId) -> Vec<u64> {
+        self.entry(port)
+            .map(|entry| entry.port.filter.hits(&entry.port.settings))
+            .unwrap_or_default()
+    }
+
     /// All workers.
     pub fn workers(&self) -> Vec<WorkerInfo> {
         let info = |(handle, options): (&Handle, &WorkerOptions)| {
@@ -281,8 +289,10 @@ fn new_port(
     shared: Arc<PortShared>,
     settings: PortSettings,
     capture: Option<Arc<Capture>>,
+    old: Option<&Filter>,
 ) -> Port {
     let policy = Policy::of(&settings);
     let bucket = settings.rate.map(|limit| Arc::new(Mutex::new(Bucket::new(limit))));
-    Port { shared, settings, policy, bucket, capture, slot: 0 }
+    let filter = Filter::of(&settings, shared.cells.len(), old);
+    Port { shared, settings, policy, bucket, capture, filter, slot: 0 }
 }

@@ -2,6 +2,7 @@
 
 use crate::coalesce::Policy;
 use crate::counters::PortCell;
+use crate::filter::Filter;
 use crate::rate::Bucket;
 use crate::settings::{PortId, PortSettings, Role, Vlan};
 use crate::status::{HealthEvent, PortState};
@@ -63,6 +64,7 @@ pub(crate) struct Port {
     /// Kept over changes that leave the limit as it is.
     pub(crate) bucket: Option<Arc<Mutex<Bucket>>>,
     pub(crate) capture: Option<Arc<Capture>>,
+    pub(crate) filter: Filter,
     /// The place of its first egress queue in an outbox.
     pub(crate) slot: usize,
 }

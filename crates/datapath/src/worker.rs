@@ -3,6 +3,7 @@
 use crate::counters::{Counter, PortCell};
 use crate::decide::Decider;
 use crate::deliver::{Deliverer, Delivery, count_drop, note_fault, show};
+use crate::filter::Filtering;
 use crate::frame::Frame;
 use crate::headers::Span;
 use crate::macs::MacTable;
@@ -98,6 +99,7 @@ struct Scratch {
     parts: Parts<'static>,
     outbox: Outbox,
     deliverer: Deliverer,
+    filtering: Filtering,
 }
 
 /// One thread's part of the switch.
@@ -118,6 +120,7 @@ impl Worker {
             parts: Parts::new(),
             outbox: Outbox::default(),
             deliverer: Deliverer::new(),
+            filtering: Filtering::new(index),
         };
         Worker { index, shared, macs, view: Arc::default(), queues: Vec::new(), scratch }
     }
@@ -281,14 +284,17 @@ impl Turn<'_> {
     /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count. The egress queue, if
     /// there was only one.
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch) -> Option<Target> {
-        let Scratch { frames, outbox, deliverer, .. } = scratch;
+        let Scratch { frames, outbox, deliverer, filtering, .. } = scratch;
         let cell = self.from.cell(self.worker)?;
         let mut parts = std::mem::take(&mut scratch.parts).recycle();
         let frames = self.read(burst, &mut parts, frames, cell);
+        if self.from.filter.asks_ingress() {
+            filtering.enter(self.from, frames, &parts, cell, self.now);
+        }
         self.decide(&parts, frames, outbox, cell);
         let frames = &*frames;
         let (mut last, mut targets) = (None, 0);
-        while let Some((target, list)) = outbox.take() {
+        while let Some((target, mut list)) = outbox.take() {
             if let Some(to) = self.view.port(target.port)
                 && let Some(cell) = to.cell(self.worker)
             {
@@ -303,6 +309,9 @@ impl Turn<'_> {
                     cell,
                     offloads: to.shared.live.offloads(),
                 };
+                if to.filter.egress.is_some() {
+                    filtering.leave(&delivery, &mut list);
+                }
                 deliverer.deliver(&list, &mut delivery);
             }
             outbox.put_back(target, list);

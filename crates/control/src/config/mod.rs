@@ -4,7 +4,9 @@
 //! the value seen, the value wanted and the remedy. What can be judged from one value alone is judged by its type
 //! (`value`, `vlan`, `quantity`); what takes two keys or two ports is judged by `rules`.
 
+mod acl;
 mod change;
+mod guard;
 mod port;
 mod quantity;
 mod read;
@@ -14,7 +16,9 @@ mod switch;
 mod value;
 mod vlan;
 
+pub use acl::Rule;
 pub use change::typed_value;
+pub use guard::{IpGuard, IpPrefix};
 pub use port::{MacSpoofing, PortConfig, PortRole, RscMode};
 pub use quantity::{Rate, Seconds, Size};
 pub use read::{from_json, from_value};

@@ -8,8 +8,8 @@ use super::value::{
     PortName, Queues, SocketPath,
 };
 use super::vlan::{VlanId, VlanList};
-use super::{Rate, Size};
-use datapath::{PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, Vlan};
+use super::{IpGuard, Rate, Rule, Size};
+use datapath::{Guards, PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, Vlan};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wire::Mac;
@@ -154,6 +154,21 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 128)]
     pub flows: Option<Flows>,
+    /// Drops what only a DHCP server sends; no where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dhcp_guard: Option<bool>,
+    /// Drops router advertisements and redirects; no where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router_guard: Option<bool>,
+    /// The IP addresses and prefixes the port may use, in ARP and neighbour discovery too; all where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, example = json!(["10.0.0.5", "fd00::/64"]))]
+    pub ip_guard: Option<IpGuard>,
+    /// Rules about what the port sends (`in`) and receives (`out`). The first that matches decides; what none matches
+    /// passes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, example = json!(["deny in tcp to 10.0.0.0/8 port 22-23"]))]
+    pub acl: Vec<Rule>,
     /// Another port that gets a copy of all this one sends and receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
@@ -214,6 +229,10 @@ impl PortConfig {
             length_limit: None,
             ack_limit: None,
             flows: None,
+            dhcp_guard: None,
+            router_guard: None,
+            ip_guard: None,
+            acl: Vec::new(),
             mirror_to: None,
         }
     }
@@ -278,6 +297,8 @@ impl PortConfig {
             back_pressure: self.back_pressure.unwrap_or(false),
             rsc: self.rsc_settings(default_rsc),
             mirror_to: mirror,
+            guards: self.guards(),
+            acl: self.acl.iter().map(Rule::compiled).collect(),
         }
     }
 
@@ -299,6 +320,14 @@ impl PortConfig {
     fn own_mac(&self, device: Option<Mac>) -> Option<Mac> {
         let device = device.filter(|_| self.tap.is_some() || self.mac_guard());
         self.mac.map(|mac| mac.0).or(device)
+    }
+
+    fn guards(&self) -> Guards {
+        Guards {
+            dhcp: self.dhcp_guard.unwrap_or(false),
+            router: self.router_guard.unwrap_or(false),
+            addresses: self.ip_guard.as_ref().map(IpGuard::prefixes),
+        }
     }
 
     fn rate_limit(&self) -> Option<RateLimit> {

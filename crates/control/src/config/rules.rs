@@ -1,6 +1,6 @@
 //! What takes two keys or two ports to judge: the rules a configuration that reads well can still break.
 
-use super::{Config, PortConfig};
+use super::{Config, PortConfig, Rule};
 use crate::Problem;
 
 /// A broken rule and the key at fault, so that the reader can find its line.
@@ -33,7 +33,7 @@ type Fault = (&'static str, Problem);
 
 /// Keys of one port that exclude or need each other.
 fn own_rules(port: &PortConfig) -> Option<Fault> {
-    device_rules(port).or_else(|| vlan_rules(port)).or_else(|| {
+    device_rules(port).or_else(|| vlan_rules(port)).or_else(|| acl_rules(port)).or_else(|| {
         let lonely = port.burst.is_some() && port.rate.is_none();
         lonely.then(|| ("burst", needs("burst", "rate", "add a rate such as \"1Gbit\"")))
     })
@@ -91,6 +91,28 @@ fn vlan_rules(port: &PortConfig) -> Option<Fault> {
         return Some(("native", needs("native", "trunk", "use vlan = N for an access port")));
     }
     None
+}
+
+/// A rule that stands twice never matches the second time.
+fn acl_rules(port: &PortConfig) -> Option<Fault> {
+    let earlier = |place| port.acl.get(..place).unwrap_or_default();
+    let repeated = port.acl.iter().enumerate().find(|(place, rule)| earlier(*place).contains(rule));
+    if let Some((_, rule)) = repeated {
+        let problem = Problem::new("a rule stands twice")
+            .seen(rule)
+            .wanted("each rule once")
+            .remedy("remove the second; the first decides");
+        return Some(("acl", problem));
+    }
+    let out = port.acl.iter().filter(|rule| rule.is_out()).count();
+    let most = out.max(port.acl.len() - out);
+    (most > Rule::MOST).then(|| {
+        let problem = Problem::new("too many rules")
+            .seen(format!("{most} in one direction"))
+            .wanted(format!("at most {}", Rule::MOST))
+            .remedy("join rules by prefixes and port ranges");
+        ("acl", problem)
+    })
 }
 
 /// Rules between ports.

@@ -1,0 +1,293 @@
+//! `acl`: rules of a port, each a line of words: `deny in tcp to 10.0.0.0/8 port 22-23`.
+//!
+//! ```text
+//! allow|deny  in|out  [arp|ip4|ip6|tcp|udp|icmp|icmp6|NUMBER]  [from WHO]  [to WHO]
+//! WHO:  [MAC]  [ADDRESS or PREFIX]  [port N or N-M]
+//! ```
+
+use super::guard::IpPrefix;
+use super::scalar::{FromScalar, Scalar, through_scalar};
+use crate::Problem;
+use datapath::{AclAction, AclEnd, AclProtocol, AclRule};
+use ports::capture::Direction;
+use std::fmt;
+use std::ops::RangeInclusive;
+use wire::Mac;
+
+/// A rule as it is written. Two texts that ask for the same are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    deny: bool,
+    out: bool,
+    protocol: AclProtocol,
+    from: Who,
+    to: Who,
+}
+
+/// What a rule asks of a source or a destination.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+struct Who {
+    mac: Option<Mac>,
+    prefix: Option<IpPrefix>,
+    ports: Option<RangeInclusive<u16>>,
+}
+
+through_scalar!(Rule);
+
+/// Words for protocols, and what they mean.
+const PROTOCOLS: [(&str, AclProtocol); 7] = [
+    ("arp", AclProtocol::Arp),
+    ("ip4", AclProtocol::Ipv4),
+    ("ip6", AclProtocol::Ipv6),
+    ("tcp", AclProtocol::Ip(6)),
+    ("udp", AclProtocol::Ip(17)),
+    ("icmp", AclProtocol::Ip(1)),
+    ("icmp6", AclProtocol::Ip(58)),
+];
+
+/// What is wrong with a text: the word, and what was wanted there.
+type Fault = (String, &'static str);
+
+impl Rule {
+    /// Most rules a port may have in one direction.
+    pub const MOST: usize = 256;
+
+    /// As the switch reads it.
+    pub fn compiled(&self) -> AclRule {
+        AclRule {
+            action: if self.deny { AclAction::Deny } else { AclAction::Allow },
+            direction: if self.out { Direction::Egress } else { Direction::Ingress },
+            protocol: self.protocol,
+            from: self.from.compiled(),
+            to: self.to.compiled(),
+        }
+    }
+
+    /// It is for frames toward the port.
+    pub(super) fn is_out(&self) -> bool {
+        self.out
+    }
+
+    fn parse(text: &str) -> Result<Rule, Fault> {
+        let mut words = text.split_whitespace().peekable();
+        let mut next = |wanted| words.next().ok_or((String::new(), wanted));
+        let action = "allow or deny";
+        let deny = match next(action)? {
+            "deny" => true,
+            "allow" => false,
+            word => return Err((word.to_owned(), action)),
+        };
+        let direction = "in (from the port) or out (to the port)";
+        let out = match next(direction)? {
+            "out" => true,
+            "in" => false,
+            word => return Err((word.to_owned(), direction)),
+        };
+        let named = words.peek().and_then(|word| protocol(word));
+        if named.is_some() {
+            words.next();
+        }
+        let protocol = named.unwrap_or(AclProtocol::Any);
+        let mut rule = Rule { deny, out, protocol, from: Who::default(), to: Who::default() };
+        while let Some(word) = words.next() {
+            let who = match word {
+                "from" if rule.from == Who::default() => &mut rule.from,
+                "to" if rule.to == Who::default() => &mut rule.to,
+                _ => return Err((word.to_owned(), "a protocol, from, or to, each once")),
+            };
+            while let Some(word) = words.next_if(|word| !matches!(*word, "from" | "to")) {
+                let value = if word == "port" { words.next() } else { None };
+                who.take(word, value).ok_or_else(|| {
+                    let seen = value.map_or(word.to_owned(), |value| format!("{word} {value}"));
+                    (seen, "a MAC address, an IP prefix, or port N or N-M, each once")
+                })?;
+            }
+            if *who == Who::default() {
+                return Err((word.to_owned(), "an address or a port behind it"));
+            }
+        }
+        rule.can_match().map(|()| rule)
+    }
+
+    /// Words that contradict each other.
+    fn can_match(&self) -> Result<(), Fault> {
+        let ends = [&self.from, &self.to];
+        let prefixes = || ends.iter().filter_map(|who| who.prefix);
+        let ported = ends.iter().any(|who| who.ports.is_some());
+        let v4 = |wanted: bool| prefixes().all(|prefix| prefix.is_ipv4() == wanted);
+        let agrees = match self.protocol {
+            AclProtocol::Any => v4(true) || v4(false),
+            AclProtocol::Arp => prefixes().next().is_none() && !ported,
+            AclProtocol::Ipv4 => v4(true),
+            AclProtocol::Ipv6 => v4(false),
+            AclProtocol::Ip(number) => {
+                (v4(true) || v4(false)) && (!ported || matches!(number, 6 | 17))
+            }
+        };
+        let wanted = "prefixes of one family, and ports with tcp or udp only";
+        if agrees { Ok(()) } else { Err((self.to_string(), wanted)) }
+    }
+}
+
+fn protocol(word: &str) -> Option<AclProtocol> {
+    let named = PROTOCOLS.iter().find(|(name, _)| *name == word).map(|(_, protocol)| *protocol);
+    named.or_else(|| word.parse().ok().map(AclProtocol::Ip))
+}
+
+impl Who {
+    /// One word of it, with its value behind `port`; `None`: not such a word, or the second of its kind.
+    fn take(&mut self, word: &str, value: Option<&str>) -> Option<()> {
+        if word == "port" {
+            return set(&mut self.ports, range(value?)?);
+        }
+        match (word.parse::<Mac>(), IpPrefix::parse(word)) {
+            (Ok(mac), _) => set(&mut self.mac, mac),
+            (_, Some(prefix)) => set(&mut self.prefix, prefix),
+            _ => None,
+        }
+    }
+
+    fn compiled(&self) -> AclEnd {
+        let prefix = self.prefix.map(|prefix| prefix.prefix());
+        AclEnd { mac: self.mac, prefix, ports: self.ports.clone() }
+    }
+}
+
+/// `None`: it is set already.
+fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
+    place.is_none().then(|| *place = Some(value))
+}
+
+/// `22` or `22-23`.
+fn range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then_some(first..=last)
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(if self.deny { "deny" } else { "allow" })?;
+        out.write_str(if self.out { " out" } else { " in" })?;
+        let word = PROTOCOLS.iter().find(|(_, protocol)| *protocol == self.protocol);
+        match (word, self.protocol) {
+            (Some((word, _)), _) => write!(out, " {word}")?,
+            (None, AclProtocol::Ip(number)) => write!(out, " {number}")?,
+            (None, _) => {}
+        }
+        for (word, who) in [("from", &self.from), ("to", &self.to)] {
+            if *who != Who::default() {
+                write!(out, " {word}{who}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(mac) = self.mac {
+            write!(out, " {mac}")?;
+        }
+        if let Some(prefix) = self.prefix {
+            write!(out, " {prefix}")?;
+        }
+        match &self.ports {
+            Some(ports) if ports.start() == ports.end() => write!(out, " port {}", ports.start()),
+            Some(ports) => write!(out, " port {}-{}", ports.start(), ports.end()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromScalar for Rule {
+    fn read(scalar: &Scalar) -> Result<Rule, Problem> {
+        let Scalar::Text(text) = scalar else {
+            return Err(scalar
+                .problem("not a rule", "a text such as \"deny in tcp to 10.0.0.0/8 port 22-23\""));
+        };
+        Rule::parse(text).map_err(|(word, wanted)| {
+            let seen = if word.is_empty() {
+                "the end of the rule".to_owned()
+            } else {
+                format!("{word:?}")
+            };
+            Problem::new(format!("not a rule: {text:?}"))
+                .seen(seen)
+                .wanted(wanted)
+                .remedy("write it as in \"deny in tcp from 10.0.0.5 to 10.0.0.0/8 port 22-23\"")
+        })
+    }
+
+    fn write(&self) -> Scalar {
+        Scalar::Text(self.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_words_panic_and_what_is_read_reads_back(
+            words in proptest::collection::vec(proptest::sample::select(vec![
+                "allow", "deny", "in", "out", "tcp", "udp", "arp", "ip4", "ip6", "47", "from", "to", "port",
+                "22", "22-23", "23-22", "10.0.0.0/8", "10.0.0.1/8", "fd00::/64", "52:54:00:00:00:01", "x",
+            ]), 0..10),
+        ) {
+            if let Ok(rule) = words.join(" ").parse::<Rule>() {
+                prop_assert_eq!(rule.to_string().parse(), Ok(rule));
+            }
+        }
+
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = text.parse::<Rule>();
+        }
+    }
+
+    #[test]
+    fn people_write_it_so() {
+        for text in [
+            "deny in",
+            "allow in arp",
+            "deny in tcp to 10.0.0.0/8 port 22-23",
+            "allow out udp from fd00::5 port 53 to 52:54:00:00:00:01",
+            "deny out from 52:54:00:00:00:01 10.0.0.5 port 80",
+            "deny in 47",
+        ] {
+            let rule: Rule = text.parse().unwrap();
+            assert_eq!(rule.to_string(), text);
+        }
+        let rule: Rule = "deny  in tcp to port 22 10.0.0.0/8".parse().unwrap();
+        assert_eq!(rule.to_string(), "deny in tcp to 10.0.0.0/8 port 22");
+        let compiled = rule.compiled();
+        assert_eq!(compiled.protocol, AclProtocol::Ip(6));
+        assert_eq!(compiled.to.ports, Some(22..=22));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_refused_with_the_word_and_what_was_wanted() {
+        for (text, seen) in [
+            ("", "the end of the rule"),
+            ("drop in", "\"drop\""),
+            ("deny tcp", "\"tcp\""),
+            ("deny in tcp udp", "\"udp\""),
+            ("deny in to", "\"to\""),
+            ("deny in to 10.0.0.1/8", "\"10.0.0.1/8\""),
+            ("deny in to port 23-22", "\"port 23-22\""),
+            ("deny in to port", "\"port\""),
+            ("deny in to port 1 port 2", "\"port 2\""),
+            ("deny in from 10.0.0.1 from 10.0.0.2", "\"from\""),
+            ("deny in from 10.0.0.1 to fd00::1", "\"deny in from 10.0.0.1 to fd00::1\""),
+            ("deny in icmp to port 1", "\"deny in icmp to port 1\""),
+            ("deny in 256", "\"256\""),
+        ] {
+            let problem = text.parse::<Rule>().unwrap_err();
+            assert_eq!(problem.seen, seen, "{text}");
+            assert!(!problem.wanted.is_empty() && !problem.remedy.is_empty(), "{text}");
+        }
+    }
+}

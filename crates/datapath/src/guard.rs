@@ -1,0 +1,160 @@
+//! Guards of a port: what it may not send, whatever its rules and VLANs say. Named as Hyper-V's `DhcpGuard` and
+//! `RouterGuard` are; `ip_guard` holds a port to its own IP addresses.
+//!
+//! A guard drops what it cannot read ([`Upper::Hidden`]): RFC 7113 and RFC 7610 demand it. Only headers are looked at, so
+//! a train is judged once, for all its segments.
+
+use crate::counters::DropReason;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::upper::{ICMP, ICMPV6, Upper, ports};
+use wire::{Parsed, Traits, udp};
+
+/// A range of addresses of one family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// The lowest.
+    pub first: IpAddr,
+    /// The highest.
+    pub last: IpAddr,
+}
+
+impl Prefix {
+    /// All addresses that share the first `length` bits with `address`; `None`: the family has fewer bits.
+    pub fn new(address: IpAddr, length: u8) -> Option<Prefix> {
+        let (first, last) = match address {
+            IpAddr::V4(address) if length <= 32 => {
+                let rest = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+                let bits = address.to_bits();
+                (Ipv4Addr::from(bits & !rest).into(), Ipv4Addr::from(bits | rest).into())
+            }
+            IpAddr::V6(address) if length <= 128 => {
+                let rest = u128::MAX.checked_shr(length.into()).unwrap_or(0);
+                let bits = address.to_bits();
+                (Ipv6Addr::from(bits & !rest).into(), Ipv6Addr::from(bits | rest).into())
+            }
+            _ => return None,
+        };
+        Some(Prefix { first, last })
+    }
+
+    /// Whether the address is one of them.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        // All IPv4 addresses are less than all of IPv6.
+        (self.first..=self.last).contains(&address)
+    }
+}
+
+/// What a port is kept from sending.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Guards {
+    /// DHCP and DHCPv6 as a server or relay: from the servers' ports or to the clients'.
+    pub dhcp: bool,
+    /// ICMP and ICMPv6 router advertisements and redirects.
+    pub router: bool,
+    /// Other source addresses than these, in IP, ARP and neighbour discovery.
+    pub addresses: Option<Vec<Prefix>>,
+}
+
+/// One frame before the guards. `None` of a function that reads from it: the bytes are not there.
+struct Suspect<'f> {
+    headers: &'f [u8],
+    parsed: &'f Parsed,
+    upper: Upper,
+}
+
+impl Guards {
+    /// Why a frame is dropped, if it is.
+    pub(crate) fn check(&self, headers: &[u8], parsed: &Parsed) -> Result<(), DropReason> {
+        let headers = headers.get(..parsed.end as usize).unwrap_or(headers);
+        let suspect = Suspect { headers, parsed, upper: Upper::of(headers, parsed) };
+        let passes = |is: Option<bool>| is == Some(true);
+        if self.dhcp && !passes(suspect.is_no_dhcp_server()) {
+            return Err(DropReason::DhcpGuard);
+        }
+        if self.router && !passes(suspect.is_no_router()) {
+            return Err(DropReason::RouterGuard);
+        }
+        match &self.addresses {
+            Some(own) if !passes(suspect.keeps_to(own)) => Err(DropReason::IpGuard),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Suspect<'_> {
+    /// Bytes of the packet, from a place in it.
+    fn bytes<const N: usize>(&self, from: u16, at: u16) -> Option<[u8; N]> {
+        self.headers.get(usize::from(from) + usize::from(at)..)?.first_chunk().copied()
+    }
+
+    fn is_v4(&self) -> bool {
+        self.parsed.traits.contains(Traits::IPV4)
+    }
+
+    fn is_no_dhcp_server(&self) -> Option<bool> {
+        match self.upper {
+            Upper::Hidden => None,
+            Upper::Ip(udp::PROTOCOL, Some(l4)) => {
+                let (server, client) = if self.is_v4() { (67, 68) } else { (547, 546) };
+                let (source, destination) = ports(self.headers, udp::PROTOCOL, l4)?;
+                Some(source != server && destination != client)
+            }
+            _ => Some(true),
+        }
+    }
+
+    /// RFC 792, 1256, 4861.
+    fn is_no_router(&self) -> Option<bool> {
+        match (self.upper, self.is_v4()) {
+            (Upper::Hidden, _) => None,
+            (Upper::Ip(ICMP, Some(l4)), true) => {
+                self.bytes::<1>(l4, 0).map(|[kind]| !matches!(kind, 5 | 9))
+            }
+            (Upper::Ip(ICMPV6, Some(l4)), false) => {
+                self.bytes::<1>(l4, 0).map(|[kind]| !matches!(kind, 134 | 137))
+            }
+            _ => Some(true),
+        }
+    }
+
+    fn keeps_to(&self, own: &[Prefix]) -> Option<bool> {
+        let l3 = self.parsed.l3;
+        let v4 = |address: [u8; 4]| own.iter().any(|prefix| prefix.contains(address.into()));
+        match self.upper {
+            Upper::Hidden => None,
+            Upper::Other => Some(true),
+            Upper::Arp => {
+                let (kinds, sender, target) =
+                    (self.bytes(l3, 0)?, self.bytes(l3, 14)?, self.bytes(l3, 24)?);
+                // A probe (RFC 5227) has no sender yet; the address it is about to take is the target.
+                let claimed = if sender == [0; 4] { target } else { sender };
+                Some(kinds == [0, 1, 8, 0, 6, 4] && v4(claimed))
+            }
+            Upper::Ip(protocol, l4) if self.is_v4() => match self.bytes(l3, 12)? {
+                [0, 0, 0, 0] => Some(ports(self.headers, protocol, l4?)? == (68, 67)),
+                source => Some(v4(source)),
+            },
+            Upper::Ip(protocol, l4) => {
+                let source = self.bytes(l3, 8)?;
+                let icmp = l4.filter(|_| protocol == ICMPV6);
+                let kind = icmp.map(|l4| self.bytes::<1>(l4, 0));
+                let target = || Some(self.is_own_v6(self.bytes(icmp?, 8)?, own));
+                match (kind, source == [0; 16]) {
+                    (Some(Some([136])), false) => Some(self.is_own_v6(source, own) && target()?),
+                    (_, false) => Some(self.is_own_v6(source, own)),
+                    // Without an address yet: duplicate address detection, then what asks for a router or joins a group.
+                    (Some(Some([135])), true) => target(),
+                    (kind, true) => Some(matches!(kind??, [131 | 132 | 133 | 143])),
+                }
+            }
+        }
+    }
+
+    /// One of the port's addresses, or the link-local address made of the frame's source MAC (RFC 4291, appendix A).
+    fn is_own_v6(&self, address: [u8; 16], own: &[Prefix]) -> bool {
+        let derived = self.bytes(0, 6).map(|[a, b, c, d, e, f]: [u8; 6]| {
+            [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+        });
+        derived == Some(address) || own.iter().any(|prefix| prefix.contains(address.into()))
+    }
+}
