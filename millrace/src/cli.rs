@@ -1,8 +1,8 @@
 //! What can be typed.
 
 use crate::commands::{
-    capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi, port,
-    queue, report, rsc, run, status, sweep, top, validate,
+    acl, capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi,
+    port, queue, report, rsc, run, status, sweep, top, validate,
 };
 use crate::output::{Failure, unreachable};
 use clap::{Args, Parser, Subcommand};
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Top(top::Arguments),
     /// Add, remove, show, change and list ports
     Port(port::Arguments),
+    /// Show, add and remove the rules of a port
+    Acl(acl::Arguments),
     /// Show and toggle receive segment coalescing
     Rsc(rsc::Arguments),
     /// Show which worker serves which queue

@@ -8,8 +8,8 @@ mod output;
 use clap::Parser;
 use cli::{Cli, Command};
 use commands::{
-    capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi, port,
-    queue, report, rsc, run, status, sweep, top, validate,
+    acl, capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi,
+    port, queue, report, rsc, run, status, sweep, top, validate,
 };
 use std::process::ExitCode;
 
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args, &global),
         Command::Top(args) => top::run(&args, &global),
         Command::Port(args) => port::run(args, &global),
+        Command::Acl(args) => acl::run(&args, &global),
         Command::Rsc(args) => rsc::run(&args, &global),
         Command::Queue(args) => queue::run(&args, &global),
         Command::Capture(args) => capture::run(&args, &global),

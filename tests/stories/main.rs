@@ -11,9 +11,11 @@
     reason = "an unwrap in a story is an assertion, and what it prints is read by people"
 )]
 
+mod acl;
 mod breakage;
 mod capture;
 mod farewell;
+mod guards;
 mod guest;
 mod guests;
 mod host;

@@ -4,7 +4,7 @@
 //! `Get-NetAdapterRsc` and `Get-NetAdapterStatistics` (`IPv4OperationalState`, `CoalescedBytes`).
 
 use crate::Problem;
-use crate::config::{self, Config, PortConfig, PortRole, RscMode};
+use crate::config::{self, Config, PortConfig, PortRole, RscMode, Rule};
 use crate::plan::Step;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -283,6 +283,40 @@ pub enum RscWish {
 pub struct RscChange {
     /// The rules, on, or off.
     pub policy: RscWish,
+}
+
+/// The rules of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AclBody {
+    /// The port.
+    pub port: String,
+    /// In their order: the first that matches decides.
+    pub rules: Vec<AclRuleBody>,
+}
+
+/// A rule and what it matched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AclRuleBody {
+    /// Its place, from 1.
+    pub number: usize,
+    /// As in the file.
+    #[schema(value_type = String, example = "deny in tcp to 10.0.0.0/8 port 22-23")]
+    pub rule: Rule,
+    /// Frames it decided about since it was added; a train is one.
+    pub hits: u64,
+}
+
+/// Body of `POST /v1/ports/{name}/acl`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AclAdd {
+    /// As in the file.
+    #[schema(value_type = String, example = "deny in tcp to 10.0.0.0/8 port 22-23")]
+    pub rule: Rule,
+    /// The number it gets, from 1; behind the others where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub number: Option<usize>,
 }
 
 /// A learned address.

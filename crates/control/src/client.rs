@@ -4,8 +4,8 @@
 
 use crate::Problem;
 use crate::body::{
-    CaptureBody, CaptureStart, CaptureState, CountersBody, HealthBody, PlanBody, PortBody,
-    QueueBody, RscBody, RscChange, RscWish, SwitchBody,
+    AclAdd, AclBody, CaptureBody, CaptureStart, CaptureState, CountersBody, HealthBody, PlanBody,
+    PortBody, QueueBody, RscBody, RscChange, RscWish, SwitchBody,
 };
 use crate::config::{Config, PortConfig};
 use http_body_util::{BodyExt, Full};
@@ -100,6 +100,22 @@ impl Client {
     /// One port's counters since it was opened.
     pub fn counters(&self, name: &str) -> Result<CountersBody, ClientError> {
         self.get(&format!("/v1/ports/{}/counters", escape(name)))
+    }
+
+    /// The rules of a port, with counters.
+    pub fn acl(&self, name: &str) -> Result<AclBody, ClientError> {
+        self.get(&format!("/v1/ports/{}/acl", escape(name)))
+    }
+
+    /// Adds a rule to a port; it is in force when this returns.
+    pub fn add_rule(&self, name: &str, rule: &AclAdd) -> Result<AclBody, ClientError> {
+        self.post(&format!("/v1/ports/{}/acl", escape(name)), rule)
+    }
+
+    /// Removes a port's rule of this number.
+    pub fn remove_rule(&self, name: &str, number: usize) -> Result<AclBody, ClientError> {
+        let path = format!("/v1/ports/{}/acl/{number}", escape(name));
+        read(&self.request(Method::DELETE, &path, Bytes::new())?)
     }
 
     /// Coalescing toward one port, or toward all.

@@ -26,6 +26,8 @@ pub(crate) struct Picture {
     pub(crate) trouble: Option<String>,
     /// Frames that did not fit its MTU.
     pub(crate) too_big: u64,
+    /// Frames that each guard dropped.
+    pub(crate) guarded: [(&'static str, u64); 3],
     pub(crate) degraded: Vec<String>,
     /// IPv4 and IPv6, of an open port.
     pub(crate) rsc: Option<(RscStatus, RscStatus)>,
@@ -47,6 +49,7 @@ impl Picture {
             held_mac: None,
             trouble: None,
             too_big: 0,
+            guarded: Default::default(),
             degraded: Vec::new(),
             rsc: None,
         }
@@ -72,6 +75,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
         found.extend(device_mtu(port));
         found.extend(mtu_mismatch(port, ports));
         found.extend(too_big(port));
+        found.extend(guarded(port));
         found.extend(duplicate_mac(port, earlier));
         found.extend(mac_unknown(port));
         found.extend(lonely(port, ports));
@@ -122,6 +126,22 @@ fn too_big(port: &Picture) -> Option<Problem> {
             .seen(format!("{} frames", port.too_big))
             .wanted("none")
             .remedy("give all ports of a network the same MTU, guests included")
+    })
+}
+
+/// A guard that drops is a guest that attacks, or one whose owner does not know of the guard.
+fn guarded(port: &Picture) -> Option<Problem> {
+    let drops = port.guarded.iter().filter(|(_, frames)| *frames > 0);
+    let seen: Vec<_> = drops.map(|(guard, frames)| format!("{guard}: {frames} frames")).collect();
+    (!seen.is_empty()).then(|| {
+        let remedy = format!(
+            "`millrace capture {}` shows them; turn the guard off where the guest may send them",
+            port.name
+        );
+        Problem::new(format!("guards of port {} dropped frames", port.name))
+            .seen(seen.join(", "))
+            .wanted("none")
+            .remedy(remedy)
     })
 }
 

@@ -1,5 +1,6 @@
 //! One command a file: its arguments and help, and a function `run`.
 
+pub(crate) mod acl;
 mod between;
 pub(crate) mod capture;
 pub(crate) mod check;

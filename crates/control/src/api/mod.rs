@@ -3,6 +3,7 @@
 //! Handlers lock the running switch for the moment they need and never wait while they hold it; the daemon's one thread
 //! runs them all. Each error has the one shape of [`Problem`](crate::Problem).
 
+mod acl;
 mod captures;
 mod config;
 mod ports;
@@ -72,6 +73,8 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(ports::list, ports::add))
         .routes(routes!(ports::show, ports::patch, ports::remove))
         .routes(routes!(ports::counters))
+        .routes(routes!(acl::show, acl::add))
+        .routes(routes!(acl::remove))
         .routes(routes!(rsc::list, rsc::set_all))
         .routes(routes!(rsc::show, rsc::set))
         .routes(routes!(config::show, config::put))

@@ -66,13 +66,13 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// The name in the path.
-pub(super) struct Name(pub(super) String);
+/// The name in the path, or several.
+pub(super) struct Name<T = String>(pub(super) T);
 
-impl<S: Send + Sync> FromRequestParts<S> for Name {
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Name<T> {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Name, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Name<T>, Refusal> {
         let name = Path::from_request_parts(parts, state).await;
         name.map(|Path(name)| Name(name)).map_err(|error| {
             let problem = Problem::new("the path cannot be read").seen(error.body_text());

@@ -3,6 +3,7 @@
 //! Every change, from the file, the API or a signal, comes in as a wanted [`Config`] and goes through [`plan()`]; `steps`
 //! carries it out.
 
+mod acl;
 mod captures;
 mod look;
 mod report;

@@ -111,7 +111,7 @@ impl Running {
         findings
     }
 
-    fn live(&self, name: &str) -> Result<(&PortName, &Live), Problem> {
+    pub(super) fn live(&self, name: &str) -> Result<(&PortName, &Live), Problem> {
         let found = self.ports.iter().find(|(other, _)| other.as_str() == name);
         found.ok_or_else(|| self.no_such_port(name))
     }
@@ -175,13 +175,15 @@ impl Running {
     fn picture(&self, name: &PortName, live: &Live, infos: &[PortInfo]) -> Picture {
         let info = info_of(live, infos);
         let (state, reason) = live.state(info);
-        let too_big = DropReason::ALL.iter().zip(self.counters_of(live).drops);
+        let drops = self.counters_of(live).drops;
+        let dropped = |asked: DropReason| drops.get(asked as usize).copied().unwrap_or_default();
         let mut picture = Picture::of(&live.config);
         picture.name = name.to_string();
         picture.trouble =
             (state != StateBody::Up).then(|| format!("is {}: {reason}", state.name()));
-        picture.too_big =
-            too_big.filter(|(reason, _)| **reason == DropReason::TooBig).map(|(_, n)| n).sum();
+        picture.too_big = dropped(DropReason::TooBig);
+        picture.guarded = [DropReason::DhcpGuard, DropReason::RouterGuard, DropReason::IpGuard]
+            .map(|reason| (reason.name(), dropped(reason)));
         if let Some(open) = live.open() {
             picture.mtu = Some(open.settings.mtu);
             picture.device_mtu = Some(open.mtu);
@@ -195,7 +197,7 @@ impl Running {
 }
 
 impl Live {
-    fn open(&self) -> Option<&OpenPort> {
+    pub(super) fn open(&self) -> Option<&OpenPort> {
         match &self.place {
             Place::Open(open) => Some(open),
             Place::Closed { .. } => None,

@@ -1,0 +1,65 @@
+//! The rules of a port: shown with counters, added and removed one by one.
+
+use super::Running;
+use crate::Problem;
+use crate::body::{AclAdd, AclBody, AclRuleBody};
+use crate::config::{PortConfig, Rule};
+use std::time::Instant;
+
+impl Running {
+    /// The rules of one port, with counters.
+    pub fn acl_body(&self, name: &str) -> Result<AclBody, Problem> {
+        let (name, live) = self.live(name)?;
+        let hits = live.open().map_or_else(Vec::new, |open| self.switch.acl_hits(open.id));
+        let hits = hits.into_iter().chain(std::iter::repeat(0));
+        let rules = live.config.acl.iter().enumerate().zip(hits).map(|((place, rule), hits)| {
+            AclRuleBody { number: place + 1, rule: rule.clone(), hits }
+        });
+        Ok(AclBody { port: name.to_string(), rules: rules.collect() })
+    }
+
+    /// Adds a rule to those of a port.
+    pub fn add_rule(&mut self, name: &str, add: AclAdd, now: Instant) -> Result<(), Problem> {
+        let rules = self.config.port(name).map_or(0, |port| port.acl.len());
+        let number = add.number.unwrap_or(rules + 1);
+        if number == 0 || number > rules + 1 {
+            return Err(Problem::new(format!("port {name} has {rules} rules"))
+                .seen(number)
+                .wanted(format!("a number from 1 to {}", rules + 1))
+                .remedy("leave the number away to add the rule behind the others"));
+        }
+        self.change_acl(name, now, |acl| acl.insert(number - 1, add.rule))
+    }
+
+    /// Removes the rule of a number, as typed.
+    pub fn remove_rule(&mut self, name: &str, number: &str, now: Instant) -> Result<(), Problem> {
+        let (_, live) = self.live(name)?;
+        let rules = live.config.acl.len();
+        let place = number.parse().ok().filter(|number| (1..=rules).contains(number));
+        let place = place.ok_or_else(|| {
+            Problem::new(format!("port {name} has no such rule"))
+                .seen(number)
+                .wanted(match rules {
+                    0 => "it has no rules".to_owned(),
+                    rules => format!("a number from 1 to {rules}"),
+                })
+                .remedy(format!("`millrace acl show {name}` shows the rules there are"))
+        })?;
+        self.change_acl(name, now, |acl| {
+            acl.remove(place - 1);
+        })
+    }
+
+    fn change_acl(
+        &mut self,
+        name: &str,
+        now: Instant,
+        change: impl FnOnce(&mut Vec<Rule>),
+    ) -> Result<(), Problem> {
+        let mut wanted = self.config.clone();
+        let is_meant = |port: &&mut PortConfig| port.name.as_str() == name;
+        let port = wanted.ports.iter_mut().find(is_meant);
+        change(&mut port.ok_or_else(|| self.no_such_port(name))?.acl);
+        self.reload(wanted, now).map(drop)
+    }
+}

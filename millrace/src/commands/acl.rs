@@ -1,0 +1,91 @@
+//! `millrace acl`: the rules of a port, shown with counters and changed live.
+
+use crate::cli::Global;
+use crate::output::{self, Outcome, table};
+use clap::{Args, Subcommand};
+use control::Problem;
+use control::body::{AclAdd, AclBody};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Show the rules of a port and the frames each matched
+    Show(Show),
+    /// Add a rule
+    Add(Add),
+    /// Remove a rule; those behind it move up
+    Remove(Remove),
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  millrace acl show vm1\n  millrace acl show vm1 --json | jq '.rules[].hits'"
+)]
+struct Show {
+    /// The port.
+    port: String,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace acl add vm1 deny in tcp to 10.0.0.0/8 port 22-23
+  millrace acl add vm1 allow in tcp to 10.0.0.7 port 22 --number 1
+  millrace acl add vm1 deny out from 52:54:00:00:00:09
+  millrace acl add vm1 deny in
+
+A rule: allow|deny in|out [PROTOCOL] [from WHO] [to WHO]
+  in         from the port into the switch; out: toward the port
+  PROTOCOL   arp, ip4, ip6, tcp, udp, icmp, icmp6 or a number
+  WHO        a MAC address, an IP prefix and port N or N-M, or some of them
+
+The first rule that matches decides; a frame that none matches passes. Where a fragment or a frame that
+cannot be read does not show what a rule asks for, deny matches and allow does not.
+The change lasts until the daemon stops or reads its file again.")]
+struct Add {
+    /// The port.
+    port: String,
+    /// The rule's words.
+    #[arg(required = true)]
+    rule: Vec<String>,
+    /// The number it gets; those from there on move back by one.
+    #[arg(long, value_name = "N")]
+    number: Option<usize>,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  millrace acl remove vm1 2")]
+struct Remove {
+    /// The port.
+    port: String,
+    /// The rule's number, as `millrace acl show` has it.
+    number: usize,
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let body = match &arguments.verb {
+        Verb::Show(show) => global.client()?.acl(&show.port)?,
+        Verb::Add(add) => {
+            let usage = |problem: Problem| output::Failure::Usage(problem);
+            let rule = add.rule.join(" ").parse().map_err(usage)?;
+            global.client()?.add_rule(&add.port, &AclAdd { rule, number: add.number })?
+        }
+        Verb::Remove(remove) => global.client()?.remove_rule(&remove.port, remove.number)?,
+    };
+    output::show(global, &body, text)
+}
+
+fn text(body: &AclBody) -> String {
+    if body.rules.is_empty() {
+        return format!("port {} has no rules: everything passes", body.port);
+    }
+    let row = |rule: &control::body::AclRuleBody| {
+        vec![rule.number.to_string(), rule.hits.to_string(), rule.rule.to_string()]
+    };
+    table(&["NUMBER", "HITS", "RULE"], body.rules.iter().map(row))
+}

@@ -1,0 +1,131 @@
+//! Port ACLs: rules added and removed live, counted, and named where they drop.
+
+use crate::guards::Capture;
+use crate::host::Host;
+use crate::patience::until;
+use crate::sandbox::{Need, story};
+use crate::switch::complaint;
+use crate::topology::{Family, Topology};
+use crate::transfer::transfer_while;
+use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
+
+const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
+
+/// A datagram from one host to a port of another, again and again while nobody waits for it.
+struct Talk {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    to: (IpAddr, u16),
+}
+
+impl Talk {
+    fn new(from: Host, to: Host, address: IpAddr, port: u16) -> Talk {
+        let any = "[::]:0".parse::<std::net::SocketAddr>().unwrap();
+        let sender = from.within(|| UdpSocket::bind(any)).unwrap();
+        let receiver = to.within(|| UdpSocket::bind((address, port))).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        Talk { sender, receiver, to: (address, port) }
+    }
+
+    fn send(&self) {
+        let _ = self.sender.send_to(b"word", self.to);
+    }
+
+    fn heard(&self) -> bool {
+        self.receiver.recv(&mut [0; 16]).is_ok()
+    }
+
+    fn must_be_heard(&self) {
+        until("the datagram arrives", || {
+            self.send();
+            self.heard().then_some(())
+        });
+    }
+
+    /// Sends a datagram that must not arrive, and one on another way behind it that must.
+    fn must_not_be_heard_before(&self, other: &Talk) {
+        while self.heard() {}
+        self.send();
+        other.must_be_heard();
+        assert!(!self.heard());
+    }
+}
+
+fn hits(topology: &Topology) -> Vec<u64> {
+    let shown = topology.switch.ask("acl show guest");
+    let rules = shown["rules"].as_array().unwrap();
+    rules.iter().map(|rule| rule["hits"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn acl_rules_deny_count_and_go_live() {
+    story(&NEEDS, || {
+        let topology = Topology::new("");
+        let (switch, far) = (&topology.switch, Family::V6.far());
+        let denied = Talk::new(topology.guest, topology.far, far, 5001);
+        let allowed = Talk::new(topology.guest, topology.far, far, 5002);
+        denied.must_be_heard();
+        switch.tell("acl add guest deny in udp to fd09::/64 port 5001");
+        denied.must_not_be_heard_before(&allowed);
+        assert!(hits(&topology)[0] >= 1);
+        // The first that matches decides.
+        switch.tell("acl add guest allow in udp from fd09::2 to port 5000-5001 --number 1");
+        denied.must_be_heard();
+        assert!(hits(&topology)[0] >= 1);
+        switch.tell("acl remove guest 1");
+        Capture::start("acl").names("acl_denied", || denied.send());
+        assert!(switch.counter("guest", "/drops/acl_denied") > 0);
+        denied.must_not_be_heard_before(&allowed);
+        switch.tell("acl remove guest 1");
+        denied.must_be_heard();
+    });
+}
+
+#[test]
+fn acl_rules_toward_a_port_leave_others_alone() {
+    story(&NEEDS, || {
+        let topology = Topology::new("");
+        let (switch, guest) = (&topology.switch, Family::V4.guest());
+        let denied = Talk::new(topology.far, topology.guest, guest, 5001);
+        let allowed = Talk::new(topology.far, topology.guest, guest, 5002);
+        denied.must_be_heard();
+        let mut number = 0;
+        // Rules come and go while bulk traffic passes, which none of them matches.
+        transfer_while((topology.guest, topology.far, Family::V4.far()), 64 << 20, || {
+            switch.tell(&format!(
+                "acl add guest deny out udp to 10.9.0.2 port {}",
+                5001 + number % 2 * 1000
+            ));
+            number += 1;
+            if number % 2 == 0 {
+                switch.tell("acl remove guest 1");
+                switch.tell("acl remove guest 1");
+            }
+        });
+        let left = hits(&topology).len();
+        (0..left).for_each(|_| switch.tell("acl remove guest 1"));
+        switch.tell("acl add guest deny out udp to 10.9.0.2 port 5001");
+        denied.must_not_be_heard_before(&allowed);
+        assert!(switch.counter("guest", "/drops/acl_denied") > 0);
+        Capture::start("acl").names("acl_denied", || denied.send());
+    });
+}
+
+#[test]
+fn acl_mistakes_name_the_word_and_the_remedy() {
+    story(&NEEDS, || {
+        let topology = Topology::new("");
+        let (code, told) = complaint("acl add guest drop in tcp");
+        assert!(code == 2 && told.contains("drop") && told.contains("allow or deny"), "{told}");
+        topology.switch.tell("acl add guest deny in arp");
+        let (code, told) = complaint("acl add guest deny in arp");
+        assert!(code == 1 && told.contains("a rule stands twice"), "{told}");
+        let (code, told) = complaint("acl remove guest 2");
+        assert!(code == 1 && told.contains("acl show guest"), "{told}");
+        let (code, told) = complaint("acl show gust");
+        assert!(code == 1 && told.contains("guest"), "{told}");
+        let (code, told) = complaint("port set guest ip-guard=10.9.0.2/8");
+        assert!(code == 1 && told.contains("10.9.0.2/8"), "{told}");
+    });
+}
