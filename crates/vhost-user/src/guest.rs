@@ -81,6 +81,8 @@ pub struct Guest {
     features: Features,
     /// Kept for whoever serves the rings next.
     inflight: (VhostUserInflight, File),
+    /// The back end is given `inflight`.
+    journaled: bool,
     /// Two for each pair: receiving, sending.
     rings: Vec<DriverRing>,
 }
@@ -111,6 +113,24 @@ fn shake_hands(
 impl Guest {
     /// Connects, takes those of the wanted features that are offered, and starts `pairs` queue pairs.
     pub fn connect(socket: &Path, wanted: Features, pairs: u16) -> Result<Guest, GuestError> {
+        Guest::begin_session(socket, wanted, pairs, true)
+    }
+
+    /// The same without a region by which rings are resumed, as most front ends have it.
+    pub fn connect_plainly(
+        socket: &Path,
+        wanted: Features,
+        pairs: u16,
+    ) -> Result<Guest, GuestError> {
+        Guest::begin_session(socket, wanted, pairs, false)
+    }
+
+    fn begin_session(
+        socket: &Path,
+        wanted: Features,
+        pairs: u16,
+        journaled: bool,
+    ) -> Result<Guest, GuestError> {
         let rings = 2 * pairs;
         let (mut frontend, connection, features) = shake_hands(socket, wanted, rings)?;
         let bytes = u64::from(rings) * RING_BYTES;
@@ -122,8 +142,16 @@ impl Guest {
         let wanted =
             VhostUserInflight { num_queues: rings, queue_size: SIZE, ..Default::default() };
         let inflight = frontend.get_inflight_fd(&wanted)?;
-        let mut guest =
-            Guest { frontend, connection, file, memory, features, inflight, rings: Vec::new() };
+        let mut guest = Guest {
+            frontend,
+            connection,
+            file,
+            memory,
+            features,
+            inflight,
+            journaled,
+            rings: Vec::new(),
+        };
         guest.share_memory()?;
         for number in 0..usize::from(rings) {
             guest.start(number)?;
@@ -147,7 +175,9 @@ impl Guest {
 
     fn share_memory(&mut self) -> Result<(), GuestError> {
         let (said, file) = &self.inflight;
-        self.frontend.set_inflight_fd(said, file.as_raw_fd())?;
+        if self.journaled {
+            self.frontend.set_inflight_fd(said, file.as_raw_fd())?;
+        }
         self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
             memory_size: self.memory.bytes(),

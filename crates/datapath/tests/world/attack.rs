@@ -1,0 +1,264 @@
+//! What the attackers may do, as a fuzzer puts it together.
+
+use super::frames::{Frame, From, Segment, To, Wrong, mac};
+use super::hostile::{Hostile, Range};
+use super::{HOSTILE, World};
+use bolero::TypeGenerator;
+use guestmem::Gpa;
+use rustix::fs::ftruncate;
+use rustix::io::pwrite;
+use std::io::Write;
+use wire::vnet::VnetHeader;
+
+#[derive(Clone, Debug, TypeGenerator)]
+pub(crate) enum Attack {
+    /// A message of any kind (most numbers mean something), with a payload that may not fit it and descriptors.
+    Message {
+        request: u8,
+        need_reply: bool,
+        ring: u8,
+        payload: Vec<u8>,
+        descriptors: u8,
+    },
+    /// Bytes that are no message.
+    Noise(Vec<u8>),
+    /// A message about a ring with values that are nearly right.
+    Ring {
+        request: u8,
+        ring: u8,
+        value: u16,
+    },
+    /// 16 bits anywhere in a ring's descriptors, available or used part.
+    Write {
+        ring: u8,
+        part: u8,
+        place: u16,
+        value: u16,
+    },
+    /// 16 bits anywhere in the region by which rings are resumed.
+    Journal {
+        place: u16,
+        value: u16,
+    },
+    /// Another region, of a size that is nearly right.
+    Inflight {
+        bytes: u16,
+        rings: u16,
+        size: u16,
+    },
+    /// The memory file loses its end.
+    Truncate(u16),
+    Kick(u8),
+    /// A frame, cut into pieces, and more memory behind it.
+    Frame {
+        frame: Frame,
+        pieces: u8,
+        indirect: bool,
+        trailing: u8,
+    },
+    /// Many frames, each from another address.
+    Addresses {
+        count: u8,
+        first: u16,
+        to: To,
+    },
+    /// The same frame many times.
+    Burst {
+        to: To,
+        len: u16,
+        count: u8,
+    },
+    /// Buffers for receiving that are chains of small pieces.
+    Receive {
+        pieces: u16,
+        bytes: u8,
+    },
+    /// An eventfd that is full and blocks, for signals or errors, from the start or from later on.
+    Signal {
+        error: bool,
+        ring: bool,
+        late: bool,
+    },
+    /// Memory in a file of a disk.
+    MemoryOnDisk,
+    /// A control queue that is never empty.
+    Control,
+    /// Frames of a port with a rate limit; steps of the clock, some of them back.
+    Rated(Vec<Paced>),
+    /// Segments from an uplink toward a port that coalesces.
+    Outside(Vec<Segment>),
+    /// Frames for a guest that is not there.
+    Absent(u8),
+    /// A guest that means well restarts its sending ring, or has it kicked anew.
+    Restart {
+        packed: bool,
+        in_order: bool,
+        laps: u8,
+        pieces: u8,
+        stop: bool,
+    },
+}
+
+/// A frame of the rated port and the time until it.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+pub(crate) struct Paced {
+    pub(crate) gap: u8,
+    pub(crate) back: u8,
+    pub(crate) train: bool,
+}
+
+impl World {
+    /// One attack, and the turns it needs.
+    pub(crate) fn carry_out(&mut self, attack: &Attack, hostile: &mut Hostile) {
+        self.doing = format!("{attack:?}");
+        match attack {
+            Attack::Frame { frame, pieces, indirect, trailing } => {
+                self.send_frame(frame, (*pieces, *indirect, *trailing), hostile);
+            }
+            Attack::Addresses { count, first, to } => self.addresses(*count, *first, *to, hostile),
+            Attack::Burst { to, len, count } => self.burst(*to, *len, *count, hostile),
+            Attack::Receive { pieces, bytes } => self.slow_receiver(*pieces, *bytes),
+            Attack::Signal { error, ring, late } => {
+                let request = if *error { 14 } else { 13 };
+                hostile.give_full_eventfd(request, u64::from(*ring), *late, &self.watch);
+                self.watch.during("a signal", || hostile.settle());
+            }
+            Attack::MemoryOnDisk => {
+                let taken = hostile.memory_on_disk();
+                assert!(taken != Some(true), "FINDING (memory file): memory on a disk was taken");
+            }
+            Attack::Control => self.refill_control(hostile),
+            Attack::Rated(frames) => self.rated(frames),
+            Attack::Outside(segments) => self.outside(segments),
+            Attack::Absent(count) => self.absent(*count),
+            Attack::Restart { packed, in_order, laps, pieces, stop } => {
+                let count = [1, 5, 85, 128, 256, 300][usize::from(laps % 6)];
+                self.restart((*packed, *in_order), count, *pieces, *stop);
+            }
+            _ => {
+                self.sent.unknown = true;
+                disturb(attack, hostile);
+            }
+        }
+        let _ = self.step();
+    }
+
+    fn send_frame(
+        &mut self,
+        frame: &Frame,
+        (pieces, indirect, trailing): (u8, bool, u8),
+        hostile: &mut Hostile,
+    ) {
+        let id = self.sent.frames.len() as u32;
+        let (vnet, bytes) = frame.build(HOSTILE as u8, id);
+        let whole = hostile.place(&[&vnet.encode()[..], &bytes].concat());
+        self.sent.frames.insert(id, bytes);
+        let count = u32::from(pieces % 8) + 1;
+        let each = whole.len.div_ceil(count);
+        let piece = |number: u32| Range {
+            gpa: whole.gpa + u64::from(number * each),
+            len: each.min(whole.len.saturating_sub(number * each)),
+        };
+        let mut ranges: Vec<Range> = (0..count).map(piece).filter(|range| range.len > 0).collect();
+        // Mostly none; then up to 16 MiB.
+        let trailing = usize::from(trailing.saturating_sub(127)) * 2;
+        ranges.extend(vec![Range { gpa: 0, len: 1 << 16 }; trailing]);
+        hostile.send(&ranges, indirect);
+        self.steps(2);
+    }
+
+    fn addresses(&mut self, count: u8, first: u16, to: To, hostile: &mut Hostile) {
+        for number in 0..u16::from(count) {
+            let from = From::Random(first.wrapping_add(number)).mac(HOSTILE as u8);
+            let frame = [&[0; 12][..], &to.mac(), &from, &[0x88, 0xb6], &[0; 46]].concat();
+            let range = hostile.place(&frame);
+            hostile.send(&[range], false);
+        }
+        let _ = self.step();
+    }
+
+    fn burst(&mut self, to: To, len: u16, count: u8, hostile: &mut Hostile) {
+        let mut frame = [&[0; 12][..], &to.mac(), &mac(HOSTILE as u8), &[0x88, 0xb6]].concat();
+        frame.resize(12 + 14 + usize::from(len) % 1487, 0x44);
+        let range = hostile.place(&frame);
+        (0..=count).for_each(|_| hostile.send(&[range], false));
+        self.steps(3);
+    }
+}
+
+/// What spoils memory and messages.
+fn disturb(attack: &Attack, hostile: &mut Hostile) {
+    match attack {
+        Attack::Message { request, need_reply, ring, payload, descriptors } => {
+            let mut payload = payload.clone();
+            payload.truncate(512);
+            if let Some(first) = payload.first_mut() {
+                *first = ring % 4;
+            }
+            hostile.incoherent = true;
+            let files = usize::from(descriptors % 9);
+            hostile.say_anything(u32::from(request % 48), *need_reply, &payload, files);
+        }
+        Attack::Noise(bytes) => {
+            hostile.incoherent = true;
+            let connection = hostile.guest.connection();
+            let _ = connection.set_nonblocking(true);
+            let _ = (&*connection).write_all(bytes);
+            let _ = connection.set_nonblocking(false);
+        }
+        Attack::Ring { request, ring, value } => {
+            // SET_VRING_NUM, SET_VRING_BASE, GET_VRING_BASE, KICK, CALL, ERR, ENABLE.
+            let request = [8, 10, 11, 12, 13, 14, 18][usize::from(request % 7)];
+            let (ring, value) = (u32::from(ring % 4), u32::from(*value));
+            let payload = [ring.to_le_bytes(), value.to_le_bytes()];
+            let files = usize::from((12..15).contains(&request));
+            hostile.say_anything(request, false, payload.as_flattened(), files);
+            hostile.settle();
+        }
+        Attack::Write { ring, part, place, value } => {
+            let Some(rings) = hostile.guest.rings(usize::from(ring % 2)) else { return };
+            let part = [rings.descriptors, rings.driver, rings.device][usize::from(part % 3)];
+            let gpa = Gpa(part.0 + u64::from(place % 2048) * 2);
+            hostile.guest.memory().write(gpa, &value.to_le_bytes());
+        }
+        Attack::Journal { place, value } => {
+            let place = u64::from(place % 2200) * 2;
+            let _ = pwrite(hostile.guest.inflight_file(), &value.to_le_bytes(), place);
+        }
+        Attack::Inflight { bytes, rings, size } => {
+            let bytes = u64::from(*bytes).to_le_bytes();
+            let counts = [(rings % 4).to_le_bytes(), size.to_le_bytes()].concat();
+            // SET_INFLIGHT_FD: size, offset, rings, descriptors of each, filled up.
+            let payload = [&bytes[..], &[0; 8], &counts, &[0; 4]].concat();
+            hostile.incoherent = true;
+            hostile.say_anything(32, false, &payload, 1);
+        }
+        Attack::Kick(ring) => hostile.guest.kick(usize::from(ring % 2)),
+        Attack::Truncate(pages) => {
+            let _ = ftruncate(hostile.guest.memory_file(), u64::from(*pages) * 4096);
+        }
+        _ => {}
+    }
+}
+
+/// A frame without claims, for scenes.
+pub(crate) fn train(to: usize, len: u16) -> Frame {
+    Frame {
+        to: To::Victim(to as u8),
+        from: From::Own,
+        tags: (None, None),
+        v6: false,
+        udp: false,
+        flags: 0,
+        payload: len,
+        train: true,
+        unfinished: true,
+        ecn: false,
+        wrong: Wrong::Nothing,
+    }
+}
+
+/// No claim at all.
+pub(crate) fn nothing() -> VnetHeader {
+    VnetHeader::default()
+}

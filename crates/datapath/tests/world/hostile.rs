@@ -1,0 +1,351 @@
+//! A guest that means no good: its rings are written by hand, its messages are bytes.
+
+use super::accounting::Watch;
+use guestmem::Gpa;
+use ports::vhost::Features;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, ftruncate, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vhost_user::guest::Guest;
+
+/// Where [`Guest`] keeps the parts of its sending ring, and what is free there because its driver is not used.
+const TABLES: u64 = 0x4000;
+const BUFFERS: u64 = 0x24000;
+/// The end of the buffers is the control queue's.
+const BUFFERS_END: u64 = 0x11_0000;
+const CONTROL: u64 = 0x11_0000;
+/// What the front end calls the start of the guest's memory.
+const USER: u64 = 0x7000_0000_0000;
+/// Descriptors of each ring.
+const SIZE: u16 = 256;
+/// Entries of the largest table.
+const TABLE: usize = 1024;
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+
+/// A range of the guest's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Range {
+    pub(crate) gpa: u64,
+    pub(crate) len: u32,
+}
+
+pub(crate) struct Hostile {
+    pub(crate) guest: Guest,
+    packed: bool,
+    /// Descriptors written so far, modulo two laps of the ring.
+    slot: u16,
+    /// Chains made available so far, in a split ring.
+    available: u16,
+    table: u64,
+    buffer: u64,
+    /// The conversation is no longer known to be one.
+    pub(crate) incoherent: bool,
+}
+
+impl Hostile {
+    pub(crate) fn new(guest: Guest) -> Hostile {
+        let packed = guest.features().contains(Features::RING_PACKED);
+        let (table, buffer) = (0, BUFFERS);
+        Hostile { guest, packed, slot: 0, available: 0, table, buffer, incoherent: false }
+    }
+
+    /// The sending ring's memory.
+    fn start(&self) -> u64 {
+        self.guest.rings(1).map_or(0, |rings| rings.descriptors.0)
+    }
+
+    fn write(&self, gpa: u64, bytes: &[u8]) {
+        self.guest.memory().write(Gpa(gpa), bytes);
+    }
+
+    fn word(&self, gpa: u64) -> u16 {
+        let mut bytes = [0; 2];
+        self.guest.memory().read(Gpa(gpa), &mut bytes);
+        u16::from_le_bytes(bytes)
+    }
+
+    /// Puts bytes into memory that no other recent frame has.
+    pub(crate) fn place(&mut self, bytes: &[u8]) -> Range {
+        let len = (bytes.len() as u64).next_multiple_of(64);
+        if self.buffer + len > BUFFERS_END {
+            self.buffer = BUFFERS;
+        }
+        let gpa = self.start() + self.buffer;
+        self.buffer += len;
+        self.write(gpa, bytes);
+        Range { gpa, len: bytes.len() as u32 }
+    }
+
+    /// Sends a chain of these ranges.
+    pub(crate) fn send(&mut self, ranges: &[Range], indirect: bool) {
+        let ranges = ranges.get(..TABLE).unwrap_or(ranges);
+        let descriptors: Vec<(Range, u16)> = if indirect || ranges.len() > 64 {
+            vec![(self.fill_table(ranges), INDIRECT)]
+        } else {
+            let last = ranges.len().saturating_sub(1);
+            let flag = |place| if place < last { NEXT } else { 0 };
+            ranges.iter().enumerate().map(|(place, range)| (*range, flag(place))).collect()
+        };
+        match self.packed {
+            true => self.put_packed(&descriptors),
+            false => self.put_split(&descriptors),
+        }
+    }
+
+    fn fill_table(&mut self, ranges: &[Range]) -> Range {
+        let gpa = self.start() + TABLES + self.table * 16 * TABLE as u64;
+        self.table = (self.table + 1) % 8;
+        self.write(gpa, &table(ranges, 0, self.packed));
+        Range { gpa, len: 16 * ranges.len() as u32 }
+    }
+
+    fn put_split(&mut self, descriptors: &[(Range, u16)]) {
+        let start = self.start();
+        let head = self.slot % SIZE;
+        for (range, flags) in descriptors {
+            let next = (self.slot + 1) % SIZE;
+            let place = start + 16 * u64::from(self.slot % SIZE);
+            self.write(place, &descriptor(*range, *flags, next));
+            self.slot = next;
+        }
+        let driver = self.guest.rings(1).map_or(0, |rings| rings.driver.0);
+        self.write(driver + 4 + 2 * u64::from(self.available % SIZE), &head.to_le_bytes());
+        self.available = self.available.wrapping_add(1);
+        self.write(driver + 2, &self.available.to_le_bytes());
+    }
+
+    fn put_packed(&mut self, descriptors: &[(Range, u16)]) {
+        let first = self.slot;
+        for (place, (range, flags)) in descriptors.iter().enumerate().rev() {
+            let slot = (first + place as u16) % (2 * SIZE);
+            let available = if slot < SIZE { 1 << 7 } else { 1 << 15 };
+            let at = self.start() + 16 * u64::from(slot % SIZE);
+            self.write(at, &entry(*range, place as u16, flags | available));
+        }
+        self.slot = (first + descriptors.len() as u16) % (2 * SIZE);
+    }
+
+    /// Makes every buffer of the receiving ring a chain of small pieces, all available. Split rings only.
+    pub(crate) fn receive_in_pieces(&mut self, pieces: u16, bytes: u8) {
+        let Some(rings) = self.guest.rings(0).filter(|_| !self.packed) else { return };
+        let (pieces, len) = (usize::from(pieces % 1024) + 1, u32::from(bytes % 32) + 1);
+        let ranges = vec![Range { gpa: rings.descriptors.0 + BUFFERS, len }; pieces];
+        let gpa = rings.descriptors.0 + TABLES;
+        self.write(gpa, &table(&ranges, WRITE, false));
+        let whole = Range { gpa, len: 16 * pieces as u32 };
+        for head in 0..SIZE {
+            self.write(rings.descriptors.0 + 16 * u64::from(head), &descriptor(whole, INDIRECT, 0));
+        }
+        let available = self.word(rings.device.0 + 2).wrapping_add(SIZE);
+        self.write(rings.driver.0 + 2, &available.to_le_bytes());
+    }
+
+    /// A message's header and payload, with some descriptors.
+    pub(crate) fn say(
+        &self,
+        request: u32,
+        need_reply: bool,
+        payload: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) {
+        let flags = 1 | if need_reply { 8 } else { 0 };
+        let words = [request, flags, payload.len() as u32].map(u32::to_le_bytes);
+        let bytes = [words.as_flattened(), payload].concat();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(files));
+        }
+        // One that does not read our messages is not waited for.
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let _ = sendmsg(self.guest.connection(), &[IoSlice::new(&bytes)], &mut ancillary, flags);
+    }
+
+    /// The same with descriptors of a file that is nothing in particular.
+    pub(crate) fn say_anything(
+        &self,
+        request: u32,
+        need_reply: bool,
+        payload: &[u8],
+        files: usize,
+    ) {
+        let Ok(file) = memfd_create("attack", MemfdFlags::CLOEXEC) else { return };
+        let _ = ftruncate(&file, 1 << 20);
+        self.say(request, need_reply, payload, &vec![file.as_fd(); files]);
+    }
+
+    /// Waits until everything said so far has been heard: asks for the features. `None`: cut off, or not talking any more.
+    pub(crate) fn ask(
+        &mut self,
+        request: u32,
+        payload: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> Option<u64> {
+        if self.incoherent {
+            return None;
+        }
+        self.say(request, request != 1, payload, files);
+        for _ in 0..100 {
+            let mut header = [0; 12];
+            self.read(&mut header)?;
+            let [kind, _, size] = *header.as_chunks::<4>().0 else { return None };
+            let mut reply = vec![0; u32::from_le_bytes(size).min(4096) as usize];
+            self.read(&mut reply)?;
+            if u32::from_le_bytes(kind) == request {
+                return reply.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            }
+        }
+        None
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Option<()> {
+        let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
+        let mut done = 0;
+        while done < bytes.len() {
+            let fd = self.guest.connection();
+            let ready = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&patience));
+            assert!(ready != Ok(0), "FINDING (service): the session does not answer its front end");
+            let count =
+                self.guest.connection().read(&mut bytes[done..]).ok().filter(|count| *count > 0);
+            let Some(count) = count else {
+                self.incoherent = true;
+                return None;
+            };
+            done += count;
+        }
+        Some(())
+    }
+
+    /// All that was said has been heard.
+    pub(crate) fn settle(&mut self) {
+        let _ = self.ask(1, &[], &[]);
+    }
+
+    /// Gives a ring an eventfd that is full, to be signalled by, one that blocks from the start or from later on.
+    pub(crate) fn give_full_eventfd(&mut self, request: u32, ring: u64, late: bool, watch: &Watch) {
+        let flags = if late { EventfdFlags::NONBLOCK } else { EventfdFlags::empty() };
+        let Ok(fd) = eventfd(0, flags | EventfdFlags::CLOEXEC) else { return };
+        if let Ok(copy) = fd.try_clone() {
+            watch.rescue_by(copy);
+        }
+        let fill = |fd: &OwnedFd| rustix::io::write(fd, &(u64::MAX - 1).to_ne_bytes());
+        if !late {
+            let _ = fill(&fd);
+        }
+        self.say(request, false, &ring.to_le_bytes(), &[fd.as_fd()]);
+        if late {
+            self.settle();
+            // It has been signalled since.
+            let _ = rustix::io::read(&fd, &mut [0; 8]);
+            let _ = fill(&fd);
+            let _ = fcntl_setfl(&fd, OFlags::empty());
+        }
+    }
+
+    /// Whether a memory table in a file of a disk is taken.
+    pub(crate) fn memory_on_disk(&mut self) -> Option<bool> {
+        let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).ok()?;
+        const TMPFS: i64 = 0x0102_1994;
+        let kind = rustix::fs::fstatfs(&file).ok()?.f_type;
+        if kind == TMPFS {
+            return None;
+        }
+        let bytes = self.guest.memory().bytes();
+        file.set_len(bytes).ok()?;
+        let region = [0, bytes, USER, 0].map(u64::to_le_bytes);
+        let payload = [&1_u64.to_le_bytes()[..], region.as_flattened()].concat();
+        let answer = self.ask(5, &payload, &[file.as_fd()]);
+        Some(answer == Some(0))
+    }
+
+    /// Starts a control queue, and refills it from a thread until that is stopped. Split rings only.
+    pub(crate) fn start_control(&mut self) -> Option<Refill> {
+        if self.packed || self.incoherent {
+            return None;
+        }
+        let start = self.start() + CONTROL;
+        let (data, answer) = (start + 0x3000, start + 0x3100);
+        self.write(data, &[0, 0, 1]);
+        self.write(start, &descriptor(Range { gpa: data, len: 3 }, NEXT, 1));
+        self.write(start + 16, &descriptor(Range { gpa: answer, len: 1 }, WRITE, 0));
+        let (driver, device) = (start + 0x1000, start + 0x2000);
+        let number = |value: u32| [2_u32.to_le_bytes(), value.to_le_bytes()].concat();
+        let kick = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?);
+        let places = [start, device, driver, 0].map(|gpa| (USER + gpa).to_le_bytes());
+        self.say(8, false, &number(SIZE.into()), &[]);
+        self.say(9, false, &[&number(0), places.as_flattened()].concat(), &[]);
+        self.say(10, false, &number(0), &[]);
+        self.say(18, false, &number(1), &[]);
+        self.say(12, false, &2_u64.to_le_bytes(), &[(*kick).as_fd()]);
+        self.ask(1, &[], &[])?;
+        let memory = self.guest.memory().clone();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let served = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let counted = served.clone();
+        let thread = std::thread::spawn(move || {
+            let (mut used, mut last) = ([0; 2], 0_u16);
+            while !stopped.load(Ordering::Acquire) {
+                memory.read(Gpa(device + 2), &mut used);
+                let now = u16::from_le_bytes(used);
+                counted.fetch_add(now.wrapping_sub(last).into(), Ordering::AcqRel);
+                if now == last {
+                    let _ = rustix::io::write(&*kick, &1_u64.to_ne_bytes());
+                }
+                last = now;
+                memory.write(Gpa(driver + 2), &now.wrapping_add(SIZE).to_le_bytes());
+            }
+        });
+        Some(Refill { stop, served, thread: Some(thread) })
+    }
+}
+
+/// The thread that refills a control queue.
+pub(crate) struct Refill {
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) served: Arc<std::sync::atomic::AtomicU64>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Refill {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A descriptor of a split ring.
+fn descriptor(range: Range, flags: u16, next: u16) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&range.gpa.to_le_bytes());
+    bytes[8..12].copy_from_slice(&range.len.to_le_bytes());
+    bytes[12..14].copy_from_slice(&flags.to_le_bytes());
+    bytes[14..].copy_from_slice(&next.to_le_bytes());
+    bytes
+}
+
+/// A descriptor of a packed ring.
+fn entry(range: Range, id: u16, flags: u16) -> [u8; 16] {
+    descriptor(range, id, flags)
+}
+
+/// A table of descriptors, in either format.
+fn table(ranges: &[Range], flags: u16, packed: bool) -> Vec<u8> {
+    let last = ranges.len() - 1;
+    let line = |(place, range): (usize, &Range)| match packed {
+        true => entry(*range, 0, flags),
+        false if place < last => descriptor(*range, flags | NEXT, place as u16 + 1),
+        false => descriptor(*range, flags, 0),
+    };
+    ranges.iter().enumerate().flat_map(line).collect()
+}

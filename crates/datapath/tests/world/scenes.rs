@@ -1,0 +1,197 @@
+//! Attacks that take more than a frame: what each measures stands beside it.
+
+use super::accounting::Cost;
+use super::attack::{Paced, nothing, train};
+use super::frames::{Segment, clean, mac};
+use super::hostile::Hostile;
+use super::{
+    MEMORY_64K, MEMORY_9000, RATE, RATED, RECEIVER, RESTARTING, TO_ABSENT, TRUNK, World, modern,
+};
+use ports::Nanos;
+use ports::vhost::{Features, State};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How much dearer a burst to a receiver of small pieces may be than one to a victim.
+const DEARER: u32 = 25;
+const SPARE: Duration = Duration::from_micros(300);
+
+/// Commands of a control queue that may be served while one status is waited for.
+const MOST_COMMANDS: u64 = 20_000;
+
+impl World {
+    /// A receiver of small pieces costs its senders little more than another one.
+    pub(crate) fn slow_receiver(&mut self, pieces: u16, bytes: u8) {
+        let running = |world: &World| world.sessions[&RECEIVER].status().state == State::Running;
+        if self.receiver.is_none() || !running(self) {
+            self.receiver = None;
+            let mut receiver = Hostile::new(self.connect(RECEIVER, modern()));
+            let hello = clean([0xff; 6], mac(RECEIVER as u8), None, 0, 60);
+            let range = receiver.place(&[&[0; 12][..], &hello].concat());
+            receiver.send(&[range], false);
+            self.receiver = Some(receiver);
+            let _ = self.step();
+        }
+        let mut best = [Duration::MAX; 2];
+        for _ in 0..3 {
+            if let Some(receiver) = &mut self.receiver {
+                receiver.receive_in_pieces(pieces, bytes);
+            }
+            for (best, to) in best.iter_mut().zip([RECEIVER, MEMORY_9000]) {
+                *best = self.cost_of_burst(to).cpu.min(*best);
+            }
+        }
+        let [slow, usual] = best;
+        assert!(
+            slow <= usual * DEARER + SPARE,
+            "FINDING (receiver): a burst to it takes {slow:?}, to a victim {usual:?}: {}",
+            self.doing
+        );
+    }
+
+    fn cost_of_burst(&mut self, to: usize) -> Cost {
+        for _ in 0..64 {
+            let _ = self.send_clean(MEMORY_64K, to, 1514);
+        }
+        self.step()
+    }
+
+    /// The session answers while its guest refills a control queue.
+    pub(crate) fn refill_control(&mut self, hostile: &mut Hostile) {
+        let asleep = self.watch.probe();
+        let Some(refill) = hostile.start_control() else { return };
+        let (stop, served) = (refill.stop.clone(), refill.served.clone());
+        let found = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (noted, session) = (found.clone(), &self.sessions[&super::HOSTILE]);
+        let observer = std::thread::spawn(move || {
+            // Seen asleep, and still so so many commands later.
+            let (mut start, mut was_asleep) = (0, false);
+            while !stop.load(Ordering::Acquire) {
+                let sleeps = asleep();
+                let now = served.load(Ordering::Acquire);
+                if !sleeps || !was_asleep {
+                    start = now;
+                }
+                was_asleep = sleeps;
+                if now - start > MOST_COMMANDS {
+                    noted.store(true, Ordering::Release);
+                    stop.store(true, Ordering::Release);
+                }
+            }
+        });
+        for _ in 0..200 {
+            let _ = session.status();
+        }
+        drop(refill);
+        let _ = observer.join();
+        let found = found.load(Ordering::Acquire);
+        assert!(
+            !found,
+            "FINDING (control queue): a status waited while {MOST_COMMANDS} commands were served"
+        );
+    }
+
+    /// What passes a rate limit is its rate, its burst, and one frame of any size.
+    pub(crate) fn rated(&mut self, frames: &[Paced]) {
+        self.rated_bytes = 0;
+        let start = self.now;
+        self.now = self.now + Nanos(1_000_000);
+        for paced in frames.iter().take(40) {
+            self.now = self.now + Nanos(1_000 * u64::from(paced.gap));
+            let (vnet, bytes) = match paced.train {
+                true => train(MEMORY_64K, 19_999).build(RATED as u8, 0),
+                false => (nothing(), clean(mac(MEMORY_64K as u8), mac(RATED as u8), None, 0, 1000)),
+            };
+            let _ = self.peers[&RATED].send(vnet, &bytes);
+            let _ = self.step_at(self.now);
+            let back = Nanos(self.now.0 - 10_000 * u64::from(paced.back));
+            let _ = self.peers[&RATED]
+                .send(nothing(), &clean(mac(MEMORY_64K as u8), mac(RATED as u8), None, 0, 60));
+            let _ = self.step_at(back);
+        }
+        let elapsed = self.now.since(start).0;
+        let allowed =
+            RATE.burst_bytes + elapsed * (RATE.bits_per_second / 8) / 1_000_000_000 + 21_000;
+        let passed = self.rated_bytes;
+        assert!(
+            passed <= allowed,
+            "FINDING (rate): {passed} bytes passed, {allowed} may: {}",
+            self.doing
+        );
+    }
+
+    /// Segments of one flow in VLAN 10; see `judge`.
+    pub(crate) fn outside(&mut self, segments: &[Segment]) {
+        let mut sequence = 1000;
+        for segment in segments.iter().take(16) {
+            self.sent.segments.push((sequence, *segment));
+            let _ = self.peers[&TRUNK].send(nothing(), &segment.build(sequence));
+            sequence += segment.len();
+        }
+        let _ = self.step();
+        self.sent.segments.clear();
+    }
+
+    /// Frames for nobody cost no allocation, once there have been some.
+    pub(crate) fn absent(&mut self, count: u8) {
+        for _ in 0..3 {
+            for _ in 0..=count {
+                let _ = self.send_clean(TO_ABSENT, super::ABSENT, 60);
+            }
+            let cost = self.step();
+            let allocations = cost.allocations;
+            assert!(
+                allocations <= 8,
+                "FINDING (absent guest): {allocations} allocations for {count} frames"
+            );
+        }
+    }
+
+    /// A ring that is stopped and started again, or kicked by another descriptor, goes on where it was.
+    pub(crate) fn restart(
+        &mut self,
+        (packed, in_order): (bool, bool),
+        count: usize,
+        pieces: u8,
+        stop: bool,
+    ) {
+        let mut features = Features::VERSION_1 | Features::MRG_RXBUF;
+        features.set(Features::RING_PACKED, packed);
+        features.set(Features::IN_ORDER, in_order);
+        let guest = self.connect(RESTARTING, features);
+        self.guests.insert(RESTARTING, guest);
+        let len = 60 + 4096 * usize::from(pieces % 3);
+        for _ in 0..count {
+            self.must_arrive(len);
+        }
+        let guest = self.guests.get_mut(&RESTARTING).unwrap();
+        let mut told = Vec::new();
+        if stop {
+            let base = guest.stop(1).unwrap();
+            told = [1, base].map(u32::to_le_bytes).concat();
+        }
+        let mut guest = Hostile::new(self.guests.remove(&RESTARTING).unwrap());
+        if stop {
+            guest.say(10, false, &told, &[]);
+        }
+        let kick = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+        guest.say(12, false, &1_u64.to_le_bytes(), &[kick.as_fd()]);
+        guest.settle();
+        self.guests.insert(RESTARTING, guest.guest);
+        (0..2).for_each(|_| self.must_arrive(60));
+        self.guests.remove(&RESTARTING);
+    }
+
+    fn must_arrive(&mut self, len: usize) {
+        let round = self.send_clean(RESTARTING, MEMORY_64K, len);
+        let _ = self.step();
+        let arrived = std::mem::take(&mut self.arrived);
+        assert!(
+            arrived == [(MEMORY_64K, round)],
+            "FINDING (restart): {arrived:?} instead of round {round}: {}",
+            self.doing
+        );
+    }
+}
