@@ -32,7 +32,7 @@ reasons! {
         BadSource = "bad_source",
         /// A claim in the virtio-net header that does not fit the frame: see offload.rs.
         BadOffload = "bad_offload",
-        /// Tagged on an access port, or a VLAN the trunk does not allow.
+        /// Tagged (but for a priority) on an access port, or a VLAN the trunk does not allow.
         VlanNotAllowed = "vlan_not_allowed",
         /// A source address the port may not use.
         MacSpoofed = "mac_spoofed",
@@ -57,6 +57,8 @@ reasons! {
         AclDenied = "acl_denied",
         /// Longer than the egress port's MTU allows.
         TooBig = "too_big",
+        /// A second tag would be laid bare where the outer one is taken off.
+        InnerTag = "inner_tag",
         /// The other side has no room.
         EgressFull = "egress_full",
         /// The egress port is down or broken.

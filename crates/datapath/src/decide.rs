@@ -31,7 +31,8 @@ pub(crate) struct Decider<'t> {
 /// What was decided for a frame to one port. Within a burst it holds for every frame with the same addresses and tag.
 pub(crate) struct Decided<'t> {
     addresses: Addresses,
-    tag: u16,
+    /// See [`wire::Parsed::tags`]: a frame with another number of tags is not decided alike.
+    tags: u32,
     vlan: u16,
     to: &'t Port,
     /// Where all such frames go, if there is nothing to be asked about each: no rate, no mirror, no choice of queues.
@@ -45,7 +46,7 @@ impl Decided<'_> {
         let mut count = 0;
         for frame in frames {
             let addresses = Addresses::read(headers.get(frame.header));
-            if addresses != Some(self.addresses) || frame.parsed.vlan_tci != self.tag {
+            if addresses != Some(self.addresses) || frame.parsed.tags() != self.tags {
                 break;
             }
             frame.vlan = self.vlan;
@@ -89,7 +90,7 @@ impl<'t> Decider<'t> {
         // Dropped when it was read, and counted.
         let Some(addresses) = Addresses::read(header) else { return Ok(()) };
         let (vlan, to) = match &self.last {
-            Some(last) if last.addresses == addresses && last.tag == frame.parsed.vlan_tci => {
+            Some(last) if last.addresses == addresses && last.tags == frame.parsed.tags() => {
                 (last.vlan, last.to)
             }
             _ => return self.decide_anew(place, frame, addresses, header, outbox),
@@ -120,8 +121,8 @@ impl<'t> Decider<'t> {
         let Some(to) = self.find(Station::new(destination, frame.vlan), frame)? else {
             return self.flood(place, frame, header, outbox);
         };
-        let (tag, vlan, straight) = (frame.parsed.vlan_tci, frame.vlan, self.straight(to));
-        self.last = Some(Decided { addresses, tag, vlan, to, straight });
+        let (tags, vlan, straight) = (frame.parsed.tags(), frame.vlan, self.straight(to));
+        self.last = Some(Decided { addresses, tags, vlan, to, straight });
         self.send(to, place, Cause::Addressed, (header, frame), outbox);
         Ok(())
     }
@@ -138,7 +139,7 @@ impl<'t> Decider<'t> {
             return Err(DropReason::BadSource);
         }
         let settings = &self.from.settings;
-        let vlan = settings.vlan.admit(frame.parsed.vlan_id());
+        let vlan = settings.vlan.admit(&frame.parsed);
         frame.vlan = vlan.ok_or(DropReason::VlanNotAllowed)?;
         if settings.mac_guard && source != self.only_source(source) {
             return Err(DropReason::MacSpoofed);

@@ -66,6 +66,9 @@ impl Fitter<'_, '_, '_> {
         if frame.largest_packet() > u32::from(to.settings.mtu) {
             return Err(DropReason::TooBig);
         }
+        if bares_inner_tag(frame, to) {
+            return Err(DropReason::InnerTag);
+        }
         self.change(frame)
     }
 
@@ -78,6 +81,9 @@ impl Fitter<'_, '_, '_> {
     ) -> Result<(), DropReason> {
         let Delivery { to, burst, frames, .. } = *self.delivery;
         let parts = &mut *self.delivery.parts;
+        if bares_inner_tag(first, to) {
+            return Err(DropReason::InnerTag);
+        }
         let headers_len = u32::from(first.parsed.payload - first.parsed.l3);
         if headers_len + train.largest_payload > to.settings.mtu.into() {
             return Err(DropReason::TooBig);
@@ -201,6 +207,12 @@ fn tag_change(frame: &Frame, to: &Port) -> Option<Tagging> {
     (!fits).then_some(wanted)
 }
 
+/// Whether a frame would lose its outer tag and then begin with the inner one: the receiver would take it for a frame
+/// of the inner tag's VLAN, of which the sender may not be a member.
+fn bares_inner_tag(frame: &Frame, to: &Port) -> bool {
+    tag_change(frame, to) == Some(Tagging::Untagged) && frame.parsed.traits.contains(Traits::QINQ)
+}
+
 /// Inserts or strips the tag of a newest span, moves the checksum's place along, and says by how much the headers grew.
 fn retag(
     span: Span,
@@ -217,11 +229,9 @@ fn retag(
             (headers.insert_tag(span, wire::ethernet::ethertype::VLAN, id), 4)
         }
         (Some(Tagging::Tagged(id)), true) => {
-            // Only the id changes; the priority stays. A priority tag becomes a VLAN tag.
+            // A priority tag becomes a VLAN tag: priority and drop eligibility stay, the sender does not choose the type.
             let tci = frame.parsed.vlan_tci & 0xf000 | id;
-            if let Some(place) = headers.get_mut(span).get_mut(14..16) {
-                place.copy_from_slice(&tci.to_be_bytes());
-            }
+            headers.set_tag(span, wire::ethernet::ethertype::VLAN, tci);
             (span, 0)
         }
     };

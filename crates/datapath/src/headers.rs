@@ -132,12 +132,18 @@ impl Headers {
         let at = span.start as usize + 12;
         self.room(TAG.into());
         self.bytes.copy_within(at..self.used, at + usize::from(TAG));
+        self.set_tag(span, tpid, tci);
+        self.used += usize::from(TAG);
+        Span { len: span.len + TAG, ..span }
+    }
+
+    /// Writes the outer tag of a span.
+    pub(crate) fn set_tag(&mut self, span: Span, tpid: u16, tci: u16) {
+        let at = span.start as usize + 12;
         let ([a, b], [c, d]) = (tpid.to_be_bytes(), tci.to_be_bytes());
         if let Some(place) = self.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
             *place = [a, b, c, d];
         }
-        self.used += usize::from(TAG);
-        Span { len: span.len + TAG, ..span }
     }
 
     /// Takes the outer tag out of the last span, which must be the newest.

@@ -20,7 +20,8 @@ pub enum Role {
 /// VLAN mode, in the words of `Set-VMNetworkAdapterVlan`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Vlan {
-    /// Untagged frames only, which belong to this VLAN inside the switch. 0 is the VLAN of everything untagged.
+    /// Untagged frames only, priority-tagged ones among them; they belong to this VLAN inside the switch. 0 is the VLAN of
+    /// everything untagged.
     Access(u16),
     /// Tagged frames of the allowed VLANs; untagged ones belong to `native`.
     Trunk {
@@ -47,14 +48,18 @@ impl VlanSet {
         VlanSet(Box::new([0; 64]))
     }
 
-    /// Every VLAN.
+    /// Every VLAN. 4095 is reserved and is none (IEEE 802.1Q, table 9-2).
     pub fn all() -> VlanSet {
-        VlanSet(Box::new([u64::MAX; 64]))
+        let mut words = [u64::MAX; 64];
+        words[63] = u64::MAX >> 1;
+        VlanSet(Box::new(words))
     }
 
-    /// Adds one id; ids above 4095 are cut to 12 bits.
+    /// Adds one id, cut to 12 bits. The reserved 4095 is never in the set.
     pub fn insert(&mut self, id: u16) {
-        if let Some(word) = self.0.get_mut(usize::from(id & 0xfff) / 64) {
+        if id & 0xfff != 0xfff
+            && let Some(word) = self.0.get_mut(usize::from(id & 0xfff) / 64)
+        {
             *word |= 1 << (id % 64);
         }
     }
@@ -165,5 +170,6 @@ mod tests {
             assert!(set.contains(id));
         }
         assert!(!set.contains(2) && VlanSet::all().contains(4094));
+        assert!(!VlanSet::all().contains(4095));
     }
 }

@@ -12,7 +12,7 @@ use ports::{Capabilities, EgressQueue};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use wire::Mac;
+use wire::{Mac, Parsed, Traits};
 
 /// All ports, by number.
 #[derive(Default)]
@@ -93,11 +93,12 @@ impl Port {
 }
 
 impl Vlan {
-    /// The VLAN inside the switch of a frame with this tag id (0: none, or priority only); `None`: not allowed.
+    /// The VLAN inside the switch of a frame; `None`: not allowed. A tag of id 0 is a priority only (IEEE 802.1Q, 6.9):
+    /// the frame is untagged. On an access port that is all a tag may be, so a second one behind it is refused.
     #[inline]
-    pub(crate) fn admit(&self, tag: u16) -> Option<u16> {
-        match (self, tag) {
-            (Vlan::Access(vlan), 0) => Some(*vlan),
+    pub(crate) fn admit(&self, parsed: &Parsed) -> Option<u16> {
+        match (self, parsed.vlan_id()) {
+            (Vlan::Access(vlan), 0) => (!parsed.traits.contains(Traits::QINQ)).then_some(*vlan),
             (Vlan::Access(_), _) => None,
             (Vlan::Trunk { native, .. }, 0) => Some(*native),
             (Vlan::Trunk { allowed, .. }, tag) => allowed.contains(tag).then_some(tag),

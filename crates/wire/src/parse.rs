@@ -97,7 +97,8 @@ impl<'h> Walk<'h> {
             if !is_tag(self.found.ethertype) {
                 break;
             }
-            let header: &VlanHeader = self.header(self.found.l3)?;
+            let header = self.header::<VlanHeader>(self.found.l3);
+            let header = header.inspect_err(|_| self.found.vlan_tci = Parsed::CUT_TAG)?;
             if tag == Traits::VLAN {
                 self.found.vlan_tci = header.tci.get();
             }

@@ -83,7 +83,8 @@ pub struct Parsed {
     pub traits: Traits,
     /// EtherType behind the VLAN tags, host order.
     pub ethertype: u16,
-    /// TCI of the outer VLAN tag (priority, DEI, id), host order; 0 without one.
+    /// TCI of the outer VLAN tag (priority, DEI, id), host order; 0 without one, [`Parsed::CUT_TAG`] where the frame ends
+    /// inside a tag.
     pub vlan_tci: u16,
     /// Where the network header starts: 14, 18 or 22.
     pub l3: u16,
@@ -102,9 +103,19 @@ pub struct Parsed {
 }
 
 impl Parsed {
+    /// The reserved VLAN id 4095, of which no port is a member: a frame that ends inside a tag belongs to no VLAN, since
+    /// what pads it on its way would complete the tag.
+    pub const CUT_TAG: u16 = 0xffff;
+
     /// Payload bytes of the transport, padding left out.
     pub const fn payload_len(&self) -> u32 {
         self.end.saturating_sub(self.payload as u32)
+    }
+
+    /// The outer tag's TCI and how many tags there are, in one word to compare.
+    #[inline]
+    pub const fn tags(&self) -> u32 {
+        (self.l3 as u32) << 16 | self.vlan_tci as u32
     }
 
     /// The VLAN id of the outer tag, 0 for untagged and priority-tagged frames.
