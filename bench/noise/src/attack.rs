@@ -1,0 +1,275 @@
+//! The attackers: each is a guest that does one hostile thing for as long as its step is called.
+
+use crate::bed::{ACCOMPLICE, ATTACKER, Bed, SINK, frame, train, train_header};
+use anyhow::Result;
+use guestmem::Gpa;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use vhost::VhostBackend;
+use vhost::vhost_user::VhostUserFrontend;
+use vhost_user::guest::Guest;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use wire::vnet::{Flags, VnetHeader};
+
+/// One step of an attack: short, since the victims' generator waits for its end.
+pub(crate) type Step = Box<dyn FnMut()>;
+
+/// A kind of attacker.
+#[derive(Clone, Copy)]
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    /// Whether the attacker's port has a rate limit, which the attack is to dodge.
+    pub(crate) limited: bool,
+    pub(crate) start: fn(&Bed) -> Result<Step>,
+}
+
+pub(crate) const ATTACKS: [Attack; 14] = [
+    attack("giant trains", giant_trains),
+    attack("blocking eventfd", blocking_eventfd),
+    attack("gso_size 1", |bed| trains(bed, 1, false)),
+    attack("control queue refilled", control_queue),
+    attack("MAC table filled", mac_table),
+    attack("double tags", double_tags),
+    attack("one-byte receive chains", one_byte_chains),
+    attack("bad checksum offsets", bad_checksums),
+    attack("reserved and broadcast", reserved),
+    Attack { name: "rate limit dodged", limited: true, start: |bed| trains(bed, 1448, false) },
+    attack("ECN trains", |bed| trains(bed, 1448, true)),
+    attack("packed restarts", packed_restarts),
+    attack("64 B flood", |bed| frames(bed, vec![frame(SINK, ATTACKER, 60)])),
+    attack("broadcast flood", |bed| frames(bed, vec![to_group(frame(0, ATTACKER, 60), [0xff; 6])])),
+];
+
+const fn attack(name: &'static str, start: fn(&Bed) -> Result<Step>) -> Attack {
+    Attack { name, limited: false, start }
+}
+
+/// Frames a step sends.
+const STEP: usize = 16;
+/// Where the guest's memory is for its front end, see `vhost_user::guest`.
+const USER: u64 = 0x7000_0000_0000;
+/// Descriptors of a ring.
+const SIZE: u16 = 256;
+
+fn to_group(mut frame: Vec<u8>, address: [u8; 6]) -> Vec<u8> {
+    if let Some(destination) = frame.first_chunk_mut() {
+        *destination = address;
+    }
+    frame
+}
+
+/// Sends these frames in turn, as many as find room.
+fn sending(mut guest: Guest, header: VnetHeader, frames: Vec<Vec<u8>>, at_once: usize) -> Step {
+    let header = header.encode();
+    let mut next = 0;
+    Box::new(move || {
+        for _ in 0..at_once {
+            let Some(frame) = frames.get(next % frames.len()) else { return };
+            if !guest.send(0, &header, frame) {
+                break;
+            }
+            next += 1;
+        }
+        for _ in 0..STEP {
+            if guest.receive(0).is_none() {
+                break;
+            }
+        }
+    })
+}
+
+fn frames(bed: &Bed, frames: Vec<Vec<u8>>) -> Result<Step> {
+    Ok(sending(bed.guest("attacker", false)?, VnetHeader::default(), frames, STEP))
+}
+
+fn trains(bed: &Bed, segment: u16, ecn: bool) -> Result<Step> {
+    let mut bytes = train(SINK, ATTACKER, 60_000);
+    if ecn && let Some(flags) = bytes.get_mut(47) {
+        *flags |= 0xc0;
+    }
+    Ok(sending(bed.guest("attacker", false)?, train_header(segment, ecn), vec![bytes], 2))
+}
+
+/// A train whose header is in order, with 350 KB behind its end.
+fn giant_trains(bed: &Bed) -> Result<Step> {
+    let mut bytes = train(SINK, ATTACKER, 1448 * 2);
+    bytes.resize(350_000, 0);
+    Ok(sending(bed.guest("attacker", false)?, train_header(1448, false), vec![bytes], 1))
+}
+
+/// A call descriptor whose write would sleep for ever.
+fn blocking_eventfd(bed: &Bed) -> Result<Step> {
+    let mut guest = bed.guest("attacker", false)?;
+    let full = EventFd::new(0)?;
+    full.write(u64::MAX - 1)?;
+    for ring in [0, 1] {
+        // A back end that refuses it has mended the fault.
+        let _ = guest.frontend().set_vring_call(ring, &full);
+    }
+    let frames = vec![frame(SINK, ATTACKER, 60)];
+    let mut send = sending(guest, VnetHeader::default(), frames, STEP);
+    Ok(Box::new(move || {
+        let _ = &full;
+        send();
+    }))
+}
+
+/// A control queue that is always full: one command over and over, made available again as soon as it is used.
+fn control_queue(bed: &Bed) -> Result<Step> {
+    const RING: u32 = 2;
+    let guest = bed.guest("attacker", false)?;
+    let Some(unused) = guest.rings(1) else { return Ok(Box::new(|| {})) };
+    // In the buffers of the sending ring, which sends nothing here.
+    let start = unused.descriptors.0 + 0x40000;
+    let (table, available, used, buffer) = (start, start + 0x2000, start + 0x3000, start + 0x4000);
+    write_descriptor(&guest, table, 0, (buffer, 2, 1, 1));
+    write_descriptor(&guest, table, 1, (buffer + 64, 1, 2, 0));
+    guest.memory().write(Gpa(available + 4), &[0; 512]);
+    let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    let (kick, call) = (event()?, event()?);
+    // By messages of our own: the front end of the library knows of no ring beside the pairs.
+    let pair = |value: u32| [RING.to_le_bytes(), value.to_le_bytes()].concat();
+    let places = [table, used, available, 0].map(|at| if at == 0 { 0 } else { USER + at });
+    let places = places.map(u64::to_le_bytes).concat();
+    say(&guest, 8, &pair(SIZE.into()), None)?;
+    say(&guest, 9, &[pair(0), places].concat(), None)?;
+    say(&guest, 10, &pair(0), None)?;
+    say(&guest, 13, &pair(0), Some(call.as_fd()))?;
+    say(&guest, 12, &pair(0), Some(kick.as_fd()))?;
+    say(&guest, 18, &pair(1), None)?;
+    Ok(Box::new(move || {
+        refill(&guest, available, used);
+        let _ = (rustix::io::write(&kick, &1u64.to_ne_bytes()), &call);
+    }))
+}
+
+/// A message of the vhost-user protocol, to which no answer is wanted.
+fn say(guest: &Guest, request: u32, payload: &[u8], file: Option<BorrowedFd<'_>>) -> Result<()> {
+    let words = [request, 1, u32::try_from(payload.len())?].map(u32::to_le_bytes);
+    let bytes = [words.as_flattened(), payload].concat();
+    let files = file.map(|file| [file]);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if let Some(files) = &files {
+        ancillary.push(SendAncillaryMessage::ScmRights(files));
+    }
+    sendmsg(guest.connection(), &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn write_descriptor(
+    guest: &Guest,
+    table: u64,
+    place: u64,
+    (at, len, flags, next): (u64, u32, u16, u16),
+) {
+    let bytes =
+        [&at.to_le_bytes()[..], &len.to_le_bytes(), &flags.to_le_bytes(), &next.to_le_bytes()];
+    guest.memory().write(Gpa(table + 16 * place), &bytes.concat());
+}
+
+/// Makes everything that was used available again.
+fn refill(guest: &Guest, available: u64, used: u64) {
+    let mut index = [0; 2];
+    guest.memory().read(Gpa(used + 2), &mut index);
+    let index = u16::from_le_bytes(index).wrapping_add(SIZE);
+    guest.memory().write(Gpa(available + 2), &index.to_le_bytes());
+}
+
+/// Each frame from another address.
+fn mac_table(bed: &Bed) -> Result<Step> {
+    let mut guest = bed.guest("attacker", false)?;
+    let mut next = 0_u32;
+    Ok(Box::new(move || {
+        for _ in 0..STEP {
+            let mut bytes = frame(SINK, 0, 60);
+            next = next.wrapping_add(1);
+            if let Some(source) = bytes.get_mut(7..11) {
+                source.copy_from_slice(&next.to_be_bytes());
+            }
+            if !guest.send(0, &[0; 12], &bytes) {
+                break;
+            }
+        }
+    }))
+}
+
+/// A priority tag, and the tag of another VLAN behind it.
+fn double_tags(bed: &Bed) -> Result<Step> {
+    let mut bytes = frame(SINK, ATTACKER, 12);
+    bytes.extend([0x81, 0, 0, 0, 0x81, 0, 0, 20, 0x88, 0xb5]);
+    bytes.resize(64, 0);
+    frames(bed, vec![bytes])
+}
+
+/// An accomplice whose buffers are chains of 256 bytes, one descriptor a byte, and frames for it.
+fn one_byte_chains(bed: &Bed) -> Result<Step> {
+    let accomplice = bed.guest("accomplice", false)?;
+    let Some(rings) = accomplice.rings(0) else { return Ok(Box::new(|| {})) };
+    let buffer = rings.descriptors.0 + 0x40000;
+    for place in 0..SIZE {
+        let flags = if place + 1 < SIZE { 2 | 1 } else { 2 };
+        write_descriptor(
+            &accomplice,
+            rings.descriptors.0,
+            place.into(),
+            (buffer + u64::from(place), 1, flags, place + 1),
+        );
+    }
+    accomplice.memory().write(Gpa(rings.driver.0 + 4), &[0; 2 * SIZE as usize]);
+    let mut send = frames(bed, vec![frame(ACCOMPLICE, ATTACKER, 1514)])?;
+    // The accomplice has to be known, or its frames are flooded.
+    let mut accomplice = accomplice;
+    let mut hello = frame(SINK, ACCOMPLICE, 60);
+    hello.truncate(60);
+    accomplice.send(0, &[0; 12], &hello);
+    Ok(Box::new(move || {
+        refill(&accomplice, rings.driver.0, rings.device.0);
+        send();
+    }))
+}
+
+/// A checksum that would be written into the addresses, the IP header and the payload.
+fn bad_checksums(bed: &Bed) -> Result<Step> {
+    let mut header = VnetHeader::default();
+    header.set_flags(Flags::NEEDS_CSUM);
+    header.csum_start.set(14);
+    header.csum_offset.set(2);
+    let bytes = train(SINK, ATTACKER, 1400);
+    Ok(sending(bed.guest("attacker", false)?, header, vec![bytes], STEP))
+}
+
+/// Frames to a reserved address, and broadcasts of full size.
+fn reserved(bed: &Bed) -> Result<Step> {
+    let pause = to_group(frame(0, ATTACKER, 60), [1, 0x80, 0xc2, 0, 0, 1]);
+    let broadcast = to_group(frame(0, ATTACKER, 1514), [0xff; 6]);
+    frames(bed, vec![pause, broadcast])
+}
+
+/// A packed ring that is stopped and started while it is sending.
+fn packed_restarts(bed: &Bed) -> Result<Step> {
+    const RING: usize = 1;
+    let mut guest = bed.guest("attacker", true)?;
+    let kick = EventFd::new(EFD_NONBLOCK)?;
+    let (bytes, mut step) = (frame(SINK, ATTACKER, 60), 0_u32);
+    Ok(Box::new(move || {
+        for _ in 0..STEP {
+            guest.send(0, &[0; 12], &bytes);
+        }
+        let _ = kick.write(1);
+        step += 1;
+        if step.is_multiple_of(16)
+            && let Ok(base) = guest.frontend().get_vring_base(RING)
+        {
+            let front = guest.frontend();
+            // The half of the answer that the message has.
+            let base = u16::try_from(base & 0xffff).unwrap_or_default();
+            let _ = front.set_vring_base(RING, base);
+            let _ = front.set_vring_kick(RING, &kick);
+            let _ = front.set_vring_enable(RING, true);
+        }
+    }))
+}

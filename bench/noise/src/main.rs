@@ -1,0 +1,241 @@
+//! Two victims beside each of 14 attackers, all on one worker: what the victims keep of their rate, and of their latency.
+//!
+//! The worker polls on one core; on another, one thread is all guests: it asks and answers requests (10,000 a second), sends
+//! and receives trains (at half the rate it reaches alone), and between two looks takes a short step of the attack. Victims are memory
+//! ports, since a victim's own driver is not what is measured; attackers are guests behind vhost-user, since rings are their weapon.
+//! The steps of the attack delay the victims' looks too, so latency beside an attacker is told too high rather than too low.
+
+mod attack;
+mod bed;
+
+use anyhow::{Context, Result, ensure};
+use attack::{ATTACKS, Attack};
+use bed::{Bed, Slice};
+use clap::Parser;
+use comfy_table::Table;
+use datapath::RateLimit;
+use hdrhistogram::Histogram;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::Serialize;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Measures what victims lose beside attackers, prints a table, and fails where they lose too much.
+///
+/// Example: noise --repetitions 5 --only flood
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Times that each attacker is measured: undisturbed, disturbed, disturbed, undisturbed.
+    #[arg(long, default_value_t = 5)]
+    repetitions: usize,
+    /// Length of each of these four slices, in milliseconds.
+    #[arg(long, default_value_t = 250)]
+    slice_ms: u64,
+    /// Only attackers whose names contain this.
+    #[arg(long)]
+    only: Option<String>,
+    /// The core of the worker.
+    #[arg(long, default_value_t = 0)]
+    switch_core: usize,
+    /// The core of all guests.
+    #[arg(long, default_value_t = 1)]
+    guest_core: usize,
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One repetition.
+struct Sample {
+    /// Percent of the requests' and the trains' rate that is kept, against the undisturbed slices.
+    requests_kept: f64,
+    trains_kept: f64,
+    /// 99th percentile of the round trip in µs.
+    calm_p99: f64,
+    noisy_p99: f64,
+    attacker_per_s: f64,
+    attacker_drops_per_s: f64,
+}
+
+/// A median and the smallest and largest of its samples.
+#[derive(Clone, Copy, Serialize)]
+struct Middle {
+    median: f64,
+    least: f64,
+    most: f64,
+}
+
+/// What came of one attacker.
+#[derive(Serialize)]
+struct Row {
+    attacker: &'static str,
+    samples: usize,
+    requests_kept_percent: Middle,
+    trains_kept_percent: Middle,
+    calm_p99_us: Middle,
+    noisy_p99_us: Middle,
+    attacker_frames_per_s: Middle,
+    attacker_drops_per_s: Middle,
+    missed: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match measure(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `true`: every victim kept what it should.
+fn measure(arguments: &Arguments) -> Result<bool> {
+    let wanted =
+        |attack: &&Attack| arguments.only.as_ref().is_none_or(|only| attack.name.contains(only));
+    let attacks: Vec<&Attack> = ATTACKS.iter().filter(wanted).collect();
+    ensure!(!attacks.is_empty(), "no attacker is called {:?}", arguments.only);
+    ensure!(arguments.repetitions > 0, "--repetitions is 0: one or more are needed");
+    let mut core = CpuSet::new();
+    core.set(arguments.guest_core);
+    sched_setaffinity(None, &core).with_context(|| format!("core {}", arguments.guest_core))?;
+    let mut rows = Vec::new();
+    for attack in attacks {
+        let row =
+            against(attack, arguments).with_context(|| format!("attacker {:?}", attack.name))?;
+        let _ = writeln!(std::io::stderr(), "{}: {}", row.attacker, verdict(&row));
+        rows.push(row);
+    }
+    let mut out = std::io::stdout();
+    if arguments.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
+    } else {
+        writeln!(out, "{}", table(&rows))?;
+    }
+    Ok(rows.iter().all(|row| row.missed.is_empty()))
+}
+
+fn against(attack: &Attack, arguments: &Arguments) -> Result<Row> {
+    let limit = RateLimit { bits_per_second: 100_000_000, burst_bytes: 16_384 };
+    let mut bed = Bed::new(arguments.switch_core, attack.limited.then_some(limit))?;
+    let time = Duration::from_millis(arguments.slice_ms);
+    let trains = bed.most_trains(time) / 2.0;
+    ensure!(trains > 0.0, "no train arrives though nobody attacks");
+    let samples: Result<Vec<Sample>> =
+        (0..arguments.repetitions).map(|_| sample(&mut bed, attack, time, trains)).collect();
+    Ok(row(attack, &samples?))
+}
+
+fn sample(bed: &mut Bed, attack: &Attack, time: Duration, trains: f64) -> Result<Sample> {
+    let first = bed.slice(time, trains, None)?;
+    let mut step = (attack.start)(bed)?;
+    bed.settle();
+    let noisy =
+        [bed.slice(time, trains, Some(&mut *step))?, bed.slice(time, trains, Some(&mut *step))?];
+    drop(step);
+    bed.settle();
+    let calm = [first, bed.slice(time, trains, None)?];
+    let sum = |slices: &[Slice], of: fn(&Slice) -> u64| slices.iter().map(of).sum::<u64>() as f64;
+    let rate = |slices: &[Slice], of| {
+        sum(slices, of) / slices.iter().map(|slice| slice.seconds).sum::<f64>()
+    };
+    let kept = |of, due| {
+        let share = |slices: &[Slice]| sum(slices, of) / sum(slices, due).max(1.0);
+        100.0 * share(&noisy) / share(&calm).max(f64::MIN_POSITIVE)
+    };
+    Ok(Sample {
+        requests_kept: kept(|slice| slice.answers, |slice| slice.requests).min(
+            100.0 * rate(&noisy, |slice| slice.answers)
+                / rate(&calm, |slice| slice.answers).max(1.0),
+        ),
+        trains_kept: 100.0 * rate(&noisy, |slice| slice.trains)
+            / rate(&calm, |slice| slice.trains).max(1.0),
+        calm_p99: p99(&calm)?,
+        noisy_p99: p99(&noisy)?,
+        attacker_per_s: rate(&noisy, |slice| slice.attacker_frames),
+        attacker_drops_per_s: rate(&noisy, |slice| slice.attacker_drops),
+    })
+}
+
+fn p99(slices: &[Slice]) -> Result<f64> {
+    let mut all = Histogram::<u64>::new(3)?;
+    for slice in slices {
+        all.add(&slice.latency)?;
+    }
+    Ok(all.value_at_quantile(0.99) as f64 / 1000.0)
+}
+
+fn row(attack: &Attack, samples: &[Sample]) -> Row {
+    let middle = |of: fn(&Sample) -> f64| {
+        let mut values: Vec<f64> = samples.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        let at = |place: usize| values.get(place).copied().unwrap_or(0.0);
+        Middle {
+            median: at(values.len() / 2),
+            least: at(0),
+            most: at(values.len().saturating_sub(1)),
+        }
+    };
+    let mut row = Row {
+        attacker: attack.name,
+        samples: samples.len(),
+        requests_kept_percent: middle(|sample| sample.requests_kept),
+        trains_kept_percent: middle(|sample| sample.trains_kept),
+        calm_p99_us: middle(|sample| sample.calm_p99),
+        noisy_p99_us: middle(|sample| sample.noisy_p99),
+        attacker_frames_per_s: middle(|sample| sample.attacker_per_s),
+        attacker_drops_per_s: middle(|sample| sample.attacker_drops_per_s),
+        missed: Vec::new(),
+    };
+    for (victim, kept) in
+        [("requests", row.requests_kept_percent), ("bulk", row.trains_kept_percent)]
+    {
+        if kept.least == 0.0 {
+            row.missed.push(format!("{victim} stopped"));
+        } else if kept.median < 90.0 {
+            row.missed.push(format!("{victim} kept {:.1} %, wanted 90", kept.median));
+        }
+    }
+    let allowed = 2.0 * row.calm_p99_us.median + 100.0;
+    if row.noisy_p99_us.median > allowed {
+        row.missed.push(format!("p99 {:.0} µs, wanted {allowed:.0}", row.noisy_p99_us.median));
+    }
+    row
+}
+
+fn verdict(row: &Row) -> String {
+    if row.missed.is_empty() { "held".into() } else { row.missed.join("; ") }
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN).set_header([
+        "Attacker",
+        "requests kept %",
+        "bulk kept %",
+        "p99 alone µs",
+        "p99 beside it µs",
+        "attacker frames/s",
+        "of them dropped/s",
+        "verdict",
+    ]);
+    let spread = |middle: Middle, digits: usize| {
+        format!("{:.digits$} ({:.digits$}–{:.digits$})", middle.median, middle.least, middle.most)
+    };
+    for row in rows {
+        table.add_row([
+            row.attacker.to_owned(),
+            spread(row.requests_kept_percent, 1),
+            spread(row.trains_kept_percent, 1),
+            spread(row.calm_p99_us, 0),
+            spread(row.noisy_p99_us, 0),
+            spread(row.attacker_frames_per_s, 0),
+            spread(row.attacker_drops_per_s, 0),
+            verdict(row),
+        ]);
+    }
+    table
+}
