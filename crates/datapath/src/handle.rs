@@ -1,4 +1,4 @@
-//! The control plane's end of a worker: a thread of its own, or turned by hand.
+//! The control plane's end of a worker, which has a thread of its own or is stepped by the caller.
 
 use crate::macs::MacTable;
 use crate::mailbox::Mailbox;
@@ -13,21 +13,21 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-/// A worker and how it runs.
+/// A worker, on a thread of its own or stepped.
 pub(crate) struct Handle {
     pub(crate) shared: Arc<WorkerShared>,
     runs: Runs,
 }
 
 enum Runs {
-    /// By itself.
+    /// On a thread.
     Thread { waker: Waker, thread: Option<JoinHandle<()>> },
-    /// When [`Switch::step`] is called.
+    /// Only when [`Switch::step`] is called.
     Stepped(Box<Worker>),
 }
 
 impl Handle {
-    /// A worker that is turned by hand.
+    /// A worker without a thread, for [`Switch::step`].
     pub(crate) fn stepped(index: usize, macs: Arc<MacTable>) -> Handle {
         let counters = WorkerCounters::default();
         let shared = Arc::new(WorkerShared { mailbox: Mailbox::new(), counters });
@@ -35,7 +35,7 @@ impl Handle {
         Handle { shared, runs: Runs::Stepped(Box::new(worker)) }
     }
 
-    /// Gives the worker a thread, on one core if it is to have one.
+    /// Gives the worker a thread, pinned to `cpu` if that is given.
     pub(crate) fn start(
         self,
         cpu: Option<usize>,
@@ -59,7 +59,7 @@ impl Handle {
         Ok(Handle { shared: self.shared, runs: Runs::Thread { waker, thread: Some(thread) } })
     }
 
-    /// One look at every queue of a worker that is turned by hand; the frames taken.
+    /// One round of a worker without a thread; the frames taken.
     pub(crate) fn step(&mut self, now: Nanos) -> usize {
         match &mut self.runs {
             Runs::Stepped(worker) => worker.round(now),
@@ -67,7 +67,7 @@ impl Handle {
         }
     }
 
-    /// Waits until a worker that was told to stop has.
+    /// Waits for the end of a worker that was sent [`Letter::Stop`].
     pub(crate) fn join(&mut self) {
         if let Runs::Thread { thread, .. } = &mut self.runs
             && let Some(thread) = thread.take()
@@ -76,7 +76,7 @@ impl Handle {
         }
     }
 
-    /// Leaves a letter and sees to it that it is read.
+    /// Posts a letter and wakes the worker; a worker without a thread reads it at once.
     pub(crate) fn post(&mut self, letter: Letter) {
         self.shared.mailbox.post(letter);
         match &mut self.runs {

@@ -1,7 +1,7 @@
-//! How the control plane speaks to a worker: letters picked up between turns, never during one.
+//! Letters from the control plane to a worker, which reads them between rounds.
 //!
-//! A worker looks at one flag a turn. Whoever posts a letter sets the flag and wakes the worker; who needs to know that
-//! it was read puts a reply channel into it.
+//! A worker reads one flag a round. The control plane sets it when it posts a letter, and then wakes the worker. A letter that must be
+//! acknowledged carries a reply channel.
 
 #[cfg(loom)]
 use loom::sync::{Mutex, atomic::AtomicBool, atomic::Ordering};
@@ -20,22 +20,22 @@ impl<Letter> Mailbox<Letter> {
         Mailbox { waiting: AtomicBool::new(false), letters: Mutex::new(Vec::new()) }
     }
 
-    /// Leaves a letter. The caller wakes the worker afterwards.
+    /// Adds a letter. The caller wakes the worker afterwards.
     pub(crate) fn post(&self, letter: Letter) {
         self.letters.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
-        // Pairs with the swap in `collect`: whoever sees the flag finds the letter.
+        // Pairs with the swap in `collect`: a worker that sees the flag finds the letter.
         self.waiting.store(true, Ordering::Release);
     }
 
-    /// Something is there. A worker that is about to sleep asks this after it has armed its wake-up.
+    /// Whether a letter is pending. A worker calls this after arming its wake-up, before it sleeps.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// All letters, in order.
+    /// Takes all letters, oldest first.
     pub(crate) fn collect(&self) -> Vec<Letter> {
-        // The flag goes down first: a letter posted after the list was emptied raises it again.
+        // Cleared before the list is emptied: a letter posted after that sets it again.
         self.waiting.swap(false, Ordering::AcqRel);
         std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner))
     }

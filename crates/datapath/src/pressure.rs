@@ -1,8 +1,8 @@
-//! Back-pressure: a queue whose last burst went one way takes no more than the other side has room for. What is not taken
+//! Back-pressure: a queue whose last burst went to one egress queue takes no more than that has room for. The rest
 //! waits in the sender's own queue, where its network stack sees it, instead of being dropped here.
 //!
-//! Only egress queues that know their room (a guest's) hold anybody back. A guest that reads nothing holds a sender for
-//! [`PATIENCE`] and then no more, for the sender may have others to talk to: its frames are dropped as without this.
+//! Only egress queues that know their room (a guest's) hold a sender back. A guest that reads nothing does so for
+//! [`PATIENCE`] at most, because the sender may have other receivers: then its frames are dropped as without back-pressure.
 
 use crate::outbox::Target;
 use crate::view::View;
@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 
 /// The longest a queue waits for another.
 const PATIENCE: Nanos = Nanos(10_000_000);
-/// How long until room is looked for again.
+/// How long a queue rests before its receiver's room is read again.
 pub(crate) const PAUSE: Nanos = Nanos(20_000);
 
 /// Where an ingress queue sends, and since when it waits.

@@ -1,4 +1,4 @@
-//! The handle by which the control plane holds a running switch.
+//! The control plane's handle of a running switch.
 
 use crate::coalesce::Policy;
 use crate::filter::Filter;
@@ -26,11 +26,11 @@ pub struct Switch {
     macs: Arc<MacTable>,
     events: Arc<Events>,
     start: Instant,
-    /// The view in force, and what it was made from.
+    /// By number; the view in force is made from these.
     ports: Vec<Option<Entry>>,
 }
 
-/// What the control plane knows of a port.
+/// A port as the control plane keeps it.
 struct Entry {
     port: Arc<Port>,
     /// The worker of each queue.
@@ -53,7 +53,7 @@ impl Switch {
         Ok(switch)
     }
 
-    /// A switch whose workers turn only in [`Switch::step`], on the caller's clock: for tests, benches and simulation.
+    /// A switch whose workers run only in [`Switch::step`], on the caller's clock: for tests, benches and simulation.
     pub fn stepped(options: SwitchOptions) -> Switch {
         let macs = Arc::new(MacTable::new(options.mac_entries, options.mac_ageing_s));
         let handle = |index| Handle::stepped(index, macs.clone());
@@ -68,7 +68,7 @@ impl Switch {
         }
     }
 
-    /// Every worker of a stepped switch looks at each of its queues once; the frames taken.
+    /// One round of every worker of a stepped switch; the frames taken.
     pub fn step(&mut self, now: Nanos) -> usize {
         self.workers.iter_mut().map(|handle| handle.step(now)).sum()
     }
@@ -130,7 +130,7 @@ impl Switch {
     pub fn remove_port(&mut self, port: PortId) -> Result<(), SwitchError> {
         let entry = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
         let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
-        // First nobody delivers to it, then nobody takes from it; then its queues are ours alone, and dropped.
+        // First no worker delivers to it, then none takes from it; then its queues can be dropped.
         self.publish();
         let queues: Vec<OwnedQueue> =
             self.ask(|reply| Letter::GiveBack(port, reply)).into_iter().flatten().collect();
@@ -163,7 +163,7 @@ impl Switch {
         })
     }
 
-    /// The control plane's own knowledge of a device (link went down, came back), as the port's state.
+    /// Sets a port's state to what the control plane has learned of its device (link went down, came back).
     pub fn set_state(&mut self, port: PortId, state: PortState) -> Result<(), SwitchError> {
         self.entry(port)?.port.shared.set_state(state);
         Ok(())
@@ -181,7 +181,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Makes a view of the ports as they are, and waits until every worker uses it.
+    /// Makes a view of `self.ports`, and waits until every worker uses it.
     fn publish(&mut self) {
         let mut slots = 0;
         for entry in self.ports.iter_mut().flatten() {
@@ -194,7 +194,7 @@ impl Switch {
         self.ask(|reply| Letter::View(view.clone(), reply));
     }
 
-    /// Sends every worker a letter and waits for all answers. A worker that has died does not answer, and is not waited for.
+    /// Sends every worker a letter and waits for all answers. A worker thread that has ended gives none.
     fn ask<Answer>(&mut self, letter: impl Fn(SyncSender<Answer>) -> Letter) -> Vec<Answer> {
         let post = |handle: &mut Handle| {
             let (reply, replied) = sync_channel(1);

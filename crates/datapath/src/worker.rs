@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
 
-/// How long a queue whose device is down is left alone.
+/// How long a queue rests after its device was found down.
 const REST: Nanos = Nanos(100_000_000);
 
 /// How often a busy queue's device is asked what it lost.
@@ -35,9 +35,9 @@ pub(crate) struct OwnedQueue {
     /// Its number at the port.
     pub(crate) number: usize,
     pub(crate) ingress: IngressQueue,
-    /// Not looked at before this time, after its device failed. `None` in the usual case.
+    /// Rests until then: its device failed, or its receiver has no room. `None` in the usual case.
     pub(crate) resting_until: Option<Nanos>,
-    /// When the device is to be asked again what it lost: asking may be a system call.
+    /// When to read the device's count of lost frames next: reading it may be a system call.
     pub(crate) next_count: Nanos,
     pub(crate) pressure: Pressure,
     pub(crate) account: Account,
@@ -64,7 +64,7 @@ impl OwnedQueue {
     }
 }
 
-/// What the control plane tells a worker. Each is answered once the worker is between turns.
+/// A letter to a worker, read and answered between rounds.
 pub(crate) enum Letter {
     /// Use this view from now on.
     View(Arc<View>, SyncSender<()>),
@@ -72,7 +72,7 @@ pub(crate) enum Letter {
     Own(Vec<OwnedQueue>, SyncSender<()>),
     /// Give back the queues of a port.
     GiveBack(PortId, SyncSender<Vec<OwnedQueue>>),
-    /// End.
+    /// End the thread.
     Stop,
 }
 
@@ -91,10 +91,10 @@ pub(crate) struct WorkerShared {
     pub(crate) counters: WorkerCounters,
 }
 
-/// The frames of a turn and where they go: scratch, kept for its allocations.
+/// The frames of a turn and where they go; kept between turns for the allocations.
 struct Scratch {
     burst: Burst<'static>,
-    /// As many as any burst had; a turn fills the first.
+    /// As many as the longest burst so far; a turn fills the first.
     frames: Vec<Frame>,
     parts: Parts<'static>,
     outbox: Outbox,
@@ -102,7 +102,7 @@ struct Scratch {
     filtering: Filtering,
 }
 
-/// One thread's part of the switch.
+/// One thread of the switch, and the queues it polls.
 pub(crate) struct Worker {
     pub(crate) index: usize,
     shared: Arc<WorkerShared>,
@@ -125,7 +125,7 @@ impl Worker {
         Worker { index, shared, macs, view: Arc::default(), queues: Vec::new(), scratch }
     }
 
-    /// Works until it is told to stop.
+    /// Polls until it reads [`Letter::Stop`].
     pub(crate) fn run(mut self, mut waiter: Waiter) {
         loop {
             if self.shared.mailbox.is_waiting() && !self.read_mail(Some(&waiter)) {
@@ -161,7 +161,7 @@ impl Worker {
         )
     }
 
-    /// `false`: it is over.
+    /// Reads all letters. `false`: one of them was [`Letter::Stop`].
     pub(crate) fn read_mail(&mut self, waiter: Option<&Waiter>) -> bool {
         for letter in self.shared.mailbox.collect() {
             match letter {
@@ -207,7 +207,7 @@ impl Worker {
     }
 }
 
-/// The state of a port follows what its queues meet.
+/// Derives the port's state, and the queue's rest, from the outcome of a take.
 #[inline]
 fn note_ingress(
     queue: &mut OwnedQueue,
@@ -217,7 +217,7 @@ fn note_ingress(
     taken: usize,
 ) {
     let Some(fault) = fault else {
-        // A device may say only once that it is down: nothing to take is no sign that it is up again.
+        // A device may report only once that it is down, so an empty take does not mean that it is up again.
         queue.resting_until = None;
         if taken > 0 {
             note_taken(queue, port, now);
