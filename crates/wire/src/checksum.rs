@@ -58,14 +58,17 @@ impl Sum {
     /// As for [`Sum::of_raw`].
     unsafe fn of_scalar_raw(start: *const u8, len: usize) -> Sum {
         let (mut total, mut last) = (0u64, [0; 8]);
-        for word in 0..len / 8 {
-            // SAFETY: within the `len` bytes.
-            let word = unsafe { start.add(8 * word).cast::<u64>().read_unaligned() };
-            total = add_with_carry(total, word);
-        }
-        for (at, to) in (len & !7..len).zip(&mut last) {
+        // SAFETY: both pointers lie in the `len` bytes, or at their end.
+        let (mut word, end) = unsafe { (start, start.add(len & !7)) };
+        while word != end {
+            // SAFETY: 8 bytes before `end`, or more.
+            total = add_with_carry(total, unsafe { word.cast::<u64>().read_unaligned() });
             // SAFETY: as above.
-            *to = unsafe { start.add(at).read() };
+            word = unsafe { word.add(8) };
+        }
+        for (at, to) in (0..len % 8).zip(&mut last) {
+            // SAFETY: the rest of the `len` bytes.
+            *to = unsafe { end.add(at).read() };
         }
         Sum::fold(add_with_carry(total, u64::from_ne_bytes(last)))
     }
