@@ -191,6 +191,9 @@ pub struct CountersBody {
     /// Frames taken from the port whose transport checksum the sender left to others.
     #[serde(default)]
     pub unfinished_checksums: u64,
+    /// Addresses learned at the port that made room for another of its own.
+    #[serde(default)]
+    pub evicted_addresses: u64,
     /// Transport checksums finished for the port.
     pub checksums: u64,
     /// Frames the device lost before the switch saw them.

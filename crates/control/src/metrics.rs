@@ -51,6 +51,11 @@ const PORT_COUNTERS: &[PortCounter] = &[
         |c| c.unfinished_checksums,
     ),
     ("port_checksums", "Transport checksums finished in software", |c| c.checksums),
+    (
+        "port_evicted_addresses",
+        "Addresses learned at the port that made room for another of its own",
+        |c| c.evicted_addresses,
+    ),
     ("port_device_lost", "Frames the device lost before the switch", |c| c.device_lost),
     ("rsc_coalesced_packets", "Segments that joined a train", |c| c.rsc.coalesced_packets),
     ("rsc_coalesced_bytes", "Payload that joined a train", |c| c.rsc.coalesced_bytes),

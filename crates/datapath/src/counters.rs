@@ -23,7 +23,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Why a frame went no further. Up to `RateLimited` it is counted at the port it came from, after that at the port
+    /// Why a frame went no further. Up to `Storm` it is counted at the port it came from, after that at the port
     /// it was to leave by.
     DropReason {
         /// Shorter than an Ethernet header.
@@ -42,6 +42,10 @@ reasons! {
         RouterGuard = "router_guard",
         /// An IP address the port may not use, in IP, ARP or neighbour discovery.
         IpGuard = "ip_guard",
+        /// A source address that belongs to another port: its configured one, or the one it is held to.
+        AddressTaken = "address_taken",
+        /// Sent to 01:80:C2:00:00:00 to 0F, which no bridge forwards (IEEE 802.1Q, 8.6.3).
+        ReservedAddress = "reserved_address",
         /// The destination lives behind the port the frame came from.
         SamePort = "same_port",
         /// From one isolated port to another, with nowhere else to go.
@@ -55,6 +59,8 @@ reasons! {
         RateLimited = "rate_limited",
         /// A rule of the port's ACL denies it, counted at the port of the rule.
         AclDenied = "acl_denied",
+        /// More flooded frames or bytes than the port's storm control allows.
+        Storm = "storm",
         /// Longer than the egress port's MTU allows.
         TooBig = "too_big",
         /// A second tag would be laid bare where the outer one is taken off.
@@ -137,6 +143,8 @@ pub struct PortCell {
     pub segments: Counter,
     /// Transport checksums finished for the port.
     pub checksums: Counter,
+    /// Addresses learned at the port that had to make room for another of its own.
+    pub evicted_addresses: Counter,
     /// By [`DropReason`].
     pub drops: [Counter; DropReason::ALL.len()],
     /// NDIS CoalescedPkts: segments that joined a train that was already open.
@@ -176,6 +184,8 @@ pub struct PortCounters {
     pub checksums: u64,
     /// Frames the device itself lost before the switch saw them.
     pub device_lost: u64,
+    /// Addresses learned at the port that had to make room for another of its own.
+    pub evicted_addresses: u64,
     /// By [`DropReason::ALL`].
     pub drops: [u64; DropReason::ALL.len()],
     /// Segments that joined an open train.
@@ -208,6 +218,7 @@ impl PortCounters {
         self.segmented_trains += cell.segmented_trains.get();
         self.segments += cell.segments.get();
         self.checksums += cell.checksums.get();
+        self.evicted_addresses += cell.evicted_addresses.get();
         self.coalesced_packets += cell.coalesced_packets.get();
         self.coalesced_bytes += cell.coalesced_bytes.get();
         self.coalescing_events += cell.coalescing_events.get();

@@ -1,46 +1,52 @@
 //! Admit and look up: whether a frame may enter, and where it is to go.
 
-use crate::counters::DropReason;
+use crate::counters::{DropReason, PortCell};
 use crate::frame::Frame;
 use crate::headers::Headers;
-use crate::macs::{MacTable, Station};
+use crate::macs::{Insertion, MacKey, MacTable};
 use crate::outbox::{Cause, Outbox, Run, Target};
-use crate::rate::Bucket;
+use crate::rate::{Bucket, Storm};
 use crate::settings::PortId;
 use crate::view::{Port, View};
 use crate::work;
-use std::sync::MutexGuard;
+use ports::Nanos;
+use std::sync::{MutexGuard, PoisonError};
 
 /// What deciding needs beside the frame; made once a burst.
 pub(crate) struct Decider<'t> {
-    pub(crate) view: &'t View,
+    view: &'t View,
     /// The port the burst came from.
-    pub(crate) from: &'t Port,
-    pub(crate) macs: &'t MacTable,
-    pub(crate) second: u64,
+    from: &'t Port,
+    macs: &'t MacTable,
+    now: Nanos,
+    second: u64,
+    cell: &'t PortCell,
     /// The port's bucket, refilled.
-    pub(crate) bucket: Option<MutexGuard<'t, Bucket>>,
-    /// The last source that was learned in this burst: most frames have the same.
-    pub(crate) learned: Option<Station>,
+    bucket: Option<MutexGuard<'t, Bucket>>,
+    /// The port's storm control, refilled; locked from the first flooded frame to the end of the burst.
+    storm: Option<MutexGuard<'t, Storm>>,
+    /// The source address learned last in this burst: most frames have the same.
+    learned: Option<MacKey>,
     /// What flooding has cost the turn, see [`work::TURN_LIMIT`].
-    pub(crate) flooded: u64,
-    /// The last frame that went to one port: most frames are like it.
-    pub(crate) last: Option<Decided<'t>>,
+    flooded: u64,
+    /// The decision for the last frame that went to one port: most frames are like it.
+    last: Option<Decision<'t>>,
 }
 
-/// What was decided for a frame to one port. Within a burst it holds for every frame with the same addresses and tag.
-pub(crate) struct Decided<'t> {
+/// The decision for a frame that goes to one port. Within a burst it holds for every frame with the same addresses and tag.
+struct Decision<'t> {
     addresses: Addresses,
     /// See [`wire::Parsed::tags`]: a frame with another number of tags is not decided alike.
     tags: u32,
     vlan: u16,
     to: &'t Port,
-    /// Where all such frames go, if there is nothing to be asked about each: no rate, no mirror, no choice of queues.
-    straight: Option<Target>,
+    /// The fast path: the one egress queue of all such frames, where no frame is asked about by itself (no rate limit, no
+    /// mirror, no choice of queues).
+    sole_queue: Option<Target>,
 }
 
-impl Decided<'_> {
-    /// How many of the first frames it holds for; they are admitted.
+impl Decision<'_> {
+    /// Admits the frames at the front of the list that the decision holds for, and counts them.
     #[inline]
     fn admit_like(&self, frames: &mut [Frame], headers: &Headers) -> usize {
         let mut count = 0;
@@ -57,8 +63,36 @@ impl Decided<'_> {
 }
 
 impl<'t> Decider<'t> {
-    /// Puts the first of the frames from `place` on into the outbox, as often as it is to go out, or says why it is
-    /// dropped. Those right behind it that go the same way go along; how many that are, the first counted.
+    pub(crate) fn new(
+        view: &'t View,
+        from: &'t Port,
+        macs: &'t MacTable,
+        now: Nanos,
+        cell: &'t PortCell,
+    ) -> Decider<'t> {
+        let bucket = from.bucket.as_ref().map(|bucket| {
+            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            bucket.refill(now);
+            bucket
+        });
+        let second = now.as_secs();
+        Decider {
+            view,
+            from,
+            macs,
+            now,
+            second,
+            cell,
+            bucket,
+            storm: None,
+            learned: None,
+            flooded: 0,
+            last: None,
+        }
+    }
+
+    /// Puts the first of the frames, at `place` of the turn, into the outbox, once for each queue that is to get it, or
+    /// says why it is dropped. Frames right behind it that take the same fast path go along; the number of all.
     #[inline]
     pub(crate) fn decide(
         &mut self,
@@ -68,11 +102,11 @@ impl<'t> Decider<'t> {
         outbox: &mut Outbox,
     ) -> (usize, Result<(), DropReason>) {
         if let Some(last) = &self.last
-            && let Some(target) = last.straight
+            && let Some(queue) = last.sole_queue
         {
             let count = last.admit_like(frames, headers);
             if count > 0 {
-                outbox.push(target, Run::new(place, count, Cause::Addressed));
+                outbox.push(queue, Run::new(place, count, Cause::Addressed));
                 return (count, Ok(()));
             }
         }
@@ -102,7 +136,8 @@ impl<'t> Decider<'t> {
         Ok(())
     }
 
-    /// [`Decider::decide_one`] for a frame that is not like the last.
+    /// [`Decider::decide_one`] for a frame that is not like the last. Every check that addresses and tag alone decide
+    /// belongs here: it is made once for a run of like frames.
     #[inline(never)]
     fn decide_anew(
         &mut self,
@@ -113,66 +148,124 @@ impl<'t> Decider<'t> {
         outbox: &mut Outbox,
     ) -> Result<(), DropReason> {
         let destination = addresses.destination();
+        if is_reserved(destination) {
+            return Err(DropReason::ReservedAddress);
+        }
         self.admit(frame, addresses.source())?;
         self.mirror(self.from, place, outbox);
         if is_group(destination) {
             return self.flood(place, frame, header, outbox);
         }
-        let Some(to) = self.find(Station::new(destination, frame.vlan), frame)? else {
+        let Some(to) = self.find(MacKey::new(destination, frame.vlan), frame)? else {
             return self.flood(place, frame, header, outbox);
         };
-        let (tags, vlan, straight) = (frame.parsed.tags(), frame.vlan, self.straight(to));
-        self.last = Some(Decided { addresses, tags, vlan, to, straight });
+        let (tags, vlan, sole_queue) = (frame.parsed.tags(), frame.vlan, self.sole_queue(to));
+        self.last = Some(Decision { addresses, tags, vlan, to, sole_queue });
         self.send(to, place, Cause::Addressed, (header, frame), outbox);
         Ok(())
     }
 
-    /// See [`Decided::straight`].
-    fn straight(&self, to: &Port) -> Option<Target> {
+    /// See [`Decision::sole_queue`].
+    fn sole_queue(&self, to: &Port) -> Option<Target> {
         let mirrored = |port: &Port| port.settings.mirror_to.is_some();
         let asked = self.bucket.is_some() || mirrored(self.from) || mirrored(to);
         Target::sole(to).filter(|_| !asked)
     }
 
+    /// The checks of a frame on its way in, cheapest first; what it costs and what is learned from it come last.
     fn admit(&mut self, frame: &mut Frame, source: u64) -> Result<(), DropReason> {
         if is_group(source) {
             return Err(DropReason::BadSource);
         }
-        let settings = &self.from.settings;
-        let vlan = settings.vlan.admit(&frame.parsed);
+        let vlan = self.from.settings.vlan.admit(&frame.parsed);
         frame.vlan = vlan.ok_or(DropReason::VlanNotAllowed)?;
-        if settings.mac_guard && source != self.only_source(source) {
-            return Err(DropReason::MacSpoofed);
-        }
+        let key = MacKey::new(source, frame.vlan);
+        self.guard_mac(source, key)?;
         self.pay(frame)?;
-        let station = Station::new(source, frame.vlan);
-        if self.learned != Some(station) {
-            // A table without room is no reason to drop: the station's own traffic is flooded.
-            self.macs.learn(station, self.from.shared.id, self.second);
-            self.learned = Some(station);
+        self.learn(source, key)
+    }
+
+    /// The MAC-spoofing guard.
+    fn guard_mac(&self, source: u64, key: MacKey) -> Result<(), DropReason> {
+        let port = self.from;
+        if !port.settings.mac_guard {
+            return Ok(());
+        }
+        let only = match (port.settings.mac, port.shared.held_mac.get()) {
+            (Some(mac), _) | (None, Some(mac)) => mac.to_u64(),
+            (None, None) if self.belongs_to_another(source, key) => {
+                return Err(DropReason::AddressTaken);
+            }
+            (None, None) => port.shared.held_mac.get_or_hold(source),
+        };
+        if source == only { Ok(()) } else { Err(DropReason::MacSpoofed) }
+    }
+
+    /// Whether an address is configured for another port, or another port is held to it.
+    fn belongs_to_another(&self, mac: u64, key: MacKey) -> bool {
+        let known = self.macs.lookup(key, self.second).and_then(|port| self.view.port(port));
+        let holder = known.filter(|port| port.shared.holds(mac));
+        let owner = self.view.owner(mac, key.vlan()).or(holder);
+        owner.is_some_and(|port| port.shared.id != self.from.shared.id)
+    }
+
+    #[inline]
+    fn learn(&mut self, source: u64, key: MacKey) -> Result<(), DropReason> {
+        let port = self.from.shared.id;
+        if self.learned != Some(key) {
+            if !self.macs.refresh(key, port, self.second) {
+                self.learn_anew(source, key)?;
+            }
+            self.learned = Some(key);
         }
         Ok(())
     }
 
-    /// The address that a guarded port may send from; without a configured one, the first that it sends from.
-    fn only_source(&self, source: u64) -> u64 {
-        match self.from.settings.mac {
-            Some(mac) => mac.to_u64(),
-            None => self.from.shared.held_mac.get_or_hold(source),
+    /// Learns an address that is new, or new at this port.
+    #[cold]
+    fn learn_anew(&self, source: u64, key: MacKey) -> Result<(), DropReason> {
+        let (port, limit) = (self.from.shared.id, self.from.settings.mac_limit);
+        if self.view.owner(source, key.vlan()).is_some_and(|owner| owner.shared.id != port) {
+            return Err(DropReason::AddressTaken);
         }
+        let holds = |port, mac: wire::Mac| {
+            self.view.port(port).is_some_and(|port| port.shared.holds(mac.to_u64()))
+        };
+        match self.macs.insert(key, port, limit, self.second, holds) {
+            Insertion::Taken => return Err(DropReason::AddressTaken),
+            Insertion::Evicted => self.cell.evicted_addresses.add(1),
+            // A table without room is no reason to drop: frames to the address are flooded.
+            Insertion::Done | Insertion::Full => {}
+        }
+        Ok(())
     }
 
     /// Takes the frame's tokens out of the port's bucket.
     #[inline]
     fn pay(&mut self, frame: &Frame) -> Result<(), DropReason> {
-        let passes = self.bucket.as_mut().is_none_or(|bucket| bucket.admit(frame.len));
+        let passes =
+            self.bucket.as_mut().is_none_or(|bucket| bucket.take(u64::from(frame.len) * 8));
         if passes { Ok(()) } else { Err(DropReason::RateLimited) }
     }
 
-    /// The port a station lives behind, if it is known and may be reached.
-    fn find(&self, station: Station, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
-        let known = self.macs.lookup(station, self.second).and_then(|port| self.view.port(port));
-        let Some(to) = known else { return Ok(None) };
+    /// Takes the tokens of a flooded frame out of the port's storm control.
+    fn pay_storm(&mut self, frame: &Frame) -> Result<(), DropReason> {
+        let Some(storm) = &self.from.storm else { return Ok(()) };
+        let now = self.now;
+        let storm = self.storm.get_or_insert_with(|| {
+            let mut storm = storm.lock().unwrap_or_else(PoisonError::into_inner);
+            storm.refill(now);
+            storm
+        });
+        if storm.take(frame.len.into()) { Ok(()) } else { Err(DropReason::Storm) }
+    }
+
+    /// The port an address lives behind, if it is known and may be reached.
+    fn find(&self, key: MacKey, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
+        let learned = self.macs.lookup(key, self.second).and_then(|port| self.view.port(port));
+        let Some(to) = learned.or_else(|| self.view.owner(key.mac().to_u64(), key.vlan())) else {
+            return Ok(None);
+        };
         if to.shared.id == self.from.shared.id {
             return Err(DropReason::SamePort);
         }
@@ -196,25 +289,26 @@ impl<'t> Decider<'t> {
         if self.flooded >= work::TURN_LIMIT {
             return Err(DropReason::WorkLimit);
         }
-        let (mut sent, mut isolated) = (false, false);
-        for to in self.view.all() {
-            if to.shared.id == self.from.shared.id || to.settings.vlan.tagging(frame.vlan).is_none()
-            {
-                continue;
-            }
-            if !self.from.may_reach(to) {
-                isolated = true;
-                continue;
-            }
+        let (view, from) = (self.view, self.from);
+        let in_vlan = |to: &&Port| {
+            to.shared.id != from.shared.id && to.settings.vlan.tagging(frame.vlan).is_some()
+        };
+        let members = || view.all().map(|port| &**port).filter(in_vlan);
+        let receivers = || members().filter(|to| from.may_reach(to));
+        let count = receivers().count();
+        if count == 0 {
+            let isolated = members().next().is_some();
+            return Err(if isolated { DropReason::Isolated } else { DropReason::NoPort });
+        }
+        let is_group = header.first().is_some_and(|first| first & 1 != 0);
+        if is_group || count > 1 {
+            self.pay_storm(frame)?;
+        }
+        for to in receivers() {
             self.send(to, place, Cause::Flooded, (header, frame), outbox);
             self.flooded += work::of_copy(frame.len, to.shared.kernel_ns);
-            sent = true;
         }
-        match (sent, isolated) {
-            (true, _) => Ok(()),
-            (false, true) => Err(DropReason::Isolated),
-            (false, false) => Err(DropReason::NoPort),
-        }
+        Ok(())
     }
 
     #[inline(always)]
@@ -274,4 +368,12 @@ impl Addresses {
 #[inline]
 fn is_group(address: u64) -> bool {
     address >> 40 & 1 != 0
+}
+
+/// 01:80:C2:00:00:00 to 0F: spanning tree, pause, LACP, 802.1X, LLDP. No bridge forwards them (IEEE 802.1Q, table 8-1):
+/// they mean the next device, which is the switch. That holds for uplinks too: between two uplinks they would join what
+/// must stay apart, and a guest that may neither send nor see them needs no exception.
+#[inline]
+fn is_reserved(address: u64) -> bool {
+    address & !0xf == 0x0180_C200_0000
 }

@@ -86,7 +86,7 @@ impl Deliverer {
 
     /// Takes one list of the outbox the way it needs, and delivers it with one call of its egress queue.
     pub(crate) fn deliver(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
-        if delivery.to.shared.state.is_broken() {
+        if delivery.to.shared.is_at_rest(delivery.queue, delivery.now) {
             let frames = list.iter().map(Run::count).sum();
             return count_drop(delivery.cell, DropReason::EgressDown, frames);
         }
@@ -182,6 +182,10 @@ impl Deliverer {
                 self.drops.extend((0..outgoing.len()).map(|place| (place, EgressDrop::Down)));
             }
         }
+        if self.drops.iter().any(|(_, drop)| *drop == EgressDrop::Down) {
+            note_fault(delivery.to, &PortFault::Down);
+            delivery.to.shared.rest(delivery.queue, delivery.now);
+        }
         self.count(outgoing, delivery);
     }
 
@@ -196,9 +200,6 @@ impl Deliverer {
         for (place, drop) in &self.drops {
             count_drop(cell, egress_reason(*drop), 1);
             bytes -= outgoing.get(*place).map_or(0, |frame| u64::from(frame.len));
-            if *drop == EgressDrop::Down {
-                note_fault(to, &PortFault::Down);
-            }
         }
         cell.egress_frames.add((outgoing.len() - self.drops.len().min(outgoing.len())) as u64);
         cell.egress_bytes.add(bytes);
@@ -273,6 +274,9 @@ pub(crate) fn count_drop(cell: &PortCell, reason: DropReason, frames: usize) {
 
 /// A fault of a device becomes the port's state.
 pub(crate) fn note_fault(port: &Port, fault: &PortFault) {
+    if matches!(fault, PortFault::Down) && port.shared.state.is_down() {
+        return;
+    }
     port.shared.set_state(match fault {
         PortFault::Down => PortState::Down(fault.to_string()),
         PortFault::Gone(_) | PortFault::Io { .. } => PortState::Broken(fault.to_string()),

@@ -43,7 +43,9 @@ pub use acl::{AclAction, AclEnd, AclProtocol, AclRule};
 pub use counters::{DropReason, PortCounters, RscException};
 pub use guard::{Guards, Prefix};
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
-pub use settings::{PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, Vlan, VlanSet};
+pub use settings::{
+    PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, StormLimit, Vlan, VlanSet,
+};
 pub use status::{
     HealthEvent, MacEntry, PortInfo, PortState, RscFailureReason, RscStatus, WorkerInfo,
 };

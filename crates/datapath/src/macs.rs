@@ -1,11 +1,12 @@
 //! Which port a MAC address lives behind, per VLAN: one bounded table for all workers.
 //!
-//! Reading takes no lock: a slot is a key and a value, and a writer clears the key before it changes what the value
-//! belongs to. Writing (a new address, a station that moved) takes a short lock; refreshing an entry that is right is a
-//! plain store once a second. Silent entries are not swept: they are absent to readers and free to writers.
+//! Reading takes no lock: a slot is a key and an entry, and a writer clears the key before it changes the entry that the
+//! key belongs to. Writing (a new address, one that moved) takes a short lock; refreshing an entry that is right is a
+//! plain store once a second. Old entries are not swept: readers take them for absent, writers for free.
 
 use crate::settings::PortId;
 use crate::status::MacEntry;
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,28 +17,32 @@ const WINDOW: usize = 8;
 
 /// Address and VLAN in one number that is never 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Station(u64);
+pub(crate) struct MacKey(u64);
 
-impl Station {
+impl MacKey {
     /// `mac`: see [`Mac::to_u64`].
     #[inline]
-    pub(crate) fn new(mac: u64, vlan: u16) -> Station {
-        Station(1 << 63 | mac << 12 | u64::from(vlan & 0xfff))
+    pub(crate) fn new(mac: u64, vlan: u16) -> MacKey {
+        MacKey(1 << 63 | mac << 12 | u64::from(vlan & 0xfff))
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "taking the number apart again")]
-    fn split(self) -> (Mac, u16) {
-        (Mac::from_u64(self.0 >> 12), (self.0 & 0xfff) as u16)
+    pub(crate) fn mac(self) -> Mac {
+        Mac::from_u64(self.0 >> 12)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "12 bits")]
+    pub(crate) fn vlan(self) -> u16 {
+        (self.0 & 0xfff) as u16
     }
 }
 
 /// Port in the upper half, second of the last frame in the lower.
 #[derive(Clone, Copy)]
-struct Place(u64);
+struct Entry(u64);
 
-impl Place {
-    fn new(port: PortId, second: u64) -> Place {
-        Place(u64::from(port.0) << 32 | second & 0xffff_ffff)
+impl Entry {
+    fn new(port: PortId, second: u64) -> Entry {
+        Entry(u64::from(port.0) << 32 | second & 0xffff_ffff)
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "taking the number apart again")]
@@ -52,10 +57,32 @@ impl Place {
 
 #[derive(Default)]
 struct Slot {
-    /// A [`Station`], 0 while free or being changed.
+    /// A [`MacKey`], 0 while free or being changed.
     key: AtomicU64,
-    /// A [`Place`].
-    value: AtomicU64,
+    /// An [`Entry`].
+    entry: AtomicU64,
+}
+
+impl Slot {
+    /// For writers, under their lock.
+    fn read(&self) -> (MacKey, Entry) {
+        (MacKey(self.key.load(Ordering::Relaxed)), Entry(self.entry.load(Ordering::Relaxed)))
+    }
+}
+
+/// The slots that each port with a limit has filled, the first learned in front. Some may belong to another port by now.
+type Learned = Vec<VecDeque<(usize, MacKey)>>;
+
+/// What became of an address that is new, or new at its port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Insertion {
+    Done,
+    /// Another address of the same port made room.
+    Evicted,
+    /// No room among its slots.
+    Full,
+    /// Another port holds it.
+    Taken,
 }
 
 /// The table. Shared by all workers and the control plane.
@@ -64,7 +91,7 @@ pub(crate) struct MacTable {
     /// Keyed at random: guests choose the addresses.
     seed: u64,
     ageing_s: u64,
-    writer: Mutex<()>,
+    writer: Mutex<Learned>,
 }
 
 impl MacTable {
@@ -75,105 +102,169 @@ impl MacTable {
             slots: (0..count).map(|_| Slot::default()).collect(),
             seed: RandomState::new().hash_one(0) | 1,
             ageing_s: u64::from(ageing_s),
-            writer: Mutex::new(()),
+            writer: Mutex::new(Vec::new()),
         }
     }
 
+    /// The first slot of the key's window.
     #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
-    fn window(&self, station: Station) -> &[Slot] {
-        let hash = (station.0 ^ station.0 >> 29).wrapping_mul(self.seed) >> 32;
-        let start = hash as usize & (self.slots.len() - 1) & !(WINDOW - 1);
+    fn start(&self, key: MacKey) -> usize {
+        let hash = (key.0 ^ key.0 >> 29).wrapping_mul(self.seed) >> 32;
+        hash as usize & (self.slots.len() - 1) & !(WINDOW - 1)
+    }
+
+    fn window(&self, key: MacKey) -> &[Slot] {
+        let start = self.start(key);
         self.slots.get(start..start + WINDOW).unwrap_or_default()
     }
 
-    /// The port the station was last seen at.
+    /// The port the address was last seen at.
     #[inline]
-    pub(crate) fn lookup(&self, station: Station, second: u64) -> Option<PortId> {
-        self.find(station, second).map(|(_, place)| place.port())
+    pub(crate) fn lookup(&self, key: MacKey, second: u64) -> Option<PortId> {
+        self.find(key, second).map(|(_, entry)| entry.port())
     }
 
-    fn find(&self, station: Station, second: u64) -> Option<(&Slot, Place)> {
-        for slot in self.window(station) {
-            // Pairs with the stores in `fill`: a key that reads the same before and after the value owns that value.
-            if slot.key.load(Ordering::Acquire) == station.0 {
-                let place = Place(slot.value.load(Ordering::Acquire));
-                let same = slot.key.load(Ordering::Relaxed) == station.0;
-                return (same && place.age_s(second) <= self.ageing_s).then_some((slot, place));
+    fn find(&self, key: MacKey, second: u64) -> Option<(&Slot, Entry)> {
+        for slot in self.window(key) {
+            // Pairs with the stores in `fill`: a key that reads the same before and after the entry owns that entry.
+            if slot.key.load(Ordering::Acquire) == key.0 {
+                let entry = Entry(slot.entry.load(Ordering::Acquire));
+                let same = slot.key.load(Ordering::Relaxed) == key.0;
+                return (same && entry.age_s(second) <= self.ageing_s).then_some((slot, entry));
             }
         }
         None
     }
 
-    /// Notes that the station is behind `port`. `false`: no room among its slots.
+    /// Whether the address is known to be behind `port`; if so it is young again.
     #[inline]
-    pub(crate) fn learn(&self, station: Station, port: PortId, second: u64) -> bool {
-        if let Some((slot, place)) = self.find(station, second)
-            && place.port() == port
+    pub(crate) fn refresh(&self, key: MacKey, port: PortId, second: u64) -> bool {
+        let found = self.find(key, second).filter(|(_, entry)| entry.port() == port);
+        if let Some((slot, entry)) = found
+            && entry.age_s(second) > 0
         {
-            if place.age_s(second) > 0 {
-                slot.value.store(Place::new(port, second).0, Ordering::Release);
-            }
-            return true;
+            slot.entry.store(Entry::new(port, second).0, Ordering::Release);
         }
-        self.insert(station, port, second)
+        found.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
+    fn lock(&self) -> MutexGuard<'_, Learned> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes that the address is behind `port`, which may have `limit` of them (0: any number). An address that `holds`
+    /// says another port is held to stays there, however old.
     #[cold]
-    fn insert(&self, station: Station, port: PortId, second: u64) -> bool {
-        let _writing = self.lock();
-        let window = self.window(station);
-        let own = window.iter().find(|slot| slot.key.load(Ordering::Relaxed) == station.0);
-        let free = || {
-            window.iter().find(|slot| {
-                let age_s = Place(slot.value.load(Ordering::Relaxed)).age_s(second);
-                slot.key.load(Ordering::Relaxed) == 0 || age_s > self.ageing_s
-            })
+    pub(crate) fn insert(
+        &self,
+        key: MacKey,
+        port: PortId,
+        limit: u16,
+        second: u64,
+        holds: impl Fn(PortId, Mac) -> bool,
+    ) -> Insertion {
+        let mut learned = self.lock();
+        let window = self.window(key);
+        let own = window.iter().position(|slot| slot.read().0 == key);
+        let was_at = own.and_then(|own| window.get(own)).map(|slot| slot.read().1.port());
+        if was_at.is_some_and(|other| other != port && holds(other, key.mac())) {
+            return Insertion::Taken;
+        }
+        let is_free = |slot: &Slot| {
+            let (key, entry) = slot.read();
+            key.0 == 0 || self.is_old(entry, second) && !holds(entry.port(), key.mac())
         };
-        let Some(slot) = own.or_else(free) else { return false };
-        fill(slot, station, Place::new(port, second));
-        true
+        let Some(place) = own.or_else(|| window.iter().position(is_free)) else {
+            return Insertion::Full;
+        };
+        let mut evicted = false;
+        if limit != 0
+            && was_at != Some(port)
+            && let Some(own) = list_of(&mut learned, port, limit)
+        {
+            evicted = self.make_room(own, port, limit, second);
+            own.push_back((self.start(key) + place, key));
+        }
+        if let Some(slot) = window.get(place) {
+            fill(slot, key, Entry::new(port, second));
+        }
+        if evicted { Insertion::Evicted } else { Insertion::Done }
     }
 
-    /// Forgets every station behind a port, or (`None`) all.
-    pub(crate) fn forget(&self, port: Option<PortId>) {
+    fn is_old(&self, entry: Entry, second: u64) -> bool {
+        entry.age_s(second) > self.ageing_s
+    }
+
+    /// Forgets the addresses that a port learned first, until it may learn another. `true`: one was still in use.
+    fn make_room(
+        &self,
+        own: &mut VecDeque<(usize, MacKey)>,
+        port: PortId,
+        limit: u16,
+        second: u64,
+    ) -> bool {
+        let mut evicted = false;
+        while own.len() >= usize::from(limit)
+            && let Some((place, first)) = own.pop_front()
+            && let Some(slot) = self.slots.get(place)
+        {
+            let (key, entry) = slot.read();
+            if key == first && entry.port() == port {
+                slot.key.store(0, Ordering::Release);
+                evicted |= !self.is_old(entry, second);
+            }
+        }
+        evicted
+    }
+
+    /// Forgets the addresses for which `is_meant` says so.
+    pub(crate) fn forget(&self, is_meant: impl Fn(Mac, PortId) -> bool) {
         let _writing = self.lock();
         for slot in &self.slots {
-            let at = Place(slot.value.load(Ordering::Relaxed)).port();
-            if port.is_none_or(|port| port == at) {
+            let (key, entry) = slot.read();
+            if key.0 != 0 && is_meant(key.mac(), entry.port()) {
                 slot.key.store(0, Ordering::Release);
             }
         }
     }
 
-    /// All stations that are not too old.
+    /// All addresses that are not too old.
     pub(crate) fn entries(&self, second: u64) -> Vec<MacEntry> {
-        let entry = |slot: &Slot| {
-            let key = slot.key.load(Ordering::Acquire);
-            let place = Place(slot.value.load(Ordering::Acquire));
-            let (mac, vlan) = Station(key).split();
-            let age_s = place.age_s(second);
-            (key != 0 && age_s <= self.ageing_s).then(|| MacEntry {
-                mac,
-                vlan,
-                port: place.port(),
-                age_s,
+        let shown = |slot: &Slot| {
+            let key = MacKey(slot.key.load(Ordering::Acquire));
+            let entry = Entry(slot.entry.load(Ordering::Acquire));
+            (key.0 != 0 && !self.is_old(entry, second)).then(|| MacEntry {
+                mac: key.mac(),
+                vlan: key.vlan(),
+                port: entry.port(),
+                age_s: entry.age_s(second),
             })
         };
-        self.slots.iter().filter_map(entry).collect()
+        self.slots.iter().filter_map(shown).collect()
     }
 }
 
-/// Changes what a slot holds. Only under the writer's lock.
-fn fill(slot: &Slot, station: Station, place: Place) {
-    // A reader that still sees the old key after this store sees the old value; see `find`.
+fn list_of(
+    learned: &mut Learned,
+    port: PortId,
+    limit: u16,
+) -> Option<&mut VecDeque<(usize, MacKey)>> {
+    let place = usize::from(port.0);
+    if learned.len() <= place {
+        learned.resize_with(place + 1, VecDeque::new);
+    }
+    let list = learned.get_mut(place)?;
+    list.reserve(usize::from(limit).saturating_sub(list.len()));
+    Some(list)
+}
+
+/// Changes what a slot holds. Only under the writers' lock.
+fn fill(slot: &Slot, key: MacKey, entry: Entry) {
+    // A reader that still sees the old key after this store sees the old entry; see `find`.
     slot.key.store(0, Ordering::Release);
     std::sync::atomic::fence(Ordering::SeqCst);
-    slot.value.store(place.0, Ordering::Release);
-    slot.key.store(station.0, Ordering::Release);
+    slot.entry.store(entry.0, Ordering::Release);
+    slot.key.store(key.0, Ordering::Release);
 }
 
 #[cfg(test)]
@@ -182,19 +273,25 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn station(number: u64, vlan: u16) -> Station {
+    fn key(number: u64, vlan: u16) -> MacKey {
         let [.., a, b, c, d] = number.to_be_bytes();
-        Station::new(Mac([2, 0, a, b, c, d]).to_u64(), vlan)
+        MacKey::new(Mac([2, 0, a, b, c, d]).to_u64(), vlan)
+    }
+
+    /// `false`: no room.
+    fn learn(table: &MacTable, key: MacKey, port: PortId, second: u64) -> bool {
+        table.refresh(key, port, second)
+            || table.insert(key, port, 0, second, |_, _| false) != Insertion::Full
     }
 
     proptest! {
         #[test]
-        fn a_learned_station_is_found_until_it_is_too_old(number in 0..1u64 << 32, vlan in 0..4095u16, port: u16, age in 0..600u64) {
+        fn a_learned_address_is_found_until_it_is_too_old(number in 0..1u64 << 32, vlan in 0..4095u16, port: u16, age in 0..600u64) {
             let table = MacTable::new(64, 300);
-            prop_assert!(table.learn(station(number, vlan), PortId(port), 1000));
-            let found = table.lookup(station(number, vlan), 1000 + age);
+            prop_assert!(learn(&table, key(number, vlan), PortId(port), 1000));
+            let found = table.lookup(key(number, vlan), 1000 + age);
             prop_assert_eq!(found, (age <= 300).then_some(PortId(port)));
-            prop_assert_eq!(table.lookup(station(number, vlan ^ 1), 1000), None);
+            prop_assert_eq!(table.lookup(key(number, vlan ^ 1), 1000), None);
         }
 
         #[test]
@@ -202,12 +299,12 @@ mod tests {
             let table = MacTable::new(128, 300);
             let mut model = HashMap::new();
             for (number, port) in steps {
-                if table.learn(station(number, 1), PortId(port), 5) {
+                if learn(&table, key(number, 1), PortId(port), 5) {
                     model.insert(number, PortId(port));
                 }
             }
             for (number, port) in &model {
-                prop_assert_eq!(table.lookup(station(*number, 1), 5), Some(*port));
+                prop_assert_eq!(table.lookup(key(*number, 1), 5), Some(*port));
             }
             prop_assert_eq!(table.entries(5).len(), model.len());
         }
@@ -217,19 +314,19 @@ mod tests {
     fn a_full_window_refuses_the_new_and_keeps_the_old() {
         let table = MacTable::new(WINDOW, 300);
         let learned: Vec<u64> =
-            (0..1000).filter(|n| table.learn(station(*n, 0), PortId(1), 0)).collect();
+            (0..1000).filter(|n| learn(&table, key(*n, 0), PortId(1), 0)).collect();
         assert_eq!(learned.len(), table.slots.len());
-        assert!(learned.iter().all(|n| table.lookup(station(*n, 0), 0) == Some(PortId(1))));
-        assert!(table.learn(station(5000, 0), PortId(2), 301), "old entries make room");
+        assert!(learned.iter().all(|n| table.lookup(key(*n, 0), 0) == Some(PortId(1))));
+        assert!(learn(&table, key(5000, 0), PortId(2), 301), "old entries make room");
     }
 
     #[test]
     fn forgetting_a_port_leaves_the_others() {
         let table = MacTable::new(64, 300);
         for number in 0..20 {
-            table.learn(station(number, 0), PortId(u16::from(number % 2 == 0)), 0);
+            learn(&table, key(number, 0), PortId(u16::from(number % 2 == 0)), 0);
         }
-        table.forget(Some(PortId(0)));
+        table.forget(|_, port| port == PortId(0));
         assert_eq!(table.entries(0).len(), 10);
         assert!(table.entries(0).iter().all(|entry| entry.port == PortId(1)));
     }
@@ -238,7 +335,47 @@ mod tests {
     fn an_entry_reads_back_as_learned() {
         let table = MacTable::new(64, 300);
         let mac = Mac([0x52, 0x54, 0, 0xab, 0xcd, 0xef]);
-        table.learn(Station::new(mac.to_u64(), 4094), PortId(9), 7);
+        learn(&table, MacKey::new(mac.to_u64(), 4094), PortId(9), 7);
         assert_eq!(table.entries(10), [MacEntry { mac, vlan: 4094, port: PortId(9), age_s: 3 }]);
+    }
+
+    proptest! {
+        /// However many addresses a port sends from, it has its limit of them, and every other port keeps its own.
+        #[test]
+        fn a_port_at_its_limit_evicts_its_own_only(limit in 1..40u16, flood in prop::collection::vec(0..10_000u64, 1..500)) {
+            let table = MacTable::new(1024, 300);
+            for number in 20_000..20_030 {
+                learn(&table, key(number, 0), PortId(7), 0);
+            }
+            for number in &flood {
+                if !table.refresh(key(*number, 0), PortId(3), 1) {
+                    let inserted = table.insert(key(*number, 0), PortId(3), limit, 1, |_, _| false);
+                    prop_assert!(inserted != Insertion::Taken);
+                }
+                let at = |port| table.entries(1).iter().filter(|entry| entry.port == PortId(port)).count();
+                prop_assert!(at(3) <= usize::from(limit));
+                prop_assert_eq!(at(7), 30);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_learned_makes_room() {
+        let table = MacTable::new(64, 300);
+        let insert = |number| table.insert(key(number, 0), PortId(1), 2, 0, |_, _| false);
+        assert_eq!([insert(1), insert(2)], [Insertion::Done; 2]);
+        assert_eq!(insert(3), Insertion::Evicted);
+        let known = |number| table.lookup(key(number, 0), 0).is_some();
+        assert_eq!([known(1), known(2), known(3)], [false, true, true]);
+    }
+
+    #[test]
+    fn a_held_address_stays_however_old() {
+        let table = MacTable::new(64, 300);
+        let holds = |port, mac| port == PortId(1) && mac == key(5, 0).mac();
+        let insert = |port, second| table.insert(key(5, 0), PortId(port), 0, second, holds);
+        assert_eq!(insert(1, 0), Insertion::Done);
+        assert_eq!([insert(2, 1), insert(2, 1000)], [Insertion::Taken; 2]);
+        assert_eq!(insert(1, 1000), Insertion::Done);
     }
 }

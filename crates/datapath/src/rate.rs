@@ -1,45 +1,98 @@
-//! The token bucket of a port's rate limit.
+//! Token buckets: the one of a port's rate limit, and the two of its storm control.
 
-use crate::settings::RateLimit;
+use crate::settings::{RateLimit, StormLimit};
 use ports::Nanos;
 
-/// Tokens of a bucket, in bits scaled so that a nanosecond of any rate is a whole number of them.
+/// Tokens of any unit, counted in billionths so that a nanosecond of any rate is a whole number of them.
+///
+/// A frame may cost more than the bucket holds, as a train of 64 KiB does in a bucket of 10 KiB. It passes once the
+/// bucket is full, or the port could never send it, and leaves a debt that must be paid before anything else passes.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    limit: RateLimit,
-    /// Bits that may pass, times 10^9.
-    tokens: u128,
+    per_second: u64,
+    size: i128,
+    /// Below zero: a debt.
+    tokens: i128,
+    /// The latest time seen. Workers read the clock at different moments, so a refill may come with an earlier one.
     last: Nanos,
 }
 
-const SCALE: u128 = 1_000_000_000;
+const SCALE: i128 = 1_000_000_000;
 
 impl Bucket {
     /// A full bucket.
-    pub(crate) fn new(limit: RateLimit) -> Bucket {
-        Bucket { limit, tokens: Self::size(limit), last: Nanos(0) }
+    pub(crate) fn new(per_second: u64, size: u64) -> Bucket {
+        let size = i128::from(size) * SCALE;
+        Bucket { per_second, size, tokens: size, last: Nanos(0) }
     }
 
-    fn size(limit: RateLimit) -> u128 {
-        u128::from(limit.burst_bytes) * 8 * SCALE
+    /// A bucket of bits.
+    pub(crate) fn of_rate(limit: RateLimit) -> Bucket {
+        Bucket::new(limit.bits_per_second, limit.burst_bytes.saturating_mul(8))
     }
 
     /// Adds what time has brought.
     pub(crate) fn refill(&mut self, now: Nanos) {
-        let gained = u128::from(now.since(self.last).0) * u128::from(self.limit.bits_per_second);
-        self.tokens = (self.tokens + gained).min(Self::size(self.limit));
-        self.last = now;
+        let gained = i128::from(now.since(self.last).0) * i128::from(self.per_second);
+        self.tokens = (self.tokens + gained).min(self.size);
+        self.last = self.last.max(now);
     }
 
-    /// Takes the tokens of a frame, or refuses it. A frame larger than the whole bucket passes when the bucket is full,
-    /// or a port with a small burst could never send it.
-    pub(crate) fn admit(&mut self, bytes: u32) -> bool {
-        let needed = u128::from(bytes) * 8 * SCALE;
-        let enough = self.tokens >= needed.min(Self::size(self.limit));
-        if enough {
-            self.tokens = self.tokens.saturating_sub(needed);
+    #[inline]
+    fn allows(&self, cost: u64) -> bool {
+        self.tokens >= (i128::from(cost) * SCALE).min(self.size)
+    }
+
+    #[inline]
+    fn pay(&mut self, cost: u64) {
+        self.tokens -= i128::from(cost) * SCALE;
+    }
+
+    /// Takes the tokens of a frame, or refuses it and takes none.
+    #[inline]
+    pub(crate) fn take(&mut self, cost: u64) -> bool {
+        let allowed = self.allows(cost);
+        if allowed {
+            self.pay(cost);
         }
-        enough
+        allowed
+    }
+}
+
+/// Most bytes that may be flooded at once: it bounds what one burst has copied to every port.
+const STORM_BURST: u64 = 64 * 1024;
+
+/// Storm control of one port: what it floods is limited in frames and in bytes.
+#[derive(Debug)]
+pub(crate) struct Storm {
+    frames: Bucket,
+    bytes: Bucket,
+}
+
+impl Storm {
+    pub(crate) fn new(limit: StormLimit) -> Storm {
+        // A tenth of a second at once.
+        let frames = (limit.frames_per_second / 10).max(1);
+        let bytes = (limit.bytes_per_second / 10).clamp(1, STORM_BURST);
+        Storm {
+            frames: Bucket::new(limit.frames_per_second, frames),
+            bytes: Bucket::new(limit.bytes_per_second, bytes),
+        }
+    }
+
+    pub(crate) fn refill(&mut self, now: Nanos) {
+        self.frames.refill(now);
+        self.bytes.refill(now);
+    }
+
+    /// Takes the tokens of one frame, or refuses it and takes none.
+    pub(crate) fn take(&mut self, bytes: u64) -> bool {
+        let allowed = self.frames.allows(1) && self.bytes.allows(bytes);
+        if allowed {
+            self.frames.pay(1);
+            self.bytes.pay(bytes);
+        }
+        allowed
     }
 }
 
@@ -49,33 +102,58 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        /// Clocks that differ and frames larger than the bucket included.
         #[test]
-        fn never_more_than_rate_and_burst(
+        fn never_more_than_rate_and_burst_and_one_frame(
             rate in 1_000..10_000_000_000u64,
-            burst in 1_500..100_000u64,
-            steps in prop::collection::vec((0..10_000_000u64, 60..1_500u32), 1..300),
+            size in 1_000..1_000_000u64,
+            steps in prop::collection::vec((0..10_000_000u64, 0..2_000_000u64, 400..600_000u64), 1..300),
         ) {
-            let mut bucket = Bucket::new(RateLimit { bits_per_second: rate, burst_bytes: burst });
-            let (mut now, mut passed) = (0u64, 0u64);
-            for (pause, bytes) in steps {
+            let mut bucket = Bucket::new(rate, size);
+            let (mut now, mut passed, mut largest) = (0u64, 0u64, 0);
+            for (pause, behind, cost) in steps {
                 now += pause;
-                bucket.refill(Nanos(now));
-                if bucket.admit(bytes) {
-                    passed += u64::from(bytes);
+                bucket.refill(Nanos(now.saturating_sub(behind)));
+                if bucket.take(cost) {
+                    passed += cost;
+                    largest = largest.max(cost);
                 }
             }
-            let allowed = u128::from(burst) + u128::from(now) * u128::from(rate) / 8 / SCALE + 1;
+            let earned = u128::from(now) * u128::from(rate) / 1_000_000_000;
+            let allowed = u128::from(size.max(largest)) + earned + 1;
             prop_assert!(u128::from(passed) <= allowed, "{passed} passed, {allowed} allowed");
         }
     }
 
     #[test]
+    fn a_clock_behind_earns_nothing_twice() {
+        let mut bucket = Bucket::new(1_000, 1_000);
+        assert!(bucket.take(1_000));
+        for _ in 0..100 {
+            bucket.refill(Nanos(100_000_000));
+            bucket.refill(Nanos(0));
+        }
+        assert!(bucket.take(100), "a tenth of a second was earned");
+        assert!(!bucket.take(1), "and no more");
+    }
+
+    #[test]
+    fn a_train_larger_than_the_burst_is_paid_in_full() {
+        let mut bucket = Bucket::new(8_000, 1_000);
+        assert!(bucket.take(64_000));
+        bucket.refill(Nanos(7_875_000_000));
+        assert!(!bucket.take(1), "a debt of 63,000 takes 7.875 s");
+        bucket.refill(Nanos(7_876_000_000));
+        assert!(bucket.take(8));
+    }
+
+    #[test]
     fn a_busy_port_gets_its_rate() {
-        let mut bucket = Bucket::new(RateLimit { bits_per_second: 8_000_000, burst_bytes: 3_000 });
+        let mut bucket = Bucket::new(8_000_000, 24_000);
         let mut passed = 0u64;
         for step in 0..10_000u64 {
             bucket.refill(Nanos(step * 100_000));
-            if bucket.admit(1_000) {
+            if bucket.take(8_000) {
                 passed += 1_000;
             }
         }

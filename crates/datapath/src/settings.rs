@@ -85,6 +85,16 @@ pub struct RateLimit {
     pub burst_bytes: u64,
 }
 
+/// Storm control: limits on the frames of a port that are flooded (broadcast, multicast, unknown destination). A frame of
+/// unknown destination that only one port can receive is not counted: it costs no more than any other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StormLimit {
+    /// Frames per second; a tenth of it may pass at once.
+    pub frames_per_second: u64,
+    /// Bytes per second; a tenth of it, and at most 64 KiB, may pass at once.
+    pub bytes_per_second: u64,
+}
+
 /// How segments on their way *out of* a port are coalesced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RscPolicy {
@@ -136,11 +146,16 @@ pub struct PortSettings {
     pub mtu: u16,
     /// VLAN mode.
     pub vlan: Vlan,
-    /// The port's own address.
+    /// The port's own address. It belongs to this port alone in the port's VLANs: it is known there without being
+    /// learned, and no other port may send from it.
     pub mac: Option<Mac>,
     /// MAC-spoofing guard: the port may send from one address only, [`PortSettings::mac`], or without that the first it
     /// sends from, which it then holds until it goes down or is removed.
     pub mac_guard: bool,
+    /// Most addresses learned at the port; one more takes the place of the one learned first. 0: no limit.
+    pub mac_limit: u16,
+    /// Limit on what the port floods.
+    pub storm: Option<StormLimit>,
     /// Isolated ports reach uplinks only, never each other.
     pub isolated: bool,
     /// Limit on what the port sends.

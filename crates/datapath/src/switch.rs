@@ -5,7 +5,7 @@ use crate::filter::Filter;
 use crate::handle::Handle;
 use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
-use crate::rate::Bucket;
+use crate::rate::{Bucket, Storm};
 use crate::view::{Events, HeldMac, Port, PortShared, StateCell, View};
 use crate::worker::{Letter, OwnedQueue};
 use crate::{
@@ -94,10 +94,11 @@ impl Switch {
             mac,
             held_mac: HeldMac::default(),
             kernel_ns: egress.iter().map(|queue| queue.kernel_ns()).max().unwrap_or(0),
-            egress: egress.into_iter().map(Mutex::new).collect(),
             cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
+            resting_until: egress.iter().map(|_| AtomicU64::new(0)).collect(),
             lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
             state: StateCell::default(),
+            egress: egress.into_iter().map(Mutex::new).collect(),
             events: self.events.clone(),
         };
         let queue_workers: Vec<usize> =
@@ -110,8 +111,16 @@ impl Switch {
             *free = Some(Entry { port, queue_workers: queue_workers.clone() });
         }
         self.publish();
+        self.reclaim(id);
         self.hand_out(id, ingress, &queue_workers);
         Ok(id)
+    }
+
+    /// Forgets the configured address of a port where it was learned at another.
+    fn reclaim(&self, port: PortId) {
+        if let Some(mac) = self.entry(port).ok().and_then(|entry| entry.port.settings.mac) {
+            self.macs.forget(|other, at| other == mac && at != port);
+        }
     }
 
     /// Gives each queue to its worker.
@@ -134,21 +143,31 @@ impl Switch {
         self.publish();
         let queues: Vec<OwnedQueue> =
             self.ask(|reply| Letter::GiveBack(port, reply)).into_iter().flatten().collect();
-        self.macs.forget(Some(port));
+        self.macs.forget(|_, at| at == port);
         drop((queues, entry));
         Ok(())
     }
 
     /// Changes a running port. Turning coalescing off drains every open train before this returns.
     pub fn change_port(&mut self, port: PortId, settings: PortSettings) -> Result<(), SwitchError> {
+        let other_limit = self.entry(port)?.port.settings.mac_limit != settings.mac_limit;
         self.replace(port, |old| {
             let capture = old.capture.clone();
             let mut new = new_port(old.shared.clone(), settings, capture, Some(&old.filter));
             if new.settings.rate == old.settings.rate {
                 new.bucket.clone_from(&old.bucket);
             }
+            if new.settings.storm == old.settings.storm {
+                new.storm.clone_from(&old.storm);
+            }
             new
-        })
+        })?;
+        if other_limit {
+            // What was learned without a limit is in no port's list.
+            self.macs.forget(|_, at| at == port);
+        }
+        self.reclaim(port);
+        Ok(())
     }
 
     /// Starts or (`None`) ends a capture at a port. The caller keeps its own `Arc` and stops the capture afterwards.
@@ -159,6 +178,7 @@ impl Switch {
     ) -> Result<(), SwitchError> {
         self.replace(port, |old| Port {
             bucket: old.bucket.clone(),
+            storm: old.storm.clone(),
             ..new_port(old.shared.clone(), old.settings.clone(), capture, Some(&old.filter))
         })
     }
@@ -190,7 +210,7 @@ impl Switch {
         }
         let ports =
             self.ports.iter().map(|entry| entry.as_ref().map(|entry| entry.port.clone())).collect();
-        let view = Arc::new(View { ports, slots });
+        let view = Arc::new(View::new(ports, slots));
         self.ask(|reply| Letter::View(view.clone(), reply));
     }
 
@@ -269,7 +289,7 @@ impl Switch {
 
     /// Forgets the addresses learned at a port, or all.
     pub fn forget_macs(&mut self, port: Option<PortId>) {
-        self.macs.forget(port);
+        self.macs.forget(|_, at| port.is_none_or(|port| port == at));
     }
 
     /// What happened since the last call.
@@ -292,7 +312,8 @@ fn new_port(
     old: Option<&Filter>,
 ) -> Port {
     let policy = Policy::of(&settings);
-    let bucket = settings.rate.map(|limit| Arc::new(Mutex::new(Bucket::new(limit))));
+    let bucket = settings.rate.map(|limit| Arc::new(Mutex::new(Bucket::of_rate(limit))));
+    let storm = settings.storm.map(|limit| Arc::new(Mutex::new(Storm::new(limit))));
     let filter = Filter::of(&settings, shared.cells.len(), old);
-    Port { shared, settings, policy, bucket, capture, filter, slot: 0 }
+    Port { shared, settings, policy, bucket, storm, capture, filter, slot: 0 }
 }

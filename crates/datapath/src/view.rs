@@ -3,14 +3,14 @@
 use crate::coalesce::Policy;
 use crate::counters::PortCell;
 use crate::filter::Filter;
-use crate::rate::Bucket;
+use crate::rate::{Bucket, Storm};
 use crate::settings::{PortId, PortSettings, Role, Vlan};
 use crate::status::{HealthEvent, PortState};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use ports::{Capabilities, EgressQueue};
+use ports::{Capabilities, EgressQueue, Nanos};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use wire::{Mac, Parsed, Traits};
 
@@ -20,9 +20,26 @@ pub(crate) struct View {
     pub(crate) ports: Vec<Option<Arc<Port>>>,
     /// Egress queues of all ports together: the length of an outbox.
     pub(crate) slots: usize,
+    /// Configured addresses (see [`Mac::to_u64`]) with their ports, sorted.
+    owners: Vec<(u64, PortId)>,
 }
 
 impl View {
+    pub(crate) fn new(ports: Vec<Option<Arc<Port>>>, slots: usize) -> View {
+        let owner = |port: &Arc<Port>| Some((port.settings.mac?.to_u64(), port.shared.id));
+        let mut owners: Vec<_> = ports.iter().flatten().filter_map(owner).collect();
+        owners.sort_unstable();
+        View { ports, slots, owners }
+    }
+
+    /// The port of a VLAN that an address is configured for.
+    pub(crate) fn owner(&self, mac: u64, vlan: u16) -> Option<&Arc<Port>> {
+        let first = self.owners.partition_point(|(other, _)| *other < mac);
+        let same = self.owners.iter().skip(first).take_while(|(other, _)| *other == mac);
+        let mut ports = same.filter_map(|(_, id)| self.port(*id));
+        ports.find(|port| port.settings.vlan.tagging(vlan).is_some())
+    }
+
     #[inline]
     pub(crate) fn port(&self, id: PortId) -> Option<&Arc<Port>> {
         self.ports.get(usize::from(id.0))?.as_ref()
@@ -50,6 +67,8 @@ pub(crate) struct PortShared {
     pub(crate) lost: Box<[AtomicU64]>,
     /// See [`EgressQueue::kernel_ns`].
     pub(crate) kernel_ns: u32,
+    /// Until when (nanoseconds) each egress queue is left alone, after its device was down.
+    pub(crate) resting_until: Box<[AtomicU64]>,
     pub(crate) state: StateCell,
     pub(crate) events: Arc<Events>,
 }
@@ -63,6 +82,8 @@ pub(crate) struct Port {
     pub(crate) policy: Option<Policy>,
     /// Kept over changes that leave the limit as it is.
     pub(crate) bucket: Option<Arc<Mutex<Bucket>>>,
+    /// As `bucket`.
+    pub(crate) storm: Option<Arc<Mutex<Storm>>>,
     pub(crate) capture: Option<Arc<Capture>>,
     pub(crate) filter: Filter,
     /// The place of its first egress queue in an outbox.
@@ -151,19 +172,36 @@ impl HeldMac {
 /// A port's state: changed by workers (a device failed) and the control plane (a link went down), read by all.
 #[derive(Default)]
 pub(crate) struct StateCell {
-    not_up: AtomicBool,
+    /// The kind of `state`, for those that ask once a burst: [`StateCell::UP`] and so on.
+    kind: AtomicU8,
     state: Mutex<PortState>,
 }
 
 impl StateCell {
-    /// Cheap: whether frames should be tried at all.
-    #[inline]
-    pub(crate) fn is_broken(&self) -> bool {
-        self.not_up.load(Ordering::Relaxed) && matches!(self.get(), PortState::Broken(_))
+    const UP: u8 = 0;
+    const DOWN: u8 = 1;
+    const BROKEN: u8 = 2;
+
+    fn kind(state: &PortState) -> u8 {
+        match state {
+            PortState::Up => Self::UP,
+            PortState::Down(_) => Self::DOWN,
+            PortState::Broken(_) => Self::BROKEN,
+        }
     }
 
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) == Self::BROKEN
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) == Self::DOWN
+    }
+
+    #[inline]
     pub(crate) fn is_up(&self) -> bool {
-        !self.not_up.load(Ordering::Relaxed)
+        self.kind.load(Ordering::Relaxed) == Self::UP
     }
 
     pub(crate) fn get(&self) -> PortState {
@@ -176,13 +214,38 @@ impl StateCell {
         if *current == state || matches!(*current, PortState::Broken(_)) {
             return false;
         }
-        self.not_up.store(state != PortState::Up, Ordering::Relaxed);
+        self.kind.store(Self::kind(&state), Ordering::Relaxed);
         *current = state;
         true
     }
 }
 
 impl PortShared {
+    /// How long an egress queue whose device is down is left alone: what was not tried costs one branch a burst.
+    const REST: Nanos = Nanos(10_000_000);
+
+    /// Whether frames for an egress queue are to be dropped without a try.
+    #[inline]
+    pub(crate) fn is_at_rest(&self, queue: usize, now: Nanos) -> bool {
+        if self.state.is_up() {
+            return false;
+        }
+        let until = self.resting_until.get(queue).map_or(0, |until| until.load(Ordering::Relaxed));
+        self.state.is_broken() || now.0 < until
+    }
+
+    /// Leaves an egress queue alone for a while.
+    pub(crate) fn rest(&self, queue: usize, now: Nanos) {
+        if let Some(until) = self.resting_until.get(queue) {
+            until.store((now + Self::REST).0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the port is held to this address, so that no other may take it.
+    pub(crate) fn holds(&self, mac: u64) -> bool {
+        self.held_mac.get().is_some_and(|held| held.to_u64() == mac)
+    }
+
     /// Notes a state; a change is an event.
     pub(crate) fn set_state(&self, state: PortState) {
         if self.state.set(state.clone()) {

@@ -19,9 +19,9 @@ use crate::wait::Waiter;
 use crate::work;
 use ports::capture::Direction;
 use ports::{Burst, IngressQueue, Nanos, PortFault};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, PoisonError};
 
 /// How long a queue rests after its device was found down.
 const REST: Nanos = Nanos(100_000_000);
@@ -351,7 +351,7 @@ impl Turn<'_> {
         outbox: &mut Outbox,
         cell: &PortCell,
     ) {
-        let mut decider = self.decider();
+        let mut decider = Decider::new(self.view, self.from, self.macs, self.now, cell);
         let mut place = 0;
         while let Some(next @ [_, ..]) = frames.get_mut(place..) {
             let (count, verdict) = decider.decide(place, next, &parts.headers, outbox);
@@ -364,24 +364,6 @@ impl Turn<'_> {
                 }
             }
             place += count;
-        }
-    }
-
-    fn decider(&self) -> Decider<'_> {
-        let bucket = self.from.bucket.as_ref().map(|bucket| {
-            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
-            bucket.refill(self.now);
-            bucket
-        });
-        Decider {
-            view: self.view,
-            from: self.from,
-            macs: self.macs,
-            second: self.now.as_secs(),
-            bucket,
-            learned: None,
-            flooded: 0,
-            last: None,
         }
     }
 }

@@ -7,9 +7,10 @@ mod common;
 
 use common::trace::Segment;
 use common::{ALL, Bench, plain, rsc};
-use datapath::{PortSettings, RscPolicy};
+use datapath::{DropReason, PortSettings, RscPolicy};
 use ports::Offloads;
 use ports::memory::MemoryFrame;
+use ports::vhost::{self, VhostOptions};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -83,4 +84,10 @@ fn a_warm_turn_allocates_nothing() {
         0,
         "5 trains, whole to one port, 250 segments to the other"
     );
+    let folder = tempfile::TempDir::new().unwrap();
+    let absent = vhost::open(&VhostOptions::new(folder.path().join("vm"))).unwrap();
+    let absent_id = bench.switch.add_port("absent", absent.device, plain()).unwrap();
+    assert_eq!(allocations(&mut bench, &segments), 0, "as before, and to a guest that is absent");
+    let drops = bench.switch.counters(absent_id).unwrap().drops;
+    assert_eq!(drops[DropReason::EgressDown as usize], 25 * 200);
 }

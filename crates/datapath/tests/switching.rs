@@ -13,7 +13,9 @@ mod common;
 
 use common::trace::Segment;
 use common::{ALL, Bench, plain};
-use datapath::{DropReason, HealthEvent, PortSettings, PortState, RateLimit, Role, Vlan, VlanSet};
+use datapath::{
+    DropReason, HealthEvent, PortSettings, PortState, RateLimit, Role, StormLimit, Vlan, VlanSet,
+};
 use ports::memory::MemoryFrame;
 use ports::{Nanos, Offloads};
 use proptest::prelude::*;
@@ -174,6 +176,147 @@ fn without_a_configured_address_the_guard_holds_the_first() {
     bench.switch.set_state(bench.ids[0], PortState::Down("its guest left".to_owned())).unwrap();
     bench.send(0, &[frame(2, 255, 0)]);
     assert_eq!(counts(&bench), [0, 1], "the next guest may have another address");
+}
+
+#[test]
+fn no_port_takes_over_an_address_that_belongs_to_another() {
+    let owner = PortSettings { mac: Some(mac(1)), ..access(10) };
+    let mut bench = bench(&[owner, access(10), trunk(0, &[10, 20]), trunk(0, &[10, 20])]);
+    bench.send(1, &[frame(2, 1, 0)]);
+    assert_eq!(counts(&bench), [1, 0, 0, 0], "known without being learned");
+    bench.send(1, &[frame(1, 255, 0)]);
+    bench.send(2, &[frame(1, 255, 10)]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    bench.send(2, &[frame(1, 255, 10)]);
+    assert_eq!(counts(&bench), [0, 1, 1, 1]);
+    assert_eq!(
+        (drops(&bench, 1, DropReason::AddressTaken), drops(&bench, 2, DropReason::AddressTaken)),
+        (1, 2)
+    );
+    bench.send(2, &[frame(1, 255, 20)]);
+    assert_eq!(counts(&bench), [0, 0, 0, 1], "another VLAN's address is another's");
+}
+
+#[test]
+fn a_configured_address_is_taken_back_from_the_port_that_had_learned_it() {
+    let mut bench = bench(&[plain(), plain()]);
+    bench.send(1, &[frame(1, 255, 0)]);
+    bench.received(0);
+    let owner = PortSettings { mac: Some(mac(1)), ..plain() };
+    bench.switch.change_port(bench.ids[0], owner).unwrap();
+    bench.send(1, &[frame(2, 1, 0)]);
+    assert_eq!(counts(&bench), [1, 0]);
+}
+
+#[test]
+fn an_address_that_a_guard_holds_is_not_taken_over() {
+    let held = PortSettings { mac_guard: true, ..plain() };
+    let mut bench = bench(&[held.clone(), held, plain()]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    bench.send(1, &[frame(1, 255, 0)]);
+    bench.now = Nanos(400 * Nanos::SECOND.0);
+    bench.send(2, &[frame(1, 255, 0)]);
+    assert_eq!(counts(&bench), [0, 1, 1]);
+    assert_eq!(
+        (drops(&bench, 1, DropReason::AddressTaken), drops(&bench, 2, DropReason::AddressTaken)),
+        (1, 1)
+    );
+    bench.send(1, &[frame(2, 255, 0)]);
+    assert_eq!(counts(&bench), [1, 0, 1], "its guard was left to hold its own");
+}
+
+#[test]
+fn a_port_that_fills_the_address_table_evicts_its_own() {
+    let limited = PortSettings { mac_limit: 4, ..plain() };
+    let mut bench = bench(&[limited, plain(), plain()]);
+    bench.send(1, &[frame(200, 255, 0)]);
+    for source in 1..=100 {
+        bench.send(0, &[frame(source, 255, 0)]);
+    }
+    let at = |id| bench.switch.macs().iter().filter(|entry| entry.port == id).count();
+    assert_eq!((at(bench.ids[0]), at(bench.ids[1])), (4, 1));
+    assert_eq!(bench.switch.counters(bench.ids[0]).unwrap().evicted_addresses, 96);
+    counts(&bench);
+    bench.send(2, &[frame(201, 200, 0)]);
+    assert_eq!(counts(&bench), [0, 1, 0], "the other port's address is still known");
+}
+
+#[test]
+fn reserved_addresses_are_not_forwarded() {
+    let uplink = PortSettings { role: Role::Uplink, ..plain() };
+    let mut bench = bench(&[plain(), plain(), uplink]);
+    let to = |last| {
+        let mut frame = frame(1, 2, 0);
+        frame.bytes[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, last]);
+        frame
+    };
+    bench.send(0, &(0..=15).map(to).collect::<Vec<_>>());
+    bench.send(2, &[to(0)]);
+    assert_eq!(counts(&bench), [0, 0, 0]);
+    assert_eq!(drops(&bench, 0, DropReason::ReservedAddress), 16);
+    assert_eq!(drops(&bench, 2, DropReason::ReservedAddress), 1);
+    bench.send(0, &[to(16)]);
+    assert_eq!(counts(&bench), [0, 1, 1], "the next address is a group like any other");
+}
+
+fn stormy(frames_per_second: u64, bytes_per_second: u64) -> PortSettings {
+    PortSettings { storm: Some(StormLimit { frames_per_second, bytes_per_second }), ..plain() }
+}
+
+#[test]
+fn storm_control_limits_what_is_flooded_and_nothing_else() {
+    let mut bench = bench(&[stormy(100, 1 << 30), plain(), plain()]);
+    bench.send(1, &[frame(2, 255, 0)]);
+    counts(&bench);
+    let mut multicast = frame(1, 9, 0);
+    multicast.bytes[0] |= 1;
+    bench.send(
+        0,
+        &[vec![frame(1, 255, 0), frame(1, 9, 0), multicast], vec![frame(1, 255, 0); 97]].concat(),
+    );
+    assert_eq!(counts(&bench), [0, 10, 10], "a tenth of a second's worth");
+    assert_eq!(drops(&bench, 0, DropReason::Storm), 90);
+    bench.send(0, &vec![frame(1, 2, 0); 100]);
+    assert_eq!(counts(&bench), [0, 100, 0], "frames to a known station are no storm");
+    bench.now = Nanos(2 * Nanos::SECOND.0);
+    bench.send(0, &vec![frame(1, 255, 0); 20]);
+    assert_eq!(counts(&bench), [0, 10, 10]);
+}
+
+#[test]
+fn a_broadcast_burst_is_copied_to_each_port_no_more_than_storm_control_allows() {
+    let ports = 8;
+    let storm = stormy(1_000_000, 1 << 30);
+    let mut bench = bench(&[vec![storm], vec![plain(); ports]].concat());
+    let mut long = frame(1, 255, 0);
+    long.bytes.resize(1514, 0);
+    bench.send(0, &vec![long; 256]);
+    let copied: usize = (1..=ports).map(|port| bench.received(port).len() * 1514).sum();
+    assert_eq!(copied, 64 * 1024 / 1514 * 1514 * ports);
+}
+
+#[test]
+fn an_unknown_station_that_one_port_may_be_is_no_storm() {
+    let mut bench = bench(&[stormy(10, 100), plain()]);
+    bench.send(0, &vec![frame(1, 9, 0); 100]);
+    assert_eq!(counts(&bench), [0, 100]);
+    bench.send(0, &vec![frame(1, 255, 0); 100]);
+    assert_eq!(counts(&bench), [0, 1], "broadcast is limited all the same");
+}
+
+#[test]
+fn workers_with_different_clocks_earn_no_time_twice() {
+    let slow = RateLimit { bits_per_second: 8_000_000, burst_bytes: 10_000 };
+    let mut bench = bench(&[PortSettings { rate: Some(slow), ..plain() }, plain()]);
+    let len = frame(1, 2, 0).bytes.len();
+    let mut passed = 0;
+    // Two clocks a millisecond apart, seen in turn: a millisecond of the rate is 1000 bytes.
+    for turn in 0..100 {
+        bench.now = Nanos(Nanos::SECOND.0 + 1_000_000 * (turn % 2));
+        bench.send(0, &vec![frame(1, 2, 0); 100]);
+        passed += bench.received(1).len();
+    }
+    assert!(passed * len <= 10_000 + 1_100, "{passed} frames");
 }
 
 #[test]

@@ -237,6 +237,8 @@ fn text(shown: &Shown) -> String {
     let facts = [
         ("address", port.mac.clone().unwrap_or_else(|| "none".to_owned())),
         ("held to address", port.held_mac.clone().unwrap_or_default()),
+        ("address limit", port.config.mac_limit().to_string()),
+        ("storm control", port.config.storm().to_string()),
         ("takes", port.offloads.join(" ")),
         ("in software", port.degraded.join("; ")),
     ];
@@ -255,6 +257,7 @@ fn text(shown: &Shown) -> String {
         ("segments cut", counters.segments),
         ("checksums left to others", counters.unfinished_checksums),
         ("checksums finished", counters.checksums),
+        ("addresses evicted", counters.evicted_addresses),
         ("lost by the device", counters.device_lost),
         ("dropped", counters.dropped),
     ];

@@ -34,7 +34,7 @@ fn configuration(site: &Site, poll: &str) -> Result<String> {
         let socket = site.socket(vnic);
         writeln!(
             text,
-            "[[port]]\nname = \"{vnic}\"\nvhost-user = {socket:?}\nmtu = 9000\nmac-spoofing = \"allow\""
+            "[[port]]\nname = \"{vnic}\"\nvhost-user = {socket:?}\nmtu = 9000\nmac-spoofing = \"allow\"\nmac-limit = 0"
         )?;
     }
     Ok(text)

@@ -12,6 +12,7 @@ mod quantity;
 mod read;
 mod rules;
 pub(crate) mod scalar;
+mod storm;
 mod switch;
 mod value;
 mod vlan;
@@ -23,6 +24,7 @@ pub use port::{MacSpoofing, PortConfig, PortRole, RscMode};
 pub use quantity::{Rate, Seconds, Size};
 pub use read::{from_json, from_value};
 pub(crate) use scalar::ranged;
+pub use storm::Storm;
 pub use switch::{Poll, SwitchConfig, Workers};
 pub use value::{
     Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacEntries, Mtu,

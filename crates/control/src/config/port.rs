@@ -3,6 +3,7 @@
 //! Every key but the name is optional and stays absent when it was: what is absent follows the role, the device, or
 //! `[switch]`, and is decided in [`PortConfig::settings`].
 
+use super::storm::Storm;
 use super::value::{
     Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, Mtu, Namespace,
     PortName, Queues, SocketPath,
@@ -118,6 +119,16 @@ pub struct PortConfig {
     /// The guard against forged source addresses; `deny` for a vNIC and `allow` for an uplink where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_spoofing: Option<MacSpoofing>,
+    /// Most addresses learned at the port, one more evicts the port's own oldest; 0: no limit. 64 for a vNIC and 0 for an
+    /// uplink where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 64)]
+    pub mac_limit: Option<u16>,
+    /// Most frames and bits a second that the port may send to groups and unknown addresses, or `off`;
+    /// `10000/s,100Mbit` for a vNIC and `off` for an uplink where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "10000/s,100Mbit")]
+    pub storm: Option<Storm>,
     /// Reaches uplinks only; no where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
@@ -219,6 +230,8 @@ impl PortConfig {
             native: None,
             mac: None,
             mac_spoofing: None,
+            mac_limit: None,
+            storm: None,
             isolated: None,
             rate: None,
             burst: None,
@@ -292,6 +305,8 @@ impl PortConfig {
             vlan: self.vlan_mode(),
             mac: self.own_mac(device_mac),
             mac_guard: self.mac_guard(),
+            mac_limit: self.mac_limit(),
+            storm: self.storm().limit(),
             isolated: self.isolated.unwrap_or(false),
             rate: self.rate_limit(),
             back_pressure: self.back_pressure.unwrap_or(false),
@@ -314,6 +329,22 @@ impl PortConfig {
     /// Whether forged source addresses are dropped, said or implied.
     pub fn mac_guard(&self) -> bool {
         self.mac_spoofing.map_or(self.role() == PortRole::Vnic, |key| key == MacSpoofing::Deny)
+    }
+
+    /// Most addresses learned at the port, said or implied; 0: no limit.
+    pub fn mac_limit(&self) -> u16 {
+        self.mac_limit.unwrap_or(match self.role() {
+            PortRole::Vnic => 64,
+            PortRole::Uplink => 0,
+        })
+    }
+
+    /// Storm control, said or implied.
+    pub fn storm(&self) -> Storm {
+        self.storm.unwrap_or(match self.role() {
+            PortRole::Vnic => Storm::DEFAULT,
+            PortRole::Uplink => Storm::Off,
+        })
     }
 
     /// A TAP's address is its user's; a packet port's is that of the host's end, which its stations do not use.

@@ -210,6 +210,8 @@ fn what_is_absent_follows_the_role() {
     let own = wire::Mac([2, 0, 0, 0, 0, 1]);
     let settings = |name| config.port(name).unwrap().settings(RscMode::Ndis, 1500, Some(own), None);
     assert_eq!((settings("v").mac, settings("v").mac_guard), (Some(own), true));
+    assert_eq!((settings("v").mac_limit, settings("u").mac_limit), (64, 0));
+    assert_eq!((settings("v").storm.is_some(), settings("u").storm), (true, None));
     assert_eq!(settings("v").rsc.policy, datapath::RscPolicy::Ndis);
     assert_eq!((settings("u").mac, settings("u").mac_guard), (None, false));
     assert_eq!(settings("u").rsc.policy, datapath::RscPolicy::Off);

@@ -270,6 +270,7 @@ fn counters_body(counters: &PortCounters) -> CountersBody {
         segmented_trains: counters.segmented_trains,
         segments: counters.segments,
         unfinished_checksums: counters.unfinished_checksums,
+        evicted_addresses: counters.evicted_addresses,
         checksums: counters.checksums,
         device_lost: counters.device_lost,
         drops: drops.zip(counters.drops).collect(),
