@@ -69,15 +69,15 @@ pub(crate) enum Command {
     Rsc(rsc::Arguments),
     /// Show which worker serves which queue
     Queue(queue::Arguments),
-    /// Write what passes a port to a pcapng file
+    /// Capture the frames of a port to a pcapng file
     Capture(capture::Arguments),
-    /// Check a configuration file, or the health of the one that runs
+    /// Check a configuration file, or the health of the running switch
     Check(check::Arguments),
-    /// Prove a feature on this host: on against off, with figures and a report
+    /// Measure a feature on this host, on against off, and write a report
     Validate(validate::Arguments),
     /// Measure what each offload adds to the one before it
     Ladder(ladder::Arguments),
-    /// Measure throughput by block size and connections, both ways
+    /// Measure throughput by block size and connections, in both directions
     Sweep(sweep::Arguments),
     /// Measure one to ten thousand connections
     Connections(connections::Arguments),
@@ -85,7 +85,7 @@ pub(crate) enum Command {
     Report(report::Arguments),
     /// Measure TCP and UDP with NTttcp's own command lines
     Ntttcp(ntttcp::Arguments),
-    /// Be a host of an experiment that spans two machines
+    /// Run a remote measurement agent
     Lab(lab::Arguments),
     /// A host of `validate`
     #[command(hide = true)]

@@ -98,11 +98,11 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["check", "-c", "%/bad.toml"], &["bad.toml:3:7: out of range", "20", "68 to 65535"], 1),
     (&["run", "-c", "%/bad.toml"], &["bad.toml:3:7: out of range", "20", "68 to 65535"], 1),
     (&["run", "-c", "%/binary.toml"], &["binary.toml cannot be read", "UTF-8"], 1),
-    (&["run", "--socket", "%/bad.toml"], &["is there and no socket", "--socket"], 1),
-    (&["run", "--socket", "%/s", "--tcp", "0.0.0.0:0"], &["no passwords", "--tcp-anyone"], 1),
+    (&["run", "--socket", "%/bad.toml"], &["exists and is not a socket", "--socket"], 1),
+    (&["run", "--socket", "%/s", "--tcp", "0.0.0.0:0"], &["no authentication", "--tcp-anyone"], 1),
     (&["run", "--tcp", "localhost"], &["invalid value 'localhost'"], 2),
     (&["completions", "tcsh"], &["invalid value 'tcsh'", "bash"], 2),
-    (&["man", "%/none"], &["writing manual pages", "No such file", "make it first"], 1),
+    (&["man", "%/none"], &["writing manual pages", "No such file", "create it first"], 1),
 ];
 
 #[test]

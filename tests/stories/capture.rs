@@ -63,7 +63,9 @@ fn a_file_that_is_there_is_never_written_over() {
         std::fs::write("/run/precious", "precious").unwrap();
         let output = cli("capture guest -w /run/precious");
         assert_eq!(output.status.code(), Some(1));
-        assert!(String::from_utf8(output.stderr).unwrap().contains("/run/precious cannot be made"));
+        assert!(
+            String::from_utf8(output.stderr).unwrap().contains("/run/precious cannot be created")
+        );
         assert_eq!(std::fs::read_to_string("/run/precious").unwrap(), "precious");
     });
 }

@@ -23,7 +23,7 @@ fn number(name: &str, file: &str, kind: &str) -> Result<u32, Problem> {
         line.split(':').nth(2)?.parse().ok()
     });
     found.ok_or_else(|| {
-        Problem::new(format!("the socket's {kind} is not there"))
+        Problem::new(format!("the socket's {kind} does not exist"))
             .seen(name)
             .wanted(format!("a {kind} of {file}, or a number"))
             .remedy(format!("`{kind}add {name}`, or correct the socket's {kind}"))

@@ -14,21 +14,21 @@ use utoipa::ToSchema;
 /// The switch as a whole.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SwitchBody {
-    /// Of the daemon.
+    /// Version of the daemon.
     pub version: String,
     /// Seconds since it started.
     pub uptime_s: u64,
     /// Ports of the configuration.
     pub ports: usize,
-    /// Those that carry frames.
+    /// Ports that carry frames.
     pub ports_up: usize,
     /// Learned addresses.
     pub macs: usize,
     /// The workers.
     pub workers: Vec<WorkerBody>,
-    /// Keys of `[switch]` that were changed and take effect when the daemon starts again.
+    /// Changed keys of `[switch]` that take effect after a restart.
     pub restart_needed: Vec<String>,
-    /// What happened last, oldest first.
+    /// The last events, oldest first.
     pub events: Vec<EventBody>,
 }
 
@@ -52,11 +52,11 @@ pub struct WorkerBody {
 /// Something that happened, once or several times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventBody {
-    /// Seconds since the daemon started, of the last time.
+    /// When it last happened, in seconds since the daemon started.
     pub at_s: u64,
-    /// Times.
+    /// How often it happened.
     pub count: u64,
-    /// What.
+    /// What happened.
     pub text: String,
 }
 
@@ -64,11 +64,11 @@ pub struct EventBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateBody {
-    /// It does.
+    /// It carries frames.
     Up,
-    /// Not now; it comes back by itself.
+    /// It carries none for now, and recovers by itself.
     Down,
-    /// Its device does not open or has failed and is tried again every second, or its guest has to start anew.
+    /// Its device failed and is retried every second, or its guest must restart.
     Broken,
 }
 
@@ -94,7 +94,7 @@ pub struct PortBody {
     pub role: PortRole,
     /// Whether it carries frames.
     pub state: StateBody,
-    /// Why not; empty when it does.
+    /// Why it is not up; empty if it is.
     pub reason: String,
     /// Largest IP packet in bytes; absent while the device is not open.
     pub mtu: Option<u16>,
@@ -105,27 +105,27 @@ pub struct PortBody {
     pub held_mac: Option<String>,
     /// VLAN mode, as in `access 10` or `trunk 10,20-30 native 1`.
     pub vlan: String,
-    /// Coalescing toward the port, said or implied.
+    /// Coalescing toward the port, configured or by default.
     pub rsc: RscMode,
     /// Which worker serves which queue.
     pub queues: Vec<QueueBody>,
-    /// What its egress takes without help: `csum`, `tso4`, `tso6`, `uso`, `ecn`.
+    /// Offloads of its egress: `csum`, `tso4`, `tso6`, `uso`, `ecn`.
     pub offloads: Vec<String>,
-    /// What the kernel does not do and is done in software.
+    /// Offloads that the kernel lacks and that are done in software.
     pub degraded: Vec<String>,
     /// The guest of a vhost-user port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestBody>,
     /// Over the last second.
     pub rates: RatesBody,
-    /// As it is configured.
+    /// Its configuration.
     pub config: PortConfig,
 }
 
 /// The guest of a vhost-user port: what was agreed on and what follows from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GuestBody {
-    /// It is there.
+    /// Whether a guest is connected.
     pub connected: bool,
     /// How often one has connected since the port was opened.
     pub connections: u64,
@@ -135,9 +135,9 @@ pub struct GuestBody {
     pub queues: u16,
     /// Features the port offers, by their names in the virtio specification.
     pub offered: Vec<String>,
-    /// Those the guest's driver took when it started.
+    /// Features that the guest's driver accepted.
     pub taken: Vec<String>,
-    /// What that comes to, for people.
+    /// What follows from them, in words.
     pub follows: Vec<String>,
 }
 
@@ -165,7 +165,7 @@ pub struct RatesBody {
     pub egress_frames_per_s: u64,
     /// Out of the switch.
     pub egress_bits_per_s: u64,
-    /// For whatever reason.
+    /// Drops for all reasons.
     pub drops_per_s: u64,
 }
 
@@ -174,11 +174,11 @@ pub struct RatesBody {
 pub struct CountersBody {
     /// Frames taken from the port.
     pub ingress_frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub ingress_bytes: u64,
     /// Frames delivered to the port.
     pub egress_frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub egress_bytes: u64,
     /// Copies delivered by flooding or multicast.
     pub flooded_frames: u64,
@@ -188,19 +188,19 @@ pub struct CountersBody {
     pub segmented_trains: u64,
     /// Segments they became.
     pub segments: u64,
-    /// Frames taken from the port whose transport checksum the sender left to others.
+    /// Ingress frames with a partial checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
     #[serde(default)]
     pub unfinished_checksums: u64,
     /// Addresses learned at the port that made room for another of its own.
     #[serde(default)]
     pub evicted_addresses: u64,
-    /// Transport checksums finished for the port.
+    /// Transport checksums completed in software for the port.
     pub checksums: u64,
     /// Frames the device lost before the switch saw them.
     pub device_lost: u64,
-    /// By reason.
+    /// Drops by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Of all reasons.
+    /// Drops for all reasons.
     pub dropped: u64,
     /// Coalescing toward the port.
     pub rsc: RscCountersBody,
@@ -218,7 +218,7 @@ pub struct RscCountersBody {
     pub coalescing_events: u64,
     /// Exceptions that NDIS counts as such.
     pub coalescing_exceptions: u64,
-    /// All of them, by reason.
+    /// All reasons for which trains ended.
     pub exceptions_by_reason: BTreeMap<String, u64>,
     /// Trains by number of segments, shortest first.
     pub train_depth: Vec<DepthBody>,
@@ -230,7 +230,7 @@ pub struct RscCountersBody {
 pub struct DepthBody {
     /// `1`, `2`, `3-4`, … `65+`.
     pub segments: String,
-    /// So many trains.
+    /// Number of trains.
     pub trains: u64,
 }
 
@@ -243,22 +243,22 @@ pub struct RscBody {
     /// The rules in force.
     #[serde(rename = "Policy")]
     pub policy: RscMode,
-    /// Asked for.
+    /// Whether it is enabled.
     #[serde(rename = "IPv4Enabled")]
     pub ipv4_enabled: bool,
-    /// Asked for.
+    /// Whether it is enabled.
     #[serde(rename = "IPv6Enabled")]
     pub ipv6_enabled: bool,
-    /// Done.
+    /// Whether it is operational.
     #[serde(rename = "IPv4OperationalState")]
     pub ipv4_operational: bool,
-    /// Done.
+    /// Whether it is operational.
     #[serde(rename = "IPv6OperationalState")]
     pub ipv6_operational: bool,
-    /// Why not.
+    /// Why it is not operational; `NoFailure` if it is.
     #[serde(rename = "IPv4FailureReason")]
     pub ipv4_failure_reason: String,
-    /// Why not.
+    /// Why it is not operational; `NoFailure` if it is.
     #[serde(rename = "IPv6FailureReason")]
     pub ipv6_failure_reason: String,
     /// What was coalesced.
@@ -266,13 +266,13 @@ pub struct RscBody {
     pub statistics: RscCountersBody,
 }
 
-/// What coalescing shall be.
+/// The coalescing to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RscWish {
     /// By NDIS rules toward a vNIC, by GRO rules toward an uplink. For all ports at once: vNICs only.
     On,
-    /// None.
+    /// No coalescing.
     Off,
     /// NDIS rules.
     Ndis,
@@ -329,16 +329,16 @@ pub struct MacBody {
     pub mac: String,
     /// VLAN inside the switch.
     pub vlan: u16,
-    /// Where it lives.
+    /// The port at which it was learned.
     pub port: String,
     /// Seconds since it was seen.
     pub age_s: u64,
 }
 
-/// What a look at the configuration's health found.
+/// Result of the health check.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HealthBody {
-    /// Nothing was found.
+    /// Whether there are no findings.
     pub healthy: bool,
     /// In the order of the ports.
     pub findings: Vec<Problem>,
@@ -349,9 +349,9 @@ pub struct HealthBody {
 pub struct PlanBody {
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// They were carried out; no: it was a dry run.
+    /// Whether the steps were carried out; false for a dry run.
     pub applied: bool,
-    /// What is in force now.
+    /// The configuration in force.
     pub config: Config,
 }
 
@@ -361,7 +361,7 @@ pub struct PlanBody {
 pub struct CaptureStart {
     /// The port.
     pub port: String,
-    /// The pcapng file, from the root. The daemon makes it and never writes over one that is there.
+    /// Absolute path of the pcapng file. The daemon creates it and never overwrites an existing file.
     #[schema(value_type = String)]
     pub file: PathBuf,
     /// Most bytes kept of each frame; whole frames where absent.
@@ -372,7 +372,7 @@ pub struct CaptureStart {
     )]
     #[schema(minimum = 14, maximum = 262_144)]
     pub snaplen: Option<u32>,
-    /// Ends at the first look after so many frames; the daemon looks once a second.
+    /// Ends after at least this many frames; checked once a second.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -380,7 +380,7 @@ pub struct CaptureStart {
     )]
     #[schema(minimum = 1)]
     pub count: Option<u64>,
-    /// Ends after so many seconds.
+    /// Ends after this many seconds.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -390,15 +390,15 @@ pub struct CaptureStart {
     pub seconds: Option<u64>,
 }
 
-/// How far a capture is.
+/// State of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CaptureState {
-    /// It goes on.
+    /// It is running.
     Running,
-    /// It ended as it was told to.
+    /// It ended as requested.
     Done,
-    /// It ended before; the file has what was written until then.
+    /// It ended early; the file holds what was written until then.
     Failed,
 }
 
@@ -410,14 +410,14 @@ pub struct CaptureBody {
     /// The file.
     #[schema(value_type = String)]
     pub file: PathBuf,
-    /// How far it is.
+    /// Its state.
     pub state: CaptureState,
-    /// Why it failed; empty where it did not.
+    /// Why it failed; empty if it did not.
     pub reason: String,
     /// Frames in the file.
     pub frames: u64,
     /// Bytes they take there.
     pub bytes: u64,
-    /// Frames that passed and are not in the file.
+    /// Frames missing from the file because the disk was too slow.
     pub missed: u64,
 }

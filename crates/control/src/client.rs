@@ -30,7 +30,7 @@ const GLANCE: Duration = Duration::from_millis(250);
 /// Why a request gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens on the socket.
+    /// No daemon listens on the socket.
     #[error("{0}")]
     Unreachable(Box<Problem>),
     /// The daemon refused, and said why.
@@ -47,7 +47,7 @@ impl ClientError {
     }
 }
 
-/// The daemon, as seen by its callers.
+/// A connection to the daemon.
 pub struct Client {
     socket: PathBuf,
     runtime: Runtime,
@@ -83,7 +83,7 @@ impl Client {
         self.send(Method::POST, "/v1/ports", port)
     }
 
-    /// Changes keys of a port, spelled as in the file; null takes a key away.
+    /// Changes keys of a port, spelled as in the file; null removes a key.
     pub fn change_port(
         &self,
         name: &str,

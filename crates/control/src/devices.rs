@@ -27,7 +27,7 @@ pub struct Opened {
 pub struct OpenError {
     /// For people.
     pub reason: String,
-    /// It takes a privilege this process has not.
+    /// This process lacks a privilege.
     pub denied: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct Look {
 pub enum Condition {
     /// It does.
     Up,
-    /// Not now.
+    /// Not now, for this reason.
     Down(String),
     /// Not until its guest starts anew. The device itself is sound and stays open.
     Broken(String),

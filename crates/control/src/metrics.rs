@@ -1,4 +1,4 @@
-//! All counters in the text format of Prometheus, written when somebody asks.
+//! All counters in the text format of Prometheus, written on request.
 //!
 //! Nothing is kept between scrapes: a [`Collector`] reads the workers' own counters, so metrics cost the data path nothing.
 
@@ -45,12 +45,10 @@ const PORT_COUNTERS: &[PortCounter] = &[
     ("port_mirrored_frames", "Copies delivered by a mirror", |c| c.mirrored_frames),
     ("port_segmented_trains", "Trains cut into segments", |c| c.segmented_trains),
     ("port_segments", "Segments trains were cut into", |c| c.segments),
-    (
-        "port_unfinished_checksums",
-        "Frames taken whose transport checksum the sender left to others",
-        |c| c.unfinished_checksums,
-    ),
-    ("port_checksums", "Transport checksums finished in software", |c| c.checksums),
+    ("port_unfinished_checksums", "Ingress frames with a partial checksum", |c| {
+        c.unfinished_checksums
+    }),
+    ("port_checksums", "Transport checksums completed in software", |c| c.checksums),
     (
         "port_evicted_addresses",
         "Addresses learned at the port that made room for another of its own",

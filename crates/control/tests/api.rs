@@ -80,7 +80,7 @@ fn errors_have_one_shape_and_name_the_remedy() {
         ),
         (
             refused(client.change_port("vm1", &json!(["mtu"]))),
-            "the change is no object",
+            "the change is not an object",
             "{\"mtu\": 9000}",
         ),
         (refused(client.get::<Value>("/v1/prots")), "there is no such resource", "openapi.json"),
@@ -260,7 +260,7 @@ fn a_capture_writes_what_passes_and_never_over_a_file() {
     assert!(body.frames >= 1);
     assert_eq!(std::fs::read(&file).unwrap()[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section");
     let problem = refused(start(&file));
-    assert!(problem.remedy.contains("not written over"), "{problem}");
+    assert!(problem.remedy.contains("not overwritten"), "{problem}");
     daemon.client.remove_port("vm1").unwrap();
     sender.join().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Options of an experiment between hosts that there are already.
+//! Options of an experiment between existing hosts.
 
 use crate::cli::Global;
 use crate::output::Failure;
@@ -12,7 +12,7 @@ use std::net::IpAddr;
 /// See the module.
 #[derive(Args)]
 #[command(
-    next_help_heading = "Between two hosts, through the switch that runs here (rsc and limits)"
+    next_help_heading = "Between two existing hosts, through the running switch (rsc and limits)"
 )]
 pub(crate) struct Hosts {
     /// The agent that sends: what `millrace lab agent` printed on the far host.
@@ -24,10 +24,10 @@ pub(crate) struct Hosts {
     /// Receive in this network namespace of this host: a name of `ip netns`, or a path.
     #[arg(long, value_name = "NAME", requires_all = ["sender", "to"], conflicts_with = "receiver")]
     receiver_netns: Option<Namespace>,
-    /// The receiver's address on the way through the switch [default: the one by which it is reached].
+    /// The receiver's address behind the switch [default: the address of its agent].
     #[arg(long, value_name = "ADDRESS", requires = "sender")]
     to: Option<IpAddr>,
-    /// The receiver's link on that way [default: the one with that address].
+    /// The receiver's link to the switch [default: the link with that address].
     #[arg(long, requires = "sender")]
     link: Option<String>,
     /// The switch's port toward the receiver, which is toggled [default: its only vNIC].
@@ -36,7 +36,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// What was typed; `None` where the hosts are to be made.
+    /// What was typed; `None` if the hosts are to be created.
     pub(crate) fn between(&self, global: &Global) -> Option<Between> {
         Some(Between {
             sender: self.sender.clone()?,

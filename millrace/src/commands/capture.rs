@@ -13,25 +13,25 @@ Examples:
   millrace capture vm1 -w vm1.pcapng              # until Ctrl-C
   millrace capture vm1 -w vm1.pcapng --seconds 10 --snaplen 128
 
-The daemon writes the file, into a directory that it may write, and never over one that is there.
-Dropped frames are in it, with the reason as a comment.
-A capture that fails, for a full disk say, exits with 1 and disturbs no traffic.")]
+The daemon creates the file, in a directory it can write to, and never overwrites an existing file.
+Dropped frames are included, with the reason as a comment.
+A capture that fails (on a full disk, for example) exits with 1; traffic is not affected.")]
 pub(crate) struct Arguments {
     /// The port.
     port: String,
-    /// The pcapng file to make.
+    /// The pcapng file to create.
     #[arg(short, long, value_name = "FILE", required_unless_present = "stop")]
     write: Option<PathBuf>,
-    /// Most bytes to keep of each frame.
+    /// Keep at most this many bytes of each frame.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..=262_144))]
     snaplen: Option<u32>,
-    /// Stop after at least so many frames.
+    /// Stop after at least this many frames.
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Stop after so many seconds.
+    /// Stop after this many seconds.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// Stop a capture that somebody else started.
+    /// Stop the capture that runs at this port.
     #[arg(long, conflicts_with = "write")]
     stop: bool,
 }
@@ -70,8 +70,10 @@ fn failed(body: &CaptureBody) -> Problem {
             "{}; {file} holds {} frames in {} bytes",
             body.reason, body.frames, body.bytes
         ))
-        .wanted("a capture that ends when it is told to")
-        .remedy("free room on the disk, or keep less with --snaplen; traffic was not disturbed")
+        .wanted("a capture that runs until it is stopped")
+        .remedy(
+            "free disk space, or keep less of each frame with --snaplen; traffic was not affected",
+        )
 }
 
 fn text(body: &CaptureBody) -> String {

@@ -13,8 +13,8 @@ Examples:
   millrace connections
   millrace connections --connections 1,64,4096 --seconds 5
 
-Raises its limit of open files as far as it may: 10,000 connections take a hard limit (`ulimit -Hn`) of 10,100. Needs
-namespaces. Exit codes are those of `validate rsc`.")]
+Raises its limit on open files up to the hard limit (`ulimit -Hn`); 10,000 connections need 10,100. Needs namespaces.
+Exit codes are those of `validate rsc`.")]
 pub(crate) struct Arguments {
     /// Connection counts [default: 1,10,100,1000,10000].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]

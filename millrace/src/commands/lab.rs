@@ -27,15 +27,15 @@ Example:
   far$  millrace lab agent --listen 192.0.2.1:5900
   near$ millrace validate rsc --sender TOKEN@192.0.2.1:5900
 
-The agent sends, receives and reads counters for whoever says its token, one experiment at a time, until Ctrl-C. It runs
-no programs and changes nothing. The load uses the TCP ports 5001 to 5016, round trips 4999. The token is valid until the
-agent ends; it is not encrypted on its way, so let the control connection run through a tunnel where others listen.
+The agent sends, receives and reads counters for any client that presents its token, one experiment at a time, until
+Ctrl-C. It runs no programs and changes no settings. The load uses TCP ports 5001 to 5016, round trips use 4999. The token
+is valid until the agent ends. It is sent unencrypted: use a tunnel on an untrusted network.
 Exits with 130 after Ctrl-C.")]
 struct Agent {
-    /// Where peers connect to; port 0 takes one that is free.
+    /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// The token, of 16 letters or more [default: one that nobody can guess].
+    /// The token, at least 16 letters [default: random].
     #[arg(long, env = "MILLRACE_LAB_TOKEN", hide_env_values = true)]
     token: Option<Token>,
 }

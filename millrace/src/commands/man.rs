@@ -10,7 +10,7 @@ use std::process::ExitCode;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  millrace man | man -l -\n  millrace man /usr/share/man/man1")]
 pub(crate) struct Arguments {
-    /// Write a page for each command here; without it the main page is printed.
+    /// Write one page per command to this directory [default: print the main page].
     directory: Option<PathBuf>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
                     problem
                         .seen(error)
                         .wanted("a directory that can be written")
-                        .remedy("make it first, or name another"),
+                        .remedy("create it first, or name another"),
                 )
             })?;
         }

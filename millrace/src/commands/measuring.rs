@@ -21,24 +21,24 @@ pub(crate) struct Measuring {
     /// Length of an interval [default: 1].
     #[arg(long, value_parser = seconds)]
     seconds: Option<Duration>,
-    /// A first look: fewer intervals of half a second.
+    /// Run quickly: fewer intervals, of half a second each.
     #[arg(long)]
     quick: bool,
-    /// Stop early once every figure is known within so many per cent.
+    /// Stop early once every figure is known to within this percentage.
     #[arg(long, value_name = "PERCENT")]
     narrow: Option<f64>,
     /// Directory of the report [default: ./millrace-report-DATE].
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
-    /// Go on with what was interrupted and left its state in this directory, with the options it was begun with.
+    /// Resume an interrupted run from its directory, with its original options.
     #[arg(long, value_name = "DIRECTORY")]
     resume: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let value: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    let value: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     let allowed = (0.05..=3600.0).contains(&value);
-    allowed.then(|| Duration::from_secs_f64(value)).ok_or("0.05 to 3600 are possible".to_owned())
+    allowed.then(|| Duration::from_secs_f64(value)).ok_or("allowed are 0.05 to 3600".to_owned())
 }
 
 impl Measuring {

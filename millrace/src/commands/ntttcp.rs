@@ -20,7 +20,7 @@ Examples:
   millrace ntttcp -S -M 1,*,192.168.24.102 -l 64k -a 6 -t 30"
 )]
 pub(crate) struct Arguments {
-    /// NTttcp's options, Windows's or Linux's; --help lists them.
+    /// Options of NTttcp for Windows or for Linux; --help lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
     words: Vec<String>,
 }
@@ -102,7 +102,7 @@ fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
             Problem::new(format!("writing {}", path.display()))
                 .seen(error)
                 .wanted("a file that can be written")
-                .remedy("name another file, or free room on the disk"),
+                .remedy("name another file, or free disk space"),
         )
     })
 }

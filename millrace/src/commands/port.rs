@@ -46,7 +46,7 @@ A port added here lasts until the daemon stops or reads its file again.")]
 struct Add {
     /// Its name: letters, digits, `.`, `_` and `-`.
     name: PortName,
-    /// Open this TAP device, or make it.
+    /// Open this TAP device; create it if it does not exist.
     #[arg(long, group = "device", value_name = "DEVICE")]
     tap: Option<HostName>,
     /// Join this network device as an uplink.
@@ -55,7 +55,7 @@ struct Add {
     /// Serve a virtual machine or a DPDK application at this Unix socket.
     #[arg(long, group = "device", value_name = "PATH")]
     vhost_user: Option<SocketPath>,
-    /// Connect to the socket; the guest's side listens.
+    /// Connect to the socket, at which the guest's side listens.
     #[arg(long, requires = "vhost_user")]
     vhost_client: bool,
     /// Permissions of the socket, such as 0660.
@@ -88,13 +88,13 @@ struct Add {
     /// The guest's address.
     #[arg(long)]
     mac: Option<MacAddress>,
-    /// Most the port may send, such as 1Gbit.
+    /// Limit the rate at which the port may send, such as 1Gbit.
     #[arg(long)]
     rate: Option<Rate>,
-    /// What may pass at once after a pause, such as 256KiB.
+    /// Burst size of the rate limit, such as 256KiB.
     #[arg(long, requires = "rate", value_name = "SIZE")]
     burst: Option<Size>,
-    /// Let it reach uplinks only.
+    /// Isolate the port: it reaches uplinks only.
     #[arg(long)]
     isolated: bool,
 }
@@ -103,12 +103,12 @@ struct Add {
 #[command(after_help = "\
 Examples:
   millrace port show vm1
-  millrace port show vm1 --qemu          # what to give qemu-system-x86_64 for this vNIC
-  millrace port show vm1 --libvirt       # what to write into the domain")]
+  millrace port show vm1 --qemu          # QEMU options for this vNIC
+  millrace port show vm1 --libvirt       # libvirt XML for this vNIC")]
 struct Show {
     /// The port.
     name: String,
-    /// Print the options of QEMU that plug a guest into a vhost-user port.
+    /// Print the QEMU options that connect a guest to this vhost-user port.
     #[arg(long, conflicts_with_all = ["libvirt", "json"])]
     qemu: bool,
     /// Print the same for a libvirt domain.
@@ -133,7 +133,7 @@ struct List {}
 #[command(after_help = "\
 Examples:
   millrace port set vm1 mtu=9000 rate=1Gbit
-  millrace port set vm1 rate=            # takes the key away
+  millrace port set vm1 rate=            # removes the key
   millrace port set vm1 trunk=10,20-30 vlan=
 
 Keys are those of [[port]] in the configuration file.")]

@@ -20,7 +20,7 @@ enum Verb {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  millrace queue show\n  millrace queue show vm1 --json")]
 struct Port {
-    /// The port; all ports where none is named.
+    /// The port [default: all ports].
     port: Option<String>,
 }
 

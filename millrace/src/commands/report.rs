@@ -35,7 +35,7 @@ struct Compare {
     /// The report.json after.
     #[arg(value_name = "AFTER")]
     after: PathBuf,
-    /// Least change for the worse, beyond the noise, that is a regression, in per cent.
+    /// Smallest worsening, beyond the noise, that counts as a regression, in per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     tolerance: f64,
 }
@@ -43,18 +43,18 @@ struct Compare {
 #[derive(Args)]
 #[command(after_help = "Example:\n  millrace report schema ntttcp > ntttcp.schema.json")]
 struct Schema {
-    /// Whose JSON.
+    /// Which JSON document.
     #[arg(value_enum, default_value_t = Document::Report)]
     of: Document,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Document {
-    /// Of `validate`, `ladder`, `sweep` and `connections`.
+    /// Written by `validate`, `ladder`, `sweep` and `connections`.
     Report,
-    /// Of `report compare`.
+    /// Written by `report compare`.
     Comparison,
-    /// Of `ntttcp`.
+    /// Written by `ntttcp`.
     Ntttcp,
 }
 

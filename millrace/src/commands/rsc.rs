@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
 enum Verb {
     /// Show settings, state and statistics, in the words of Get-NetAdapterRsc
     Show(Port),
-    /// Turn it on: NDIS rules toward vNICs, GRO rules toward an uplink that is named
+    /// Turn it on: NDIS rules toward vNICs, GRO rules toward the uplink given by name
     On(Port),
     /// Turn it off; open trains are delivered first
     Off(Port),
@@ -30,7 +30,7 @@ Examples:
 
 No connection is disturbed. The change lasts until the daemon stops or reads its file again.")]
 struct Port {
-    /// The port; all ports where none is named.
+    /// The port [default: all ports].
     port: Option<String>,
 }
 

@@ -22,17 +22,16 @@ SIGHUP reads the file again and changes only what differs. SIGTERM and SIGINT st
 A port whose device does not open is shown as broken and tried again every second.
 MILLRACE_LOG sets the log level (error, warn, info, debug).")]
 pub(crate) struct Arguments {
-    /// Configuration file; without one there are no ports until some are added.
+    /// Configuration file; without one the switch starts with no ports.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What a worker does when there is nothing to take, whatever the file says: poll on, poll a little longer and then
-    /// sleep, or sleep at once.
+    /// How idle workers wait, overriding the file: keep polling, poll briefly and then sleep, or sleep at once.
     #[arg(long, value_name = "WHEN")]
     poll: Option<PollWhen>,
-    /// Also serve the API on this address; it has no passwords, so only a loopback address is taken.
+    /// Also serve the API on this address; it has no authentication, so only loopback is accepted.
     #[arg(long, value_name = "ADDRESS:PORT")]
     tcp: Option<SocketAddr>,
-    /// Take an address that others can reach for --tcp.
+    /// Accept an address for --tcp that other hosts can reach.
     #[arg(long, requires = "tcp")]
     tcp_anyone: bool,
 }

@@ -27,7 +27,7 @@ impl Vnic {
     pub(crate) fn of(port: &PortBody) -> Result<Vnic, Problem> {
         let config = &port.config;
         let socket = config.vhost_user.as_ref().ok_or_else(|| {
-            Problem::new(format!("port {} is for no virtual machine", port.name))
+            Problem::new(format!("port {} is not a vhost-user port", port.name))
                 .seen(&port.device)
                 .wanted("a vhost-user port")
                 .remedy("add one with `millrace port add NAME --vhost-user PATH`")

@@ -15,10 +15,10 @@ use std::time::Duration;
     after_help = "Examples:\n  millrace top\n  millrace top --interval 5 --count 3 > rates.txt"
 )]
 pub(crate) struct Arguments {
-    /// Seconds between two pictures.
+    /// Seconds between updates.
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=3600))]
     interval: u16,
-    /// Stop after so many pictures; 0: go on.
+    /// Stop after this many updates; 0: never.
     #[arg(short = 'n', long, default_value_t = 0)]
     count: u32,
 }

@@ -30,7 +30,7 @@ enum What {
     /// Coalescing without limits against trains of four segments at most
     #[command(after_help = LIMITS_HELP)]
     Limits(OnAndOff),
-    /// A port added and removed every 100 ms against none, under a flow between two others
+    /// Adding and removing a port every 100 ms against none, under a flow between two others
     #[command(after_help = HOTPLUG_HELP)]
     Hotplug(OnAndOff),
     /// This command's own verdicts: the same arm twice, and a small slow-down, twenty times each
@@ -47,12 +47,11 @@ Examples:
   millrace validate rsc --sender TOKEN@192.0.2.1:5900 --receiver TOKEN@10.0.0.7:5900
                                                    # two hosts, a millrace lab agent on each, the switch here
 
-Sender, switch and receiver run in network namespaces of their own, which end with the command; nothing of the host's
-network is touched. With --sender they are hosts that there are already, and RSC of one port of the switch that runs here
-is toggled and put back. RSC is toggled while the connections keep running, in A B B A order. Without --repetitions it
-takes 24 intervals per arm, which see differences of 5 % and more.
-Exits with 1 when a check fails or something breaks on the way, and with 130 after Ctrl-C; what was measured is written
-all the same.")]
+Sender, switch and receiver run in network namespaces of their own, which end with the command; the host's network is not
+touched. With --sender they are existing hosts, and RSC of one port of the running switch is toggled and restored. RSC is
+toggled while the connections keep running, in A B B A order. The default of 24 intervals per arm detects differences of
+5 % and more.
+Exits with 1 when a check fails or an error occurs, and with 130 after Ctrl-C; what was measured is written in any case.")]
 struct Rsc {
     /// Two TCP stacks in this process instead of hosts in namespaces.
     #[arg(long, conflicts_with = "sender")]
@@ -80,7 +79,7 @@ Example:
   millrace validate limits --quick
 
 RSC is on in both arms; `length-limit` of the vNIC's port is switched while the connections keep running. Needs
-namespaces, or hosts that there are already. Exit codes are those of `validate rsc`.";
+namespaces, or existing hosts. Exit codes are those of `validate rsc`.";
 
 const HOTPLUG_HELP: &str = "\
 Example:
@@ -138,7 +137,7 @@ Each try is a whole experiment with the order, the stop rule, the interval and t
 between two TCP stacks through the real switch, in this process. In half of the tries both arms are the same: no
 difference may be seen. In the others one sender wastes 1/19 of the time of each request: that must be seen. It leaves
 95 % of the throughput on a machine left alone, and less where others want the processor. A try goes on until its
-interval is narrower than 4 %, for 44 seconds at most; one that is undecided by then counts as wrong, and is told of.
+interval is narrower than 4 %, for 44 seconds at most; one that is undecided by then counts as wrong and is reported.
 Exits with 1 when fewer than 19 of 20 tries of a kind are right (with fewer than 20 tries: when one is wrong), and with
 130 after Ctrl-C; --resume goes on.")]
 struct Itself {

@@ -36,13 +36,13 @@ use crate::Problem;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// All of it.
+/// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Config {
     /// The switch as a whole.
     pub switch: SwitchConfig,
-    /// The ports. Their order means nothing.
+    /// The ports, in any order.
     #[serde(rename = "port", skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortConfig>,
 }

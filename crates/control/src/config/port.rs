@@ -43,7 +43,7 @@ pub enum RscMode {
     Ndis,
     /// Linux GRO rules: for uplinks and guests that forward.
     Gro,
-    /// None.
+    /// No coalescing.
     Off,
 }
 
@@ -58,7 +58,7 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "tap1")]
     pub tap: Option<HostName>,
-    /// Joins this network device of the host as an uplink.
+    /// Uses this network device of the host as an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
     pub packet: Option<HostName>,
@@ -66,7 +66,7 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^/", max_length = 107, example = "/run/millrace/vm1.sock")]
     pub vhost_user: Option<SocketPath>,
-    /// The guest's side listens at the socket and the switch connects, again and again; no where absent.
+    /// The switch connects to the socket, again after each failure, and the guest's side listens; default no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_client: Option<bool>,
     /// Permissions of the vhost-user socket, in octal. Default: 0660 with `socket-group`, else what the daemon's umask
@@ -132,16 +132,15 @@ pub struct PortConfig {
     /// Reaches uplinks only; no where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
-    /// Most the port may send into the switch.
+    /// Rate limit of what the port sends into the switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1Gbit")]
     pub rate: Option<Rate>,
-    /// What may pass at once after a pause; 10 ms at `rate`, and 128 KiB at least, where absent.
+    /// Burst size of the rate limit. Default: 10 ms at `rate`, at least 128 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "256KiB")]
     pub burst: Option<Size>,
-    /// Where the receiving guest has no room, what this port sends waits in its own queue instead of being dropped; no
-    /// where absent.
+    /// Frames for a guest without room wait in this port's own queue instead of being dropped; default no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_pressure: Option<bool>,
     /// Coalescing toward the port; the `rsc` of `[switch]` for a vNIC and `off` for an uplink where absent.
@@ -153,7 +152,7 @@ pub struct PortConfig {
     /// Coalescing of IPv6; yes where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rsc_ipv6: Option<bool>,
-    /// Most payload of a train in multiples of the MTU; 0 or absent: as much as IP allows.
+    /// Maximum payload of a train in multiples of the MTU; 0 or absent: as much as IP allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, maximum = 255)]
     pub length_limit: Option<LengthLimit>,
@@ -180,7 +179,7 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, example = json!(["deny in tcp to 10.0.0.0/8 port 22-23"]))]
     pub acl: Vec<Rule>,
-    /// Another port that gets a copy of all this one sends and receives.
+    /// Mirror: the port that gets a copy of all frames this port sends and receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
     pub mirror_to: Option<PortName>,
@@ -250,7 +249,7 @@ impl PortConfig {
         }
     }
 
-    /// Which way it faces, said or implied.
+    /// Which way it faces, configured or by default.
     pub fn role(&self) -> PortRole {
         match (self.role, &self.packet) {
             (Some(role), _) => role,
@@ -259,7 +258,7 @@ impl PortConfig {
         }
     }
 
-    /// Coalescing, said or implied.
+    /// Coalescing, configured or by default.
     pub fn rsc(&self, default: RscMode) -> RscMode {
         self.rsc.unwrap_or(match self.role() {
             PortRole::Vnic => default,
@@ -287,7 +286,7 @@ impl PortConfig {
         .flatten()
     }
 
-    /// What the switch is told. `device_mtu` and `device_mac` are the opened device's own; `mirror` is where the port
+    /// The settings of the data path. `device_mtu` and `device_mac` are the opened device's own; `mirror` is where the port
     /// named by `mirror-to` runs.
     pub fn settings(
         &self,

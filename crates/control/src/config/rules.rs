@@ -142,7 +142,7 @@ fn mirror_rule(config: &Config, port: &PortConfig) -> Option<Fault> {
     let problem = if *target == port.name {
         Problem::new("mirrors to itself").seen(target).wanted("another port")
     } else if config.port(target.as_str()).is_none() {
-        Problem::new("mirrors to a port that is not there")
+        Problem::new("mirrors to a port that does not exist")
             .seen(target)
             .wanted(format!("one of {}", names(config, port)))
     } else {

@@ -13,13 +13,13 @@ use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// What a worker does when there is nothing to take.
+/// How an idle worker waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Poll {
-    /// Polls on.
+    /// Keeps polling.
     Always,
-    /// Polls a little longer, then sleeps.
+    /// Polls briefly, then sleeps.
     #[default]
     Adaptive,
     /// Sleeps at once.
@@ -29,7 +29,7 @@ pub enum Poll {
 /// The workers: a count, or the core of each worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// So many, wherever the kernel likes.
+    /// This many, on any core.
     Count(u16),
     /// One on each of these cores.
     Cores(Vec<u16>),
@@ -41,15 +41,15 @@ pub enum Workers {
 pub struct SwitchConfig {
     /// A count, or the list of cores, one worker each.
     pub workers: Workers,
-    /// What a worker does when there is nothing to take.
+    /// How an idle worker waits.
     pub poll: Poll,
-    /// Most learned addresses.
+    /// Maximum number of learned addresses.
     #[schema(value_type = u32, minimum = 16, maximum = 1_048_576)]
     pub mac_entries: MacEntries,
-    /// After this silence an address is forgotten.
+    /// An address that sends no frame for this long is forgotten.
     #[schema(example = "5min")]
     pub mac_ageing: Seconds,
-    /// Where the API listens, where neither the command line nor the environment says.
+    /// Where the API listens, unless the command line or the environment says.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub socket: Option<PathBuf>,
@@ -60,7 +60,7 @@ pub struct SwitchConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "kvm")]
     pub socket_group: Option<Account>,
-    /// Coalescing toward vNICs that do not say.
+    /// Coalescing toward vNICs without a setting of their own.
     pub rsc: RscMode,
 }
 
@@ -110,10 +110,10 @@ impl Workers {
     fn count(number: i64) -> Result<Workers, Problem> {
         match u16::try_from(number) {
             Ok(count) if (1..=Workers::MOST).contains(&number) => Ok(Workers::Count(count)),
-            _ => Err(Problem::new("no number of workers")
+            _ => Err(Problem::new("not a number of workers")
                 .seen(number)
                 .wanted("1 to 256, or a list of cores such as [2, 3]")
-                .remedy("write how many workers there shall be, or the core of each")),
+                .remedy("write the number of workers, or the core of each")),
         }
     }
 
@@ -126,7 +126,7 @@ impl Workers {
         };
         let good = |core: &i64| (0..=Workers::LAST_CORE).contains(core);
         if cores.is_empty() || cores.len() > 256 || !cores.iter().all(good) {
-            return Err(wrong("no list of cores"));
+            return Err(wrong("not a list of cores"));
         }
         let mut list: Vec<u16> =
             cores.iter().filter_map(|core| u16::try_from(*core).ok()).collect();
@@ -177,7 +177,7 @@ impl PartialSchema for Workers {
             .max_items(usize::try_from(Workers::MOST).ok())
             .unique_items(true);
         let either = OneOfBuilder::new()
-            .item(number(1, Workers::MOST).description(Some("so many, on any core")))
+            .item(number(1, Workers::MOST).description(Some("this many, on any core")))
             .item(cores.description(Some("one on each of these cores")));
         Schema::from(either.description(Some("The workers: a count, or the core of each"))).into()
     }

@@ -50,7 +50,7 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ("[switch]\npoll = 7", ["switch.toml:2:8: not a word in quotes", "7", "a word", "quotes"]),
     (
         "[switch]\nworkers = 0",
-        ["switch.toml:2:11: no number of workers", "0", "1 to 256", "how many"],
+        ["switch.toml:2:11: not a number of workers", "0", "1 to 256", "the number of"],
     ),
     (
         "[switch]\nworkers = [1, 1]",
@@ -123,7 +123,7 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\nmirror-to = \"b\"",
-        ["switch.toml:4:13: port a: mirrors to a port that is not there", "b", "none", "remove"],
+        ["switch.toml:4:13: port a: mirrors to a port that does not exist", "b", "none", "remove"],
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\nmirror-to = \"a\"",

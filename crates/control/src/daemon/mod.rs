@@ -25,11 +25,11 @@ pub struct Options {
     pub file: Option<PathBuf>,
     /// Where the API listens; `None`: the file's `socket`, or the usual place.
     pub socket: Option<PathBuf>,
-    /// What a worker does when there is nothing to take; `None`: what the file says.
+    /// How idle workers wait; `None`: as in the file.
     pub poll: Option<Poll>,
     /// The API also listens here.
     pub tcp: Option<SocketAddr>,
-    /// `tcp` may be an address that others can reach. Whoever reaches it rules the switch.
+    /// `tcp` may be an address that other hosts can reach. Any client that reaches it controls the switch.
     pub tcp_anyone: bool,
 }
 
@@ -120,10 +120,12 @@ fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
 async fn bind_tcp(options: &Options) -> Result<Option<TcpListener>, Problem> {
     let Some(address) = options.tcp else { return Ok(None) };
     if !address.ip().is_loopback() && !options.tcp_anyone {
-        return Err(Problem::new("the API has no passwords and would listen to others")
-            .seen(address)
-            .wanted("a loopback address such as 127.0.0.1:8008")
-            .remedy("choose one, or add --tcp-anyone where the network itself keeps others out"));
+        return Err(Problem::new(
+            "the API has no authentication and would be reachable from other hosts",
+        )
+        .seen(address)
+        .wanted("a loopback address such as 127.0.0.1:8008")
+        .remedy("choose one, or add --tcp-anyone where the network itself restricts access"));
     }
     let listener = TcpListener::bind(address).await;
     listener.map(Some).map_err(|error| {
@@ -156,7 +158,7 @@ fn look(shared: &Shared) {
 
 fn reload(options: &Options, shared: &Shared) {
     let Some(path) = &options.file else {
-        tracing::warn!("there is no configuration file to read again");
+        tracing::warn!("there is no configuration file to reload");
         return;
     };
     let now = Instant::now();

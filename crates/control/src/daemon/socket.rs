@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Where the API listens when nobody says: `/run/millrace/api.sock` for root, below `$XDG_RUNTIME_DIR` for others.
+/// Where the API listens by default: `/run/millrace/api.sock` for root, below `$XDG_RUNTIME_DIR` for others.
 pub fn default_path() -> PathBuf {
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());
@@ -22,7 +22,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Binds the path. A socket that nobody listens on is left over from a crash and replaced.
+    /// Binds the path. A socket without a listener is left over from a crash and replaced.
     pub(super) fn bind(path: &Path, config: &SwitchConfig) -> Result<Socket, Problem> {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty())
         {
@@ -60,7 +60,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // It may be gone already; nobody can do anything about the rest.
+        // The file may already be gone; other errors have no remedy here.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -68,7 +68,7 @@ impl Drop for Socket {
 fn remove_stale(path: &Path) -> Result<(), Problem> {
     let Ok(facts) = fs::symlink_metadata(path) else { return Ok(()) };
     if !facts.file_type().is_socket() {
-        return Err(Problem::new(format!("{} is there and no socket", path.display()))
+        return Err(Problem::new(format!("{} exists and is not a socket", path.display()))
             .seen("another kind of file")
             .wanted("a free path for the API's socket")
             .remedy("remove the file, or name another path with --socket"));
@@ -86,9 +86,9 @@ fn remove_stale(path: &Path) -> Result<(), Problem> {
 }
 
 fn trouble(path: &Path, error: &io::Error) -> Problem {
-    Problem::new(format!("the API's socket {} cannot be made", path.display()))
+    Problem::new(format!("the API's socket {} cannot be created", path.display()))
         .seen(error)
-        .wanted("a directory this process may write")
+        .wanted("a directory this process can write to")
         .remedy("run as root, or name another path with --socket or MILLRACE_SOCKET")
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let path = directory.path().join("api.sock");
         fs::write(&path, "precious").unwrap();
         let problem = Socket::bind(&path, &SwitchConfig::default()).err().unwrap();
-        assert!(problem.error.contains("no socket"), "{problem}");
+        assert!(problem.error.contains("not a socket"), "{problem}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 }

@@ -1,7 +1,7 @@
 //! Captures: started and stopped live, one at a port at a time, written to a file by the daemon.
 //!
-//! A capture that fails, for a full disk say, ends with its reason; traffic goes on. A file that is there is never
-//! written over: whoever may use the API must not be able to overwrite what only the daemon may.
+//! A capture that fails, for a full disk say, ends with its reason; traffic goes on. An existing file is
+//! never overwritten: a client of the API must not overwrite what only the daemon may.
 
 use super::{Live, Place, Running};
 use crate::Problem;
@@ -35,19 +35,19 @@ impl Running {
         now: Instant,
     ) -> Result<CaptureBody, Problem> {
         if !start.file.is_absolute() {
-            return Err(Problem::new("the capture's file is named without its directory")
+            return Err(Problem::new("the capture's file is a relative path")
                 .seen(start.file.display())
-                .wanted("a path from the root")
+                .wanted("an absolute path")
                 .remedy("write the whole path"));
         }
         self.free_for_capture(&start.port)?;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&start.file);
         let file = file.map_err(|error| {
-            Problem::new(format!("the capture's file {} cannot be made", start.file.display()))
+            Problem::new(format!("the capture's file {} cannot be created", start.file.display()))
                 .seen(error)
-                .wanted("a new file in a directory the daemon may write")
+                .wanted("a new file in a directory the daemon can write to")
                 .remedy(
-                    "name a new file, in /var/lib/millrace say; one that is there is not written over",
+                    "name a new file, in /var/lib/millrace for example; an existing file is not overwritten",
                 )
         })?;
         self.capture_to(file, start, now)
@@ -143,7 +143,7 @@ impl Running {
         let (name, live) = found.ok_or_else(|| self.no_such_port(port))?;
         let busy = self.captures.get(name).filter(|capturing| capturing.ended.is_none());
         if let Some(capturing) = busy {
-            return Err(Problem::new(format!("a capture at port {port} runs already"))
+            return Err(Problem::new(format!("a capture at port {port} is already running"))
                 .seen(capturing.file.display())
                 .wanted("one capture a port")
                 .remedy(format!("stop it with `millrace capture {port} --stop`")));

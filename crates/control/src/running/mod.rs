@@ -156,10 +156,10 @@ impl Running {
             Some(near) if strsim::damerau_levenshtein(name, near) <= 2 => {
                 format!("did you mean `{near}`?")
             }
-            _ => "`millrace port list` shows the ports there are".to_owned(),
+            _ => "`millrace port list` shows all ports".to_owned(),
         };
         let wanted =
-            if names.is_empty() { "no port is there yet".to_owned() } else { names.join(", ") };
+            if names.is_empty() { "there are no ports yet".to_owned() } else { names.join(", ") };
         Problem::new(format!("there is no port {name}")).seen(name).wanted(wanted).remedy(remedy)
     }
 }

@@ -71,10 +71,10 @@ impl Running {
 /// RFC 7396 on one level, which is all a port has.
 fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<PortConfig, Problem> {
     let wrong = || {
-        Problem::new("the change is no object")
+        Problem::new("the change is not an object")
             .seen(change)
             .wanted("an object with keys of the port")
-            .remedy("write {\"mtu\": 9000}; null takes a key away")
+            .remedy("write {\"mtu\": 9000}; null removes a key")
     };
     let change_map = change.as_object().ok_or_else(wrong)?;
     let mut merged = serde_json::to_value(port).unwrap_or_default();
