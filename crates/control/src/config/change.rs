@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use utoipa::PartialSchema;
 
 /// The value of a key as typed: a number or a boolean where the key's type is one, else text, so that a port named `007`
-/// or `true` and the mode `0660` stay as they are. No value is null, which removes the key.
+/// or `true` and the mode `0660` stay as they are; a list is parted by commas. No value is null, which removes the key.
 pub fn typed_value(key: &str, word: &str) -> Value {
     let number = || word.parse::<i64>().ok().map(|number| json!(number));
     let boolean = || word.parse::<bool>().ok().map(|boolean| json!(boolean));
@@ -13,6 +13,7 @@ pub fn typed_value(key: &str, word: &str) -> Value {
         "" => Some(Value::Null),
         _ if has_type(key, "integer") => number(),
         _ if has_type(key, "boolean") => boolean(),
+        _ if has_type(key, "array") => Some(word.split(',').map(str::trim).collect()),
         _ => None,
     };
     typed.unwrap_or_else(|| json!(word))
@@ -38,6 +39,7 @@ mod tests {
         assert_eq!(typed_value("mtu", "big"), json!("big"));
         assert_eq!(typed_value("isolated", "true"), json!(true));
         assert_eq!(typed_value("rsc-ipv4", "false"), json!(false));
+        assert_eq!(typed_value("ip-guard", "10.0.0.5,fd00::/64"), json!(["10.0.0.5", "fd00::/64"]));
         assert_eq!(typed_value("rate", ""), Value::Null);
         for key in ["mirror-to", "netns", "tap", "socket-mode", "socket-group", "rate", "no-key"] {
             for word in ["007", "0660", "true", "1e3", "7"] {
