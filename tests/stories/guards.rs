@@ -4,7 +4,7 @@ use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::{cli, millrace};
 use crate::topology::Topology;
-use ports::{Egress, EgressQueue, Outgoing};
+use ports::{EgressQueue, Outgoing};
 use std::process::{Child, Stdio};
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
