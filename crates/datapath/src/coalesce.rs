@@ -24,6 +24,7 @@ use std::hash::{BuildHasher, RandomState};
 pub(crate) use train::Train;
 use wire::Traits;
 use wire::checksum::Sum;
+use wire::tcp::TcpFlags;
 
 /// Largest IP packet: the total length of IPv4 and, for simplicity the same, of IPv6 with its header.
 const LARGEST_PACKET: u32 = 65535;
@@ -54,6 +55,8 @@ pub(crate) struct Policy {
     pub(crate) rsc: Rsc,
     /// Largest payload of a train, from the port's MTU and its length limit.
     pub(crate) length_limit: u32,
+    /// The other side takes trains with ECE or CWR.
+    ecn: bool,
 }
 
 impl Policy {
@@ -64,13 +67,14 @@ impl Policy {
             0 => LARGEST_PACKET,
             mtus => u32::from(mtus).saturating_mul(mtu).clamp(2 * mtu, LARGEST_PACKET),
         };
-        (rsc.policy != RscPolicy::Off).then_some(Policy { rsc, length_limit })
+        (rsc.policy != RscPolicy::Off).then_some(Policy { rsc, length_limit, ecn: false })
     }
 
     /// What of it is possible toward a port that takes these offloads; `None`: nothing.
     pub(crate) fn toward(mut self, offloads: Offloads) -> Option<Policy> {
         self.rsc.ipv4 &= offloads.contains(Offloads::TSO4 | Offloads::CSUM);
         self.rsc.ipv6 &= offloads.contains(Offloads::TSO6 | Offloads::CSUM);
+        self.ecn = offloads.contains(Offloads::ECN);
         (self.rsc.ipv4 || self.rsc.ipv6).then_some(self)
     }
 
@@ -166,10 +170,13 @@ impl Coalescer {
         delivery: &Delivery<'_, '_>,
     ) {
         let cell = delivery.cell;
-        match classify(frame, header, || payload_sum(frame, delivery.burst)) {
+        let any_options = policy.rsc.policy == RscPolicy::Gro;
+        match classify(frame, header, any_options, || payload_sum(frame, delivery.burst)) {
             Role::Stranger => self.pass(place),
             Role::Alone(key, exception) => self.alone(place, key, exception, cell),
-            Role::Segment(segment) => self.segment(place, &segment, header, policy, cell),
+            Role::Segment(segment) => {
+                self.segment(place, &segment, (frame, header), policy, delivery)
+            }
         }
     }
 
@@ -197,10 +204,11 @@ impl Coalescer {
         &mut self,
         place: u16,
         segment: &Candidate,
-        header: &[u8],
+        (frame, header): (&Frame, &[u8]),
         policy: &Policy,
-        cell: &PortCell,
+        delivery: &Delivery<'_, '_>,
     ) {
+        let cell = delivery.cell;
         let new = self.trains.len();
         let known = match self.trains.get(self.latest) {
             Some(train) if train.last.key == segment.key => Some(self.latest),
@@ -217,7 +225,14 @@ impl Coalescer {
         self.latest = known;
         let Some(train) = self.trains.get_mut(known) else { return self.pass(place) };
         if !train.closed {
-            match join(train, segment, policy) {
+            let same_headers = || {
+                let first = delivery.frames.get(usize::from(train.head));
+                first.is_some_and(|first| {
+                    let first = (&first.parsed, delivery.parts.headers.get(first.header));
+                    rules::are_same(first, (&frame.parsed, header))
+                })
+            };
+            match join(train, segment, policy, same_headers) {
                 Join::Start(reason) => count(cell, reason),
                 joined => {
                     train.closed = joined == Join::AppendLast;
@@ -268,10 +283,18 @@ impl Coalescer {
     }
 }
 
-fn join(train: &Train, segment: &Candidate, policy: &Policy) -> Join {
+fn join(
+    train: &Train,
+    segment: &Candidate,
+    policy: &Policy,
+    same_headers: impl FnOnce() -> bool,
+) -> Join {
+    if !policy.ecn && segment.flags.intersects(TcpFlags::ECE | TcpFlags::CWR) {
+        return Join::Start(RscException::Ecn);
+    }
     let limit = limit(policy, segment.header_len);
     match policy.rsc.policy {
-        RscPolicy::Gro => rules::gro(train, segment, limit),
+        RscPolicy::Gro => rules::gro(train, segment, limit, same_headers()),
         RscPolicy::Ndis | RscPolicy::Off => {
             rules::ndis(train, segment, limit, policy.rsc.ack_limit)
         }

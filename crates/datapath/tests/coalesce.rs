@@ -12,8 +12,9 @@
 mod common;
 
 use common::trace::Segment;
-use common::{Bench, rsc};
-use datapath::{PortCounters, Rsc, RscException, RscPolicy};
+use common::{ALL, Bench, plain, rsc};
+use datapath::{PortCounters, PortSettings, Rsc, RscException, RscPolicy};
+use ports::Offloads;
 
 /// Runs a trace through one turn of a switch.
 fn coalesce(rsc: Rsc, lines: &[&str]) -> (Vec<String>, PortCounters) {
@@ -306,4 +307,39 @@ fn identifications_count_for_gro() {
     gro(&["1+100 . id=7", "101+100 . id=9"], &["1+100 . id=7", "101+100 . id=9"]);
     gro(&["1+100 . id=65535", "101+100 . id=32768"], &["1+200 . id=65535 gso=100"]);
     ndis(&["1+10 . id=7", "11+10 . id=900"], &["1+20 . id=7 gso=10"]);
+}
+
+#[test]
+fn a_guest_that_did_not_take_ecn_gets_no_train_with_echo() {
+    let settings = PortSettings { rsc: rsc(RscPolicy::Ndis), ..plain() };
+    for (offloads, count) in [(ALL, 1), (ALL - Offloads::ECN, 2)] {
+        let mut bench = Bench::new(&[(plain(), ALL), (settings.clone(), offloads)]);
+        let frames = ["1+1000 .E", "1001+1000 .E"].map(|line| Segment::parse(line).frame());
+        bench.send(0, &frames);
+        let out = bench.received(1);
+        assert_eq!(out.len(), count, "toward a port that takes {offloads:?}");
+        assert!(out.iter().all(|frame| offloads.contains(Offloads::ECN) || !frame.vnet.gso_ecn()));
+    }
+}
+
+#[test]
+fn segments_with_another_tag_or_tpid_or_ae_do_not_mix() {
+    use datapath::{Vlan, VlanSet};
+    let trunk =
+        || PortSettings { vlan: Vlan::Trunk { allowed: VlanSet::all(), native: 1 }, ..plain() };
+    for (first, second) in [
+        ("vlan=7 inner=1", "vlan=7 inner=2"),
+        ("vlan=7", "vlan=7 provider"),
+        ("ae", ""),
+        ("", "ae"),
+    ] {
+        for policy in [RscPolicy::Ndis, RscPolicy::Gro] {
+            let to = PortSettings { rsc: rsc(policy), ..trunk() };
+            let mut bench = Bench::new(&[(trunk(), ALL), (to, ALL)]);
+            let frames = [format!("1+1000 . {first}"), format!("1001+1000 . id=1 {second}")]
+                .map(|line| Segment::parse(&line).frame());
+            bench.send(0, &frames);
+            assert_eq!(bench.received(1).len(), 2, "{first:?} and {second:?} under {policy:?}");
+        }
+    }
 }

@@ -17,8 +17,9 @@ pub(crate) struct FlowKey {
     /// Source and destination address; IPv4 uses only the first word.
     addresses: [u64; 4],
     ports: u32,
-    /// Tag (TCI) in the upper half, EtherType in the lower.
-    tag_and_ethertype: u32,
+    /// Both tags with their TPIDs as they stand behind the addresses; 0 without a tag.
+    tags: u64,
+    ethertype: u16,
 }
 
 /// Word by word: as derived it would be a call of `memcmp` for the arrays.
@@ -28,14 +29,14 @@ impl PartialEq for FlowKey {
         let ([a, b], [c, d, e, f]) = (self.macs, self.addresses);
         let ([g, h], [i, j, k, l]) = (other.macs, other.addresses);
         (a, b, c, d, e, f) == (g, h, i, j, k, l)
-            && (self.ports, self.tag_and_ethertype) == (other.ports, other.tag_and_ethertype)
+            && (self.ports, self.tags, self.ethertype) == (other.ports, other.tags, other.ethertype)
     }
 }
 
 impl FlowKey {
     /// IPv6.
     pub(crate) fn is_v6(&self) -> bool {
-        self.tag_and_ethertype & 0xffff == u32::from(wire::ethernet::ethertype::IPV6)
+        self.ethertype == wire::ethernet::ethertype::IPV6
     }
 
     /// A hash under a seed that guests do not know.
@@ -55,6 +56,8 @@ pub(crate) struct Candidate {
     pub(crate) acknowledgement: u32,
     pub(crate) window: u16,
     pub(crate) flags: TcpFlags,
+    /// The reserved bits beside the data offset, AccECN's AE among them.
+    pub(crate) reserved: u8,
     /// Payload bytes.
     pub(crate) payload: u32,
     /// Bytes from the Ethernet header's start to the payload; equal within a train.
@@ -88,8 +91,14 @@ pub(crate) enum Role {
     Segment(Candidate),
 }
 
-/// Looks at a frame. `payload_sum` sums its payload, asked for only where nobody vouches for the checksum.
-pub(crate) fn classify(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() -> Sum) -> Role {
+/// Looks at a frame. `payload_sum` sums its payload, called only where neither the guest nor the device vouches for the
+/// checksum. `any_options`: IP and TCP options and IPv6 extension headers are no exceptions, as the GRO rules have it.
+pub(crate) fn classify(
+    frame: &Frame,
+    header: &[u8],
+    any_options: bool,
+    payload_sum: impl FnOnce() -> Sum,
+) -> Role {
     let parsed = &frame.parsed;
     match parsed.kind {
         Kind::Tcp => {}
@@ -104,7 +113,7 @@ pub(crate) fn classify(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() 
     if frame.is_train() {
         return Role::Alone(Some(key), None);
     }
-    if let Some(exception) = exception(frame, header, tcp) {
+    if let Some(exception) = exception(frame, header, tcp, any_options) {
         return Role::Alone(Some(key), Some(exception));
     }
     if !checksums_good(frame, header, payload_sum) {
@@ -116,6 +125,7 @@ pub(crate) fn classify(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() 
         acknowledgement: tcp.acknowledgement.get(),
         window: tcp.window.get(),
         flags: tcp.flags(),
+        reserved: tcp.data_offset & 0xf,
         payload: parsed.payload_len(),
         header_len: parsed.payload,
         class: network.class,
@@ -176,9 +186,19 @@ fn flow_key(frame: &Frame, header: &[u8], tcp: &TcpHeader, network: &Network) ->
         macs: macs(header),
         addresses: network.addresses,
         ports: ports(tcp),
-        tag_and_ethertype: u32::from(frame.parsed.vlan_tci) << 16
-            | u32::from(frame.parsed.ethertype),
+        tags: tags(header, frame.parsed.l3),
+        ethertype: frame.parsed.ethertype,
     }
+}
+
+/// The four or eight bytes between the addresses and the EtherType; 0 without a tag.
+#[inline]
+fn tags(header: &[u8], l3: u16) -> u64 {
+    let mut tags = [0; 8];
+    if let Some(bytes) = header.get(12..usize::from(l3).saturating_sub(2)) {
+        tags.iter_mut().zip(bytes).for_each(|(tag, byte)| *tag = *byte);
+    }
+    u64::from_ne_bytes(tags)
 }
 
 /// Bytes 0 to 12, the middle four twice.
@@ -205,15 +225,20 @@ fn ports(tcp: &TcpHeader) -> u32 {
 
 /// Exception conditions 3 to 5 of NDIS: flags, TCP options, IP options.
 #[inline]
-fn exception(frame: &Frame, header: &[u8], tcp: &TcpHeader) -> Option<RscException> {
+fn exception(
+    frame: &Frame,
+    header: &[u8],
+    tcp: &TcpHeader,
+    any_options: bool,
+) -> Option<RscException> {
     let plain = TcpFlags::ACK | TcpFlags::PSH | TcpFlags::ECE | TcpFlags::CWR;
     if !tcp.flags().contains(TcpFlags::ACK) || !plain.contains(tcp.flags()) {
         return Some(RscException::TcpFlags);
     }
-    if frame.parsed.traits.contains(Traits::IP_OPTIONS) {
+    if !any_options && frame.parsed.traits.contains(Traits::IP_OPTIONS) {
         return Some(RscException::IpOptions);
     }
-    if frame.parsed.tcp_options == TcpOptions::Other {
+    if !any_options && frame.parsed.tcp_options == TcpOptions::Other {
         return Some(RscException::TcpOptions);
     }
     // The headers of a train are the first segment's: they must all be in the private bytes.
@@ -230,7 +255,10 @@ fn checksums_good(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() -> Su
     {
         return false;
     }
-    if frame.vnet.flags().intersects(Flags::NEEDS_CSUM | Flags::DATA_VALID) {
+    // A source route changes the destination that the checksum covers: then only our own sum counts.
+    if frame.vnet.flags().intersects(Flags::NEEDS_CSUM | Flags::DATA_VALID)
+        && !parsed.traits.contains(Traits::IP_OPTIONS)
+    {
         return true;
     }
     let Some(tcp) = header.get(parsed.l4.into()..parsed.payload.into()) else { return false };

@@ -74,6 +74,7 @@ fn has_same_headers(train: &Train, frame: &Frame, header: &[u8], tcp: &TcpHeader
         && parsed.tcp_options != wire::TcpOptions::Other
         && tcp.flags().difference(TcpFlags::PSH) == TcpFlags::ACK
         && !last.flags.intersects(congestion)
+        && tcp.data_offset & 0xf == last.reserved
         && train.fingerprint == Fingerprint::of(header)
 }
 

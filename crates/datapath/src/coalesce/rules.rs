@@ -9,7 +9,9 @@ use super::train::Train;
 use crate::counters::RscException;
 use crate::offload::SMALLEST;
 use crate::segment::next_identification;
+use std::ops::Range;
 use wire::tcp::TcpFlags;
+use wire::{Parsed, Traits};
 
 /// The answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +31,7 @@ fn barred(train: &Train, next: &Candidate, limit: u32) -> Option<RscException> {
         let ecn_only = (last.class ^ next.class) & !next.ecn_mask() == 0;
         return Some(if ecn_only { RscException::Ecn } else { RscException::HeaderChange });
     }
-    if (last.flags ^ next.flags).intersects(ecn_flags) {
+    if (last.flags ^ next.flags).intersects(ecn_flags) || last.reserved != next.reserved {
         return Some(RscException::Ecn);
     }
     if last.dont_fragment != next.dont_fragment
@@ -72,8 +74,8 @@ pub(crate) fn ndis(train: &Train, next: &Candidate, limit: u32, ack_limit: u16) 
     }
 }
 
-/// Linux GRO rules.
-pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32) -> Join {
+/// Linux GRO rules. `same_headers`: see [`are_same`], of the train's first segment and this one.
+pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32, same_headers: bool) -> Join {
     if train.payload == 0 || next.payload == 0 {
         return Join::Start(RscException::PureAck);
     }
@@ -84,12 +86,10 @@ pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32) -> Join {
         return Join::Start(RscException::OutOfOrder);
     }
     let last = &train.last;
-    let same_headers = next.acknowledgement == last.acknowledgement
-        && next.window == last.window
-        && next.timestamps == last.timestamps
-        && next.hops == last.hops
-        && !(next.flags | last.flags).contains(TcpFlags::CWR)
-        && (next.key.is_v6() || next.identification == next_identification(last.identification, 1));
+    // The virtio-net header cannot say that an identification stays: it has to count.
+    let counts =
+        next.key.is_v6() || next.identification == next_identification(last.identification, 1);
+    let same_headers = same_headers && counts && !(next.flags | last.flags).contains(TcpFlags::CWR);
     // All of one size that segmentation takes, only the last may be smaller; PSH stays on the last when the train is cut again.
     let ended = train.first_payload < SMALLEST.into()
         || train.last_payload < train.first_payload
@@ -101,4 +101,22 @@ pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32) -> Join {
         return Join::AppendLast;
     }
     Join::Append
+}
+
+/// Whether two headers of the same layout differ in nothing but what segmentation writes anew: lengths, the IPv4
+/// identification, sequence number, PSH and checksums.
+pub(crate) fn are_same(first: (&Parsed, &[u8]), next: (&Parsed, &[u8])) -> bool {
+    let ((parsed, first), (other, next)) = (first, next);
+    if (parsed.l3, parsed.l4, parsed.payload) != (other.l3, other.l4, other.payload) {
+        return false;
+    }
+    let [l3, l4, end] = [parsed.l3, parsed.l4, parsed.payload].map(usize::from);
+    let network = match parsed.traits.contains(Traits::IPV4) {
+        true => [0..l3 + 2, l3 + 6..l3 + 10, l3 + 12..l4 + 4],
+        false => [0..l3 + 4, l3 + 6..l4 + 4, 0..0],
+    };
+    let transport = [l4 + 8..l4 + 13, l4 + 14..l4 + 16, l4 + 18..end];
+    let same = |range: Range<usize>| first.get(range.clone()) == next.get(range);
+    let flags = |header: &[u8]| header.get(l4 + 13).map(|flags| flags & !TcpFlags::PSH.bits());
+    network.into_iter().chain(transport).all(same) && flags(first) == flags(next)
 }

@@ -92,7 +92,9 @@ impl Train {
                 wire::ipv4::fill_checksum(ip);
             }
         } else if let Some(ip) = Ipv6Header::at_mut(bytes, parsed.l3) {
-            ip.payload_length = U16::new(transport_len as u16);
+            // Extension headers count as payload.
+            ip.payload_length =
+                U16::new(parsed.l4 - parsed.l3 - Ipv6Header::LEN + transport_len as u16);
             ip.hop_limit = self.last.hops;
         }
         self.tcp_header(first, bytes, transport_len);

@@ -25,6 +25,15 @@ pub struct Segment {
     /// An IPv4 option, or an IPv6 destination options header.
     pub ip_option: bool,
     pub fragment: bool,
+    /// TCP's reserved bits, AccECN's AE the lowest.
+    pub reserved: u8,
+    pub urgent: u16,
+    /// The timestamp option in front of its padding instead of behind it.
+    pub stamp_first: bool,
+    /// A tag behind the outer one.
+    pub inner_vlan: u16,
+    /// The outer tag's.
+    pub tpid: u16,
     pub bad: Option<&'static str>,
     /// Segment size of a train, 0 for a plain segment.
     pub gso: u16,
@@ -51,6 +60,11 @@ pub const PLAIN: Segment = Segment {
     sack: false,
     ip_option: false,
     fragment: false,
+    reserved: 0,
+    urgent: 0,
+    stamp_first: false,
+    inner_vlan: 0,
+    tpid: 0x8100,
     bad: None,
     gso: 0,
 };
@@ -70,6 +84,10 @@ impl Segment {
                 "id" => segment.id = number() as u16,
                 "df" => segment.df = number() != 0,
                 "flow" => segment.flow = number() as u8,
+                "ae" => segment.reserved = 1,
+                "urg" => segment.urgent = number() as u16,
+                "inner" => segment.inner_vlan = number() as u16,
+                "provider" => segment.tpid = 0x88a8,
                 "vlan" => segment.vlan = number() as u16,
                 "gso" => segment.gso = number() as u16,
                 "v6" => segment.v6 = true,
@@ -100,9 +118,12 @@ impl Segment {
     fn options(&self) -> Vec<u8> {
         let mut options = Vec::new();
         if let Some((value, echo)) = self.timestamps {
-            options.extend([1, 1, 8, 10]);
+            let padding: &[u8] = &[1, 1];
+            options.extend(if self.stamp_first { &[] } else { padding });
+            options.extend([8, 10]);
             options.extend(value.to_be_bytes());
             options.extend(echo.to_be_bytes());
+            options.extend(if self.stamp_first { padding } else { &[] });
         }
         if self.sack {
             options.extend([1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
@@ -115,8 +136,12 @@ impl Segment {
         let transport = self.transport();
         let mut bytes = vec![2, 0, 0, 0, 0, 0xbb, 2, 0, 0, 0, 0, 0xaa];
         if self.vlan != 0 {
-            bytes.extend([0x81, 0]);
+            bytes.extend(self.tpid.to_be_bytes());
             bytes.extend(self.vlan.to_be_bytes());
+        }
+        if self.inner_vlan != 0 {
+            bytes.extend([0x81, 0]);
+            bytes.extend(self.inner_vlan.to_be_bytes());
         }
         let network = if self.v6 { self.ipv6(transport.len()) } else { self.ipv4(transport.len()) };
         bytes.extend(if self.v6 { [0x86, 0xdd] } else { [0x08, 0] });
@@ -143,9 +168,10 @@ impl Segment {
         tcp.extend([0x10, self.flow, 0x20, self.flow]);
         tcp.extend(self.sequence.to_be_bytes());
         tcp.extend(self.ack.to_be_bytes());
-        tcp.extend([((5 + options.len() / 4) as u8) << 4, self.flags]);
+        tcp.extend([((5 + options.len() / 4) as u8) << 4 | self.reserved, self.flags]);
         tcp.extend(self.window.to_be_bytes());
-        tcp.extend([0, 0, 0, 0]);
+        tcp.extend([0, 0]);
+        tcp.extend(self.urgent.to_be_bytes());
         tcp.extend(options);
         tcp.extend(self.data());
         let pseudo = self.pseudo(tcp.len());
@@ -224,6 +250,8 @@ impl Segment {
             flags: bytes[l4 + 13],
             ack: long(l4 + 8),
             window: word(l4 + 14),
+            reserved: bytes[l4 + 12] & 0xf,
+            urgent: word(l4 + 18),
             timestamps: None,
             ttl: if v6 { bytes[l3 + 7] } else { bytes[l3 + 8] },
             tos: if v6 { bytes[l3] << 4 | bytes[l3 + 1] >> 4 } else { bytes[l3 + 1] },
@@ -235,6 +263,8 @@ impl Segment {
         };
         if bytes[l4 + 12] >> 4 >= 8 && bytes[l4 + 20..].starts_with(&[1, 1, 8, 10]) {
             segment.timestamps = Some((long(l4 + 24), long(l4 + 28)));
+        } else if bytes[l4 + 12] >> 4 >= 8 && bytes[l4 + 20..].starts_with(&[8, 10]) {
+            segment.timestamps = Some((long(l4 + 22), long(l4 + 26)));
         }
         segment.check_transport(frame, l4);
         assert_eq!(bytes[usize::from(parsed.payload)..], segment.data(), "payload of {segment}");
@@ -285,6 +315,8 @@ impl fmt::Display for Segment {
         field("id", self.id.into(), 0)?;
         field("df", self.df.into(), 1)?;
         field("gso", self.gso.into(), 0)?;
+        field("reserved", self.reserved.into(), 0)?;
+        field("urg", self.urgent.into(), 0)?;
         if let Some((value, echo)) = self.timestamps {
             write!(out, " ts={value}/{echo}")?;
         }
