@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost_user::guest::Guest;
+use virtqueue::RingAddresses;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use wire::vnet::{Flags, VnetHeader};
 
@@ -47,8 +48,10 @@ const fn attack(name: &'static str, start: fn(&Bed) -> Result<Step>) -> Attack {
     Attack { name, limited: false, start }
 }
 
-/// Frames a step sends.
+/// Frames a step changes or sends.
 const STEP: usize = 16;
+/// Where the buffers of a ring begin that an attacker lays out by hand, from its descriptors on.
+const SCRATCH: u64 = 0x40000;
 /// Where the guest's memory is for its front end, see `vhost_user::guest`.
 const USER: u64 = 0x7000_0000_0000;
 /// Descriptors of a ring.
@@ -61,28 +64,35 @@ fn to_group(mut frame: Vec<u8>, address: [u8; 6]) -> Vec<u8> {
     frame
 }
 
-/// Sends these frames in turn, as many as find room.
-fn sending(mut guest: Guest, header: VnetHeader, frames: Vec<Vec<u8>>, at_once: usize) -> Step {
-    let header = header.encode();
-    let mut next = 0;
+/// The guest's sending ring, written by hand: these frames lie in it, and each step makes all that were taken available again.
+/// That costs the attacker nothing, so it sends as fast as the switch takes.
+fn replay(guest: &Guest, header: VnetHeader, frames: &[Vec<u8>]) -> Option<RingAddresses> {
+    let rings = guest.rings(1)?;
+    let mut at = rings.descriptors.0 + SCRATCH;
+    for (place, frame) in (0..).zip(frames) {
+        let bytes = [&header.encode()[..], frame].concat();
+        guest.memory().write(Gpa(at), &bytes);
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        write_descriptor(guest, rings.descriptors.0, place, (at, len, 0, 0));
+        at += u64::from(len).next_multiple_of(64);
+    }
+    let heads = (0..u16::try_from(frames.len()).unwrap_or(u16::MAX)).cycle().take(SIZE.into());
+    let heads: Vec<u8> = heads.flat_map(u16::to_le_bytes).collect();
+    guest.memory().write(Gpa(rings.driver.0 + 4), &heads);
+    Some(rings)
+}
+
+fn replaying(guest: Guest, header: VnetHeader, frames: &[Vec<u8>]) -> Step {
+    let rings = replay(&guest, header, frames);
     Box::new(move || {
-        for _ in 0..at_once {
-            let Some(frame) = frames.get(next % frames.len()) else { return };
-            if !guest.send(0, &header, frame) {
-                break;
-            }
-            next += 1;
-        }
-        for _ in 0..STEP {
-            if guest.receive(0).is_none() {
-                break;
-            }
+        if let Some(rings) = rings {
+            refill(&guest, rings.driver.0, rings.device.0);
         }
     })
 }
 
 fn frames(bed: &Bed, frames: Vec<Vec<u8>>) -> Result<Step> {
-    Ok(sending(bed.guest("attacker", false)?, VnetHeader::default(), frames, STEP))
+    Ok(replaying(bed.guest("attacker", false)?, VnetHeader::default(), &frames))
 }
 
 fn trains(bed: &Bed, segment: u16, ecn: bool) -> Result<Step> {
@@ -90,14 +100,30 @@ fn trains(bed: &Bed, segment: u16, ecn: bool) -> Result<Step> {
     if ecn && let Some(flags) = bytes.get_mut(47) {
         *flags |= 0xc0;
     }
-    Ok(sending(bed.guest("attacker", false)?, train_header(segment, ecn), vec![bytes], 2))
+    Ok(replaying(bed.guest("attacker", false)?, train_header(segment, ecn), &[bytes]))
 }
 
-/// A train whose header is in order, with 350 KB behind its end.
+/// A train whose header is in order, and 60 descriptors of 64 KiB each behind its end.
 fn giant_trains(bed: &Bed) -> Result<Step> {
-    let mut bytes = train(SINK, ATTACKER, 1448 * 2);
-    bytes.resize(350_000, 0);
-    Ok(sending(bed.guest("attacker", false)?, train_header(1448, false), vec![bytes], 1))
+    let guest = bed.guest("attacker", false)?;
+    let bytes = train(SINK, ATTACKER, 1448 * 2);
+    if let Some(RingAddresses { descriptors, .. }) =
+        replay(&guest, train_header(1448, false), &[bytes])
+    {
+        let first = (descriptors.0 + SCRATCH, 12 + 54 + 1448 * 2, 1, 1);
+        write_descriptor(&guest, descriptors.0, 0, first);
+        for place in 1..=60 {
+            let flags = u16::from(place < 60);
+            let trailing = (descriptors.0 + SCRATCH, 65_536, flags, place + 1);
+            write_descriptor(&guest, descriptors.0, place.into(), trailing);
+        }
+    }
+    let rings = guest.rings(1);
+    Ok(Box::new(move || {
+        if let Some(rings) = rings {
+            refill(&guest, rings.driver.0, rings.device.0);
+        }
+    }))
 }
 
 /// A call descriptor whose write would sleep for ever.
@@ -109,8 +135,8 @@ fn blocking_eventfd(bed: &Bed) -> Result<Step> {
         // A back end that refuses it has mended the fault.
         let _ = guest.frontend().set_vring_call(ring, &full);
     }
-    let frames = vec![frame(SINK, ATTACKER, 60)];
-    let mut send = sending(guest, VnetHeader::default(), frames, STEP);
+    let frames = [frame(SINK, ATTACKER, 60)];
+    let mut send = replaying(guest, VnetHeader::default(), &frames);
     Ok(Box::new(move || {
         let _ = &full;
         send();
@@ -123,7 +149,7 @@ fn control_queue(bed: &Bed) -> Result<Step> {
     let guest = bed.guest("attacker", false)?;
     let Some(unused) = guest.rings(1) else { return Ok(Box::new(|| {})) };
     // In the buffers of the sending ring, which sends nothing here.
-    let start = unused.descriptors.0 + 0x40000;
+    let start = unused.descriptors.0 + SCRATCH;
     let (table, available, used, buffer) = (start, start + 0x2000, start + 0x3000, start + 0x4000);
     write_descriptor(&guest, table, 0, (buffer, 2, 1, 1));
     write_descriptor(&guest, table, 1, (buffer + 64, 1, 2, 0));
@@ -181,19 +207,18 @@ fn refill(guest: &Guest, available: u64, used: u64) {
 
 /// Each frame from another address.
 fn mac_table(bed: &Bed) -> Result<Step> {
-    let mut guest = bed.guest("attacker", false)?;
+    let guest = bed.guest("attacker", false)?;
+    let frames = vec![frame(SINK, 0, 52); SIZE.into()];
+    let rings = replay(&guest, VnetHeader::default(), &frames);
     let mut next = 0_u32;
     Ok(Box::new(move || {
+        let Some(rings) = rings else { return };
         for _ in 0..STEP {
-            let mut bytes = frame(SINK, 0, 60);
             next = next.wrapping_add(1);
-            if let Some(source) = bytes.get_mut(7..11) {
-                source.copy_from_slice(&next.to_be_bytes());
-            }
-            if !guest.send(0, &[0; 12], &bytes) {
-                break;
-            }
+            let frame = rings.descriptors.0 + SCRATCH + 64 * u64::from(next % u32::from(SIZE));
+            guest.memory().write(Gpa(frame + 12 + 7), &next.to_be_bytes());
         }
+        refill(&guest, rings.driver.0, rings.device.0);
     }))
 }
 
@@ -209,7 +234,7 @@ fn double_tags(bed: &Bed) -> Result<Step> {
 fn one_byte_chains(bed: &Bed) -> Result<Step> {
     let accomplice = bed.guest("accomplice", false)?;
     let Some(rings) = accomplice.rings(0) else { return Ok(Box::new(|| {})) };
-    let buffer = rings.descriptors.0 + 0x40000;
+    let buffer = rings.descriptors.0 + SCRATCH;
     for place in 0..SIZE {
         let flags = if place + 1 < SIZE { 2 | 1 } else { 2 };
         write_descriptor(
@@ -239,7 +264,7 @@ fn bad_checksums(bed: &Bed) -> Result<Step> {
     header.csum_start.set(14);
     header.csum_offset.set(2);
     let bytes = train(SINK, ATTACKER, 1400);
-    Ok(sending(bed.guest("attacker", false)?, header, vec![bytes], STEP))
+    Ok(replaying(bed.guest("attacker", false)?, header, &[bytes]))
 }
 
 /// Frames to a reserved address, and broadcasts of full size.
