@@ -109,7 +109,9 @@ impl MacTable {
     /// The first slot of the key's window.
     #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
     fn start(&self, key: MacKey) -> usize {
-        let hash = (key.0 ^ key.0 >> 29).wrapping_mul(self.seed) >> 32;
+        // Twice, since one multiplication leaves neighbouring addresses at a fixed distance, with some seeds in one window.
+        let once = (key.0 ^ key.0 >> 29).wrapping_mul(self.seed);
+        let hash = (once ^ once >> 32).wrapping_mul(self.seed) >> 32;
         hash as usize & (self.slots.len() - 1) & !(WINDOW - 1)
     }
 
@@ -292,6 +294,15 @@ mod tests {
             let found = table.lookup(key(number, vlan), 1000 + age);
             prop_assert_eq!(found, (age <= 300).then_some(PortId(port)));
             prop_assert_eq!(table.lookup(key(number, vlan ^ 1), 1000), None);
+        }
+
+        /// Whatever the seed, as hosts number their guests one by one.
+        #[test]
+        fn neighbouring_addresses_find_room(first in 0..1u64 << 31, step in 1..4u64) {
+            let table = MacTable::new(1024, 300);
+            for number in 0..64 {
+                prop_assert!(learn(&table, key(first + number * step, 0), PortId(1), 0));
+            }
         }
 
         #[test]
