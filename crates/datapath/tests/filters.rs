@@ -1,5 +1,12 @@
 //! Guards and ACLs at a switch's ports: frames made by etherparse, and a second, plain reading of the rules.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test says what it means, and its numbers are small"
+)]
+
 mod common;
 
 use common::{ALL, Bench, plain};
