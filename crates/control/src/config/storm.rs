@@ -49,6 +49,8 @@ impl Storm {
                     let number = number.trim().parse().ok().filter(|number| *number > 0)?;
                     frames.replace(number).is_some()
                 }
+                // Of frames or of bits?
+                None if part.bytes().all(|byte| byte.is_ascii_digit()) => return None,
                 None => rate.replace(part.parse().ok()?).is_some(),
             };
             if earlier {
