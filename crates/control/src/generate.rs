@@ -1,8 +1,8 @@
 //! Random configurations that are right, for property tests.
 
 use crate::config::{
-    AckLimit, Config, Flows, HostName, LengthLimit, MacAddress, MacSpoofing, Mtu, PortConfig,
-    PortName, PortRole, Queues, Rate, RscMode, Seconds, Size, Storm, VlanId,
+    AckLimit, Config, Flows, HostName, LengthLimit, MacAddress, MacLimit, MacSpoofing, Mtu,
+    PortConfig, PortName, PortRole, Queues, Rate, RscMode, Seconds, Size, Storm, VlanId,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -71,7 +71,7 @@ fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
         port.mac_spoofing =
             guard.1.map(|deny| if deny { MacSpoofing::Deny } else { MacSpoofing::Allow });
         port.isolated = guard.2;
-        port.mac_limit = guard.0.map(|limit| u16::from(limit.to_be_bytes()[0]));
+        port.mac_limit = guard.0.map(|limit| MacLimit(u16::from(limit.to_be_bytes()[0])));
         port.storm = guard.1.map(|off| match off {
             true => Storm::Off,
             false => Storm::Limit { frames: 1 + u64::from(rest.3), rate: Rate(1000) },

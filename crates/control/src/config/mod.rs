@@ -27,8 +27,8 @@ pub(crate) use scalar::ranged;
 pub use storm::Storm;
 pub use switch::{Poll, SwitchConfig, Workers};
 pub use value::{
-    Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacEntries, Mtu,
-    Namespace, PortName, Queues, SocketPath,
+    Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacEntries, MacLimit,
+    Mtu, Namespace, PortName, Queues, SocketPath,
 };
 pub use vlan::{VlanId, VlanList};
 

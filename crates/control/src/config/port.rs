@@ -5,8 +5,8 @@
 
 use super::storm::Storm;
 use super::value::{
-    Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, Mtu, Namespace,
-    PortName, Queues, SocketPath,
+    Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacLimit, Mtu,
+    Namespace, PortName, Queues, SocketPath,
 };
 use super::vlan::{VlanId, VlanList};
 use super::{IpGuard, Rate, Rule, Size};
@@ -122,8 +122,8 @@ pub struct PortConfig {
     /// Most addresses learned at the port, one more evicts the port's own oldest; 0: no limit. 64 for a vNIC and 0 for an
     /// uplink where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = 64)]
-    pub mac_limit: Option<u16>,
+    #[schema(value_type = Option<u16>, maximum = 65535)]
+    pub mac_limit: Option<MacLimit>,
     /// Most frames and bits a second that the port may send to groups and unknown addresses, or `off`;
     /// `10000/s,100Mbit` for a vNIC and `off` for an uplink where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -332,10 +332,8 @@ impl PortConfig {
 
     /// Most addresses learned at the port, said or implied; 0: no limit.
     pub fn mac_limit(&self) -> u16 {
-        self.mac_limit.unwrap_or(match self.role() {
-            PortRole::Vnic => 64,
-            PortRole::Uplink => 0,
-        })
+        let default = if self.role() == PortRole::Vnic { 64 } else { 0 };
+        self.mac_limit.map_or(default, |limit| limit.0)
     }
 
     /// Storm control, said or implied.

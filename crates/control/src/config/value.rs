@@ -34,6 +34,10 @@ pub struct LengthLimit(pub u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckLimit(pub u16);
 
+/// Most addresses learned at a port, 0 to 65535; 0: no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacLimit(pub u16);
+
 /// Learned addresses the switch may hold, 16 to 1048576.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacEntries(pub u32);
@@ -66,6 +70,7 @@ through_scalar!(
     Flows,
     LengthLimit,
     AckLimit,
+    MacLimit,
     MacEntries,
     FileMode,
     HostName,
@@ -287,6 +292,7 @@ ranged! {
     Flows(u8) = 1..=128;
     LengthLimit(u8) = 0..=255;
     AckLimit(u16) = 0..=65535;
+    MacLimit(u16) = 0..=65535;
     MacEntries(u32) = 16..=1_048_576;
 }
 
