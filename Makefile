@@ -9,7 +9,7 @@ TIMES ?= 20
 # Samples of each switch and case of `make bench-peers`.
 ROUNDS ?= 5
 
-.PHONY: help demo test fresh flaky lint audit docs bench bench-noise bench-peers fuzz schemathesis clean
+.PHONY: help demo test fresh flaky lint audit docs bench bench-noise bench-peers fuzz prove-faults schemathesis clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,6 +46,9 @@ bench-peers: ## Measure Millrace against testpmd and OVS-DPDK, ROUNDS=5 samples 
 
 fuzz: ## Fuzz all targets, SECONDS=600 each
 	@scripts/setup fuzz && fuzz/run $(SECONDS)
+
+prove-faults: ## Put each fault of fuzz/faults back and time until fuzz_vhost finds it, SECONDS=600 at most
+	@fuzz/prove $(SECONDS)
 
 schemathesis: ## Make requests from the OpenAPI document and check every answer
 	@scripts/setup lint && scripts/schemathesis

@@ -18,16 +18,18 @@ use ports::vhost::Features;
 /// Most attacks of a case.
 const ATTACKS: usize = 12;
 
-/// A finding is made smaller for so long.
-const SHRINK: Duration = Duration::from_secs(3);
+/// A finding is made smaller for so long: some seconds, or `FUZZ_SHRINK` of them.
+fn shrink_time() -> Duration {
+    let seconds = std::env::var("FUZZ_SHRINK").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(3))
+}
 
 /// Kept from case to case; a case that fails leaves none.
 static WORLD: Mutex<Option<World>> = Mutex::new(None);
 
 #[test]
-#[ignore = "finds what is about to be mended"]
 fn fuzz_vhost() {
-    bolero::check!().with_shrink_time(SHRINK).with_type::<(bool, Vec<Attack>)>().for_each(
+    bolero::check!().with_shrink_time(shrink_time()).with_type::<(bool, Vec<Attack>)>().for_each(
         |(packed, attacks)| {
             let mut kept = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
             let mut world = kept.take().unwrap_or_else(World::new);

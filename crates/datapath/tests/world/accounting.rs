@@ -29,7 +29,11 @@ thread_local! {
     static GIVEN: Cell<Given> = const { Cell::new(Given { calls: 0, bytes: 0, largest: 0 }) };
 }
 
-fn count(size: usize) {
+/// More in one allocation is refused, so that the finding does not take the machine along.
+const REFUSED: usize = 1 << 29;
+
+/// Counts an allocation; `false`: it is not to be.
+fn count(size: usize) -> bool {
     let size = size as u64;
     let given = GIVEN.get();
     GIVEN.set(Given {
@@ -37,12 +41,21 @@ fn count(size: usize) {
         bytes: given.bytes + size,
         largest: given.largest.max(size),
     });
+    let refused = size >= REFUSED as u64;
+    if refused {
+        // Whoever asked aborts; nothing here may allocate.
+        let words = b"FINDING (one allocation): of 512 MiB and more\n";
+        let _ = rustix::io::write(std::io::stderr(), words);
+    }
+    !refused
 }
 
 // SAFETY: all is left to the system's allocator; counting touches no heap.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
+        if !count(layout.size()) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: the caller's promise, passed on.
         unsafe { System.alloc(layout) }
     }
@@ -53,7 +66,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size);
+        if !count(size) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: the caller's promise, passed on.
         unsafe { System.realloc(start, layout, size) }
     }

@@ -1,6 +1,6 @@
 //! What the attackers may do, as a fuzzer puts it together.
 
-use super::frames::{Frame, From, Segment, To, Wrong, mac};
+use super::frames::{Frame, From, Segment, Tag, To, Wrong, mac};
 use super::hostile::{Hostile, Range};
 use super::{HOSTILE, World};
 use bolero::TypeGenerator;
@@ -56,6 +56,11 @@ pub(crate) enum Attack {
         indirect: bool,
         trailing: u8,
     },
+    /// One frame after the other in one burst, which differ by their tags.
+    Run {
+        to: u8,
+        tags: Vec<(Option<Tag>, Option<Tag>)>,
+    },
     /// Many frames, each from another address.
     Addresses {
         count: u8,
@@ -86,7 +91,12 @@ pub(crate) enum Attack {
     /// Frames of a port with a rate limit; steps of the clock, some of them back.
     Rated(Vec<Paced>),
     /// Segments from an uplink toward a port that coalesces.
-    Outside(Vec<Segment>),
+    Outside {
+        tagged: bool,
+        segments: Vec<Segment>,
+    },
+    /// A port that may send from one address tries others.
+    Guarded(Vec<u16>),
     /// Frames for a guest that is not there.
     Absent(u8),
     /// A guest that means well restarts its sending ring, or has it kicked anew.
@@ -115,6 +125,7 @@ impl World {
             Attack::Frame { frame, pieces, indirect, trailing } => {
                 self.send_frame(frame, (*pieces, *indirect, *trailing), hostile);
             }
+            Attack::Run { to, tags } => self.run_of_tags(*to, tags, hostile),
             Attack::Addresses { count, first, to } => self.addresses(*count, *first, *to, hostile),
             Attack::Burst { to, len, count } => self.burst(*to, *len, *count, hostile),
             Attack::Receive { pieces, bytes } => self.slow_receiver(*pieces, *bytes),
@@ -129,7 +140,8 @@ impl World {
             }
             Attack::Control => self.refill_control(hostile),
             Attack::Rated(frames) => self.rated(frames),
-            Attack::Outside(segments) => self.outside(segments),
+            Attack::Outside { tagged, segments } => self.outside(*tagged, segments),
+            Attack::Guarded(sources) => self.guarded(sources),
             Attack::Absent(count) => self.absent(*count),
             Attack::Restart { packed, in_order, laps, pieces, stop } => {
                 let count = [1, 5, 85, 128, 256, 300][usize::from(laps % 6)];
@@ -152,7 +164,8 @@ impl World {
         let id = self.sent.frames.len() as u32;
         let (vnet, bytes) = frame.build(HOSTILE as u8, id);
         let whole = hostile.place(&[&vnet.encode()[..], &bytes].concat());
-        self.sent.frames.insert(id, bytes);
+        let usual = !matches!(frame.wrong, Wrong::Start(_) | Wrong::Offset(_) | Wrong::Flags(_));
+        self.sent.frames.insert(id, (bytes, usual));
         let count = u32::from(pieces % 8) + 1;
         let each = whole.len.div_ceil(count);
         let piece = |number: u32| Range {
@@ -174,7 +187,7 @@ impl World {
             let range = hostile.place(&frame);
             hostile.send(&[range], false);
         }
-        let _ = self.step();
+        self.run_dry();
     }
 
     fn burst(&mut self, to: To, len: u16, count: u8, hostile: &mut Hostile) {
@@ -182,7 +195,7 @@ impl World {
         frame.resize(12 + 14 + usize::from(len) % 1487, 0x44);
         let range = hostile.place(&frame);
         (0..=count).for_each(|_| hostile.send(&[range], false));
-        self.steps(3);
+        self.run_dry();
     }
 }
 

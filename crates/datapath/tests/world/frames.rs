@@ -32,7 +32,11 @@ pub(crate) struct Tag {
 }
 
 impl Tag {
-    fn bytes(self) -> [u8; 4] {
+    pub(crate) fn vlan(self) -> u8 {
+        self.bytes()[3]
+    }
+
+    pub(crate) fn bytes(self) -> [u8; 4] {
         let [high, low] = if self.service { [0x88, 0xa8] } else { [0x81, 0] };
         let vlan = [0, 0, 10, 20, 1, 4][usize::from(self.vlan % 6)];
         [high, low, self.vlan & 0xe0, vlan]
@@ -190,6 +194,8 @@ pub(crate) fn clean(
 /// A TCP segment of the flow that an uplink sends into VLAN 10.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 pub(crate) struct Segment {
+    /// The outer tag is one of 802.1ad.
+    pub(crate) service: bool,
     /// Behind the outer tag.
     pub(crate) inner: Option<Tag>,
     /// The low half of byte 12 of the TCP header: reserved bits and AE.
@@ -203,19 +209,23 @@ pub(crate) struct Segment {
 pub(crate) const OUTSIDE_PORT: [u8; 2] = 4242_u16.to_be_bytes();
 
 impl Segment {
-    /// The bytes behind the outer tag that all segments of a train share: inner tag, reserved and ECN bits.
-    pub(crate) fn likeness(self) -> (Option<[u8; 4]>, u8, u8) {
-        (self.inner.map(Tag::bytes), self.reserved & 15, self.ecn & 0xc0)
+    /// What all segments of a train share: tags, reserved and ECN bits.
+    pub(crate) fn likeness(self) -> (Vec<u8>, u8, u8) {
+        (self.tags(), self.reserved & 15, self.ecn & 0xc0)
+    }
+
+    fn tags(self) -> Vec<u8> {
+        let outer = if self.service { [0x88, 0xa8, 0, 10] } else { [0x81, 0, 0, 10] };
+        [&outer[..], self.inner.map(Tag::bytes).as_slice().as_flattened()].concat()
     }
 
     pub(crate) fn len(self) -> u32 {
         u32::from(self.payload) + 1
     }
 
-    pub(crate) fn build(self, sequence: u32) -> Vec<u8> {
-        let mut bytes = [mac(7), mac(8)].concat();
-        bytes.extend([0x81, 0, 0, 10]);
-        bytes.extend(self.inner.map(Tag::bytes).into_iter().flatten());
+    pub(crate) fn build(self, sequence: u32, to: usize) -> Vec<u8> {
+        let mut bytes = [mac(to as u8), mac(8)].concat();
+        bytes.extend(self.tags());
         bytes.extend([8, 0]);
         let l3 = bytes.len();
         let payload = self.len() as usize;

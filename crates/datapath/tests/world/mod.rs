@@ -18,7 +18,8 @@ mod scenes;
 
 use accounting::{Cost, Watch, measure, until};
 use datapath::{
-    PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, Switch, SwitchOptions, Vlan, VlanSet,
+    PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, StormLimit, Switch, SwitchOptions, Vlan,
+    VlanSet,
 };
 use frames::{clean, mac};
 use hostile::Hostile;
@@ -52,6 +53,8 @@ pub(crate) const PACKET: usize = 11;
 pub(crate) const RESTARTING: usize = 12;
 pub(crate) const ABSENT: usize = 13;
 pub(crate) const TO_ABSENT: usize = 14;
+pub(crate) const TRUNK_GUEST: usize = 15;
+pub(crate) const GUARDED: usize = 16;
 
 /// Frames a memory port holds: more than the segments of any burst.
 const DEPTH: usize = 8192;
@@ -59,14 +62,22 @@ const DEPTH: usize = 8192;
 /// What the rated port may send.
 pub(crate) const RATE: RateLimit = RateLimit { bits_per_second: 80_000_000, burst_bytes: 3_000 };
 
-/// Addresses that one vNIC may have in the table.
-const MOST_ADDRESSES: usize = 64;
+/// Addresses that the hostile guest may have in the table.
+const MOST_ADDRESSES: u16 = 64;
+
+/// What the hostile guest may flood, and what of it may pass at once.
+const STORM: StormLimit = StormLimit { frames_per_second: 1000, bytes_per_second: 640 << 10 };
+const STORM_BURST: u64 = 100;
+/// Frames that others than the hostile guest flood in a case.
+const OTHER_FLOODS: u64 = 50;
 
 /// What a turn of all queues may cost, whatever the attackers do.
 const MOST_ALLOCATED: u64 = 8 << 20;
 const MOST_IN_ONE_ALLOCATION: u64 = 512 << 10;
 const MOST_WRITES: u64 = 4096;
 const MOST_COPIED: u64 = 2 << 20;
+/// Turns after which a frame has arrived or is lost.
+const MOST_TURNS: usize = 200;
 const MOST_CPU: Duration = Duration::from_millis(400);
 
 /// Two pairs of victims at a time that must hear each other.
@@ -92,6 +103,8 @@ pub(crate) struct World {
     pub(crate) guests: HashMap<usize, Guest>,
     pub(crate) receiver: Option<Hostile>,
     pub(crate) now: Nanos,
+    began: Nanos,
+    flooded_before: u64,
     round: u32,
     pub(crate) sent: Sent,
     /// Rounds that arrived, with the port.
@@ -133,6 +146,8 @@ impl World {
             guests: HashMap::new(),
             receiver: None,
             now: Nanos::SECOND,
+            began: Nanos::SECOND,
+            flooded_before: 0,
             round: 0,
             sent: Sent::default(),
             arrived: Vec::new(),
@@ -165,13 +180,16 @@ impl World {
         let mut allowed = VlanSet::none();
         [10, 20].into_iter().for_each(|id| allowed.insert(id));
         let vlan = Vlan::Trunk { native: 0, allowed };
+        let guest_trunk = PortSettings { vlan: vlan.clone(), rsc, ..victim(TRUNK_GUEST, 9000) };
         let trunk =
             PortSettings { role: Role::Uplink, mtu: 65535, vlan, ..PortSettings::default() };
         let rated = PortSettings { rate: Some(RATE), ..victim(RATED, 65535) };
         let alone = PortSettings { vlan: Vlan::Access(30), ..free.clone() };
         self.add_vhost(GUEST, to_guest, victim(GUEST, 9000));
         self.add_vhost(PLAIN_GUEST, Offloads::empty(), victim(PLAIN_GUEST, 1500));
-        self.add_vhost(HOSTILE, Offloads::empty(), free.clone());
+        let hostile =
+            PortSettings { storm: Some(STORM), mac_limit: MOST_ADDRESSES, ..free.clone() };
+        self.add_vhost(HOSTILE, Offloads::empty(), hostile);
         self.add_vhost(RECEIVER, Offloads::empty(), victim(RECEIVER, 65535));
         self.add_memory(MEMORY_1500, Offloads::empty(), victim(MEMORY_1500, 1500));
         self.add_memory(MEMORY_9000, no_ecn, PortSettings { rsc, ..victim(MEMORY_9000, 9000) });
@@ -184,6 +202,9 @@ impl World {
         self.add_vhost(RESTARTING, Offloads::empty(), victim(RESTARTING, 65535));
         self.add_vhost(ABSENT, Offloads::empty(), alone.clone());
         self.add_memory(TO_ABSENT, Offloads::empty(), alone);
+        self.add_memory(TRUNK_GUEST, no_ecn, guest_trunk);
+        let guarded = PortSettings { mac: None, ..victim(GUARDED, 1500) };
+        self.add_memory(GUARDED, Offloads::empty(), guarded);
     }
 
     fn path(&self, number: usize) -> std::path::PathBuf {
@@ -221,7 +242,7 @@ impl World {
     }
 
     fn add(&mut self, number: usize, device: Device, offloads: Offloads, settings: PortSettings) {
-        const NAMES: [&str; 15] = [
+        const NAMES: [&str; 17] = [
             "guest",
             "plain-guest",
             "hostile",
@@ -237,6 +258,8 @@ impl World {
             "restarting",
             "absent",
             "to-absent",
+            "trunk-guest",
+            "guarded",
         ];
         let name = NAMES[number];
         let apart = settings.vlan == Vlan::Access(10) || settings.vlan == Vlan::Access(30);
@@ -267,7 +290,27 @@ impl World {
         }
     }
 
-    /// The same at some other time: a worker's clock may be behind another's.
+    /// Turns until the hostile guest's queue has been empty for a while: one that has cost much pauses.
+    pub(crate) fn run_dry(&mut self) {
+        let taken = |world: &World| {
+            world
+                .switch
+                .counters(world.ports[HOSTILE])
+                .map_or(0, |counters| counters.ingress_frames)
+        };
+        let (mut last, mut empty) = (taken(self), 0);
+        for _ in 0..MOST_TURNS {
+            let _ = self.step();
+            let now = taken(self);
+            empty = if now == last { empty + 1 } else { 0 };
+            last = now;
+            if empty > 8 {
+                return;
+            }
+        }
+    }
+
+    /// A turn of every queue at some other time: a worker's clock may be behind another's.
     pub(crate) fn step_at(&mut self, now: Nanos) -> Cost {
         let before = self.copied();
         let (watch, switch) = (&self.watch, &mut self.switch);
@@ -339,7 +382,7 @@ impl World {
         let doing = std::mem::replace(&mut self.doing, "the victims' own frames".into());
         self.send_to_attackers();
         let sent = FLOWS.map(|(from, to)| (from, to, self.send_clean(from, to, 60 + 100 * to)));
-        self.steps(4);
+        self.until_arrived(&sent);
         for (from, to, round) in sent {
             let (from, to_name) = (self.limits[&from].name, self.limits[&to].name);
             let arrived = self.has_arrived(to, round);
@@ -352,8 +395,19 @@ impl World {
             let clean = [GUEST, PLAIN_GUEST].contains(&number);
             assert!(!clean || status.state == State::Running, "FINDING (service): {status:?}");
         }
-        self.check_addresses();
         self.doing = doing;
+        self.check_addresses();
+        self.check_floods();
+    }
+
+    /// Turns until all of these have arrived, or none can be on its way any more: a queue that has cost much pauses.
+    fn until_arrived(&mut self, sent: &[(usize, usize, u32)]) {
+        for _ in 0..MOST_TURNS {
+            let _ = self.step();
+            if sent.iter().all(|(_, to, round)| self.has_arrived(*to, *round)) {
+                return;
+            }
+        }
     }
 
     /// Frames toward the attackers, so that their rings are used and signalled.
@@ -365,10 +419,33 @@ impl World {
     }
 
     fn check_addresses(&mut self) {
-        let hostile = self.ports[HOSTILE];
         let learned = self.switch.macs();
-        let count = learned.iter().filter(|entry| entry.port == hostile).count();
-        assert!(count <= MOST_ADDRESSES, "FINDING (addresses): one vNIC has {count} in the table");
+        for (number, most) in [(HOSTILE, MOST_ADDRESSES), (GUARDED, 1)] {
+            let port = self.ports[number];
+            let count = learned.iter().filter(|entry| entry.port == port).count();
+            let name = self.limits[&number].name;
+            assert!(
+                count <= most.into(),
+                "FINDING (addresses): {name} has {count} in the table, {most} may be: {}",
+                self.doing
+            );
+        }
+    }
+
+    /// Frames flooded to a victim since the case began.
+    fn check_floods(&self) {
+        let elapsed = self.now.since(self.began).0;
+        let most = STORM_BURST + OTHER_FLOODS + elapsed * STORM.frames_per_second / 1_000_000_000;
+        let flooded = self.flooded() - self.flooded_before;
+        assert!(
+            flooded <= most,
+            "FINDING (storm): {flooded} flooded, {most} may be: {}",
+            self.doing
+        );
+    }
+
+    fn flooded(&self) -> u64 {
+        self.switch.counters(self.ports[MEMORY_64K]).map_or(0, |counters| counters.flooded_frames)
     }
 
     /// A new case: what was learned and sent before is forgotten.
@@ -378,6 +455,7 @@ impl World {
         self.watch.forget_rescues();
         self.switch.forget_macs(None);
         self.switch.take_events();
+        (self.began, self.flooded_before) = (self.now, self.flooded());
         self.doing = "nothing yet".into();
     }
 }

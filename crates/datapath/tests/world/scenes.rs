@@ -1,12 +1,13 @@
 //! Attacks that take more than a frame: what each measures stands beside it.
 
-use super::accounting::Cost;
 use super::attack::{Paced, nothing, train};
-use super::frames::{Segment, clean, mac};
+use super::frames::{From, Segment, Tag, To, clean, mac};
 use super::hostile::Hostile;
 use super::{
-    MEMORY_64K, MEMORY_9000, RATE, RATED, RECEIVER, RESTARTING, TO_ABSENT, TRUNK, World, modern,
+    GUARDED, HOSTILE, MEMORY_64K, MEMORY_9000, RATE, RATED, RECEIVER, RESTARTING, TO_ABSENT, TRUNK,
+    TRUNK_GUEST, VLAN_10, World, modern,
 };
+use datapath::DropReason;
 use ports::Nanos;
 use ports::vhost::{Features, State};
 use rustix::event::{EventfdFlags, eventfd};
@@ -40,7 +41,7 @@ impl World {
                 receiver.receive_in_pieces(pieces, bytes);
             }
             for (best, to) in best.iter_mut().zip([RECEIVER, MEMORY_9000]) {
-                *best = self.cost_of_burst(to).cpu.min(*best);
+                *best = self.cost_of_burst(to).min(*best);
             }
         }
         let [slow, usual] = best;
@@ -51,11 +52,43 @@ impl World {
         );
     }
 
-    fn cost_of_burst(&mut self, to: usize) -> Cost {
+    fn cost_of_burst(&mut self, to: usize) -> Duration {
         for _ in 0..64 {
             let _ = self.send_clean(MEMORY_64K, to, 1514);
         }
-        self.step()
+        (0..4).map(|_| self.step().cpu).sum()
+    }
+
+    /// An access port may send untagged and priority-tagged frames with nothing behind the tag; each other one is refused,
+    /// whatever came before it.
+    pub(crate) fn run_of_tags(
+        &mut self,
+        to: u8,
+        tags: &[(Option<Tag>, Option<Tag>)],
+        hostile: &mut Hostile,
+    ) {
+        let refused = |(outer, inner): &(Option<Tag>, Option<Tag>)| match (outer, inner) {
+            (Some(outer), inner) => outer.vlan() != 0 || inner.is_some(),
+            (None, inner) => inner.is_some_and(|inner| inner.vlan() != 0),
+        };
+        let tags = tags.get(..64).unwrap_or(tags);
+        self.run_dry();
+        let before = self.switch.counters(self.ports[HOSTILE]).unwrap();
+        for (outer, inner) in tags {
+            let addresses = [&[0; 12][..], &To::Victim(to).mac(), &mac(HOSTILE as u8)].concat();
+            let both = [*outer, *inner].into_iter().flatten().flat_map(Tag::bytes).collect();
+            let range = hostile.place(&[addresses, both, vec![0x88, 0xb6], vec![0; 46]].concat());
+            hostile.send(&[range], false);
+        }
+        self.run_dry();
+        let after = self.switch.counters(self.ports[HOSTILE]).unwrap();
+        if self.sent.unknown || after.ingress_frames - before.ingress_frames != tags.len() as u64 {
+            return;
+        }
+        let place = DropReason::VlanNotAllowed as usize;
+        let seen = after.drops[place] - before.drops[place];
+        let wanted = tags.iter().filter(|tags| refused(tags)).count() as u64;
+        assert!(seen == wanted, "FINDING (VLAN): {seen} refused of {wanted}: {}", self.doing);
     }
 
     /// The session answers while its guest refills a control queue.
@@ -64,7 +97,7 @@ impl World {
         let Some(refill) = hostile.start_control() else { return };
         let (stop, served) = (refill.stop.clone(), refill.served.clone());
         let found = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let (noted, session) = (found.clone(), &self.sessions[&super::HOSTILE]);
+        let (noted, session) = (found.clone(), &self.sessions[&HOSTILE]);
         let observer = std::thread::spawn(move || {
             // Seen asleep, and still so so many commands later.
             let (mut start, mut was_asleep) = (0, false);
@@ -123,15 +156,27 @@ impl World {
     }
 
     /// Segments of one flow in VLAN 10; see `judge`.
-    pub(crate) fn outside(&mut self, segments: &[Segment]) {
+    pub(crate) fn outside(&mut self, tagged: bool, segments: &[Segment]) {
+        let to = if tagged { TRUNK_GUEST } else { VLAN_10 };
         let mut sequence = 1000;
         for segment in segments.iter().take(16) {
             self.sent.segments.push((sequence, *segment));
-            let _ = self.peers[&TRUNK].send(nothing(), &segment.build(sequence));
+            let _ = self.peers[&TRUNK].send(nothing(), &segment.build(sequence, to));
             sequence += segment.len();
         }
         let _ = self.step();
         self.sent.segments.clear();
+    }
+
+    /// What a guarded port sends from other addresses than the first is held against the table.
+    pub(crate) fn guarded(&mut self, sources: &[u16]) {
+        for source in sources.iter().take(64) {
+            let source = From::Random(*source).mac(0);
+            let frame = clean(mac(MEMORY_64K as u8), source, None, 0, 60);
+            let _ = self.peers[&GUARDED].send(nothing(), &frame);
+        }
+        self.steps(2);
+        self.check_addresses();
     }
 
     /// Frames for nobody cost no allocation, once there have been some.
@@ -186,8 +231,10 @@ impl World {
 
     fn must_arrive(&mut self, len: usize) {
         let round = self.send_clean(RESTARTING, MEMORY_64K, len);
-        let _ = self.step();
-        let arrived = std::mem::take(&mut self.arrived);
+        self.until_arrived(&[(RESTARTING, MEMORY_64K, round)]);
+        let numbered = |arrived: &(usize, u32)| arrived.0 == MEMORY_64K && arrived.1 > 0;
+        let mut arrived = std::mem::take(&mut self.arrived);
+        arrived.retain(numbered);
         assert!(
             arrived == [(MEMORY_64K, round)],
             "FINDING (restart): {arrived:?} instead of round {round}: {}",
