@@ -271,13 +271,16 @@ impl Hostile {
         if self.packed || self.incoherent {
             return None;
         }
+        let number = |value: u32| [2_u32.to_le_bytes(), value.to_le_bytes()].concat();
+        // Stopped, if it has been started before, and begun anew.
+        self.ask(11, &number(0), &[])?;
         let start = self.start() + CONTROL;
+        self.write(start, &[0; 0x4000]);
         let (data, answer) = (start + 0x3000, start + 0x3100);
         self.write(data, &[0, 0, 1]);
         self.write(start, &descriptor(Range { gpa: data, len: 3 }, NEXT, 1));
         self.write(start + 16, &descriptor(Range { gpa: answer, len: 1 }, WRITE, 0));
         let (driver, device) = (start + 0x1000, start + 0x2000);
-        let number = |value: u32| [2_u32.to_le_bytes(), value.to_le_bytes()].concat();
         let kick = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?);
         let places = [start, device, driver, 0].map(|gpa| (USER + gpa).to_le_bytes());
         self.say(8, false, &number(SIZE.into()), &[]);
@@ -288,7 +291,8 @@ impl Hostile {
         self.ask(1, &[], &[])?;
         let memory = self.guest.memory().clone();
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
+        let pause = Arc::new(AtomicBool::new(false));
+        let (stopped, paused) = (stop.clone(), pause.clone());
         let served = Arc::new(std::sync::atomic::AtomicU64::new(0));
         let counted = served.clone();
         let thread = std::thread::spawn(move || {
@@ -301,16 +305,22 @@ impl Hostile {
                     let _ = rustix::io::write(&*kick, &1_u64.to_ne_bytes());
                 }
                 last = now;
+                if paused.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                    continue;
+                }
                 memory.write(Gpa(driver + 2), &now.wrapping_add(SIZE).to_le_bytes());
             }
         });
-        Some(Refill { stop, served, thread: Some(thread) })
+        Some(Refill { stop, pause, served, thread: Some(thread) })
     }
 }
 
 /// The thread that refills a control queue.
 pub(crate) struct Refill {
     pub(crate) stop: Arc<AtomicBool>,
+    /// The queue is left to run empty.
+    pub(crate) pause: Arc<AtomicBool>,
     pub(crate) served: Arc<std::sync::atomic::AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
