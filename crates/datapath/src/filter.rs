@@ -2,7 +2,9 @@
 //!
 //! A worker calls this only for ports that have some, once a burst and once a list.
 
-use crate::acl::{Acl, Memory};
+mod memory;
+
+use crate::acl::Acl;
 use crate::counters::{DropReason, PortCell};
 use crate::deliver::{Delivery, count_drop, show};
 use crate::frame::Frame;
@@ -12,9 +14,13 @@ use crate::outbox::{Cause, Run, append};
 use crate::parts::Parts;
 use crate::settings::PortSettings;
 use crate::view::Port;
+use memory::Memory;
 use ports::Nanos;
 use ports::capture::Direction;
 use std::sync::Arc;
+use wire::Parsed;
+
+pub(crate) use memory::Decision;
 
 /// Compiled from a port's settings. `None` where there is nothing to ask.
 #[derive(Clone, Default)]
@@ -56,13 +62,35 @@ impl Filter {
 /// What a worker keeps for filtering.
 pub(crate) struct Filtering {
     memory: Memory,
+    worker: usize,
     /// An empty list, kept for its allocation.
     spare: Vec<Run>,
 }
 
 impl Filtering {
     pub(crate) fn new(worker: usize) -> Filtering {
-        Filtering { memory: Memory::new(worker), spare: Vec::new() }
+        Filtering { memory: Memory::new(), worker, spare: Vec::new() }
+    }
+
+    /// Why a frame is dropped, if it is; counts the rule that decides.
+    #[inline(always)]
+    fn check(
+        &mut self,
+        (guards, acl): (Option<&Guards>, Option<&Acl>),
+        headers: &[u8],
+        parsed: &Parsed,
+    ) -> Option<DropReason> {
+        let decision = self.memory.recall(headers, parsed, || {
+            let guarded = guards.and_then(|guards| guards.check(headers, parsed).err());
+            match (guarded, acl) {
+                (None, Some(acl)) => acl.decide(headers, parsed),
+                (drop, _) => Decision { drop, rule: None },
+            }
+        });
+        if let (Some(acl), Some(rule)) = (acl, decision.rule) {
+            acl.count(rule, self.worker);
+        }
+        decision.drop
     }
 
     /// Drops what the port may not send, as [`Frame::read`] does: without private bytes.
@@ -75,17 +103,11 @@ impl Filtering {
         cell: &PortCell,
         now: Nanos,
     ) {
-        let Filter { guards, ingress, .. } = &from.filter;
-        let scope = self.memory.begin();
-        let mut check = |frame: &Frame| {
-            let headers = parts.headers.get(frame.header);
-            guards.as_ref().map_or(Ok(()), |guards| guards.check(headers, &frame.parsed))?;
-            let admits =
-                |acl: &Arc<Acl>| acl.admits(headers, &frame.parsed, &mut self.memory, scope);
-            if ingress.as_ref().is_none_or(admits) { Ok(()) } else { Err(DropReason::AclDenied) }
-        };
+        self.memory.begin();
+        let asked = (from.filter.guards.as_deref(), from.filter.ingress.as_deref());
         for frame in frames.iter_mut().filter(|frame| !frame.is_dropped()) {
-            if let Err(reason) = check(frame) {
+            let headers = parts.headers.get(frame.header);
+            if let Some(reason) = self.check(asked, headers, &frame.parsed) {
                 count_drop(cell, reason, 1);
                 show(from, Direction::Ingress, frame, parts, now, Some(reason));
                 frame.header = Span::default();
@@ -97,19 +119,19 @@ impl Filtering {
     #[inline(never)]
     pub(crate) fn leave(&mut self, delivery: &Delivery<'_, '_>, list: &mut Vec<Run>) {
         let Delivery { to, frames, parts, cell, now, .. } = delivery;
-        let Some(acl) = &to.filter.egress else { return };
-        let scope = self.memory.begin();
+        self.memory.begin();
+        let asked = (None, to.filter.egress.as_deref());
         let mut all = std::mem::replace(list, std::mem::take(&mut self.spare));
         for run in all.drain(..) {
             for (place, frame) in run.places().zip(frames.get(run.places()).unwrap_or_default()) {
                 let headers = parts.headers.get(frame.header);
-                if run.cause == Cause::Mirrored
-                    || acl.admits(headers, &frame.parsed, &mut self.memory, scope)
-                {
-                    append(list, Run::new(place, 1, run.cause));
-                } else {
-                    count_drop(cell, DropReason::AclDenied, 1);
-                    show(to, Direction::Egress, frame, parts, *now, Some(DropReason::AclDenied));
+                let passed = run.cause == Cause::Mirrored;
+                match if passed { None } else { self.check(asked, headers, &frame.parsed) } {
+                    None => append(list, Run::new(place, 1, run.cause)),
+                    Some(reason) => {
+                        count_drop(cell, reason, 1);
+                        show(to, Direction::Egress, frame, parts, *now, Some(reason));
+                    }
                 }
             }
         }

@@ -39,8 +39,15 @@ impl Prefix {
 
     /// Whether the address is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
-        // All IPv4 addresses are less than all of IPv6.
-        (self.first..=self.last).contains(&address)
+        match (self.first, self.last, address) {
+            (IpAddr::V4(first), IpAddr::V4(last), IpAddr::V4(address)) => {
+                (first.to_bits()..=last.to_bits()).contains(&address.to_bits())
+            }
+            (IpAddr::V6(first), IpAddr::V6(last), IpAddr::V6(address)) => {
+                (first.to_bits()..=last.to_bits()).contains(&address.to_bits())
+            }
+            _ => false,
+        }
     }
 }
 

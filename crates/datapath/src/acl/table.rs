@@ -10,20 +10,8 @@ use wire::{Mac, Parsed, Traits, tcp, udp};
 /// Rules as bits, the first rule lowest.
 pub(super) type Set = [u64; 4];
 
-/// The set of the rules for which `is_in` says so.
-pub(super) fn set(is_in: impl Iterator<Item = bool>) -> Set {
-    let mut set = Set::default();
-    for (rule, _) in is_in.enumerate().filter(|(_, is_in)| *is_in) {
-        if let Some(word) = set.get_mut(rule / 64) {
-            *word |= 1 << (rule % 64);
-        }
-    }
-    set
-}
-
-pub(super) fn contains(set: &Set, rule: u16) -> bool {
-    set.get(usize::from(rule / 64)).is_some_and(|word| word >> (rule % 64) & 1 != 0)
-}
+/// Most rules.
+pub(super) const RULES: usize = 64 * size_of::<Set>() / 8;
 
 /// A frame's protocol and destination port as one number, so that what rules ask for are ranges of it: family (1: IPv4,
 /// 2: IPv6), protocol, and 17 bits of port, of which the highest says that there is none in the frame.
@@ -36,35 +24,39 @@ const ARP: u32 = 1;
 /// What cannot be read.
 const HIDDEN: u32 = 2;
 
-/// The fields of a frame that rules ask about.
+/// The fields of a frame that rules ask about; pairs are of source and destination.
 pub(super) struct Fields {
-    /// Ethernet addresses, source and destination.
     macs: [u64; 2],
-    /// IP addresses, source and destination, IPv4's mapped into IPv6's; 0 without IP, and then no rule asks.
-    addresses: [u128; 2],
+    addresses: Addresses,
     /// Protocol and destination port.
     service: u32,
     /// Source port, or [`NO_PORT`].
     source_port: u32,
 }
 
+enum Addresses {
+    /// Without IP no rule asks for any.
+    None,
+    V4([u32; 2]),
+    V6([u128; 2]),
+}
+
 impl Fields {
     pub(super) fn read(headers: &[u8], parsed: &Parsed) -> Fields {
         let mac = |at| Mac(read(headers, at).unwrap_or_default()).to_u64();
-        let macs = [mac(6), mac(0)];
+        let point = |service| (service, NO_PORT, Addresses::None);
         let (service, source_port, addresses) = match Upper::of(headers, parsed) {
-            Upper::Other => (OTHER, NO_PORT, None),
-            Upper::Arp => (ARP, NO_PORT, None),
-            Upper::Hidden => (HIDDEN, NO_PORT, None),
+            Upper::Other => point(OTHER),
+            Upper::Arp => point(ARP),
+            Upper::Hidden => point(HIDDEN),
             Upper::Ip(protocol, l4) => {
                 let ports = l4.and_then(|l4| upper::ports(headers, protocol, l4));
-                let (from, to) =
-                    ports.map_or((NO_PORT, NO_PORT), |(from, to)| (from.into(), to.into()));
+                let (from, to) = ports.map_or((NO_PORT, NO_PORT), |(a, b)| (a.into(), b.into()));
                 let (family, addresses) = addresses(headers, parsed);
                 (family * FAMILY + u32::from(protocol) * PROTOCOL + to, from, addresses)
             }
         };
-        Fields { macs, addresses: addresses.unwrap_or_default(), service, source_port }
+        Fields { macs: [mac(6), mac(0)], addresses, service, source_port }
     }
 }
 
@@ -72,75 +64,77 @@ fn read<const N: usize>(headers: &[u8], at: usize) -> Option<[u8; N]> {
     headers.get(at..)?.first_chunk().copied()
 }
 
-/// Number of the family, source and destination.
-fn addresses(headers: &[u8], parsed: &Parsed) -> (u32, Option<[u128; 2]>) {
+/// Number of the family, source and destination; the parser has seen them.
+fn addresses(headers: &[u8], parsed: &Parsed) -> (u32, Addresses) {
     let l3 = usize::from(parsed.l3);
     if parsed.traits.contains(Traits::IPV4) {
-        let at = |at| read(headers, l3 + at).map(|bytes: [u8; 4]| bits(bytes.into()));
-        (1, at(12).zip(at(16)).map(Into::into))
+        let at = |at| u32::from_be_bytes(read(headers, l3 + at).unwrap_or_default());
+        (1, Addresses::V4([at(12), at(16)]))
     } else {
-        let at = |at| read(headers, l3 + at).map(u128::from_be_bytes);
-        (2, at(8).zip(at(24)).map(Into::into))
-    }
-}
-
-/// An address as IPv6.
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits(),
+        let at = |at| u128::from_be_bytes(read(headers, l3 + at).unwrap_or_default());
+        (2, Addresses::V6([at(8), at(24)]))
     }
 }
 
 /// The rules by each field.
 pub(super) struct Tables {
     services: Table<u32>,
-    addresses: [Table<u128>; 2],
+    v4: [Table<u32>; 2],
+    v6: [Table<u128>; 2],
     source_ports: Table<u32>,
     macs: [Table<u64>; 2],
 }
 
 impl Tables {
-    pub(super) fn of(rules: &[&AclRule]) -> Tables {
-        let mac = |end: fn(&AclRule) -> &AclEnd| {
+    pub(super) fn of(rules: &[AclRule]) -> Tables {
+        let ends: [fn(&AclRule) -> &AclEnd; 2] = [|rule| &rule.from, |rule| &rule.to];
+        let macs = ends.map(|end| {
             Table::of(rules, |rule| match end(rule).mac {
                 Some(mac) => vec![(mac.to_u64(), mac.to_u64())],
                 None => vec![(0, u64::MAX)],
             })
-        };
-        let address = |end: fn(&AclRule) -> &AclEnd| {
+        });
+        let v4 = ends.map(|end| {
             Table::of(rules, |rule| match end(rule).prefix {
-                Some(Prefix { first, last }) => vec![(bits(first), bits(last))],
-                None => vec![(0, u128::MAX)],
+                None => vec![(0, u32::MAX)],
+                Some(Prefix { first: IpAddr::V4(first), last: IpAddr::V4(last) }) => {
+                    vec![(first.to_bits(), last.to_bits())]
+                }
+                Some(_) => vec![],
             })
-        };
-        Tables {
-            services: Table::of(rules, services),
-            addresses: [address(|rule| &rule.from), address(|rule| &rule.to)],
-            source_ports: Table::of(rules, source_ports),
-            macs: [mac(|rule| &rule.from), mac(|rule| &rule.to)],
-        }
+        });
+        let v6 = ends.map(|end| {
+            Table::of(rules, |rule| match end(rule).prefix {
+                None => vec![(0, u128::MAX)],
+                Some(Prefix { first: IpAddr::V6(first), last: IpAddr::V6(last) }) => {
+                    vec![(first.to_bits(), last.to_bits())]
+                }
+                Some(_) => vec![],
+            })
+        });
+        let (services, source_ports) = (Table::of(rules, services), Table::of(rules, source_ports));
+        Tables { services, v4, v6, source_ports, macs }
     }
 
     /// The lowest rule that all fields satisfy.
     pub(super) fn first_match(&self, fields: &Fields) -> Option<u16> {
-        let mut found = *self.services.at(fields.service);
-        let [from, to] = &self.addresses;
-        let [from_mac, to_mac] = &self.macs;
-        if fields.service >= FAMILY {
-            and(&mut found, from.at(fields.addresses[0]));
-            and(&mut found, to.at(fields.addresses[1]));
+        let mut found = [u64::MAX; 4];
+        self.services.keep(&mut found, fields.service);
+        self.source_ports.keep(&mut found, fields.source_port);
+        match fields.addresses {
+            Addresses::None => {}
+            Addresses::V4(pair) => keep_both(&self.v4, &mut found, pair),
+            Addresses::V6(pair) => keep_both(&self.v6, &mut found, pair),
         }
-        and(&mut found, self.source_ports.at(fields.source_port));
-        and(&mut found, from_mac.at(fields.macs[0]));
-        and(&mut found, to_mac.at(fields.macs[1]));
+        keep_both(&self.macs, &mut found, fields.macs);
         let (place, word) = found.iter().enumerate().find(|(_, word)| **word != 0)?;
         u16::try_from(place * 64 + word.trailing_zeros() as usize).ok()
     }
 }
 
-fn and(set: &mut Set, other: &Set) {
-    set.iter_mut().zip(other).for_each(|(word, other)| *word &= other);
+#[inline(always)]
+fn keep_both<Value: Copy + Ord>(tables: &[Table<Value>; 2], found: &mut Set, pair: [Value; 2]) {
+    tables.iter().zip(pair).for_each(|(table, value)| table.keep(found, value));
 }
 
 /// Protocols and destination ports that a rule takes.
@@ -201,29 +195,35 @@ struct Table<Value> {
 
 impl<Value: Copy + Ord + Into<u128> + TryFrom<u128>> Table<Value> {
     /// `ranges`: the values a rule takes, first and last.
-    fn of(rules: &[&AclRule], ranges: impl Fn(&AclRule) -> Vec<(Value, Value)>) -> Table<Value> {
-        let taken: Vec<Vec<(Value, Value)>> = rules.iter().map(|rule| ranges(rule)).collect();
+    fn of(rules: &[AclRule], ranges: impl Fn(&AclRule) -> Vec<(Value, Value)>) -> Table<Value> {
+        let taken: Vec<Vec<(Value, Value)>> = rules.iter().map(ranges).collect();
         let behind = |last: Value| last.into().checked_add(1)?.try_into().ok();
-        let mut bounds: Vec<Value> = taken
-            .iter()
-            .flatten()
-            .flat_map(|&(first, last)| [Some(first), behind(last)])
-            .chain([0.try_into().ok()])
-            .flatten()
-            .collect();
+        let edges = taken.iter().flatten().flat_map(|range| [Some(range.0), behind(range.1)]);
+        let mut bounds: Vec<_> = edges.chain([0.try_into().ok()]).flatten().collect();
         bounds.sort_unstable();
         bounds.dedup();
-        let takes = |ranges: &Vec<(Value, Value)>, value| {
-            ranges.iter().any(|(first, last)| (*first..=*last).contains(&value))
+        let set = |value: &Value| {
+            let mut set = Set::default();
+            for (rule, ranges) in taken.iter().enumerate() {
+                if ranges.iter().any(|(first, last)| (first..=last).contains(&value))
+                    && let Some(word) = set.get_mut(rule / 64)
+                {
+                    *word |= 1 << (rule % 64);
+                }
+            }
+            set
         };
-        let sets = bounds.iter().map(|value| set(taken.iter().map(|ranges| takes(ranges, *value))));
-        Table { sets: sets.collect(), bounds }
+        Table { sets: bounds.iter().map(set).collect(), bounds }
     }
+}
 
-    /// The rules that a value satisfies.
-    #[inline]
-    fn at(&self, value: Value) -> &Set {
+impl<Value: Copy + Ord> Table<Value> {
+    /// Keeps the rules that a value satisfies.
+    #[inline(always)]
+    fn keep(&self, found: &mut Set, value: Value) {
         let place = self.bounds.partition_point(|bound| *bound <= value).saturating_sub(1);
-        self.sets.get(place).unwrap_or(&[0; 4])
+        if let Some(set) = self.sets.get(place) {
+            found.iter_mut().zip(set).for_each(|(word, set)| *word &= set);
+        }
     }
 }
