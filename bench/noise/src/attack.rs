@@ -8,6 +8,9 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost_user::guest::Guest;
@@ -274,27 +277,29 @@ fn reserved(bed: &Bed) -> Result<Step> {
     frames(bed, vec![pause, broadcast])
 }
 
-/// A packed ring that is stopped and started while it is sending.
+/// A packed ring that is stopped and started while it is sending. Another thread does that, since it waits for answers.
 fn packed_restarts(bed: &Bed) -> Result<Step> {
     const RING: usize = 1;
     let mut guest = bed.guest("attacker", true)?;
+    let (mut front, bytes) = (guest.frontend().clone(), frame(SINK, ATTACKER, 60));
     let kick = EventFd::new(EFD_NONBLOCK)?;
-    let (bytes, mut step) = (frame(SINK, ATTACKER, 60), 0_u32);
-    Ok(Box::new(move || {
-        for _ in 0..STEP {
-            guest.send(0, &[0; 12], &bytes);
-        }
-        let _ = kick.write(1);
-        step += 1;
-        if step.is_multiple_of(16)
-            && let Ok(base) = guest.frontend().get_vring_base(RING)
-        {
-            let front = guest.frontend();
+    let going_on = Arc::new(());
+    let over = Arc::downgrade(&going_on);
+    thread::spawn(move || {
+        while over.strong_count() > 0 {
+            thread::sleep(Duration::from_millis(1));
+            let Ok(base) = front.get_vring_base(RING) else { return };
             // The half of the answer that the message has.
             let base = u16::try_from(base & 0xffff).unwrap_or_default();
             let _ = front.set_vring_base(RING, base);
             let _ = front.set_vring_kick(RING, &kick);
             let _ = front.set_vring_enable(RING, true);
+        }
+    });
+    Ok(Box::new(move || {
+        let _ = &going_on;
+        for _ in 0..STEP {
+            guest.send(0, &[0; 12], &bytes);
         }
     }))
 }
