@@ -8,6 +8,9 @@ use hdrhistogram::Histogram;
 use ports::Offloads;
 use ports::memory::{self, Peer};
 use ports::vhost::{self, Features, Session, VhostOptions};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vhost_user::guest::Guest;
@@ -19,6 +22,10 @@ const DEPTH: usize = 1024;
 const PERIOD: Duration = Duration::from_micros(100);
 /// How long answers and bulk frames are waited for after the last was sent.
 const GRACE: Duration = Duration::from_millis(5);
+/// Latency is kept by windows of this length. One in which the worker or the guests waited for their core for longer than
+/// [`WAIT`] nanoseconds, because another process ran there, is left out.
+const WINDOW: Duration = Duration::from_millis(5);
+const WAIT: u64 = 20_000;
 /// Frames that one look takes from a port, so that no look is long.
 const LOOK: usize = 32;
 /// Payload of a bulk train, and its segment size.
@@ -56,8 +63,12 @@ pub(crate) struct Bed {
 pub(crate) struct Slice {
     pub(crate) requests: u64,
     pub(crate) answers: u64,
-    /// Nanoseconds from a request to its answer.
+    /// Nanoseconds from a request to its answer, in windows in which both cores were ours.
     pub(crate) latency: Histogram<u64>,
+    /// The same, of the window that is open.
+    window: Histogram<u64>,
+    pub(crate) windows: u64,
+    pub(crate) undisturbed_windows: u64,
     pub(crate) trains_due: u64,
     pub(crate) trains: u64,
     /// Frames the switch took from the attacker, and those of them it dropped.
@@ -231,6 +242,9 @@ impl Bed {
             requests: 0,
             answers: 0,
             latency: Histogram::new(3)?,
+            window: Histogram::new(3)?,
+            windows: 0,
+            undisturbed_windows: 0,
             trains_due: 0,
             trains: 0,
             attacker_frames: 0,
@@ -238,12 +252,20 @@ impl Bed {
             seconds: time.as_secs_f64(),
         };
         let start = Instant::now();
-        let mut next = start;
+        let (mut next, mut window_ends) = (start, start + WINDOW);
+        let waits = Waits::open();
+        let mut waited_before = waits.read();
         let first = self.requests;
         loop {
             let now = Instant::now();
             if now >= start + time {
                 break;
+            }
+            if now >= window_ends {
+                let so_far = waits.read();
+                slice.close_window(so_far - waited_before < WAIT)?;
+                (waited_before, window_ends) = (so_far, Instant::now() + WINDOW);
+                next = next.max(now);
             }
             if now >= next {
                 next += PERIOD;
@@ -304,7 +326,7 @@ impl Bed {
                 slice.answers += 1;
                 let sent = sent.get(number as usize % sent.len()).copied().unwrap_or(now);
                 let latency = u64::try_from((now - sent).as_nanos()).unwrap_or(u64::MAX);
-                let _ = slice.latency.record(latency);
+                let _ = slice.window.record(latency);
             }
         });
         slice.trains += u64::from(self.receive_trains());
@@ -318,6 +340,44 @@ impl Bed {
             trains += u32::from(bytes.len() > TRAIN && is_from_to(bytes, SENDER, RECEIVER));
         });
         trains
+    }
+}
+
+impl Slice {
+    fn close_window(&mut self, undisturbed: bool) -> Result<()> {
+        self.windows += 1;
+        if undisturbed {
+            self.undisturbed_windows += 1;
+            self.latency.add(&self.window)?;
+        }
+        self.window.reset();
+        Ok(())
+    }
+}
+
+/// The kernel's account of how long this thread and the worker have waited for their cores while others ran there.
+struct Waits(Vec<File>);
+
+impl Waits {
+    fn open() -> Waits {
+        let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let polls = |folder: &Path| {
+            let name = std::fs::read_to_string(folder.join("comm")).unwrap_or_default();
+            name.starts_with("worker-") || name.trim() == "noise"
+        };
+        let folders = threads.map(|thread| thread.path()).filter(|folder| polls(folder));
+        Waits(folders.filter_map(|folder| File::open(folder.join("schedstat")).ok()).collect())
+    }
+
+    /// Nanoseconds so far.
+    fn read(&self) -> u64 {
+        let waited = |file: &File| {
+            let mut bytes = [0; 64];
+            let len = file.read_at(&mut bytes, 0).ok()?;
+            let text = std::str::from_utf8(bytes.get(..len)?).ok()?;
+            text.split_whitespace().nth(1)?.parse::<u64>().ok()
+        };
+        self.0.iter().filter_map(waited).sum()
     }
 }
 
