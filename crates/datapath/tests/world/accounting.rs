@@ -196,11 +196,16 @@ impl Watch {
     }
 }
 
+/// Whether a thread of this process sleeps, rather than waits for a processor.
+pub(crate) fn sleeps(thread: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+    let stat = stat.unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['S', 'D']))
+}
+
 impl Watched {
     fn sleeps(&self) -> bool {
-        let path = format!("/proc/self/task/{}/stat", self.thread);
-        let stat = std::fs::read_to_string(path).unwrap_or_default();
-        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['S', 'D']))
+        sleeps(self.thread)
     }
 
     fn act(&self, asleep: u32) {

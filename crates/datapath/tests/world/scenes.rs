@@ -1,19 +1,21 @@
 //! Attacks that take more than a frame: what each measures stands beside it.
 
+use super::accounting::sleeps;
 use super::attack::{Paced, nothing, train};
 use super::frames::{From, Segment, Tag, To, clean, mac};
 use super::hostile::Hostile;
 use super::{
-    GUARDED, HOSTILE, MEMORY_64K, MEMORY_9000, RATE, RATED, RECEIVER, RESTARTING, TO_ABSENT, TRUNK,
-    TRUNK_GUEST, VLAN_10, World, modern,
+    GUARDED, GUEST, HOSTILE, MEMORY_64K, MEMORY_9000, RATE, RATED, RECEIVER, RESTARTING, TO_ABSENT,
+    TRUNK, TRUNK_GUEST, VLAN_10, World, modern,
 };
 use datapath::DropReason;
 use ports::Nanos;
 use ports::vhost::{Features, State};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::AsFd;
+use rustix::thread::gettid;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How much dearer a burst to a receiver of small pieces may be than one to a victim.
@@ -96,6 +98,7 @@ impl World {
 
     /// The session answers who asks for its status, and its front end, while its guest refills a control queue.
     pub(crate) fn refill_control(&mut self, hostile: &mut Hostile) {
+        self.status_beside_a_turn();
         let asleep = self.watch.probe();
         let Some(refill) = hostile.start_control() else { return };
         let (stop, served) = (refill.stop.clone(), refill.served.clone());
@@ -136,6 +139,29 @@ impl World {
             held_up < HELD_UP,
             "FINDING (control queue): {held_up} calls waited while {MOST_COMMANDS} commands were served"
         );
+    }
+
+    /// A status is told while a worker is at a ring, which a guest can make last.
+    fn status_beside_a_turn(&self) {
+        let session = &self.sessions[&GUEST];
+        let (receiving, _) = session.pair(0).unwrap();
+        let asker_id = AtomicI32::new(0);
+        std::thread::scope(|scope| {
+            receiving.with(|_| {
+                let asker = scope.spawn(|| {
+                    asker_id.store(gettid().as_raw_nonzero().get(), Ordering::Release);
+                    session.status();
+                });
+                let mut asleep = 0;
+                while !asker.is_finished() && asleep < 100 {
+                    std::thread::sleep(Duration::from_millis(1));
+                    let thread = asker_id.load(Ordering::Acquire);
+                    asleep = if thread > 0 && sleeps(thread) { asleep + 1 } else { 0 };
+                }
+                let finished = asker.is_finished();
+                assert!(finished, "FINDING (status): it waits for a ring that is in use");
+            })
+        });
     }
 
     /// What passes a rate limit is its rate, its burst, and one frame of any size.
