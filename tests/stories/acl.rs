@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 
-/// A datagram from one host to a port of another, again and again while nobody waits for it.
+/// A datagram from one host to a port of another, repeated, without a reader.
 struct Talk {
     sender: UdpSocket,
     receiver: UdpSocket,

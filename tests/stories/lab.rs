@@ -82,7 +82,7 @@ fn many_connections_are_carried_and_accounted_for() {
         let case = &report["cases"][1];
         assert_eq!(case["connections"], many);
         let bytes = |whose: &str| case["account"][whose].as_f64().unwrap();
-        // A few connections that lost frames again and again may still be trying.
+        // A few connections that kept losing frames may still be trying.
         let accounted = bytes("received_bytes") + bytes("undelivered_bytes");
         assert!((accounted / bytes("sent_bytes") - 1.0).abs() < 0.01, "{case:#}");
     });

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Longest a story waits for one thing: far more than it takes, so that only what never comes fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks again and again until there is an answer.
+/// Polls until there is an answer.
 pub(crate) fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
     patiently(ask).unwrap_or_else(|| panic!("waited in vain until {what}"))
 }

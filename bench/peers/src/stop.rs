@@ -35,7 +35,7 @@ impl Stop {
         Ok(())
     }
 
-    /// Asks again and again until there is an answer; `None` after `patience`.
+    /// Polls until there is an answer; `None` after `patience`.
     pub(crate) fn wait_for<T>(
         &self,
         patience: Duration,

@@ -1,4 +1,4 @@
-//! A port that is added to the running switch and removed from it, again and again, on a thread of its own.
+//! A port that a thread of its own adds to the running switch and removes from it, in a loop.
 
 use crate::LabError;
 use control::client::Client;

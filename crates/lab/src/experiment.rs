@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Rounds from one question whether an interval is narrow enough to the next: drawing it takes time, and who asks often is
-/// told by chance once.
+/// Rounds between two checks of the stop rule: drawing it takes time, and a rule that is checked often is met
+/// by chance once.
 const ASK_EVERY: usize = 4;
 
 /// Intervals per arm that see a 5 % difference (simulated beside `statistics::compare`).

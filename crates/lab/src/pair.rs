@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Connections that are not there by then never will be.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Longest that the end of a load is waited for. A connection that lost frames again and again tries only after many
+/// Longest that the end of a load is waited for. A connection that kept losing frames tries only after many
 /// seconds more: what it holds until then is asked of the kernel and accounted for.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -305,7 +305,7 @@ impl<R: Format> Virtqueue<R> {
         waiting && self.enabled && self.fault.is_none()
     }
 
-    /// Tells the driver that notifications are a waste. Once: again and again it costs next to nothing.
+    /// Tells the driver not to notify. A repeated call costs next to nothing.
     pub fn disarm(&mut self) {
         if !self.armed {
             return;

@@ -24,7 +24,7 @@ const SPARE: Duration = Duration::from_micros(300);
 
 /// Commands of a control queue that may be served while one status or answer is waited for.
 const MOST_COMMANDS: u64 = 10_000;
-/// A lock that two threads ask for again and again may hold up a call so long by chance, but not several of 220.
+/// A lock that two threads keep taking may hold up a call so long by chance, but not several of 220.
 const HELD_UP: u64 = 4;
 
 impl World {
@@ -96,7 +96,7 @@ impl World {
         assert!(seen == wanted, "FINDING (VLAN): {seen} refused of {wanted}: {}", self.doing);
     }
 
-    /// The session answers who asks for its status, and its front end, while its guest refills a control queue.
+    /// The session answers for its status, and to its front end, while its guest refills a control queue.
     pub(crate) fn refill_control(&mut self, hostile: &mut Hostile) {
         self.status_beside_a_turn();
         let asleep = self.watch.probe();

@@ -80,7 +80,7 @@ fn answer(mut stream: TcpStream, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks again and again for a time, one request on its way at once.
+/// Sends requests for a time, one in flight at once.
 pub(super) fn ask(to: SocketAddr, time: Duration) -> io::Result<RoundTrips> {
     let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     stream.set_nodelay(true)?;

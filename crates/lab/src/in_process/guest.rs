@@ -57,7 +57,7 @@ pub(super) struct Guest {
     handles: Vec<SocketHandle>,
     shared: Arc<Shared>,
     begin: Instant,
-    /// What is asked again and again.
+    /// The request that is repeated.
     request: Vec<u8>,
     /// When the request that is on its way was sent.
     asked: Option<Instant>,

@@ -106,7 +106,7 @@ pub(super) fn difference(found: &Comparison) -> String {
     }
 }
 
-/// A sentence per measure, for people who do not read tables.
+/// One sentence per measure.
 pub(super) fn sentences(case: &Case, measures: &[Measure]) -> Vec<String> {
     let sentence = |measure: &Measure| {
         let found = case.comparisons.get(measure.improvement)?;

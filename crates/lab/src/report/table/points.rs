@@ -129,7 +129,7 @@ impl<'r> Points<'r> {
         }
     }
 
-    /// The load that came to most, for people who do not read tables.
+    /// The load with the highest throughput.
     pub(in crate::report) fn sentences(&self, measure: &Measure) -> Vec<String> {
         let most = |way: &Option<Way>| {
             let own = self.cases.iter().filter(|case| case.setting.way == *way);
