@@ -63,10 +63,14 @@ impl Frame {
         if u32::from(header.len()) < len {
             self.lend_rest(slices, raw, parts);
         }
-        if !raw.vnet.asks_nothing() {
-            return self.take_claims(slices, raw, parts, cell);
+        if raw.vnet.asks_nothing() {
+            return Ok(());
         }
-        Ok(())
+        if raw.vnet.names_no_place() {
+            self.vnet.set_flags(raw.vnet.flags() & Flags::DATA_VALID);
+            return Ok(());
+        }
+        self.take_claims(slices, raw, parts, cell)
     }
 
     /// Lends what is no header, and gives up the private copy of it.

@@ -103,6 +103,12 @@ impl VnetHeader {
         self.flags | self.gso_type == 0
     }
 
+    /// No checksum to finish and no train: what is left is at most a checksum that is vouched for (`DATA_VALID`).
+    #[inline]
+    pub fn names_no_place(&self) -> bool {
+        self.flags & Flags::NEEDS_CSUM.bits() | self.gso_type == 0
+    }
+
     /// Segments that the switch has made this train of; 0: it came as it is.
     #[inline]
     pub fn coalesced(&self) -> u16 {
