@@ -1,6 +1,6 @@
 //! Port ACLs: stateless rules, the first that matches decides, and what none matches passes.
 //!
-//! [`Acl::compile`] turns the rules of one direction into a table for each field they ask about ([`table`]): the field's
+//! `Acl::compile` turns the rules of one direction into a table for each field they ask about (table.rs): the field's
 //! value gives the set of rules it satisfies, as bits in the order of the rules, and the lowest bit that all sets share is
 //! the rule that decides.
 //!
