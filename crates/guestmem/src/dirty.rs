@@ -6,9 +6,8 @@
 
 use crate::address_range::AddressRange;
 use crate::layout::PAGE;
-use crate::memory::expect_memory;
+use crate::memory::facts;
 use crate::{Gpa, GuestMemory, MemoryError};
-use rustix::fs::fstat;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -35,16 +34,19 @@ impl DirtyLog {
         if bytes < needed {
             return Err(MemoryError::LogTooShort { bytes, end, needed });
         }
-        expect_memory(file)?;
+        // A page of another size would be mapped past the end of what is reserved here.
+        let facts = facts(file)?;
+        if facts.page != PAGE {
+            return Err(MemoryError::LogPage { page: facts.page });
+        }
         let failed = |source: rustix::io::Errno| MemoryError::Io {
             doing: "mapping the dirty log",
             bytes,
             source: source.into(),
         };
         let start = offset % PAGE;
-        let file_size = u64::try_from(fstat(file).map_err(failed)?.st_size).unwrap_or(0);
-        let fits = offset.checked_add(bytes).is_some_and(|end| end <= file_size);
-        let len = (start + bytes.min(file_size)).next_multiple_of(PAGE);
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= facts.size);
+        let len = (start + bytes.min(facts.size)).next_multiple_of(PAGE);
         if !fits {
             return Err(failed(rustix::io::Errno::INVAL));
         }

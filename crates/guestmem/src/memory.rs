@@ -9,7 +9,7 @@ use crate::address_range::AddressRange;
 use crate::layout::{self, FileFacts, PAGE, native};
 use crate::{DirtyLog, Gpa, MemoryError, Region, UserAddress};
 use rustix::fs::{fcntl_get_seals, fstat, fstatfs};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -58,8 +58,10 @@ impl GuestMemory {
     /// Checks and maps the regions of a guest.
     pub fn map(mut regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
         regions.sort_by_key(|region| region.gpa);
-        let facts =
-            regions.iter().map(|region| facts(&region.file)).collect::<Result<Vec<_>, _>>()?;
+        let facts = regions
+            .iter()
+            .map(|region| facts(region.file.as_fd()))
+            .collect::<Result<Vec<_>, _>>()?;
         let pairs: Vec<_> = regions.iter().zip(facts).collect();
         let plan = layout::plan(&pairs)?;
         let mut addresses = AddressRange::new(plan.len, plan.align)?;
@@ -106,7 +108,8 @@ impl GuestMemory {
         Self::map(regions)
     }
 
-    fn regions(&self) -> Vec<Region> {
+    /// The regions it was mapped from.
+    pub fn regions(&self) -> Vec<Region> {
         self.regions.iter().map(|(region, _)| region.clone()).collect()
     }
 
@@ -182,7 +185,7 @@ impl GuestMemory {
 
 /// Refuses a file that is not memory. Only memfds and files of tmpfs and hugetlbfs have seals. Nothing else is asked of a
 /// file before this: a file system in user space (FUSE) answers `fstat` and page faults when it pleases.
-pub(crate) fn expect_memory(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
+fn expect_memory(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
     if fcntl_get_seals(file).is_ok() {
         return Ok(());
     }
@@ -191,8 +194,9 @@ pub(crate) fn expect_memory(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
     Err(MemoryError::Backing { path })
 }
 
-fn facts(file: &OwnedFd) -> Result<FileFacts, MemoryError> {
-    expect_memory(file.as_fd())?;
+/// Size and page size of a file that is memory.
+pub(crate) fn facts(file: BorrowedFd<'_>) -> Result<FileFacts, MemoryError> {
+    expect_memory(file)?;
     let failed = |source: rustix::io::Errno| MemoryError::Io {
         doing: "asking for the size of a memory file",
         bytes: 0,

@@ -94,6 +94,14 @@ pub enum MemoryError {
         /// What the kernel calls the file.
         path: PathBuf,
     },
+    /// The dirty log lies in huge pages.
+    #[error(
+        "the dirty log's file has pages of {page} bytes, 4096 are served: use a memfd without huge pages"
+    )]
+    LogPage {
+        /// Bytes of a page of the file.
+        page: u64,
+    },
     /// More regions than are served.
     #[error("{seen} memory regions, at most {limit} are served")]
     TooManyRegions {

@@ -59,6 +59,19 @@ fn only_memory_backs_a_guest() {
     assert!(matches!(refused, MemoryError::Backing { .. }), "{refused}");
 }
 
+/// The kernel maps whole huge pages, past what is reserved for the log.
+#[test]
+fn a_log_in_huge_pages_is_refused() {
+    let memory = GuestMemory::map(vec![region(0, PAGE, &file(PAGE), 0)]).unwrap();
+    // A kernel without huge pages has no such file to offer.
+    let Ok(huge) = memfd_create("log", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) else { return };
+    ftruncate(&huge, 2 << 20).unwrap();
+    for pages in 1..5 {
+        let refused = DirtyLog::map(huge.as_fd(), 0, pages * PAGE, &memory).unwrap_err();
+        assert!(matches!(refused, MemoryError::LogPage { .. }), "{refused}");
+    }
+}
+
 proptest! {
     #[test]
     fn translation_agrees_with_a_page_table(
