@@ -132,7 +132,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
-        if let Some(connection) = lock(&self.shared.connection).take() {
+        // The session's thread closes it.
+        if let Some(connection) = lock(&self.shared.connection).as_ref() {
             let _ = connection.shutdown(Shutdown::Both);
         }
         if let Some(thread) = self.thread.take() {
@@ -198,7 +199,9 @@ fn serve(shared: &Arc<Shared>, connection: UnixStream) {
     let ended = converse(shared, &backend, &mut handler);
     drop(handler);
     drop(backend);
-    lock(&shared.connection).take();
+    // Closed without the lock: closing what the front end sent may block for as long as it likes.
+    let connection = lock(&shared.connection).take();
+    drop(connection);
     if shared.attempts.end(began.elapsed())
         && let Some(complaint) = shared.attempts.complaint(shared.options.pairs)
     {

@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, memfd_create};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -23,6 +23,8 @@ use std::thread;
 const COMPLETIONS: usize = 64;
 /// Threads of a session that may write to pipes at a time, for each of its rings: one, and one that is about to end.
 const WRITERS_PER_RING: usize = 2;
+/// Threads of the process that close refused files at a time.
+const CLOSERS: usize = 8;
 
 /// Why a descriptor is not taken for signals.
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +51,22 @@ pub(crate) fn expect_eventfd(fd: BorrowedFd<'_>) -> Result<(), SignalError> {
     if seen == EVENTFD { Ok(()) } else { Err(SignalError::Kind { seen, wanted: "an eventfd" }) }
 }
 
-/// Closes a file that is refused. A file system in user space may make that wait, so a thread of its own does it.
+/// Closes a file that is refused. A file system in user space may make that wait, so a thread of its own does it, of
+/// [`CLOSERS`] at most: where all of them wait, the caller does too, which is the thread of the session that is to blame.
 pub(crate) fn close_aside(files: impl Send + 'static) {
+    static CLOSING: AtomicUsize = AtomicUsize::new(0);
+    if CLOSING.fetch_add(1, Ordering::Relaxed) >= CLOSERS {
+        CLOSING.fetch_sub(1, Ordering::Relaxed);
+        return drop(files);
+    }
     let closer = thread::Builder::new().name("vhost-close".into());
-    let _ = closer.spawn(move || drop(files));
+    let spawned = closer.spawn(move || {
+        drop(files);
+        CLOSING.fetch_sub(1, Ordering::Relaxed);
+    });
+    if spawned.is_err() {
+        CLOSING.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A descriptor of the front end by which it is told of something.
@@ -112,7 +126,8 @@ impl PipeWriter {
         let bell = Arc::new(Bell { events, ended: AtomicBool::new(false) });
         let heard = bell.clone();
         thread::Builder::new().name("vhost-pipe".into()).spawn(move || {
-            let _session = session;
+            // The pipe goes before the count: closing it may block for as long as the front end likes.
+            let (_session, pipe) = (session, pipe);
             write_each(&heard, &pipe);
         })?;
         Ok(PipeWriter { bell })

@@ -274,6 +274,11 @@ impl VhostUserBackendReqHandlerMut for Backend {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
+        let slots = self.memory.as_ref().map_or(0, |memory| memory.regions().len() as u64);
+        if slots >= MEMORY_SLOTS {
+            close_aside(file);
+            return Err(refused(format!("one more memory region than the {MEMORY_SLOTS} served")));
+        }
         let memory = map(vec![region(said, file)], |mut regions| match &self.memory {
             Some(memory) => regions
                 .pop()
