@@ -6,7 +6,7 @@ use crate::headers::Headers;
 use crate::macs::{Insertion, MacKey, MacTable};
 use crate::outbox::{Cause, Outbox, Run, Target};
 use crate::rate::{Bucket, Storm};
-use crate::settings::PortId;
+use crate::settings::{PortId, Role};
 use crate::view::{Port, View};
 use crate::work;
 use ports::Nanos;
@@ -228,8 +228,10 @@ impl<'t> Decider<'t> {
         if self.view.owner(source, key.vlan()).is_some_and(|owner| owner.shared.id != port) {
             return Err(DropReason::AddressTaken);
         }
+        // What comes by an uplink is not guarded, and a vNIC must not lock a station out that lives there.
+        let is_vnic = self.from.settings.role == Role::Vnic;
         let holds = |port, mac: wire::Mac| {
-            self.view.port(port).is_some_and(|port| port.shared.holds(mac.to_u64()))
+            is_vnic && self.view.port(port).is_some_and(|port| port.shared.holds(mac.to_u64()))
         };
         match self.macs.insert(key, port, limit, self.second, holds) {
             Insertion::Taken => return Err(DropReason::AddressTaken),

@@ -150,7 +150,11 @@ impl Switch {
 
     /// Changes a running port. Turning coalescing off drains every open train before this returns.
     pub fn change_port(&mut self, port: PortId, settings: PortSettings) -> Result<(), SwitchError> {
-        let other_limit = self.entry(port)?.port.settings.mac_limit != settings.mac_limit;
+        let Port { settings: old, shared, .. } = &*self.entry(port)?.port;
+        let other_limit = old.mac_limit != settings.mac_limit;
+        if (old.mac, old.mac_guard) != (settings.mac, settings.mac_guard) {
+            shared.held_mac.release();
+        }
         self.replace(port, |old| {
             let capture = old.capture.clone();
             let mut new = new_port(old.shared.clone(), settings, capture, Some(&old.filter));
@@ -185,7 +189,12 @@ impl Switch {
 
     /// Sets a port's state to what the control plane has learned of its device (link went down, came back).
     pub fn set_state(&mut self, port: PortId, state: PortState) -> Result<(), SwitchError> {
-        self.entry(port)?.port.shared.set_state(state);
+        let shared = &self.entry(port)?.port.shared;
+        // Only the control plane knows that a guest has left: a worker finds a port down whose guest stopped one ring.
+        if state != PortState::Up {
+            shared.held_mac.release();
+        }
+        shared.set_state(state);
         Ok(())
     }
 

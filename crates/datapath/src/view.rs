@@ -164,7 +164,7 @@ impl HeldMac {
         (held != 0).then(|| Mac::from_u64(held))
     }
 
-    fn release(&self) {
+    pub(crate) fn release(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
@@ -249,9 +249,6 @@ impl PortShared {
     /// Notes a state; a change is an event.
     pub(crate) fn set_state(&self, state: PortState) {
         if self.state.set(state.clone()) {
-            if state != PortState::Up {
-                self.held_mac.release();
-            }
             self.events.push(HealthEvent::PortState { port: self.id, state });
         }
     }

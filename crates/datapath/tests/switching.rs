@@ -320,6 +320,27 @@ fn workers_with_different_clocks_earn_no_time_twice() {
 }
 
 #[test]
+fn a_change_of_the_guard_releases_the_held_address() {
+    let guarded = PortSettings { mac_guard: true, ..plain() };
+    let mut bench = bench(&[guarded, plain()]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    bench.switch.change_port(bench.ids[0], plain()).unwrap();
+    assert_eq!(bench.switch.ports()[0].held_mac, None);
+    bench.send(1, &[frame(1, 255, 0)]);
+    assert_eq!(drops(&bench, 1, DropReason::AddressTaken), 0);
+}
+
+#[test]
+fn a_held_address_locks_no_station_of_an_uplink_out() {
+    let guarded = PortSettings { mac_guard: true, ..plain() };
+    let uplink = PortSettings { role: Role::Uplink, ..plain() };
+    let mut bench = bench(&[guarded, uplink]);
+    bench.send(0, &[frame(9, 255, 0)]);
+    bench.send(1, &[frame(9, 255, 0)]);
+    assert_eq!(drops(&bench, 1, DropReason::AddressTaken), 0);
+}
+
+#[test]
 fn isolated_ports_reach_uplinks_only() {
     let isolated = PortSettings { isolated: true, ..plain() };
     let uplink = PortSettings { role: Role::Uplink, ..plain() };
