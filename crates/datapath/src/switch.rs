@@ -152,9 +152,8 @@ impl Switch {
     pub fn change_port(&mut self, port: PortId, settings: PortSettings) -> Result<(), SwitchError> {
         let Port { settings: old, shared, .. } = &*self.entry(port)?.port;
         let other_limit = old.mac_limit != settings.mac_limit;
-        if (old.mac, old.mac_guard) != (settings.mac, settings.mac_guard) {
-            shared.held_mac.release();
-        }
+        let other_guard = (old.mac, old.mac_guard) != (settings.mac, settings.mac_guard);
+        let shared = shared.clone();
         self.replace(port, |old| {
             let capture = old.capture.clone();
             let mut new = new_port(old.shared.clone(), settings, capture, Some(&old.filter));
@@ -166,6 +165,10 @@ impl Switch {
             }
             new
         })?;
+        if other_guard {
+            // Every worker has the new settings by now: none holds the port to an address by the old ones.
+            shared.held_mac.release();
+        }
         if other_limit {
             // What was learned without a limit is in no port's list.
             self.macs.forget(|_, at| at == port);
