@@ -12,10 +12,8 @@
 mod common;
 
 use common::trace::Segment;
-use common::{ALL, Bench, plain};
-use datapath::{
-    DropReason, HealthEvent, PortSettings, PortState, RateLimit, Role, StormLimit, Vlan, VlanSet,
-};
+use common::{ALL, Bench, access, plain, trunk};
+use datapath::{DropReason, HealthEvent, PortSettings, PortState, RateLimit, Role, StormLimit};
 use ports::memory::MemoryFrame;
 use ports::{Nanos, Offloads};
 use proptest::prelude::*;
@@ -93,16 +91,6 @@ fn runts_and_group_sources_are_dropped() {
         (drops(&bench, 0, DropReason::Runt), drops(&bench, 0, DropReason::BadSource)),
         (1, 1)
     );
-}
-
-fn access(vlan: u16) -> PortSettings {
-    PortSettings { vlan: Vlan::Access(vlan), ..plain() }
-}
-
-fn trunk(native: u16, ids: &[u16]) -> PortSettings {
-    let mut allowed = VlanSet::none();
-    ids.iter().for_each(|id| allowed.insert(*id));
-    PortSettings { vlan: Vlan::Trunk { native, allowed }, ..plain() }
 }
 
 #[test]

@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{ALL, Bench, plain};
+use common::{ALL, Bench, access, plain, trunk};
 use datapath::{DropReason, PortSettings, Role, Vlan, VlanSet};
 use ports::memory::MemoryFrame;
 use proptest::prelude::*;
@@ -18,16 +18,6 @@ use proptest::prelude::*;
 type Tag = (u16, u16);
 
 const PRIORITY: u16 = 0x6000;
-
-fn access(vlan: u16) -> PortSettings {
-    PortSettings { vlan: Vlan::Access(vlan), ..plain() }
-}
-
-fn trunk(native: u16, ids: &[u16]) -> PortSettings {
-    let mut allowed = VlanSet::none();
-    ids.iter().for_each(|id| allowed.insert(*id));
-    PortSettings { vlan: Vlan::Trunk { native, allowed }, ..plain() }
-}
 
 /// Two that send, and a way out of each kind, among them uplinks where VLAN 10 leaves untagged.
 fn ports() -> Vec<PortSettings> {

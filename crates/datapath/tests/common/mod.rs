@@ -20,7 +20,7 @@
 
 pub mod trace;
 
-use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions};
+use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Vlan, VlanSet};
 use ports::memory::{self, MemoryFrame, Peer};
 use ports::{Nanos, Offloads};
 
@@ -85,6 +85,18 @@ impl Bench {
     pub fn received(&self, port: usize) -> Vec<MemoryFrame> {
         std::iter::from_fn(|| self.peers[port].receive()).collect()
     }
+}
+
+/// A port of one VLAN, untagged.
+pub fn access(vlan: u16) -> PortSettings {
+    PortSettings { vlan: Vlan::Access(vlan), ..plain() }
+}
+
+/// A trunk of these VLANs, one of them or 0 untagged.
+pub fn trunk(native: u16, ids: &[u16]) -> PortSettings {
+    let mut allowed = VlanSet::none();
+    ids.iter().for_each(|id| allowed.insert(*id));
+    PortSettings { vlan: Vlan::Trunk { native, allowed }, ..plain() }
 }
 
 /// A port without extras, MTU 1500.
