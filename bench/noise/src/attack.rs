@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use test_guest::Guest;
+use test_guest::driver::RingLayout;
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
-use vhost_user::guest::Guest;
-use virtqueue::RingAddresses;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use wire::vnet::{Flags, VnetHeader};
 
@@ -69,7 +69,7 @@ fn to_group(mut frame: Vec<u8>, address: [u8; 6]) -> Vec<u8> {
 
 /// The guest's sending ring, written by hand: these frames lie in it, and each step makes all that were taken available again.
 /// That costs the attacker nothing, so it sends as fast as the switch takes.
-fn replay(guest: &Guest, header: VnetHeader, frames: &[Vec<u8>]) -> Option<RingAddresses> {
+fn replay(guest: &Guest, header: VnetHeader, frames: &[Vec<u8>]) -> Option<RingLayout> {
     let rings = guest.rings(1)?;
     let mut at = rings.descriptors.0 + SCRATCH;
     for (place, frame) in (0..).zip(frames) {
@@ -110,7 +110,7 @@ fn trains(bed: &Bed, segment: u16, ecn: bool) -> Result<Step> {
 fn giant_trains(bed: &Bed) -> Result<Step> {
     let guest = bed.guest("attacker", false)?;
     let bytes = train(SINK, ATTACKER, 1448 * 2);
-    if let Some(RingAddresses { descriptors, .. }) =
+    if let Some(RingLayout { descriptors, .. }) =
         replay(&guest, train_header(1448, false), &[bytes])
     {
         let first = (descriptors.0 + SCRATCH, 12 + 54 + 1448 * 2, 1, 1);

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use vhost_user::guest::Guest;
+use test_guest::Guest;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
 /// Frames a victim's port holds in each direction.
@@ -211,7 +211,7 @@ impl Bed {
         wanted.set(Features::RING_PACKED, packed);
         let end = Instant::now() + Duration::from_secs(5);
         loop {
-            match Guest::connect(&self.folder.path().join(name), wanted, 1) {
+            match Guest::connect(&self.folder.path().join(name), wanted.bits(), 1) {
                 Ok(guest) => return Ok(guest),
                 Err(error) if Instant::now() > end => return Err(error.into()),
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),

@@ -43,30 +43,20 @@ impl Default for Vlan {
 pub struct VlanSet(Box<[u64; 64]>);
 
 impl VlanSet {
-    /// No VLAN.
-    pub fn none() -> VlanSet {
-        VlanSet(Box::new([0; 64]))
-    }
-
-    /// Every VLAN. 4095 is reserved and is none (IEEE 802.1Q, table 9-2).
-    pub fn all() -> VlanSet {
-        let mut words = [u64::MAX; 64];
-        words[63] = u64::MAX >> 1;
-        VlanSet(Box::new(words))
-    }
-
-    /// Adds one id, cut to 12 bits. The reserved 4095 is never in the set.
-    pub fn insert(&mut self, id: u16) {
-        if id & 0xfff != 0xfff
-            && let Some(word) = self.0.get_mut(usize::from(id & 0xfff) / 64)
-        {
-            *word |= 1 << (id % 64);
-        }
-    }
-
     /// Whether the id is in the set.
     pub fn contains(&self, id: u16) -> bool {
         self.0.get(usize::from(id & 0xfff) / 64).is_some_and(|word| word >> (id % 64) & 1 != 0)
+    }
+}
+
+impl FromIterator<u16> for VlanSet {
+    /// Ids are cut to 12 bits. 4095 is reserved (IEEE 802.1Q, table 9-2) and never in the set.
+    fn from_iter<I: IntoIterator<Item = u16>>(ids: I) -> VlanSet {
+        let mut words = Box::new([0; 64]);
+        for id in ids.into_iter().map(|id| id & 0xfff).filter(|id| *id != 0xfff) {
+            words[usize::from(id) / 64] |= 1 << (id % 64);
+        }
+        VlanSet(words)
     }
 }
 
@@ -177,14 +167,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vlan_set_holds_what_was_inserted() {
-        let mut set = VlanSet::none();
-        for id in [0, 1, 63, 64, 4094] {
-            assert!(!set.contains(id));
-            set.insert(id);
-            assert!(set.contains(id));
-        }
-        assert!(!set.contains(2) && VlanSet::all().contains(4094));
-        assert!(!VlanSet::all().contains(4095));
+    fn a_vlan_set_holds_what_it_was_made_of() {
+        let ids = [0, 1, 63, 64, 4094];
+        let set: VlanSet = ids.into_iter().chain([4095]).collect();
+        assert!((0..=4095).all(|id| set.contains(id) == ids.contains(&id)));
     }
 }

@@ -10,9 +10,7 @@
 mod common;
 
 use common::{ALL, Bench, plain};
-use datapath::{
-    AclAction, AclEnd, AclProtocol, AclRule, DropReason, Guards, PortSettings, Prefix, VlanSet,
-};
+use datapath::{AclAction, AclEnd, AclProtocol, AclRule, DropReason, Guards, PortSettings, Prefix};
 use etherparse::{IpNumber, Ipv6FragmentHeader, Ipv6RawExtHeader, PacketBuilder};
 use ports::capture::Direction;
 use ports::memory::MemoryFrame;
@@ -46,7 +44,7 @@ fn verdict(settings: PortSettings, frame: &[u8]) -> Option<DropReason> {
 }
 
 fn all_vlans() -> PortSettings {
-    let vlan = datapath::Vlan::Trunk { native: 0, allowed: VlanSet::all() };
+    let vlan = datapath::Vlan::Trunk { native: 0, allowed: (0..4095).collect() };
     PortSettings { vlan, ..plain() }
 }
 

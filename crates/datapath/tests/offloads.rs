@@ -11,7 +11,7 @@ mod common;
 
 use common::trace::Segment;
 use common::{ALL, Bench, plain};
-use datapath::{DropReason, PortSettings, Vlan, VlanSet};
+use datapath::{DropReason, PortSettings, Vlan};
 use ports::Offloads;
 use ports::memory::MemoryFrame;
 use proptest::prelude::*;
@@ -25,8 +25,7 @@ const NONE: Offloads = Offloads::empty();
 
 /// Port 0 sends, untagged. It reaches each kind of way out: as it is, tagged, and both with nothing left to the receiver.
 fn victims(mtu: u16) -> Bench {
-    let mut allowed = VlanSet::none();
-    allowed.insert(VLAN);
+    let allowed = [VLAN].into_iter().collect();
     let access = PortSettings { vlan: Vlan::Access(VLAN), mtu, ..plain() };
     let trunk = PortSettings { vlan: Vlan::Trunk { native: 1, allowed }, mtu, ..plain() };
     let ports = [&access, &access, &trunk, &access, &trunk].map(Clone::clone);

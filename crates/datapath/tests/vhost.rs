@@ -10,7 +10,7 @@ use ports::vhost::{self, Features, Session, State, VhostOptions};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use vhost_user::guest::Guest;
+use test_guest::Guest;
 
 /// What a modern Linux driver takes.
 fn modern() -> Features {
@@ -68,7 +68,7 @@ impl Bench {
     }
 
     fn guest(&self, number: usize, wanted: Features, pairs: u16) -> Guest {
-        Guest::connect(&self.path(number), wanted, pairs).unwrap()
+        Guest::connect(&self.path(number), wanted.bits(), pairs).unwrap()
     }
 }
 
@@ -274,7 +274,7 @@ fn a_guest_that_breaks_its_ring_breaks_its_own_vnic() {
     });
     drop(hostile);
     let mut reformed =
-        until("a new connection", || Guest::connect(&bench.path(2), modern(), 1).ok());
+        until("a new connection", || Guest::connect(&bench.path(2), modern().bits(), 1).ok());
     assert!(reformed.send(0, &[0; 12], &frame(2, 3, 60, 9)));
     assert_eq!(until("a frame", || other.receive(0)).1[20], 9);
     for port in bench.ports.drain(..) {
@@ -296,10 +296,10 @@ fn a_guest_that_counts_segments_is_told_how_many_a_train_has() {
             switch.add_port(&name, opened.device, settings.clone()).unwrap();
             opened.session
         });
-        let mut one = Guest::connect(&path(0), modern(), 1).unwrap();
+        let mut one = Guest::connect(&path(0), modern().bits(), 1).unwrap();
         let mut wanted = modern();
         wanted.set(Features::RSC_EXT, counts);
-        let mut other = Guest::connect(&path(1), wanted, 1).unwrap();
+        let mut other = Guest::connect(&path(1), wanted.bits(), 1).unwrap();
         for number in 0..10 {
             let line = Segment { sequence: number * 1000, payload: 1000, ..Segment::parse(".") };
             let mut header = [0; 12];
@@ -347,7 +347,7 @@ fn with_back_pressure_what_finds_no_room_waits_at_its_sender() {
                 (switch.add_port(name, opened.device, settings.clone()).unwrap(), opened.session)
             })
             .collect();
-        let connect = |number| Guest::connect(&path(number), modern(), 1).unwrap();
+        let connect = |number| Guest::connect(&path(number), modern().bits(), 1).unwrap();
         let (mut one, mut other) = (connect(0), connect(1));
         let mut now = ports::Nanos(1_000_000_000);
         let sent = send_all(&mut switch, &mut one, 1000, now);

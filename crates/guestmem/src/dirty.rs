@@ -72,9 +72,4 @@ impl DirtyLog {
             byte.fetch_or(1 << (page % 8), Ordering::Release);
         }
     }
-
-    /// The log's file was truncated while it was mapped.
-    pub fn is_broken(&self) -> bool {
-        self.addresses.is_broken()
-    }
 }

@@ -97,16 +97,6 @@ impl Link {
         }
     }
 
-    /// The name it goes by.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether there is such a device now.
-    pub fn exists(&self) -> bool {
-        self.index().is_ok()
-    }
-
     /// The kernel's number of it.
     pub fn index(&self) -> Result<u32, LinkError> {
         let answer = self.ask(Plain::GetIndex, "read its index")?;
@@ -237,7 +227,6 @@ mod tests {
     #[test]
     fn a_link_that_is_not_there_says_so() {
         let link = Link::open("nosuchlink0", None).unwrap();
-        assert!(!link.exists());
         assert!(matches!(link.mtu(), Err(LinkError::NoSuchLink { name }) if name == "nosuchlink0"));
     }
 

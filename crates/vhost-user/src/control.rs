@@ -67,7 +67,7 @@ mod tests {
     use guestmem::{Gpa, GuestMemory, Region, UserAddress};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::sync::Arc;
-    use virtqueue::driver::{Buffer, Driver, Shape};
+    use test_guest::driver::{Buffer, Driver, RingLayout, Shape};
     use virtqueue::{Queue, RingAddresses, Setup};
 
     #[test]
@@ -94,8 +94,11 @@ mod tests {
         let rings = RingAddresses { descriptors: Gpa(0), driver: Gpa(0x1000), device: Gpa(0x2000) };
         let features = virtqueue::RingFeatures::empty();
         let setup = Setup { size: 64, rings, features, base: 0 };
-        let mut driver = Driver::new(memory.clone(), &setup, Gpa(0x4000)).unwrap();
-        let mut queue = Queue::new(memory.clone(), &setup).unwrap();
+        let RingAddresses { descriptors, driver, device } = rings;
+        let tables = Gpa(0x4000);
+        let layout = RingLayout { size: 64, descriptors, driver, device, tables, features: 0 };
+        let mut driver = Driver::new(memory.clone(), layout);
+        let mut queue = Queue::resume(memory.clone(), &setup, None).unwrap();
         queue.set_enabled(true);
         let features = Features::empty();
         let mut ring = Running { queue, features, kick: None, call: None, error: None };

@@ -37,8 +37,6 @@ mod control;
 mod early;
 mod error;
 mod features;
-#[cfg(feature = "guest")]
-pub mod guest;
 mod inflight;
 mod lock;
 mod negotiated;

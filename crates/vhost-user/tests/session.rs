@@ -7,10 +7,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use test_guest::Guest;
 use vhost::VhostBackend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
-use vhost_user::guest::Guest;
 use vhost_user::{Access, Features, Options, Session, SessionError, SocketRole, State};
 
 fn options(socket: &Path, pairs: u16) -> Options {
@@ -71,7 +71,7 @@ fn a_front_end_that_connects_in_a_loop_is_slowed_down_and_named() {
     let State::Broken(reason) = session.status().state else { return };
     assert!(reason.contains("5 times") && reason.contains("2 queue pairs"), "{reason}");
     // It is served all the same, and a ring that starts ends the complaint.
-    let guest = Guest::connect(&socket, Features::VERSION_1, 1).unwrap();
+    let guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
     assert_eq!(session.status().state, State::Running);
     drop(guest);
     until("the end", || session.status().state == State::Waiting);
@@ -83,7 +83,7 @@ fn a_ring_in_use_does_not_hold_up_the_status() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("s");
     let session = open(&socket, 1);
-    let _guest = Guest::connect(&socket, Features::VERSION_1, 1).unwrap();
+    let _guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
     let (receive, _send) = session.pair(0).unwrap();
     let (told, hear) = mpsc::channel();
     let status = receive.with(|_| {

@@ -8,7 +8,7 @@ mod guest;
 use guest::{BUFFERS, Guest, readable, writable};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use std::hint::black_box;
-use virtqueue::driver::{Driver, Shape};
+use test_guest::driver::{Driver, Shape};
 use virtqueue::{Format, Limit, Packed, Reserved, RingFeatures, Split, Virtqueue};
 
 const FRAMES: u16 = 256;

@@ -39,12 +39,4 @@ impl Descriptor {
         let (flags, tag) = if flags_last { (last, first) } else { (first, last) };
         Descriptor { gpa, len, flags, tag }
     }
-
-    /// For an indirect table, the other way round.
-    pub(crate) fn to_table(self, flags_last: bool) -> [u8; BYTES] {
-        let Descriptor { gpa, len, flags, tag } = self;
-        let (first, last) = if flags_last { (tag, flags) } else { (flags, tag) };
-        let high = u64::from(len) | u64::from(first) << 32 | u64::from(last) << 48;
-        (u128::from(gpa.0) | u128::from(high) << 64).to_le_bytes()
-    }
 }

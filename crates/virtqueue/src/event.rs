@@ -2,8 +2,9 @@
 //!
 //! Both sides store something, then look at what the other stored: the publisher stores buffers and looks at the wish
 //! to be notified; the sleeper stores its wish and looks for buffers. A full fence between the two steps, on both
-//! sides, makes it impossible that both look too early (virtio 1.2, sections 2.7.13.4.1, 2.7.7, 2.8.21.3.1). Device
-//! and driver use the same functions with the roles exchanged, and the loom model at the end runs every interleaving.
+//! sides, makes it impossible that both look too early (virtio 1.2, sections 2.7.13.4.1, 2.7.7, 2.8.21.3.1). In
+//! the loom model at the end the same functions stand for the driver too, with the sides exchanged, and every interleaving
+//! is run.
 //!
 //! The functions are generic over the words they touch, so that loom's can stand in for guest memory.
 

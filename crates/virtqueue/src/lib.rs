@@ -1,5 +1,4 @@
-//! Virtqueues by burst: the device side of split rings (virtio 1.2, section 2.7) and packed rings (section 2.8), and a
-//! [driver] side for in-process guests and tests.
+//! Virtqueues by burst: the device side of split rings (virtio 1.2, section 2.7) and packed rings (section 2.8).
 //!
 //! A [`Queue`] is built from a guest's memory and a [`Setup`], and is used by one worker at a time. It is an enum
 //! that a port matches once per burst; what it holds is a [`Virtqueue`] of either format, with the same verbs:
@@ -35,7 +34,6 @@
 mod chain;
 mod chain_element;
 mod descriptor;
-pub mod driver;
 mod event;
 mod fault;
 mod journal;

@@ -217,10 +217,10 @@ impl Format for Packed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::{Buffer, Driver, Shape, TABLE_BYTES};
     use guestmem::{Gpa, Region, UserAddress};
     use proptest::prelude::*;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use test_guest::driver::{Buffer, Driver, RingLayout, Shape, TABLE_BYTES};
 
     const SIZE: u16 = 16;
     const DRIVER: Gpa = Gpa(0x1000);
@@ -254,7 +254,15 @@ mod tests {
             let features = RingFeatures::RING_PACKED
                 | if in_order { RingFeatures::IN_ORDER } else { RingFeatures::empty() };
             let setup = Setup { size: SIZE, rings, features, base: 1 << 15 };
-            let driver = Driver::new(memory.clone(), &setup, TABLES).unwrap();
+            let layout = RingLayout {
+                size: SIZE,
+                descriptors: rings.descriptors,
+                driver: DRIVER,
+                device: DEVICE,
+                tables: TABLES,
+                features: features.bits(),
+            };
+            let driver = Driver::new(memory.clone(), layout);
             Guest { memory, setup, driver, writable }
         }
 

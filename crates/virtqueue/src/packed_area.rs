@@ -154,17 +154,4 @@ impl PackedCell {
         // written by then.
         self.flags.store(flags, Ordering::Release);
     }
-
-    /// Driver: everything but the flags.
-    pub(crate) fn write(&self, descriptor: Descriptor) {
-        self.gpa.store(descriptor.gpa.0, Ordering::Relaxed);
-        self.len.store(descriptor.len, Ordering::Relaxed);
-        self.id.store(descriptor.tag, Ordering::Relaxed);
-    }
-
-    /// Driver: the flags, which hand the descriptor over.
-    pub(crate) fn write_flags(&self, flags: u16) {
-        // Pairs with the device's acquire load in `read_flags`.
-        self.flags.store(flags, Ordering::Release);
-    }
 }

@@ -2,8 +2,8 @@
 //! and for what is done once per burst anyway.
 
 use crate::{
-    ControlChain, InflightJournal, Limit, Packed, QueueFault, RingFeatures, Setup, SetupError,
-    Split, Virtqueue,
+    ControlChain, InflightJournal, Packed, QueueFault, RingFeatures, Setup, SetupError, Split,
+    Virtqueue,
 };
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
@@ -28,12 +28,7 @@ macro_rules! each {
 }
 
 impl Queue {
-    /// Starts a queue of the negotiated format, disabled.
-    pub fn new(memory: Arc<GuestMemory>, setup: &Setup) -> Result<Queue, SetupError> {
-        Queue::resume(memory, setup, None)
-    }
-
-    /// See [`Virtqueue::resume`].
+    /// Starts a queue of the negotiated format: [`Virtqueue::resume`].
     pub fn resume(
         memory: Arc<GuestMemory>,
         setup: &Setup,
@@ -46,19 +41,9 @@ impl Queue {
         }
     }
 
-    /// See [`Virtqueue::take`].
-    pub fn take(&mut self, limit: Limit) -> Result<usize, QueueFault> {
-        each!(self, queue => queue.take(limit))
-    }
-
     /// See [`Virtqueue::complete`].
     pub fn complete(&mut self, count: usize) -> bool {
         each!(self, queue => queue.complete(count))
-    }
-
-    /// See [`Virtqueue::publish`].
-    pub fn publish(&mut self) -> bool {
-        each!(self, queue => queue.publish())
     }
 
     /// See [`Virtqueue::room`].

@@ -1,5 +1,5 @@
-//! The memory of a split ring (virtio 1.2, section 2.7): descriptor table, available ring, used ring. Device and
-//! driver share it; which of them may write what is the callers' affair.
+//! The memory of a split ring (virtio 1.2, section 2.7): descriptor table and available ring, which the driver writes, and
+//! used ring, which the device writes.
 
 use crate::descriptor::Descriptor;
 use crate::shared::{RingHead, Shared, SplitCell, UsedCell};
@@ -75,13 +75,5 @@ impl SplitCell {
             flags: self.flags.load(Ordering::Relaxed),
             tag: self.next.load(Ordering::Relaxed),
         }
-    }
-
-    /// Relaxed: published by the release store of the available index.
-    pub(crate) fn write(&self, descriptor: Descriptor) {
-        self.gpa.store(descriptor.gpa.0, Ordering::Relaxed);
-        self.len.store(descriptor.len, Ordering::Relaxed);
-        self.flags.store(descriptor.flags, Ordering::Relaxed);
-        self.next.store(descriptor.tag, Ordering::Relaxed);
     }
 }

@@ -98,12 +98,8 @@ pub struct Virtqueue<R> {
 }
 
 impl<R: Format> Virtqueue<R> {
-    /// Starts a queue, disabled as vhost-user has it, with notifications from the driver as the ring says.
-    pub fn new(memory: Arc<GuestMemory>, setup: &Setup) -> Result<Virtqueue<R>, SetupError> {
-        Virtqueue::resume(memory, setup, None)
-    }
-
-    /// The same, for a queue that another process may have served before, and that one after us may serve.
+    /// Starts a queue, disabled as vhost-user has it, with notifications from the driver as the ring says. With a journal,
+    /// another process may have served the queue before, and one after us may serve it.
     pub fn resume(
         memory: Arc<GuestMemory>,
         setup: &Setup,

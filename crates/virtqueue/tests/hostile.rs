@@ -4,10 +4,10 @@
 
 mod guest;
 
-use guest::{BUFFERS, Guest, HIGH, LOW, TABLES, readable, writable};
+use guest::{BUFFERS, Bursts, Guest, HIGH, LOW, TABLES, readable, writable};
 use guestmem::Gpa;
 use proptest::prelude::*;
-use virtqueue::driver::{Driver, Shape};
+use test_guest::driver::{Driver, Shape};
 use virtqueue::{
     Format, Limit, Queue, QueueFault, Reserved, RingFeatures, Setup, SetupError, Virtqueue,
 };
@@ -155,7 +155,7 @@ proptest! {
         let rings = virtqueue::RingAddresses { descriptors, driver, device };
         let features = if packed { RingFeatures::RING_PACKED } else { RingFeatures::empty() };
         let setup = Setup { size, rings, features, base };
-        if let Ok(mut queue) = Queue::new(guest.memory.clone(), &setup) {
+        if let Ok(mut queue) = Queue::resume(guest.memory.clone(), &setup, None) {
             queue.set_enabled(true);
             let _ = queue.take(Limit { chains: 8, bytes: 8 });
         }
@@ -176,7 +176,7 @@ const FORMATS: [RingFeatures; 2] = [RingFeatures::empty(), RingFeatures::RING_PA
 fn fault_of(
     features: RingFeatures,
     shape: Shape,
-    buffers: &[virtqueue::driver::Buffer],
+    buffers: &[test_guest::driver::Buffer],
 ) -> QueueFault {
     let (_guest, mut driver, mut queue) = pair(features);
     driver.add(buffers, shape).unwrap();
@@ -380,7 +380,7 @@ fn a_truncated_memory_stops_the_queue() {
 #[test]
 fn what_cannot_start() {
     let guest = Guest::new(8, RingFeatures::empty());
-    let refuse = |setup: Setup| Queue::new(guest.memory.clone(), &setup).unwrap_err();
+    let refuse = |setup: Setup| Queue::resume(guest.memory.clone(), &setup, None).unwrap_err();
     let good = guest.setup;
     assert_eq!(refuse(Setup { size: 7, ..good }), SetupError::Size { size: 7 });
     let packed = RingFeatures::RING_PACKED;

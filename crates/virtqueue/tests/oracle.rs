@@ -7,8 +7,8 @@ mod guest;
 use guest::{BUFFERS, Guest, HIGH, LOW, readable, writable};
 use guestmem::Gpa;
 use proptest::prelude::*;
+use test_guest::driver::{Buffer, Shape};
 use virtio_queue::{Queue as OracleQueue, QueueT};
-use virtqueue::driver::{Buffer, Shape};
 use virtqueue::{Limit, Reserved, RingFeatures};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 

@@ -12,7 +12,7 @@ use guest::{BUFFERS, Guest, readable, writable};
 use guestmem::Gpa;
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use virtqueue::driver::{Buffer, Driver, Shape};
+use test_guest::driver::{Buffer, Driver, Shape};
 use virtqueue::{Format, FrameBuffers, Limit, Queue, Reserved, RingFeatures, Virtqueue};
 
 /// Bytes of buffer memory a chain in flight has to itself.
@@ -188,7 +188,7 @@ impl World {
             }
             Step::Resume if lent == 0 => {
                 let setup = virtqueue::Setup { base: queue.base(), ..self.guest.setup };
-                *queue = Virtqueue::new(self.guest.memory.clone(), &setup).unwrap();
+                *queue = Virtqueue::resume(self.guest.memory.clone(), &setup, None).unwrap();
                 queue.set_enabled(true);
             }
             _ => {}

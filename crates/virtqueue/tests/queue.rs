@@ -4,12 +4,12 @@
 
 mod guest;
 
-use guest::{BUFFERS, Guest, readable, writable};
+use guest::{BUFFERS, Bursts, Guest, readable, writable};
 use guestmem::{DirtyLog, Gpa, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use virtqueue::driver::{Driver, Shape};
+use test_guest::driver::{Driver, Shape};
 use virtqueue::{
     Format, Limit, Packed, Queue, Reserved, RingFeatures, Setup, SetupError, Split, Virtqueue,
 };
@@ -81,7 +81,7 @@ fn user_mode_linux_says_base_0_without_the_wrap_counter() {
     send(&mut driver, BUFFERS);
     let start = |base| {
         let setup = Setup { base, ..guest.setup };
-        let mut queue = Virtqueue::<Packed>::new(guest.memory.clone(), &setup).unwrap();
+        let mut queue = Virtqueue::<Packed>::resume(guest.memory.clone(), &setup, None).unwrap();
         queue.set_enabled(true);
         queue
     };

@@ -22,9 +22,7 @@ text_or_number!(VlanList);
 impl VlanList {
     /// As the switch reads it.
     pub fn to_set(&self) -> VlanSet {
-        let mut set = VlanSet::none();
-        self.0.iter().flat_map(RangeInclusive::clone).for_each(|id| set.insert(id));
-        set
+        self.0.iter().flat_map(RangeInclusive::clone).collect()
     }
 
     /// Sorts, and joins what touches.

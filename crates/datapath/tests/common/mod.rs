@@ -20,7 +20,7 @@
 
 pub mod trace;
 
-use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Vlan, VlanSet};
+use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Vlan};
 use ports::memory::{self, MemoryFrame, Peer};
 use ports::{Nanos, Offloads};
 
@@ -94,8 +94,7 @@ pub fn access(vlan: u16) -> PortSettings {
 
 /// A trunk of these VLANs, one of them or 0 untagged.
 pub fn trunk(native: u16, ids: &[u16]) -> PortSettings {
-    let mut allowed = VlanSet::none();
-    ids.iter().for_each(|id| allowed.insert(*id));
+    let allowed = ids.iter().copied().collect();
     PortSettings { vlan: Vlan::Trunk { native, allowed }, ..plain() }
 }
 

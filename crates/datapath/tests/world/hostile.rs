@@ -11,7 +11,7 @@ use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vhost_user::guest::Guest;
+use test_guest::Guest;
 
 /// Where [`Guest`] keeps the parts of its sending ring, and what is free there because its driver is not used.
 const TABLES: u64 = 0x4000;
@@ -52,7 +52,7 @@ pub(crate) struct Hostile {
 
 impl Hostile {
     pub(crate) fn new(guest: Guest) -> Hostile {
-        let packed = guest.features().contains(Features::RING_PACKED);
+        let packed = guest.features() & Features::RING_PACKED.bits() != 0;
         let (table, buffer) = (0, BUFFERS);
         Hostile { guest, packed, slot: 0, available: 0, table, buffer, incoherent: false }
     }

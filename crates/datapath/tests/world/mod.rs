@@ -19,7 +19,6 @@ mod scenes;
 use accounting::{Cost, Watch, measure, until};
 use datapath::{
     PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, StormLimit, Switch, SwitchOptions, Vlan,
-    VlanSet,
 };
 use frames::{clean, mac};
 use hostile::Hostile;
@@ -33,7 +32,7 @@ use std::collections::HashMap;
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
-use vhost_user::guest::Guest;
+use test_guest::Guest;
 use wire::Mac;
 use wire::vnet::VnetHeader;
 
@@ -177,8 +176,7 @@ impl World {
         let free = PortSettings { mtu: 1500, ..PortSettings::default() };
         let rsc = Rsc { policy: RscPolicy::Ndis, ..Rsc::default() };
         let in_10 = PortSettings { vlan: Vlan::Access(10), rsc, ..victim(VLAN_10, 9000) };
-        let mut allowed = VlanSet::none();
-        [10, 20].into_iter().for_each(|id| allowed.insert(id));
+        let allowed = [10, 20].into_iter().collect();
         let vlan = Vlan::Trunk { native: 0, allowed };
         let guest_trunk = PortSettings { vlan: vlan.clone(), rsc, ..victim(TRUNK_GUEST, 9000) };
         let trunk =
@@ -274,7 +272,8 @@ impl World {
             true => Guest::connect_plainly,
             false => Guest::connect,
         };
-        let serve = || until("a session for a front end", || connect(&path, features, 1).ok());
+        let serve =
+            || until("a session for a front end", || connect(&path, features.bits(), 1).ok());
         self.watch.during("the next front end", serve)
     }
 

@@ -7,9 +7,10 @@ use guestmem::{Gpa, GuestMemory, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use virtqueue::driver::{Buffer, Driver, TABLE_BYTES};
+use test_guest::driver::{Buffer, Driver, RingLayout, TABLE_BYTES};
 use virtqueue::{
-    ChainElement, Format, Packed, Queue, RingAddresses, RingFeatures, Setup, Split, Virtqueue,
+    ChainElement, Format, Limit, Packed, Queue, QueueFault, RingAddresses, RingFeatures, Setup,
+    Split, Virtqueue,
 };
 
 /// The ring's region.
@@ -51,17 +52,17 @@ impl Guest {
     }
 
     pub fn driver(&self) -> Driver {
-        Driver::new(self.memory.clone(), &self.setup, Gpa(TABLES)).unwrap()
+        Driver::new(self.memory.clone(), layout(&self.setup, Gpa(TABLES)))
     }
 
     pub fn queue(&self) -> Queue {
-        let mut queue = Queue::new(self.memory.clone(), &self.setup).unwrap();
+        let mut queue = Queue::resume(self.memory.clone(), &self.setup, None).unwrap();
         queue.set_enabled(true);
         queue
     }
 
     fn of_format<R: Format>(&self) -> Virtqueue<R> {
-        let mut queue = Virtqueue::new(self.memory.clone(), &self.setup).unwrap();
+        let mut queue = Virtqueue::resume(self.memory.clone(), &self.setup, None).unwrap();
         queue.set_enabled(true);
         queue
     }
@@ -96,6 +97,34 @@ impl Guest {
         assert!(self.memory.read(Gpa(gpa), &mut bytes));
         bytes
     }
+}
+
+/// Bursts of a queue whose format a test does not ask for.
+pub trait Bursts {
+    fn take(&mut self, limit: Limit) -> Result<usize, QueueFault>;
+    fn publish(&mut self) -> bool;
+}
+
+impl Bursts for Queue {
+    fn take(&mut self, limit: Limit) -> Result<usize, QueueFault> {
+        match self {
+            Queue::Split(queue) => queue.take(limit),
+            Queue::Packed(queue) => queue.take(limit),
+        }
+    }
+
+    fn publish(&mut self) -> bool {
+        match self {
+            Queue::Split(queue) => queue.publish(),
+            Queue::Packed(queue) => queue.publish(),
+        }
+    }
+}
+
+/// A device's setup as a driver takes it.
+pub fn layout(setup: &Setup, tables: Gpa) -> RingLayout {
+    let Setup { size, rings: RingAddresses { descriptors, driver, device }, .. } = *setup;
+    RingLayout { size, descriptors, driver, device, tables, features: setup.features.bits() }
 }
 
 pub fn readable(gpa: u64, len: u32) -> Buffer {

@@ -1,7 +1,8 @@
-//! A guest in this process: the front end of a session (by the `vhost` crate, which is not ours) and the driver of its
-//! rings. The partner of every test of the back end; not part of the switch.
+//! A running guest: the front end of a vhost-user session, and the driver of its rings.
 
-use crate::Features;
+use crate::driver::RingLayout;
+use crate::feature;
+use crate::guest_ring::{GuestRing, RING_BYTES, SIZE};
 use guestmem::{Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
@@ -15,21 +16,7 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
-use virtqueue::driver::{Buffer, Driver, Shape, TABLE_BYTES};
-use virtqueue::{RingAddresses, Setup, SetupError};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
-
-/// Descriptors of each ring.
-const SIZE: u16 = 256;
-/// Bytes of a buffer.
-const BUFFER: u16 = 4096;
-/// Where the parts of a ring's memory are.
-const DRIVER_AREA: u64 = 0x2000;
-const DEVICE_AREA: u64 = 0x3000;
-const TABLES: u64 = 0x4000;
-const BUFFERS: u64 = TABLES + SIZE as u64 * TABLE_BYTES;
-/// Bytes of a ring's memory.
-const RING_BYTES: u64 = BUFFERS + SIZE as u64 * BUFFER as u64;
 
 /// Where the guest's memory is in what would be its front end's address space.
 const USER: UserAddress = UserAddress(0x7000_0000_0000);
@@ -46,9 +33,6 @@ pub enum GuestError {
     /// The guest's memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// Its rings.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
     /// The kernel.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -60,45 +44,32 @@ impl From<rustix::io::Errno> for GuestError {
     }
 }
 
-/// A driver's end of a ring.
-struct DriverRing {
-    number: usize,
-    setup: Setup,
-    driver: Driver,
-    kick: EventFd,
-    call: EventFd,
-    /// Buffers of each chain, by id; empty: free.
-    chains: Vec<Vec<u64>>,
-    free: Vec<u64>,
-}
-
 /// A running guest.
 pub struct Guest {
     frontend: Frontend,
     connection: UnixStream,
     file: Arc<OwnedFd>,
     memory: Arc<GuestMemory>,
-    features: Features,
+    features: u64,
     /// Kept for whoever serves the rings next.
     inflight: (VhostUserInflight, File),
     /// The back end is given `inflight`.
     journaled: bool,
     /// Two for each pair: receiving, sending.
-    rings: Vec<DriverRing>,
+    rings: Vec<GuestRing>,
 }
 
 /// The beginning of a session; what was taken of the offered features.
 fn shake_hands(
     socket: &Path,
-    wanted: Features,
+    wanted: u64,
     rings: u16,
-) -> Result<(Frontend, UnixStream, Features), GuestError> {
+) -> Result<(Frontend, UnixStream, u64), GuestError> {
     let connection = UnixStream::connect(socket)?;
     let mut frontend = Frontend::from_stream(connection.try_clone()?, rings.into());
     frontend.set_owner()?;
-    let features = Features::from_bits_truncate(frontend.get_features()?);
-    let features = features & (wanted | Features::PROTOCOL_FEATURES);
-    frontend.set_features(features.bits())?;
+    let features = frontend.get_features()? & (wanted | feature::PROTOCOL_FEATURES);
+    frontend.set_features(features)?;
     let protocol = frontend.get_protocol_features()?
         & (VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
@@ -112,22 +83,18 @@ fn shake_hands(
 
 impl Guest {
     /// Connects, takes those of the wanted features that are offered, and starts `pairs` queue pairs.
-    pub fn connect(socket: &Path, wanted: Features, pairs: u16) -> Result<Guest, GuestError> {
+    pub fn connect(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
         Guest::begin_session(socket, wanted, pairs, true)
     }
 
     /// The same without a region by which rings are resumed, as most front ends have it.
-    pub fn connect_plainly(
-        socket: &Path,
-        wanted: Features,
-        pairs: u16,
-    ) -> Result<Guest, GuestError> {
+    pub fn connect_plainly(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
         Guest::begin_session(socket, wanted, pairs, false)
     }
 
     fn begin_session(
         socket: &Path,
-        wanted: Features,
+        wanted: u64,
         pairs: u16,
         journaled: bool,
     ) -> Result<Guest, GuestError> {
@@ -189,22 +156,8 @@ impl Guest {
     }
 
     fn start(&mut self, number: usize) -> Result<(), GuestError> {
-        let start = number as u64 * RING_BYTES;
-        let rings = RingAddresses {
-            descriptors: Gpa(start),
-            driver: Gpa(start + DRIVER_AREA),
-            device: Gpa(start + DEVICE_AREA),
-        };
-        let features = virtqueue::RingFeatures::from_bits_truncate(self.features.bits());
-        let base: u16 =
-            if features.contains(virtqueue::RingFeatures::RING_PACKED) { 1 << 15 } else { 0 };
-        let setup = Setup { size: SIZE, rings, features, base: u32::from(base) };
-        let driver = Driver::new(self.memory.clone(), &setup, Gpa(start + TABLES))?;
-        let (kick, call) = (EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?);
-        let buffers = start + BUFFERS;
-        let free = (0..u64::from(SIZE)).map(|place| buffers + place * u64::from(BUFFER)).collect();
-        let chains = vec![Vec::new(); usize::from(SIZE)];
-        let ring = DriverRing { number, setup, driver, kick, call, chains, free };
+        let files = [EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?];
+        let ring = GuestRing::new(&self.memory, number, self.features, files);
         self.begin(&ring)?;
         self.rings.push(ring);
         if number.is_multiple_of(2) {
@@ -213,9 +166,9 @@ impl Guest {
         Ok(())
     }
 
-    fn begin(&mut self, ring: &DriverRing) -> Result<(), GuestError> {
-        let frontend = &mut self.frontend;
-        let RingAddresses { descriptors, driver, device } = ring.setup.rings;
+    fn begin(&mut self, ring: &GuestRing) -> Result<(), GuestError> {
+        let (packed, frontend) = (self.has(feature::RING_PACKED), &mut self.frontend);
+        let RingLayout { descriptors, driver, device, .. } = ring.layout;
         frontend.set_vring_num(ring.number, SIZE)?;
         frontend.set_vring_addr(
             ring.number,
@@ -229,8 +182,9 @@ impl Guest {
                 log_addr: None,
             },
         )?;
-        #[allow(clippy::cast_possible_truncation, reason = "the half that the message has")]
-        frontend.set_vring_base(ring.number, ring.setup.base as u16)?;
+        // Bit 15 of a packed ring's base is its wrap counter.
+        let base = if packed { 1 << 15 } else { 0 };
+        frontend.set_vring_base(ring.number, base)?;
         frontend.set_vring_call(ring.number, &ring.call)?;
         frontend.set_vring_kick(ring.number, &ring.kick)?;
         frontend.set_vring_enable(ring.number, true)?;
@@ -239,22 +193,23 @@ impl Guest {
 
     /// Makes all free buffers of a receiving ring available.
     fn offer(&mut self, number: usize) {
-        let Some(ring) = self.rings.get_mut(number) else { return };
-        while let Some(gpa) = ring.free.pop() {
-            let buffer = Buffer { gpa: Gpa(gpa), len: BUFFER.into(), writable: true };
-            match ring.driver.add(&[buffer], Shape::Direct) {
-                Some(id) => ring.note(id, vec![gpa]),
-                None => {
-                    ring.free.push(gpa);
-                    break;
-                }
-            }
+        if let Some(ring) = self.rings.get_mut(number) {
+            ring.offer_all();
         }
-        ring.publish();
+    }
+
+    /// Bytes of the virtio-net header.
+    fn header_len(&self) -> usize {
+        let long = self.has(feature::VERSION_1 | feature::MRG_RXBUF);
+        if long { 12 } else { 10 }
+    }
+
+    fn has(&self, feature: u64) -> bool {
+        self.features & feature != 0
     }
 
     /// What was taken of the offered features.
-    pub fn features(&self) -> Features {
+    pub fn features(&self) -> u64 {
         self.features
     }
 
@@ -284,48 +239,21 @@ impl Guest {
     }
 
     /// Where a ring's parts are.
-    pub fn rings(&self, number: usize) -> Option<RingAddresses> {
-        self.rings.get(number).map(|ring| ring.setup.rings)
+    pub fn rings(&self, number: usize) -> Option<RingLayout> {
+        self.rings.get(number).map(|ring| ring.layout)
     }
 
     /// Sends a frame by a pair; `false`: its ring is full. Virtio header as it is to lie in memory.
     pub fn send(&mut self, pair: usize, header: &[u8; 12], frame: &[u8]) -> bool {
-        let header_len = self.features.header_len();
-        let bytes = [header.get(..header_len).unwrap_or(header), frame].concat();
-        let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return false };
-        ring.reclaim();
-        let count = bytes.len().div_ceil(BUFFER.into());
-        if ring.free.len() < count {
-            return false;
-        }
-        let places = ring.free.split_off(ring.free.len() - count);
-        let chunks = bytes.chunks(BUFFER.into());
-        let buffers: Vec<_> = chunks
-            .zip(&places)
-            .map(|(chunk, gpa)| {
-                self.memory.write(Gpa(*gpa), chunk);
-                let len = u32::try_from(chunk.len()).unwrap_or(0);
-                Buffer { gpa: Gpa(*gpa), len, writable: false }
-            })
-            .collect();
-        let indirect = self.features.contains(Features::INDIRECT_DESC) && count > 1;
-        let shape = if indirect { Shape::Indirect } else { Shape::Direct };
-        match ring.driver.add(&buffers, shape) {
-            Some(id) => {
-                ring.note(id, places);
-                ring.publish();
-                true
-            }
-            None => {
-                ring.free.extend(places);
-                false
-            }
-        }
+        let bytes = [header.get(..self.header_len()).unwrap_or(header), frame].concat();
+        let indirect = self.has(feature::INDIRECT_DESC);
+        let ring = self.rings.get_mut(2 * pair + 1);
+        ring.is_some_and(|ring| ring.send(&self.memory, &bytes, indirect))
     }
 
     /// The next frame a pair has received, with its virtio header.
     pub fn receive(&mut self, pair: usize) -> Option<([u8; 12], Vec<u8>)> {
-        let header_len = self.features.header_len();
+        let header_len = self.header_len();
         let ring = self.rings.get_mut(2 * pair)?;
         let mut bytes = ring.reap(&self.memory)?;
         let mut header = [0; 12];
@@ -366,37 +294,5 @@ impl Guest {
     /// Stops a ring, as before a migration; where it stopped.
     pub fn stop(&mut self, number: usize) -> Result<u32, GuestError> {
         Ok(self.frontend.get_vring_base(number)?)
-    }
-}
-
-impl DriverRing {
-    fn note(&mut self, id: u16, places: Vec<u64>) {
-        if let Some(chain) = self.chains.get_mut(usize::from(id)) {
-            *chain = places;
-        }
-    }
-
-    fn publish(&mut self) {
-        if self.driver.publish() {
-            let _ = self.kick.write(1);
-        }
-    }
-
-    fn reclaim(&mut self) {
-        while let Some(used) = self.driver.reap() {
-            if let Some(chain) = self.chains.get_mut(usize::from(used.id)) {
-                self.free.append(chain);
-            }
-        }
-    }
-
-    /// The bytes of the next used buffer.
-    fn reap(&mut self, memory: &GuestMemory) -> Option<Vec<u8>> {
-        let used = self.driver.reap()?;
-        let place = self.chains.get_mut(usize::from(used.id))?.pop()?;
-        let mut bytes = vec![0; used.len as usize];
-        memory.read(Gpa(place), &mut bytes);
-        self.free.push(place);
-        Some(bytes)
     }
 }

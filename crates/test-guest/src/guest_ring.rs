@@ -1,0 +1,125 @@
+//! One ring of a [`Guest`](crate::Guest): its driver, its eventfds, and the buffers it has for frames.
+
+use crate::driver::{Buffer, Driver, RingLayout, Shape, TABLE_BYTES};
+use guestmem::{Gpa, GuestMemory};
+use std::sync::Arc;
+use vmm_sys_util::eventfd::EventFd;
+
+/// Descriptors of each ring.
+pub(crate) const SIZE: u16 = 256;
+/// Bytes of a buffer.
+const BUFFER: u16 = 4096;
+/// Where the parts of a ring's memory are.
+const DRIVER_AREA: u64 = 0x2000;
+const DEVICE_AREA: u64 = 0x3000;
+const TABLES: u64 = 0x4000;
+const BUFFERS: u64 = TABLES + SIZE as u64 * TABLE_BYTES;
+/// Bytes of a ring's memory.
+pub(crate) const RING_BYTES: u64 = BUFFERS + SIZE as u64 * BUFFER as u64;
+
+/// A driver and what it needs.
+pub(crate) struct GuestRing {
+    pub(crate) number: usize,
+    pub(crate) layout: RingLayout,
+    driver: Driver,
+    pub(crate) kick: EventFd,
+    pub(crate) call: EventFd,
+    /// Buffers of each chain, by id; empty: free.
+    chains: Vec<Vec<u64>>,
+    free: Vec<u64>,
+}
+
+impl GuestRing {
+    /// A ring with all its buffers free.
+    pub(crate) fn new(
+        memory: &Arc<GuestMemory>,
+        number: usize,
+        features: u64,
+        [kick, call]: [EventFd; 2],
+    ) -> GuestRing {
+        let start = number as u64 * RING_BYTES;
+        let layout = RingLayout {
+            size: SIZE,
+            descriptors: Gpa(start),
+            driver: Gpa(start + DRIVER_AREA),
+            device: Gpa(start + DEVICE_AREA),
+            tables: Gpa(start + TABLES),
+            features,
+        };
+        let driver = Driver::new(memory.clone(), layout);
+        let buffer = |place| start + BUFFERS + place * u64::from(BUFFER);
+        let free = (0..u64::from(SIZE)).map(buffer).collect();
+        let chains = vec![Vec::new(); usize::from(SIZE)];
+        GuestRing { number, layout, driver, kick, call, chains, free }
+    }
+
+    /// Makes all free buffers available for the device to write.
+    pub(crate) fn offer_all(&mut self) {
+        while let Some(gpa) = self.free.pop() {
+            let buffer = Buffer { gpa: Gpa(gpa), len: BUFFER.into(), writable: true };
+            if !self.add(&[buffer], vec![gpa], Shape::Direct) {
+                break;
+            }
+        }
+        self.publish();
+    }
+
+    /// Makes a frame available for the device to read; `false`: there is no room.
+    pub(crate) fn send(&mut self, memory: &GuestMemory, frame: &[u8], indirect: bool) -> bool {
+        self.reclaim();
+        let count = frame.len().div_ceil(BUFFER.into());
+        if self.free.len() < count {
+            return false;
+        }
+        let places = self.free.split_off(self.free.len() - count);
+        let parts = frame.chunks(BUFFER.into()).zip(&places);
+        let buffers: Vec<_> = parts
+            .map(|(part, gpa)| {
+                memory.write(Gpa(*gpa), part);
+                let len = u32::try_from(part.len()).unwrap_or(0);
+                Buffer { gpa: Gpa(*gpa), len, writable: false }
+            })
+            .collect();
+        let shape = if indirect && count > 1 { Shape::Indirect } else { Shape::Direct };
+        let added = self.add(&buffers, places, shape);
+        if added {
+            self.publish();
+        }
+        added
+    }
+
+    /// The bytes of the next used buffer.
+    pub(crate) fn reap(&mut self, memory: &GuestMemory) -> Option<Vec<u8>> {
+        let used = self.driver.reap()?;
+        let place = self.chains.get_mut(usize::from(used.id))?.pop()?;
+        let mut bytes = vec![0; used.len as usize];
+        memory.read(Gpa(place), &mut bytes);
+        self.free.push(place);
+        Some(bytes)
+    }
+
+    /// Adds a chain and notes its places; `false`, and the places are free again, if the ring is full.
+    fn add(&mut self, buffers: &[Buffer], mut places: Vec<u64>, shape: Shape) -> bool {
+        let id = self.driver.add(buffers, shape);
+        let chain = id.and_then(|id| self.chains.get_mut(usize::from(id)));
+        match chain {
+            Some(chain) => *chain = places,
+            None => self.free.append(&mut places),
+        }
+        id.is_some()
+    }
+
+    fn publish(&mut self) {
+        if self.driver.publish() {
+            let _ = self.kick.write(1);
+        }
+    }
+
+    fn reclaim(&mut self) {
+        while let Some(used) = self.driver.reap() {
+            if let Some(chain) = self.chains.get_mut(usize::from(used.id)) {
+                self.free.append(chain);
+            }
+        }
+    }
+}
