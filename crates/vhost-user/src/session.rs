@@ -8,11 +8,11 @@ use crate::signal;
 use crate::socket::{self, Listener};
 use crate::{Options, RingSlot, SessionError, SocketRole, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut};
@@ -20,7 +20,10 @@ use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut}
 /// How long a client waits before it tries to connect again.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// How long the end of a session may take.
+/// How long a front end may keep its session from ending by not reading the answers: then it is cut off.
+const ANSWERS: Duration = Duration::from_secs(1);
+
+/// How long the end of a session may take before people are told.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the session's thread and its owner share.
@@ -45,6 +48,13 @@ impl Shared {
         change(&mut lock(&self.status));
     }
 
+    /// Ends what the session's thread waits for at its connection. That thread closes it.
+    fn cut(&self, how: Shutdown) {
+        if let Some(connection) = lock(&self.connection).as_ref() {
+            let _ = connection.shutdown(how);
+        }
+    }
+
     /// Waits for one of these or the end; `None`: the end.
     fn wait(&self, fds: &[BorrowedFd<'_>], timeout: Option<&Timespec>) -> Option<Vec<bool>> {
         let all = std::iter::once(self.stop.as_fd()).chain(fds.iter().copied());
@@ -56,10 +66,13 @@ impl Shared {
     }
 }
 
-/// A vNIC, until it is dropped: then the guest is cut off and the socket removed.
+/// A vNIC, until it is dropped: then the guest is cut off and the socket removed. Dropping it waits for nothing that a front
+/// end does; another session may listen at the same path at once.
 pub struct Session {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The session's thread uses it only while it waits for a front end, so the path is free even if that thread is stuck.
+    listener: Option<Listener>,
 }
 
 impl Session {
@@ -95,11 +108,15 @@ impl Session {
             pipe_writers: Arc::default(),
         });
         let served = shared.clone();
+        let entrance = match &listener {
+            Some(listener) => Entrance::Listen(Arc::downgrade(&listener.socket)),
+            None => Entrance::Connect,
+        };
         let thread = thread::Builder::new()
             .name("vhost-user".into())
-            .spawn(move || serve_all(&served, listener.as_ref()))
+            .spawn(move || serve_all(&served, &entrance))
             .map_err(failed("start a thread for"))?;
-        Ok(Session { shared, thread: Some(thread) })
+        Ok(Session { shared, thread: Some(thread), listener })
     }
 
     /// The rings of a pair: the one the guest receives from, the one it sends by.
@@ -132,50 +149,72 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
-        // The session's thread closes it.
-        if let Some(connection) = lock(&self.shared.connection).as_ref() {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
+        drop(self.listener.take());
+        // A read of the session's thread ends. The front end hears of it when that thread closes the connection, after it has
+        // stopped the rings: it must not start them elsewhere before.
+        self.shared.cut(Shutdown::Read);
         if let Some(thread) = self.thread.take() {
-            join(thread, &self.shared.options.socket);
+            let shared = self.shared.clone();
+            // Where no thread can be made the session's ends unwatched.
+            let _ = thread::Builder::new()
+                .name("vhost-end".into())
+                .spawn(move || see_off(&thread, &shared));
         }
     }
 }
 
-/// Waits for a session's thread, [`PATIENCE`] at most: closing a file of the front end can block for as long as it likes.
-fn join(thread: JoinHandle<()>, socket: &Path) {
-    let end = Instant::now() + PATIENCE;
+/// Watches the end of a session's thread: closing a file of the front end can block for as long as that likes.
+fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
+    let began = Instant::now();
     while !thread.is_finished() {
-        if Instant::now() >= end {
-            tracing::warn!(socket = %socket.display(), "a front end holds up the end of its session: left behind");
+        let waited = began.elapsed();
+        if waited >= ANSWERS {
+            shared.cut(Shutdown::Both);
+        }
+        if waited >= PATIENCE {
+            let socket = shared.options.socket.display();
+            tracing::warn!(%socket, "a front end holds up the end of its session: left behind");
             return;
         }
         thread::sleep(Duration::from_millis(1));
     }
-    let _ = thread.join();
+}
+
+/// How front ends come.
+enum Entrance {
+    /// They connect, as long as the session listens.
+    Listen(Weak<UnixListener>),
+    /// They listen.
+    Connect,
+}
+
+impl Entrance {
+    /// The next front end; `None`: the end.
+    fn next(&self, shared: &Shared) -> Option<io::Result<UnixStream>> {
+        match self {
+            Entrance::Listen(listener) => {
+                let listener = listener.upgrade()?;
+                shared.wait(&[listener.as_fd()], None)?;
+                Some(listener.accept().map(|(connection, _)| connection))
+            }
+            Entrance::Connect => Some(socket::connect(&shared.options.socket)),
+        }
+    }
 }
 
 /// One front end after the other, until the end.
-fn serve_all(shared: &Arc<Shared>, listener: Option<&Listener>) {
+fn serve_all(shared: &Arc<Shared>, entrance: &Entrance) {
     loop {
         if let Some(pause) = shared.attempts.pause()
             && shared.wait(&[], Some(&pause)).is_none()
         {
             return;
         }
-        let connection = match listener {
-            Some(listener) => {
-                if shared.wait(&[listener.socket.as_fd()], None).is_none() {
-                    return;
-                }
-                listener.socket.accept().map(|(connection, _)| connection)
-            }
-            None => socket::connect(&shared.options.socket),
-        };
-        match connection {
-            Ok(connection) => serve(shared, connection),
+        match entrance.next(shared) {
+            None => return,
+            Some(Ok(connection)) => serve(shared, connection),
             // No listener yet, or the connection is gone: try again after a moment.
-            Err(_) => {
+            Some(Err(_)) => {
                 if shared.wait(&[], Some(&RETRY)).is_none() {
                     return;
                 }

@@ -11,11 +11,12 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A socket file of ours; it goes when this does.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) socket: UnixListener,
+    pub(crate) socket: Arc<UnixListener>,
     path: PathBuf,
     /// Device and inode of the file we made.
     made: Option<(u64, u64)>,
@@ -26,7 +27,7 @@ impl Listener {
     pub(crate) fn bind(options: &Options) -> Result<Listener, SessionError> {
         let path = options.socket.clone();
         remove_stale(&path, options.access)?;
-        let socket = UnixListener::bind(&path).map_err(failed("listen at", &path))?;
+        let socket = Arc::new(UnixListener::bind(&path).map_err(failed("listen at", &path))?);
         let made = identity(&path);
         let listener = Listener { socket, path, made };
         permit(&listener.path, options.access)?;

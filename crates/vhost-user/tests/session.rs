@@ -1,9 +1,15 @@
 //! Sessions as front ends and people see them: sockets, numbers of queues, status.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
-use std::os::unix::net::{UnixDatagram, UnixListener};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -47,6 +53,107 @@ fn until(what: &str, look: impl Fn() -> bool) {
         assert!(Instant::now() < end, "{what} did not come about");
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// A session whose thread waits in `changed` until `release` is dropped.
+struct Stuck {
+    session: Session,
+    frontend: UnixStream,
+    release: mpsc::Sender<()>,
+    /// One for each time `changed` is called.
+    calls: mpsc::Receiver<()>,
+}
+
+impl Stuck {
+    fn new(socket: &Path) -> Stuck {
+        let (release, wait) = mpsc::channel();
+        let (told, calls) = mpsc::channel();
+        let wait = Mutex::new(wait);
+        let changed = Box::new(move |_: &_| {
+            let _ = told.send(());
+            let _ = wait.lock().unwrap().recv();
+        });
+        let session = Session::open(Options { changed, ..options(socket, 1) }).unwrap();
+        let frontend = UnixStream::connect(socket).unwrap();
+        calls.recv().unwrap();
+        Stuck { session, frontend, release, calls }
+    }
+}
+
+/// Drops it elsewhere, and fails if that waits.
+fn drop_without_waiting(what: impl Send + 'static) {
+    let (done, wait) = mpsc::channel();
+    thread::spawn(move || {
+        drop(what);
+        done.send(())
+    });
+    wait.recv_timeout(Duration::from_secs(10)).unwrap();
+}
+
+/// A TCP socket whose close waits until its peer reads, or goes.
+fn slow_to_close() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    slow.set_nonblocking(true).unwrap();
+    while slow.write(&[0; 1 << 16]).is_ok() {}
+    set_socket_linger(&slow, Some(Duration::from_secs(3600))).unwrap();
+    (slow, peer)
+}
+
+/// Whether the socket of this local port is being closed (`FIN_WAIT1`).
+fn is_closing(port: u16) -> bool {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let fields = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+    sockets
+        .lines()
+        .map(fields)
+        .any(|fields| fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "04")
+}
+
+/// Each of them took 5 s at its end, one after the other, and kept its socket.
+#[test]
+fn stuck_sessions_hold_up_neither_their_ends_nor_their_successors() {
+    let folder = TempDir::new().unwrap();
+    let path = |number| folder.path().join(format!("s{number}"));
+    let stuck: Vec<_> = (0..4).map(|number| Stuck::new(&path(number))).collect();
+    let (sessions, rest): (Vec<_>, Vec<_>) =
+        stuck.into_iter().map(|stuck| (stuck.session, (stuck.release, stuck.frontend))).unzip();
+    drop_without_waiting(sessions);
+    for number in 0..4 {
+        assert!(!path(number).exists());
+        let successor = open(&path(number), 1);
+        let _guest = Guest::connect(&path(number), Features::VERSION_1.bits(), 1).unwrap();
+        assert_eq!(successor.status().state, State::Running);
+    }
+    drop(rest);
+}
+
+/// The connection was closed under a lock that the session's owner takes.
+#[test]
+fn a_connection_whose_close_waits_holds_up_its_own_session_alone() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let Stuck { session, frontend, release, calls } = Stuck::new(&socket);
+    let (slow, peer) = slow_to_close();
+    let port = slow.local_addr().unwrap().port();
+    // No message at all, and one that is never read and has the socket with it.
+    (&frontend).write_all(&[0; 12]).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [slow.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    sendmsg(&frontend, &[IoSlice::new(&[0; 12])], &mut control, SendFlags::empty()).unwrap();
+    drop(slow);
+    drop(release);
+    calls.recv().unwrap();
+    until("the close of the connection", || is_closing(port));
+    drop_without_waiting(session);
+    let successor = open(&socket, 1);
+    let _guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
+    assert_eq!(successor.status().state, State::Running);
+    assert!(is_closing(port), "it has not waited");
+    drop(peer);
 }
 
 /// QEMU with `queues=4` at a port of 2 was told 5, and found out only by a ring that was refused.
