@@ -141,9 +141,8 @@ impl Guest {
     }
 
     fn share_memory(&mut self) -> Result<(), GuestError> {
-        let (said, file) = &self.inflight;
         if self.journaled {
-            self.frontend.set_inflight_fd(said, file.as_raw_fd())?;
+            self.give_inflight()?;
         }
         self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
@@ -153,6 +152,12 @@ impl Guest {
             mmap_handle: self.file.as_raw_fd(),
         }])?;
         Ok(())
+    }
+
+    /// Gives the back end the region by which rings are resumed.
+    pub fn give_inflight(&mut self) -> Result<(), GuestError> {
+        let (said, file) = &self.inflight;
+        Ok(self.frontend.set_inflight_fd(said, file.as_raw_fd())?)
     }
 
     fn start(&mut self, number: usize) -> Result<(), GuestError> {

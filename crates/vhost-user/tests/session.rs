@@ -1,12 +1,13 @@
 //! Sessions as front ends and people see them: sockets, numbers of queues, status.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Mutex, mpsc};
@@ -14,9 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use test_guest::Guest;
-use vhost::VhostBackend;
-use vhost::vhost_user::message::VhostUserProtocolFeatures;
+use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 use vhost_user::{Access, Features, Options, Session, SessionError, SocketRole, State};
 
 fn options(socket: &Path, pairs: u16) -> Options {
@@ -236,4 +237,58 @@ fn a_socket_that_took_the_place_of_ours_stays() {
     std::fs::rename(&other, &socket).unwrap();
     drop(session);
     assert!(socket.exists());
+}
+
+/// Each ring kept the region it was started with, and one front end could take all places that the process has for them.
+#[test]
+fn an_inflight_region_is_refused_while_a_ring_runs() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let session = open(&socket, 1);
+    let mut guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
+    guest.stop(0).unwrap();
+    assert!(guest.give_inflight().is_err());
+    until("the end", || matches!(session.status().state, State::Broken(_)));
+    let State::Broken(reason) = session.status().state else { return };
+    assert!(reason.contains("while ring 1 runs") && reason.contains("stopped"), "{reason}");
+    let mut guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
+    guest.stop(0).unwrap();
+    guest.stop(1).unwrap();
+    guest.give_inflight().unwrap();
+}
+
+/// A front end had as many as it liked.
+#[test]
+fn a_front_end_has_as_many_memory_regions_as_were_announced() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let session = open(&socket, 1);
+    let mut frontend = Frontend::connect(&socket, 2).unwrap();
+    frontend.set_owner().unwrap();
+    let features = frontend.get_features().unwrap();
+    frontend.set_features(features).unwrap();
+    frontend.get_protocol_features().unwrap();
+    let protocol =
+        VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS | VhostUserProtocolFeatures::REPLY_ACK;
+    frontend.set_protocol_features(protocol).unwrap();
+    frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    let slots = frontend.get_max_mem_slots().unwrap();
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, 4096).unwrap();
+    let mut add = |number| {
+        frontend.add_mem_region(&VhostUserMemoryRegionInfo {
+            guest_phys_addr: number << 20,
+            memory_size: 4096,
+            userspace_addr: number << 20,
+            mmap_offset: 0,
+            mmap_handle: file.as_raw_fd(),
+        })
+    };
+    for number in 0..slots {
+        add(number).unwrap();
+    }
+    assert!(add(slots).is_err());
+    until("the end", || matches!(session.status().state, State::Broken(_)));
+    let State::Broken(reason) = session.status().state else { return };
+    assert!(reason.contains("than the 32 served"), "{reason}");
 }

@@ -254,6 +254,13 @@ impl VhostUserBackendReqHandlerMut for Backend {
 
     fn set_inflight_fd(&mut self, said: &VhostUserInflight, file: File) -> Result<()> {
         let file = Arc::new(OwnedFd::from(file));
+        // Each ring keeps the region it was started with mapped, and the process has places for so many.
+        if let Some(place) = self.vrings.iter().position(|vring| vring.started) {
+            close_aside(file);
+            return Err(refused(format!(
+                "an inflight region was given while ring {place} runs: all rings must be stopped (GET_VRING_BASE) first"
+            )));
+        }
         match Inflight::adopt(said, file.clone()) {
             Ok(inflight) => self.inflight = Some(inflight),
             Err(error) => {
