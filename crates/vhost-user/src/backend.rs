@@ -181,6 +181,13 @@ impl Backend {
         self.tell(State::Connected);
     }
 
+    /// Sends the signals that workers have left to the session's thread.
+    pub(crate) fn send_owed(&self) {
+        self.shared.signals.silence();
+        let signals = |vring: &Vring| [vring.call.clone(), vring.error.clone()];
+        self.vrings.iter().flat_map(signals).flatten().for_each(|signal| signal.settle());
+    }
+
     fn carry_out(&mut self, command: Command) -> bool {
         match command {
             Command::Noted => true,

@@ -32,6 +32,7 @@
 
 mod attempts;
 mod backend;
+mod closer;
 mod config_space;
 mod control;
 mod early;

@@ -124,12 +124,15 @@ impl RingSlot {
     /// The first fault counts; the front end hears of it.
     fn note_fault(&self, running: &Running) {
         let Some(found) = running.queue.fault() else { return };
-        let mut fault = lock(&self.fault);
-        if fault.is_none() {
-            *fault = Some(found);
-            if let Some(error) = &running.error {
-                error.raise();
-            }
+        // Signalled without the lock, which the status takes: a signal has as many waiters as the front end likes.
+        let is_first = {
+            let mut fault = lock(&self.fault);
+            let is_first = fault.is_none();
+            fault.get_or_insert(found);
+            is_first
+        };
+        if is_first && let Some(error) = &running.error {
+            error.raise();
         }
     }
 

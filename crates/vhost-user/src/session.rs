@@ -4,7 +4,7 @@ use crate::attempts::Attempts;
 use crate::backend::Backend;
 use crate::early::Early;
 use crate::lock::lock;
-use crate::signal;
+use crate::signal::{self, Budget};
 use crate::socket::{self, Listener};
 use crate::{Options, RingSlot, SessionError, SocketRole, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -38,8 +38,8 @@ pub(crate) struct Shared {
     connection: Mutex<Option<UnixStream>>,
     /// Whether front ends come and go in a loop.
     pub(crate) attempts: Attempts,
-    /// Held by each thread that writes to a pipe of the front end.
-    pub(crate) pipe_writers: Arc<()>,
+    /// What signals to the front end may cost.
+    pub(crate) signals: Arc<Budget>,
 }
 
 impl Shared {
@@ -91,6 +91,7 @@ impl Session {
             SocketRole::Client => None,
         };
         signal::prepare().map_err(failed("signal the guest of"))?;
+        let signals = Arc::new(Budget::new().map_err(failed("signal the guest of"))?);
         let rings = (0..=2 * options.pairs).map(|_| RingSlot::new().map(Arc::new));
         let rings = rings.collect::<Result<_, _>>().map_err(failed("make rings for"))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -105,7 +106,7 @@ impl Session {
             stop,
             connection,
             attempts: Attempts::default(),
-            pipe_writers: Arc::default(),
+            signals,
         });
         let served = shared.clone();
         let entrance = match &listener {
@@ -269,7 +270,11 @@ fn converse(
     let control = shared.rings.last()?;
     let connection = lock(&shared.connection).as_ref()?.try_clone().ok()?;
     loop {
-        let ready = shared.wait(&[connection.as_fd(), control.ready_fd()], None)?;
+        let awaited = [connection.as_fd(), control.ready_fd(), shared.signals.bell()];
+        let ready = shared.wait(&awaited, None)?;
+        if ready.get(2) == Some(&true) {
+            lock(backend).send_owed();
+        }
         if ready.get(1) == Some(&true) {
             lock(backend).serve_control();
         }
@@ -293,5 +298,39 @@ fn serve_one(
             early.acknowledge(connection).map_err(Error::SocketBroken)
         }
         (result, _) => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Features};
+    use test_guest::Guest;
+
+    /// Without this a worker paid for the waiters of a front end's eventfd with every signal.
+    #[test]
+    fn the_session_sends_what_is_too_dear_for_a_worker() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let options = Options {
+            socket: folder.path().join("s"),
+            role: SocketRole::Server,
+            access: Access::default(),
+            pairs: 1,
+            mtu: 1500,
+            mac: None,
+            changed: Box::new(|_| {}),
+        };
+        let socket = options.socket.clone();
+        let session = Session::open(options).unwrap();
+        let guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
+        let (receive, _send) = session.pair(0).unwrap();
+        (0..2).for_each(|_| signal::send_dearly(&session.shared.signals));
+        guest.was_called(0);
+        receive.with(|running| running.notify());
+        let end = Instant::now() + Duration::from_secs(20);
+        while !guest.was_called(0) {
+            assert!(Instant::now() < end, "the session has not signalled");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }

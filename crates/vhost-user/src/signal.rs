@@ -1,4 +1,3 @@
-// UNSAFETY: system calls for asynchronous I/O, which no safe crate wraps; each takes only memory of its caller's stack.
 //! Signals to a front end that never block, whatever the front end does with the descriptor.
 //!
 //! `write` to an eventfd sleeps while its counter is full, unless O_NONBLOCK is set. That flag belongs to the open file
@@ -7,24 +6,34 @@
 //! the kernel itself signals an eventfd when asynchronous I/O completes (`IOCB_FLAG_RESFD` of io_submit(2)), and that adds
 //! one or leaves a full counter as it is. So a signal is an empty read of an empty file of ours, which completes at once.
 //!
+//! A signal that the kernel has no room for is owed, and sent by the session's thread; so are those that are too dear
+//! ([`Budget`]).
+//!
 //! User-mode Linux takes its interrupts from a pipe or a socket, of which every write can be made to wait (a reader holds a
 //! pipe's lock while it copies). There a thread of its own writes, and is all that waits.
-#![allow(unsafe_code)]
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, memfd_create};
+mod aio;
+mod budget;
+mod pipe;
+
+pub(crate) use aio::prepare;
+pub(crate) use budget::Budget;
+#[cfg(test)]
+pub(crate) use budget::tests::send_dearly;
+
+use crate::closer::close_aside;
+use pipe::PipeWriter;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
-/// Completions that the kernel keeps for us until they are reaped.
-const COMPLETIONS: usize = 64;
 /// Threads of a session that may write to pipes at a time, for each of its rings: one, and one that is about to end.
 const WRITERS_PER_RING: usize = 2;
-/// Threads of the process that close refused files at a time.
-const CLOSERS: usize = 8;
+/// How long the session's thread waits before it tries a signal again.
+const RETRY: Duration = Duration::from_millis(1);
 
 /// Why a descriptor is not taken for signals.
 #[derive(Debug, thiserror::Error)]
@@ -51,217 +60,100 @@ pub(crate) fn expect_eventfd(fd: BorrowedFd<'_>) -> Result<(), SignalError> {
     if seen == EVENTFD { Ok(()) } else { Err(SignalError::Kind { seen, wanted: "an eventfd" }) }
 }
 
-/// Closes a file that is refused. A file system in user space may make that wait, so a thread of its own does it, of
-/// [`CLOSERS`] at most: where all of them wait, the caller does too, which is the thread of the session that is to blame.
-pub(crate) fn close_aside(files: impl Send + 'static) {
-    static CLOSING: AtomicUsize = AtomicUsize::new(0);
-    if CLOSING.fetch_add(1, Ordering::Relaxed) >= CLOSERS {
-        CLOSING.fetch_sub(1, Ordering::Relaxed);
-        return drop(files);
-    }
-    let closer = thread::Builder::new().name("vhost-close".into());
-    let spawned = closer.spawn(move || {
-        drop(files);
-        CLOSING.fetch_sub(1, Ordering::Relaxed);
-    });
-    if spawned.is_err() {
-        CLOSING.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A descriptor of the front end by which it is told of something.
 #[derive(Debug)]
 pub(crate) enum Signal {
-    Event(OwnedFd),
+    Event(Event),
     Pipe(PipeWriter),
 }
 
 impl Signal {
-    /// Takes an eventfd, a pipe or a socket; `session` is shared by the writers of a session that has `rings` rings.
-    pub(crate) fn new(fd: OwnedFd, session: &Arc<()>, rings: usize) -> Result<Signal, SignalError> {
+    /// Takes an eventfd, a pipe or a socket; `budget` is that of the session, which has `rings` rings.
+    pub(crate) fn new(
+        fd: OwnedFd,
+        budget: &Arc<Budget>,
+        rings: usize,
+    ) -> Result<Signal, SignalError> {
         let seen = name(fd.as_fd())?;
         if seen == EVENTFD {
-            return Ok(Signal::Event(fd));
+            let (owed, budget) = (AtomicBool::new(false), budget.clone());
+            return Ok(Signal::Event(Event { fd, owed, budget }));
         }
         if !seen.starts_with("pipe:[") && !seen.starts_with("socket:[") {
             close_aside(fd);
             return Err(SignalError::Kind { seen, wanted: "an eventfd, a pipe or a socket" });
         }
-        let writers = Arc::strong_count(session) - 1;
+        let writers = Arc::strong_count(&budget.writers) - 1;
         if writers >= rings * WRITERS_PER_RING {
             close_aside(fd);
             return Err(SignalError::Writers { writers });
         }
-        Ok(PipeWriter::start(fd, session.clone()).map(Signal::Pipe)?)
+        Ok(PipeWriter::start(fd, budget.writers.clone()).map(Signal::Pipe)?)
     }
 
     /// Signals. One that is pending already stays one.
     #[inline]
     pub(crate) fn raise(&self) {
         match self {
-            Signal::Event(fd) => signal(fd.as_fd()),
+            Signal::Event(event) => event.raise(),
             Signal::Pipe(writer) => writer.ring_bell(),
         }
     }
-}
 
-/// A thread that writes to a pipe for others, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct PipeWriter {
-    bell: Arc<Bell>,
-}
-
-#[derive(Debug)]
-struct Bell {
-    /// Known to this process alone, so nothing but 2^64 signals can fill it.
-    events: OwnedFd,
-    ended: AtomicBool,
-}
-
-impl PipeWriter {
-    fn start(pipe: OwnedFd, session: Arc<()>) -> io::Result<PipeWriter> {
-        // A full pipe is readable already. Where the front end clears this, only the writer waits.
-        fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
-        let events = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let bell = Arc::new(Bell { events, ended: AtomicBool::new(false) });
-        let heard = bell.clone();
-        thread::Builder::new().name("vhost-pipe".into()).spawn(move || {
-            // The pipe goes before the count: closing it may block for as long as the front end likes.
-            let (_session, pipe) = (session, pipe);
-            write_each(&heard, &pipe);
-        })?;
-        Ok(PipeWriter { bell })
-    }
-
-    fn ring_bell(&self) {
-        let _ = rustix::io::write(&self.bell.events, &1u64.to_ne_bytes());
-    }
-}
-
-impl Drop for PipeWriter {
-    fn drop(&mut self) {
-        // Ordered before the thread's look by the system calls between.
-        self.bell.ended.store(true, Ordering::Release);
-        self.ring_bell();
-    }
-}
-
-fn write_each(bell: &Bell, pipe: &OwnedFd) {
-    loop {
-        let _ = rustix::io::read(&bell.events, &mut [0; 8]);
-        if bell.ended.load(Ordering::Acquire) {
-            return;
+    /// Sends what is owed. Called by the session's thread, which alone may wait for what the front end does.
+    pub(crate) fn settle(&self) {
+        if let Signal::Event(event) = self {
+            event.settle();
         }
-        let _ = rustix::io::write(pipe, &1u64.to_ne_bytes());
     }
 }
 
-/// `struct iocb` of `linux/aio_abi.h`, little-endian.
-#[repr(C)]
-#[derive(Default)]
-struct ControlBlock {
-    data: u64,
-    key: u32,
-    rw_flags: u32,
-    /// 0: `IOCB_CMD_PREAD`.
-    opcode: u16,
-    priority: u16,
-    file: u32,
-    buffer: u64,
-    bytes: u64,
-    offset: u64,
-    reserved: u64,
-    /// 1: `IOCB_FLAG_RESFD`.
-    flags: u32,
-    event: u32,
+/// An eventfd.
+#[derive(Debug)]
+pub(crate) struct Event {
+    fd: OwnedFd,
+    /// The session's thread is to send a signal.
+    owed: AtomicBool,
+    budget: Arc<Budget>,
 }
 
-/// `struct io_event`.
-type Completion = [u64; 4];
-
-/// The process's context for asynchronous I/O. Any thread may use it at any time.
-struct Context {
-    id: libc::c_ulong,
-    /// An empty file.
-    file: OwnedFd,
-}
-
-static CONTEXT: OnceLock<Context> = OnceLock::new();
-
-/// Makes sure that eventfds can be signalled; called before a front end can give us any.
-pub(crate) fn prepare() -> io::Result<()> {
-    if CONTEXT.get().is_none() {
-        let made = Context::new()?;
-        let _ = CONTEXT.set(made);
-    }
-    Ok(())
-}
-
-impl Context {
-    fn new() -> io::Result<Context> {
-        let file = memfd_create("signals", MemfdFlags::CLOEXEC)?;
-        let mut id: libc::c_ulong = 0;
-        // SAFETY: the kernel writes one word, the context's id, to `id`.
-        let made = unsafe { libc::syscall(libc::SYS_io_setup, COMPLETIONS, &raw mut id) };
-        if made < 0 {
-            let error = io::Error::last_os_error();
-            let remedy = "asynchronous I/O is needed to signal guests: raise fs.aio-max-nr, or allow io_setup";
-            return Err(io::Error::new(error.kind(), format!("{remedy} ({error})")));
-        }
-        Ok(Context { id, file })
-    }
-
-    /// `false`: too many completions were not reaped.
+impl Event {
     #[inline]
-    fn signal(&self, event: BorrowedFd<'_>) -> bool {
-        let mut block = ControlBlock {
-            file: self.file.as_raw_fd().cast_unsigned(),
-            flags: 1,
-            event: event.as_raw_fd().cast_unsigned(),
-            ..ControlBlock::default()
-        };
-        let list = [&raw mut block];
-        // SAFETY: the kernel reads the list and the block and writes the block's key, all before it returns; the read
-        // of no bytes touches no buffer.
-        unsafe { libc::syscall(libc::SYS_io_submit, self.id, 1, list.as_ptr()) == 1 }
+    fn raise(&self) {
+        if self.budget.is_spent() || !self.send() {
+            self.owe();
+        }
+    }
+
+    fn send(&self) -> bool {
+        self.budget.charge(|| aio::signal(self.fd.as_fd()))
     }
 
     #[cold]
-    fn reap(&self) {
-        let mut completions = [Completion::default(); COMPLETIONS];
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let to = completions.as_mut_ptr();
-        // SAFETY: the kernel writes at most `COMPLETIONS` of them and reads the time.
-        unsafe {
-            libc::syscall(libc::SYS_io_getevents, self.id, 0, COMPLETIONS, to, &raw const now)
-        };
+    fn owe(&self) {
+        // Pairs with the swap in `settle`: a signal that is owed after that is sent by another one.
+        if !self.owed.swap(true, Ordering::AcqRel) {
+            self.budget.ring_bell();
+        }
     }
-}
 
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: the context is ours, and nothing is under way in it.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
-    }
-}
-
-/// Adds one to an eventfd, or leaves a full one as it is.
-fn signal(event: BorrowedFd<'_>) {
-    let Some(context) = CONTEXT.get() else { return };
-    // Every failure but a full list of completions is the front end's; a list that was just emptied is not full.
-    if !context.signal(event) {
-        context.reap();
-        context.signal(event);
+    fn settle(&self) {
+        if self.owed.swap(false, Ordering::AcqRel) && !self.send() {
+            thread::sleep(RETRY);
+            self.owe();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
     use rustix::pipe::pipe;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     /// A blocking eventfd of a front end.
     fn event(count: u64) -> (Signal, OwnedFd) {
@@ -271,7 +163,11 @@ mod tests {
             rustix::io::write(&ours, &count.to_ne_bytes()).unwrap();
         }
         let theirs = ours.try_clone().unwrap();
-        (Signal::new(ours, &Arc::default(), 2).unwrap(), theirs)
+        (Signal::new(ours, &budget(), 2).unwrap(), theirs)
+    }
+
+    fn budget() -> Arc<Budget> {
+        Arc::new(Budget::new().unwrap())
     }
 
     fn count(event: &OwnedFd) -> u64 {
@@ -283,13 +179,44 @@ mod tests {
     #[test]
     fn signals_are_counted_many_more_than_completions() {
         let (signal, theirs) = event(0);
-        let many = 10 * COMPLETIONS as u64;
+        let many = 10 * aio::COMPLETIONS as u64;
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| (0..many).for_each(|_| signal.raise()));
             }
         });
         assert_eq!(count(&theirs), 2 * many);
+    }
+
+    fn is_rung(budget: &Budget) -> bool {
+        rustix::io::read(budget.bell(), &mut [0; 8]).is_ok()
+    }
+
+    /// One that found no room among the completions twice was lost.
+    #[test]
+    fn a_signal_that_was_not_sent_is_owed() {
+        let (signal, theirs) = event(0);
+        let Signal::Event(event) = &signal else { return };
+        event.owe();
+        assert!(is_rung(&event.budget));
+        signal.settle();
+        signal.settle();
+        assert_eq!(count(&theirs), 1);
+        assert!(!is_rung(&event.budget));
+    }
+
+    /// Whoever signals wakes all that wait for an eventfd, and a front end may have thousands of them.
+    #[test]
+    fn dear_signals_are_left_to_the_session() {
+        let (signal, theirs) = event(0);
+        let Signal::Event(event) = &signal else { return };
+        (0..2).for_each(|_| send_dearly(&event.budget));
+        signal.raise();
+        signal.raise();
+        assert!(is_rung(&event.budget));
+        // The session's thread sends both as one.
+        signal.settle();
+        assert_eq!(count(&theirs), 1);
     }
 
     /// A plain write sleeps for ever here, and the test with it.
@@ -307,9 +234,9 @@ mod tests {
     #[test]
     fn a_full_pipe_does_not_stop_the_one_that_signals() {
         let (reader, writer) = pipe().unwrap();
-        let session = Arc::default();
+        let budget = budget();
         let theirs = writer.try_clone().unwrap();
-        let signal = Signal::new(writer, &session, 1).unwrap();
+        let signal = Signal::new(writer, &budget, 1).unwrap();
         signal.raise();
         let mut bytes = [0; 8];
         assert_eq!(rustix::io::read(&reader, &mut bytes), Ok(8));
@@ -322,7 +249,7 @@ mod tests {
         // The thread ends with the reader.
         drop((signal, reader));
         let end = Instant::now() + Duration::from_secs(10);
-        while Arc::strong_count(&session) > 1 {
+        while Arc::strong_count(&budget.writers) > 1 {
             assert!(Instant::now() < end, "the writer of a pipe has not ended");
             thread::sleep(Duration::from_millis(1));
         }
@@ -332,7 +259,7 @@ mod tests {
     #[test]
     fn a_socket_is_signalled_too() {
         let (mut theirs, ours) = UnixStream::pair().unwrap();
-        let signal = Signal::new(ours.into(), &Arc::default(), 1).unwrap();
+        let signal = Signal::new(ours.into(), &budget(), 1).unwrap();
         signal.raise();
         let mut bytes = [0; 8];
         theirs.read_exact(&mut bytes).unwrap();
@@ -341,11 +268,11 @@ mod tests {
 
     #[test]
     fn writers_that_wait_are_limited() {
-        let session = Arc::default();
+        let budget = budget();
         let signals: Vec<_> = (0..WRITERS_PER_RING)
-            .map(|_| Signal::new(pipe().unwrap().1, &session, 1).unwrap())
+            .map(|_| Signal::new(pipe().unwrap().1, &budget, 1).unwrap())
             .collect();
-        let error = Signal::new(pipe().unwrap().1, &session, 1).unwrap_err().to_string();
+        let error = Signal::new(pipe().unwrap().1, &budget, 1).unwrap_err().to_string();
         assert!(error.starts_with("2 threads already wait"), "{error}");
         drop(signals);
     }
@@ -354,7 +281,7 @@ mod tests {
     fn nothing_else_is_taken() {
         let file = memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
         assert!(expect_eventfd(file.as_fd()).is_err());
-        let error = Signal::new(file, &Arc::default(), 2).unwrap_err().to_string();
+        let error = Signal::new(file, &budget(), 2).unwrap_err().to_string();
         assert!(
             error.contains("memfd:x") && error.contains("an eventfd, a pipe or a socket"),
             "{error}"

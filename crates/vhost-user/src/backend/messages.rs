@@ -1,8 +1,9 @@
 //! What each message of a front end does.
 
 use super::{Backend, refused};
+use crate::closer::close_aside;
 use crate::inflight::Inflight;
-use crate::signal::{Signal, close_aside, expect_eventfd};
+use crate::signal::{Signal, expect_eventfd};
 use crate::vring::Addresses;
 use crate::{Features, State, config_space};
 use guestmem::{DirtyLog, Gpa, GuestMemory, MemoryError, Region, UserAddress};
@@ -46,8 +47,8 @@ fn map(
 impl Backend {
     /// A descriptor by which the front end is to be told of something.
     fn signal(&self, file: Option<File>) -> Result<Option<Arc<Signal>>> {
-        let (writers, rings) = (&self.shared.pipe_writers, self.vrings.len());
-        let signal = file.map(|file| Signal::new(file.into(), writers, rings)).transpose();
+        let (budget, rings) = (&self.shared.signals, self.vrings.len());
+        let signal = file.map(|file| Signal::new(file.into(), budget, rings)).transpose();
         Ok(signal.map_err(refused)?.map(Arc::new))
     }
 }

@@ -1,0 +1,102 @@
+//! Signals by a pipe or a socket, of which every write can be made to wait: a thread of its own writes.
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// A thread that writes to a pipe for others, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct PipeWriter {
+    bell: Arc<Bell>,
+}
+
+#[derive(Debug)]
+struct Bell {
+    /// Known to this process alone, so nothing but 2^64 signals can fill it.
+    events: OwnedFd,
+    ended: AtomicBool,
+}
+
+impl PipeWriter {
+    /// `counted` is kept until the pipe is closed.
+    pub(super) fn start(
+        pipe: impl AsFd + Send + 'static,
+        counted: Arc<()>,
+    ) -> io::Result<PipeWriter> {
+        // A full pipe is readable already. Where the front end clears this, only the writer waits.
+        fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
+        let events = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let bell = Arc::new(Bell { events, ended: AtomicBool::new(false) });
+        let heard = bell.clone();
+        thread::Builder::new().name("vhost-pipe".into()).spawn(move || {
+            // The pipe goes before the count: closing it may block for as long as the front end likes.
+            let (_counted, pipe) = (counted, pipe);
+            write_each(&heard, &pipe);
+        })?;
+        Ok(PipeWriter { bell })
+    }
+
+    pub(super) fn ring_bell(&self) {
+        let _ = rustix::io::write(&self.bell.events, &1u64.to_ne_bytes());
+    }
+}
+
+impl Drop for PipeWriter {
+    fn drop(&mut self) {
+        // Ordered before the thread's look by the system calls between.
+        self.bell.ended.store(true, Ordering::Release);
+        self.ring_bell();
+    }
+}
+
+fn write_each(bell: &Bell, pipe: &impl AsFd) {
+    loop {
+        let _ = rustix::io::read(&bell.events, &mut [0; 8]);
+        if bell.ended.load(Ordering::Acquire) {
+            return;
+        }
+        let _ = rustix::io::write(pipe, &1u64.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::pipe;
+    use std::os::fd::BorrowedFd;
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
+
+    /// A pipe that tells at its close how many writers are counted, itself included, and on which thread.
+    struct Watched(OwnedFd, Arc<()>, Sender<(usize, Option<String>)>);
+
+    impl AsFd for Watched {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            let thread = thread::current().name().map(str::to_owned);
+            self.2.send((Arc::strong_count(&self.1) - 1, thread)).unwrap();
+        }
+    }
+
+    /// The count fell first, so a front end could have as many threads wait in a close as it liked.
+    #[test]
+    fn a_writer_counts_until_its_pipe_is_closed() {
+        let counted = Arc::new(());
+        let (told, closed) = channel();
+        let (_reader, writer) = pipe().unwrap();
+        let watched = Watched(writer, counted.clone(), told);
+        drop(PipeWriter::start(watched, counted.clone()).unwrap());
+        let (writers, thread) = closed.recv_timeout(Duration::from_secs(10)).unwrap();
+        // The test's own and the thread's.
+        assert_eq!((writers, thread.as_deref()), (2, Some("vhost-pipe")));
+    }
+}
