@@ -3,22 +3,18 @@
 use crate::counters::{DropReason, PortCell};
 use crate::frame::Frame;
 use crate::headers::Headers;
-use crate::macs::{Insertion, MacKey, MacTable};
+use crate::macs::{Insertion, MacKey};
 use crate::outbox::{Cause, Outbox, Run, Target};
 use crate::rate::{Bucket, Storm};
 use crate::settings::{PortId, Role};
-use crate::view::{Port, View};
+use crate::view::Port;
 use crate::work;
-use ports::Nanos;
-use std::sync::{MutexGuard, PoisonError};
+use crate::worker::Turn;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// What deciding needs beside the frame; made once a burst.
 pub(crate) struct Decider<'t> {
-    view: &'t View,
-    /// The port the burst came from.
-    from: &'t Port,
-    macs: &'t MacTable,
-    now: Nanos,
+    turn: &'t Turn<'t>,
     second: u64,
     cell: &'t PortCell,
     /// The port's bucket, refilled.
@@ -63,32 +59,14 @@ impl Decision<'_> {
 }
 
 impl<'t> Decider<'t> {
-    pub(crate) fn new(
-        view: &'t View,
-        from: &'t Port,
-        macs: &'t MacTable,
-        now: Nanos,
-        cell: &'t PortCell,
-    ) -> Decider<'t> {
-        let bucket = from.bucket.as_ref().map(|bucket| {
+    pub(crate) fn new(turn: &'t Turn<'t>, cell: &'t PortCell) -> Decider<'t> {
+        let bucket = turn.from.bucket.as_ref().map(|bucket| {
             let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
-            bucket.refill(now);
+            bucket.refill(turn.now);
             bucket
         });
-        let second = now.as_secs();
-        Decider {
-            view,
-            from,
-            macs,
-            now,
-            second,
-            cell,
-            bucket,
-            storm: None,
-            learned: None,
-            flooded: 0,
-            last: None,
-        }
+        let second = turn.now.as_secs();
+        Decider { turn, second, cell, bucket, storm: None, learned: None, flooded: 0, last: None }
     }
 
     /// Puts the first of the frames, at `place` of the turn, into the outbox, once for each queue that is to get it, or
@@ -131,7 +109,7 @@ impl<'t> Decider<'t> {
         };
         self.pay(frame)?;
         frame.vlan = vlan;
-        self.mirror(self.from, place, outbox);
+        self.mirror(self.turn.from, place, outbox);
         self.send(to, place, Cause::Addressed, (header, frame), outbox);
         Ok(())
     }
@@ -152,11 +130,11 @@ impl<'t> Decider<'t> {
             return Err(DropReason::ReservedAddress);
         }
         self.admit(frame, addresses.source())?;
-        self.mirror(self.from, place, outbox);
+        self.mirror(self.turn.from, place, outbox);
         if is_group(destination) {
             return self.flood(place, frame, header, outbox);
         }
-        let Some(to) = self.find(MacKey::new(destination, frame.vlan), frame)? else {
+        let Some(to) = self.find(destination, frame)? else {
             return self.flood(place, frame, header, outbox);
         };
         let (tags, vlan, sole_queue) = (frame.parsed.tags(), frame.vlan, self.sole_queue(to));
@@ -168,7 +146,7 @@ impl<'t> Decider<'t> {
     /// See [`Decision::sole_queue`].
     fn sole_queue(&self, to: &Port) -> Option<Target> {
         let mirrored = |port: &Port| port.settings.mirror_to.is_some();
-        let asked = self.bucket.is_some() || mirrored(self.from) || mirrored(to);
+        let asked = self.bucket.is_some() || mirrored(self.turn.from) || mirrored(to);
         Target::sole(to).filter(|_| !asked)
     }
 
@@ -177,43 +155,43 @@ impl<'t> Decider<'t> {
         if is_group(source) {
             return Err(DropReason::BadSource);
         }
-        let vlan = self.from.settings.vlan.admit(&frame.parsed);
+        let vlan = self.turn.from.settings.vlan.admit(&frame.parsed);
         frame.vlan = vlan.ok_or(DropReason::VlanNotAllowed)?;
-        let key = MacKey::new(source, frame.vlan);
-        self.guard_mac(source, key)?;
+        self.guard_mac(source)?;
         self.pay(frame)?;
-        self.learn(source, key)
+        self.learn(source, frame.vlan)
     }
 
     /// The MAC-spoofing guard.
-    fn guard_mac(&self, source: u64, key: MacKey) -> Result<(), DropReason> {
-        let port = self.from;
-        if !port.settings.mac_guard {
+    fn guard_mac(&self, source: u64) -> Result<(), DropReason> {
+        if !self.turn.from.settings.mac_guard {
             return Ok(());
         }
-        let only = match (port.settings.mac, port.shared.held_mac.get()) {
-            (Some(mac), _) | (None, Some(mac)) => mac.to_u64(),
-            (None, None) if self.belongs_to_another(source, key) => {
-                return Err(DropReason::AddressTaken);
-            }
-            (None, None) => port.shared.held_mac.get_or_hold(source),
-        };
+        let only = self.turn.from.own_mac().map_or_else(|| self.hold(source), Ok)?;
         if source == only { Ok(()) } else { Err(DropReason::MacSpoofed) }
     }
 
-    /// Whether an address is configured for another port, or another port is held to it.
-    fn belongs_to_another(&self, mac: u64, key: MacKey) -> bool {
-        let known = self.macs.lookup(key, self.second).and_then(|port| self.view.port(port));
-        let holder = known.filter(|port| port.shared.holds(mac));
-        let owner = self.view.owner(mac, key.vlan()).or(holder);
-        owner.is_some_and(|port| port.shared.id != self.from.shared.id)
+    /// Holds the port to an address, unless another port of one of its VLANs owns it.
+    #[cold]
+    fn hold(&self, mac: u64) -> Result<u64, DropReason> {
+        let vlan = &self.turn.from.settings.vlan;
+        if self.turn.owners.of(self.turn.view, mac).any(|owner| owner.settings.vlan.overlaps(vlan))
+        {
+            return Err(DropReason::AddressTaken);
+        }
+        let held = self.turn.from.shared.held_mac.get_or_hold(mac);
+        self.turn.macs.note_held();
+        Ok(held)
     }
 
     #[inline]
-    fn learn(&mut self, source: u64, key: MacKey) -> Result<(), DropReason> {
-        let port = self.from.shared.id;
+    fn learn(&mut self, source: u64, vlan: u16) -> Result<(), DropReason> {
+        let (key, port) = (MacKey::new(source, vlan), self.turn.from.shared.id);
         if self.learned != Some(key) {
-            if !self.macs.refresh(key, port, self.second) {
+            if self.turn.from.own_mac() == Some(source) {
+                // Known without an entry. One says that the address was behind another port before.
+                self.turn.macs.remove(key, self.second);
+            } else if !self.turn.macs.refresh(key, port, self.second) {
                 self.learn_anew(source, key)?;
             }
             self.learned = Some(key);
@@ -224,22 +202,24 @@ impl<'t> Decider<'t> {
     /// Learns an address that is new, or new at this port.
     #[cold]
     fn learn_anew(&self, source: u64, key: MacKey) -> Result<(), DropReason> {
-        let (port, limit) = (self.from.shared.id, self.from.settings.mac_limit);
-        if self.view.owner(source, key.vlan()).is_some_and(|owner| owner.shared.id != port) {
+        let (port, limit) = (self.turn.from.shared.id, self.turn.from.settings.mac_limit);
+        // A vNIC never takes an owned address. Behind an uplink it may be what a guest has that moved to another host.
+        let is_vnic = self.turn.from.settings.role == Role::Vnic;
+        if self.owner(source, key.vlan()).is_some_and(|owner| is_vnic || owner.insists()) {
             return Err(DropReason::AddressTaken);
         }
-        // What comes by an uplink is not guarded, and a vNIC must not lock a station out that lives there.
-        let is_vnic = self.from.settings.role == Role::Vnic;
-        let holds = |port, mac: wire::Mac| {
-            is_vnic && self.view.port(port).is_some_and(|port| port.shared.holds(mac.to_u64()))
-        };
-        match self.macs.insert(key, port, limit, self.second, holds) {
-            Insertion::Taken => return Err(DropReason::AddressTaken),
+        match self.turn.macs.insert(key, port, limit, self.second) {
             Insertion::Evicted => self.cell.evicted_addresses.add(1),
             // A table without room is no reason to drop: frames to the address are flooded.
             Insertion::Done | Insertion::Full => {}
         }
         Ok(())
+    }
+
+    /// The port of a VLAN that an address belongs to.
+    fn owner(&self, mac: u64, vlan: u16) -> Option<&'t Arc<Port>> {
+        let mut owners = self.turn.owners.of(self.turn.view, mac);
+        owners.find(|owner| owner.settings.vlan.tagging(vlan).is_some())
     }
 
     /// Takes the frame's tokens out of the port's bucket.
@@ -252,8 +232,8 @@ impl<'t> Decider<'t> {
 
     /// Takes the tokens of a flooded frame out of the port's storm control.
     fn pay_storm(&mut self, frame: &Frame) -> Result<(), DropReason> {
-        let Some(storm) = &self.from.storm else { return Ok(()) };
-        let now = self.now;
+        let Some(storm) = &self.turn.from.storm else { return Ok(()) };
+        let now = self.turn.now;
         let storm = self.storm.get_or_insert_with(|| {
             let mut storm = storm.lock().unwrap_or_else(PoisonError::into_inner);
             storm.refill(now);
@@ -263,15 +243,21 @@ impl<'t> Decider<'t> {
     }
 
     /// The port an address lives behind, if it is known and may be reached.
-    fn find(&self, key: MacKey, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
-        let learned = self.macs.lookup(key, self.second).and_then(|port| self.view.port(port));
-        let Some(to) = learned.or_else(|| self.view.owner(key.mac().to_u64(), key.vlan())) else {
-            return Ok(None);
+    fn find(&self, mac: u64, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
+        let learned = || {
+            let port = self.turn.macs.lookup(MacKey::new(mac, frame.vlan), self.second);
+            port.and_then(|port| self.turn.view.port(port))
         };
-        if to.shared.id == self.from.shared.id {
+        let to = match self.owner(mac, frame.vlan) {
+            None => learned(),
+            Some(owner) if owner.insists() => Some(owner),
+            Some(owner) => learned().filter(|at| at.settings.role == Role::Uplink).or(Some(owner)),
+        };
+        let Some(to) = to else { return Ok(None) };
+        if to.shared.id == self.turn.from.shared.id {
             return Err(DropReason::SamePort);
         }
-        if !self.from.may_reach(to) {
+        if !self.turn.from.may_reach(to) {
             return Err(DropReason::Isolated);
         }
         if to.settings.vlan.tagging(frame.vlan).is_none() {
@@ -291,7 +277,7 @@ impl<'t> Decider<'t> {
         if self.flooded >= work::TURN_LIMIT {
             return Err(DropReason::WorkLimit);
         }
-        let (view, from) = (self.view, self.from);
+        let (view, from) = (self.turn.view, self.turn.from);
         let in_vlan = |to: &&Port| {
             to.shared.id != from.shared.id && to.settings.vlan.tagging(frame.vlan).is_some()
         };
@@ -336,8 +322,8 @@ impl<'t> Decider<'t> {
 
     #[cold]
     fn mirror_to(&self, mirror: PortId, place: usize, outbox: &mut Outbox) {
-        let Some(to) = self.view.port(mirror) else { return };
-        if to.shared.id != self.from.shared.id {
+        let Some(to) = self.turn.view.port(mirror) else { return };
+        if to.shared.id != self.turn.from.shared.id {
             outbox.push(Target::first(to), Run::new(place, 1, Cause::Mirrored));
         }
     }

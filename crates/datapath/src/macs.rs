@@ -81,8 +81,6 @@ pub(crate) enum Insertion {
     Evicted,
     /// No room among its slots.
     Full,
-    /// Another port holds it.
-    Taken,
 }
 
 /// The table. Shared by all workers and the control plane.
@@ -92,6 +90,8 @@ pub(crate) struct MacTable {
     seed: u64,
     ageing_s: u64,
     writer: Mutex<Learned>,
+    /// Counts the addresses that ports came to hold and released, so that workers know when to read them anew.
+    held: AtomicU64,
 }
 
 impl MacTable {
@@ -103,7 +103,18 @@ impl MacTable {
             seed: RandomState::new().hash_one(0) | 1,
             ageing_s: u64::from(ageing_s),
             writer: Mutex::new(Vec::new()),
+            held: AtomicU64::new(0),
         }
+    }
+
+    /// A port holds or releases an address, and workers will read of it.
+    pub(crate) fn note_held(&self) {
+        self.held.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often [`MacTable::note_held`] was called.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Acquire)
     }
 
     /// The first slot of the key's window.
@@ -154,27 +165,16 @@ impl MacTable {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the address is behind `port`, which may have `limit` of them (0: any number). An address that `holds`
-    /// says another port is held to stays there, however old.
+    /// Notes that the address is behind `port`, which may have `limit` of them (0: any number).
     #[cold]
-    pub(crate) fn insert(
-        &self,
-        key: MacKey,
-        port: PortId,
-        limit: u16,
-        second: u64,
-        holds: impl Fn(PortId, Mac) -> bool,
-    ) -> Insertion {
+    pub(crate) fn insert(&self, key: MacKey, port: PortId, limit: u16, second: u64) -> Insertion {
         let mut learned = self.lock();
         let window = self.window(key);
         let own = window.iter().position(|slot| slot.read().0 == key);
         let was_at = own.and_then(|own| window.get(own)).map(|slot| slot.read().1.port());
-        if was_at.is_some_and(|other| other != port && holds(other, key.mac())) {
-            return Insertion::Taken;
-        }
         let is_free = |slot: &Slot| {
             let (key, entry) = slot.read();
-            key.0 == 0 || self.is_old(entry, second) && !holds(entry.port(), key.mac())
+            key.0 == 0 || self.is_old(entry, second)
         };
         let Some(place) = own.or_else(|| window.iter().position(is_free)) else {
             return Insertion::Full;
@@ -217,6 +217,18 @@ impl MacTable {
             }
         }
         evicted
+    }
+
+    /// Forgets one address.
+    #[inline]
+    pub(crate) fn remove(&self, key: MacKey, second: u64) {
+        if let Some((slot, _)) = self.find(key, second) {
+            let _writing = self.lock();
+            // Before it was locked the slot may have got another key.
+            if slot.read().0 == key {
+                slot.key.store(0, Ordering::Release);
+            }
+        }
     }
 
     /// Forgets the addresses for which `is_meant` says so.
@@ -282,8 +294,7 @@ mod tests {
 
     /// `false`: no room.
     fn learn(table: &MacTable, key: MacKey, port: PortId, second: u64) -> bool {
-        table.refresh(key, port, second)
-            || table.insert(key, port, 0, second, |_, _| false) != Insertion::Full
+        table.refresh(key, port, second) || table.insert(key, port, 0, second) != Insertion::Full
     }
 
     proptest! {
@@ -360,8 +371,7 @@ mod tests {
             }
             for number in &flood {
                 if !table.refresh(key(*number, 0), PortId(3), 1) {
-                    let inserted = table.insert(key(*number, 0), PortId(3), limit, 1, |_, _| false);
-                    prop_assert!(inserted != Insertion::Taken);
+                    table.insert(key(*number, 0), PortId(3), limit, 1);
                 }
                 let at = |port| table.entries(1).iter().filter(|entry| entry.port == PortId(port)).count();
                 prop_assert!(at(3) <= usize::from(limit));
@@ -373,7 +383,7 @@ mod tests {
     #[test]
     fn the_first_learned_makes_room() {
         let table = MacTable::new(64, 300);
-        let insert = |number| table.insert(key(number, 0), PortId(1), 2, 0, |_, _| false);
+        let insert = |number| table.insert(key(number, 0), PortId(1), 2, 0);
         assert_eq!([insert(1), insert(2)], [Insertion::Done; 2]);
         assert_eq!(insert(3), Insertion::Evicted);
         let known = |number| table.lookup(key(number, 0), 0).is_some();
@@ -381,12 +391,11 @@ mod tests {
     }
 
     #[test]
-    fn a_held_address_stays_however_old() {
-        let table = MacTable::new(64, 300);
-        let holds = |port, mac| port == PortId(1) && mac == key(5, 0).mac();
-        let insert = |port, second| table.insert(key(5, 0), PortId(port), 0, second, holds);
-        assert_eq!(insert(1, 0), Insertion::Done);
-        assert_eq!([insert(2, 1), insert(2, 1000)], [Insertion::Taken; 2]);
-        assert_eq!(insert(1, 1000), Insertion::Done);
+    fn a_removed_address_is_absent_and_its_window_mates_are_not() {
+        let table = MacTable::new(WINDOW, 300);
+        (0..4).for_each(|n| assert!(learn(&table, key(n, 0), PortId(1), 0)));
+        table.remove(key(2, 0), 0);
+        table.remove(key(9, 0), 0);
+        assert!((0..4).all(|n| table.lookup(key(n, 0), 0).is_some() == (n != 2)));
     }
 }

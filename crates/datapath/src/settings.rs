@@ -32,6 +32,21 @@ pub enum Vlan {
     },
 }
 
+impl Vlan {
+    /// Whether a frame may pass between two ports of these modes.
+    pub fn overlaps(&self, other: &Vlan) -> bool {
+        match (self, other) {
+            (Vlan::Access(vlan), mode) | (mode, Vlan::Access(vlan)) => {
+                mode.tagging(*vlan).is_some()
+            }
+            (Vlan::Trunk { native, allowed }, Vlan::Trunk { native: their, allowed: others }) => {
+                let shared = allowed.0.iter().zip(&*others.0).any(|(one, two)| one & two != 0);
+                shared || other.tagging(*native).is_some() || self.tagging(*their).is_some()
+            }
+        }
+    }
+}
+
 impl Default for Vlan {
     fn default() -> Vlan {
         Vlan::Access(0)
@@ -137,12 +152,13 @@ pub struct PortSettings {
     /// VLAN mode.
     pub vlan: Vlan,
     /// The port's own address. It belongs to this port alone in the port's VLANs: it is known there without being
-    /// learned, and no other port may send from it.
+    /// learned, and no other port may send from it, an uplink while this port is up.
     pub mac: Option<Mac>,
     /// MAC-spoofing guard: the port may send from one address only, [`PortSettings::mac`], or without that the first it
-    /// sends from, which it then holds until it goes down or is removed.
+    /// sends from, which it then holds until it goes down or is removed. No other vNIC may send from it meanwhile.
     pub mac_guard: bool,
-    /// Most addresses learned at the port; one more takes the place of the one learned first. 0: no limit.
+    /// Most addresses learned at the port, each counted in each VLAN that it sends in; one more takes the place of the one
+    /// learned first. The port's own address, configured or held, is not learned. 0: no limit.
     pub mac_limit: u16,
     /// Limit on what the port floods.
     pub storm: Option<StormLimit>,

@@ -116,11 +116,20 @@ impl Switch {
         Ok(id)
     }
 
-    /// Forgets the configured address of a port where it was learned at another.
+    /// Takes the configured address of a port from those that learned or held it.
     fn reclaim(&self, port: PortId) {
         if let Some(mac) = self.entry(port).ok().and_then(|entry| entry.port.settings.mac) {
-            self.macs.forget(|other, at| other == mac && at != port);
+            let others = self.entries().map(|entry| &entry.port.shared);
+            let holders = others.filter(|other| other.held_mac.get() == Some(mac));
+            holders.for_each(|holder| self.release(holder));
+            self.macs.forget(|other, _| other == mac);
         }
+    }
+
+    /// The port is held to no address any more.
+    fn release(&self, port: &PortShared) {
+        port.held_mac.release();
+        self.macs.note_held();
     }
 
     /// Gives each queue to its worker.
@@ -152,7 +161,8 @@ impl Switch {
     pub fn change_port(&mut self, port: PortId, settings: PortSettings) -> Result<(), SwitchError> {
         let Port { settings: old, shared, .. } = &*self.entry(port)?.port;
         let other_limit = old.mac_limit != settings.mac_limit;
-        let other_guard = (old.mac, old.mac_guard) != (settings.mac, settings.mac_guard);
+        let guard = |of: &PortSettings| (of.mac, of.mac_guard, of.vlan.clone());
+        let other_guard = guard(old) != guard(&settings);
         let shared = shared.clone();
         self.replace(port, |old| {
             let capture = old.capture.clone();
@@ -167,7 +177,7 @@ impl Switch {
         })?;
         if other_guard {
             // Every worker has the new settings by now: none holds the port to an address by the old ones.
-            shared.held_mac.release();
+            self.release(&shared);
         }
         if other_limit {
             // What was learned without a limit is in no port's list.
@@ -195,7 +205,7 @@ impl Switch {
         let shared = &self.entry(port)?.port.shared;
         // Only the control plane knows that a guest has left: a worker finds a port down whose guest stopped one ring.
         if state != PortState::Up {
-            shared.held_mac.release();
+            self.release(shared);
         }
         shared.set_state(state);
         Ok(())
@@ -222,7 +232,7 @@ impl Switch {
         }
         let ports =
             self.ports.iter().map(|entry| entry.as_ref().map(|entry| entry.port.clone())).collect();
-        let view = Arc::new(View::new(ports, slots));
+        let view = Arc::new(View { ports, slots });
         self.ask(|reply| Letter::View(view.clone(), reply));
     }
 

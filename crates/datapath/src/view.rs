@@ -20,26 +20,9 @@ pub(crate) struct View {
     pub(crate) ports: Vec<Option<Arc<Port>>>,
     /// Egress queues of all ports together: the length of an outbox.
     pub(crate) slots: usize,
-    /// Configured addresses (see [`Mac::to_u64`]) with their ports, sorted.
-    owners: Vec<(u64, PortId)>,
 }
 
 impl View {
-    pub(crate) fn new(ports: Vec<Option<Arc<Port>>>, slots: usize) -> View {
-        let owner = |port: &Arc<Port>| Some((port.settings.mac?.to_u64(), port.shared.id));
-        let mut owners: Vec<_> = ports.iter().flatten().filter_map(owner).collect();
-        owners.sort_unstable();
-        View { ports, slots, owners }
-    }
-
-    /// The port of a VLAN that an address is configured for.
-    pub(crate) fn owner(&self, mac: u64, vlan: u16) -> Option<&Arc<Port>> {
-        let first = self.owners.partition_point(|(other, _)| *other < mac);
-        let same = self.owners.iter().skip(first).take_while(|(other, _)| *other == mac);
-        let mut ports = same.filter_map(|(_, id)| self.port(*id));
-        ports.find(|port| port.settings.vlan.tagging(vlan).is_some())
-    }
-
     #[inline]
     pub(crate) fn port(&self, id: PortId) -> Option<&Arc<Port>> {
         self.ports.get(usize::from(id.0))?.as_ref()
@@ -48,6 +31,28 @@ impl View {
     /// Every port there is.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Port>> {
         self.ports.iter().flatten()
+    }
+}
+
+/// The ports' own addresses, sorted, each with its port. Every worker has its copy, since a port holds an address without
+/// a new view.
+#[derive(Default)]
+pub(crate) struct Owners(Vec<(u64, PortId)>);
+
+impl Owners {
+    /// Reads the addresses of all ports anew.
+    pub(crate) fn read(&mut self, view: &View) {
+        let own = |port: &Arc<Port>| Some((port.own_mac()?, port.shared.id));
+        self.0.clear();
+        self.0.extend(view.all().filter_map(own));
+        self.0.sort_unstable();
+    }
+
+    /// The ports that an address (see [`Mac::to_u64`]) belongs to: several in VLANs of their own.
+    pub(crate) fn of<'v>(&self, view: &'v View, mac: u64) -> impl Iterator<Item = &'v Arc<Port>> {
+        let first = self.0.partition_point(|(other, _)| *other < mac);
+        let same = self.0.iter().skip(first).take_while(move |(other, _)| *other == mac);
+        same.filter_map(|(_, id)| view.port(*id))
     }
 }
 
@@ -102,6 +107,17 @@ impl Port {
     #[inline]
     pub(crate) fn cell(&self, worker: usize) -> Option<&PortCell> {
         self.shared.cells.get(worker).map(|cell| &**cell)
+    }
+
+    /// The address that belongs to this port alone in its VLANs, configured or held (see [`Mac::to_u64`]).
+    #[inline]
+    pub(crate) fn own_mac(&self) -> Option<u64> {
+        self.settings.mac.or_else(|| self.shared.held_mac.get()).map(Mac::to_u64)
+    }
+
+    /// Whether no uplink may have the port's own address: it is configured, and the port is up.
+    pub(crate) fn insists(&self) -> bool {
+        self.settings.mac.is_some() && self.shared.state.is_up()
     }
 
     /// Isolated ports reach uplinks only.
@@ -239,11 +255,6 @@ impl PortShared {
         if let Some(until) = self.resting_until.get(queue) {
             until.store((now + Self::REST).0, Ordering::Relaxed);
         }
-    }
-
-    /// Whether the port is held to this address, so that no other may take it.
-    pub(crate) fn holds(&self, mac: u64) -> bool {
-        self.held_mac.get().is_some_and(|held| held.to_u64() == mac)
     }
 
     /// Notes a state; a change is an event.

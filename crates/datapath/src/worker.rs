@@ -14,7 +14,7 @@ use crate::pressure::{PAUSE, Pressure};
 use crate::settings::{PortId, Role};
 use crate::share::{self, Account};
 use crate::status::PortState;
-use crate::view::{Port, View};
+use crate::view::{Owners, Port, View};
 use crate::wait::Waiter;
 use crate::work;
 use ports::capture::Direction;
@@ -108,6 +108,9 @@ pub(crate) struct Worker {
     shared: Arc<WorkerShared>,
     macs: Arc<MacTable>,
     view: Arc<View>,
+    owners: Owners,
+    /// [`MacTable::held`] when `owners` were read.
+    held: u64,
     queues: Vec<OwnedQueue>,
     scratch: Scratch,
 }
@@ -122,7 +125,8 @@ impl Worker {
             deliverer: Deliverer::new(),
             filtering: Filtering::new(index),
         };
-        Worker { index, shared, macs, view: Arc::default(), queues: Vec::new(), scratch }
+        let (view, owners) = <(Arc<View>, Owners)>::default();
+        Worker { index, shared, macs, view, owners, held: 0, queues: Vec::new(), scratch }
     }
 
     /// Polls until it reads [`Letter::Stop`].
@@ -150,13 +154,19 @@ impl Worker {
 
     /// A turn for each queue that is neither resting nor in debt, see [`share::round`]; the frames taken.
     pub(crate) fn round(&mut self, now: Nanos) -> usize {
-        let Worker { index, macs, view, queues, scratch, .. } = self;
+        let held = self.macs.held();
+        if held != self.held {
+            self.held = held;
+            self.owners.read(&self.view);
+        }
+        let Worker { index, macs, view, owners, queues, scratch, .. } = self;
         share::round(
             queues,
             |queue| (!queue.is_resting(now)).then_some(&mut queue.account),
             |queue| {
                 let Some(from) = view.port(queue.port) else { return 0 };
-                Turn { worker: *index, view, macs, from, now }.carry_out(queue, scratch)
+                let turn = Turn { worker: *index, view, macs, owners, from, now };
+                turn.carry_out(queue, scratch)
             },
         )
     }
@@ -168,6 +178,7 @@ impl Worker {
                 Letter::View(view, reply) => {
                     self.scratch.outbox.resize(view.slots);
                     self.view = view;
+                    self.owners.read(&self.view);
                     self.share_out();
                     let _ = reply.send(());
                 }
@@ -244,12 +255,14 @@ fn note_taken(queue: &mut OwnedQueue, port: &Port, now: Nanos) {
 
 /// What one turn reads. Its stages are functions of their own, never inlined, so that the loop of each has the registers
 /// to itself: all in one function they take a third more instructions.
-struct Turn<'t> {
+pub(crate) struct Turn<'t> {
     worker: usize,
-    view: &'t View,
-    macs: &'t MacTable,
-    from: &'t Port,
-    now: Nanos,
+    pub(crate) view: &'t View,
+    pub(crate) macs: &'t MacTable,
+    pub(crate) owners: &'t Owners,
+    /// The port the burst came from.
+    pub(crate) from: &'t Port,
+    pub(crate) now: Nanos,
 }
 
 impl Turn<'_> {
@@ -351,7 +364,7 @@ impl Turn<'_> {
         outbox: &mut Outbox,
         cell: &PortCell,
     ) {
-        let mut decider = Decider::new(self.view, self.from, self.macs, self.now, cell);
+        let mut decider = Decider::new(self, cell);
         let mut place = 0;
         while let Some(next @ [_, ..]) = frames.get_mut(place..) {
             let (count, verdict) = decider.decide(place, next, &parts.headers, outbox);

@@ -149,7 +149,10 @@ fn the_guard_lets_only_its_addresses_send() {
     bench.send(0, &[frame(1, 255, 0), frame(2, 255, 0)]);
     assert_eq!(counts(&bench), [0, 1]);
     assert_eq!(drops(&bench, 0, DropReason::MacSpoofed), 1);
-    assert_eq!(bench.switch.macs().len(), 1, "a spoofed address is not learned");
+    assert!(
+        bench.switch.macs().is_empty(),
+        "a spoofed address is not learned, its own needs no entry"
+    );
 }
 
 #[test]
@@ -326,6 +329,118 @@ fn a_held_address_locks_no_station_of_an_uplink_out() {
     bench.send(0, &[frame(9, 255, 0)]);
     bench.send(1, &[frame(9, 255, 0)]);
     assert_eq!(drops(&bench, 1, DropReason::AddressTaken), 0);
+}
+
+#[test]
+fn a_held_address_is_known_however_long_its_port_is_silent() {
+    let guarded = PortSettings { mac_guard: true, ..plain() };
+    let mut bench = bench(&[guarded, plain(), plain()]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    counts(&bench);
+    bench.now = Nanos(400 * Nanos::SECOND.0);
+    bench.send(1, &[frame(2, 1, 0)]);
+    assert_eq!(counts(&bench), [1, 0, 0], "not flooded");
+    bench.switch.forget_macs(None);
+    bench.send(2, &[frame(1, 255, 0)]);
+    assert_eq!(drops(&bench, 2, DropReason::AddressTaken), 1);
+}
+
+#[test]
+fn a_held_address_is_held_in_each_vlan_of_its_port() {
+    let guarded = PortSettings { mac_guard: true, ..trunk(0, &[10, 20]) };
+    let other = PortSettings { mac_guard: true, ..trunk(0, &[20, 30]) };
+    let apart = PortSettings { mac_guard: true, ..access(30) };
+    let mut bench = bench(&[guarded, access(20), other, apart]);
+    bench.send(0, &[frame(1, 255, 10)]);
+    bench.send(1, &[frame(1, 255, 0)]);
+    bench.send(2, &[frame(1, 255, 30), frame(1, 255, 20)]);
+    bench.send(3, &[frame(1, 255, 0)]);
+    let taken = |port| drops(&bench, port, DropReason::AddressTaken);
+    assert_eq!([0, 1, 2, 3].map(taken), [0, 1, 2, 0]);
+    let held = bench.switch.ports().into_iter().map(|port| port.held_mac);
+    assert_eq!(held.collect::<Vec<_>>(), [Some(mac(1)), None, None, Some(mac(1))]);
+}
+
+#[test]
+fn a_ports_own_address_takes_no_entry_however_many_its_vlans() {
+    let vlans: Vec<u16> = (1..=100).collect();
+    let configured = PortSettings { mac: Some(mac(1)), mac_limit: 4, ..trunk(0, &vlans) };
+    let held = PortSettings { mac_guard: true, mac_limit: 4, ..trunk(0, &vlans) };
+    let mut bench = bench(&[configured, held, trunk(0, &vlans)]);
+    let of = |source| vlans.iter().map(|vlan| frame(source, 255, *vlan)).collect::<Vec<_>>();
+    bench.send(0, &of(1));
+    bench.send(1, &of(2));
+    assert!(bench.switch.macs().is_empty());
+    let evicted = |port| bench.switch.counters(bench.ids[port]).unwrap().evicted_addresses;
+    assert_eq!([evicted(0), evicted(1)], [0, 0]);
+    counts(&bench);
+    bench.send(2, &[frame(9, 1, 1), frame(9, 2, 1), frame(9, 1, 100), frame(9, 2, 100)]);
+    assert_eq!(counts(&bench), [2, 2, 0], "known in the first VLAN and in the last");
+}
+
+#[test]
+fn an_address_moves_to_an_uplink_only_while_its_port_is_down() {
+    let owner = PortSettings { mac: Some(mac(1)), ..plain() };
+    let uplink = PortSettings { role: Role::Uplink, ..plain() };
+    let mut bench = bench(&[owner, plain(), uplink]);
+    let taken = |bench: &Bench| [1, 2].map(|port| drops(bench, port, DropReason::AddressTaken));
+    bench.send(1, &[frame(3, 255, 0)]);
+    bench.send(2, &[frame(1, 3, 0)]);
+    assert_eq!(taken(&bench), [0, 1], "its port is up");
+    bench.switch.set_state(bench.ids[0], PortState::Down("its guest left".to_owned())).unwrap();
+    bench.send(2, &[frame(1, 3, 0)]);
+    bench.send(1, &[frame(1, 255, 0)]);
+    assert_eq!(
+        taken(&bench),
+        [1, 1],
+        "the guest may be on another host, and is not at a vNIC here"
+    );
+    counts(&bench);
+    bench.send(1, &[frame(3, 1, 0)]);
+    assert_eq!(counts(&bench), [0, 0, 1]);
+    bench.switch.set_state(bench.ids[0], PortState::Up).unwrap();
+    bench.send(1, &[frame(3, 1, 0)]);
+    assert_eq!(counts(&bench), [1, 0, 0], "before it sends");
+    bench.send(0, &[frame(1, 3, 0)]);
+    bench.send(2, &[frame(1, 3, 0)]);
+    assert_eq!(taken(&bench), [1, 2]);
+}
+
+#[test]
+fn a_held_address_is_where_it_sent_from_last_its_port_or_an_uplink() {
+    let guarded = PortSettings { mac_guard: true, ..plain() };
+    let uplink = PortSettings { role: Role::Uplink, ..plain() };
+    let mut bench = bench(&[guarded, plain(), uplink]);
+    let sequence = [(2, [0, 0, 1]), (0, [1, 0, 0]), (2, [0, 0, 1]), (0, [1, 0, 0])];
+    for (from, arrives) in sequence {
+        bench.send(from, &[frame(1, 255, 0)]);
+        counts(&bench);
+        bench.send(1, &[frame(3, 1, 0)]);
+        assert_eq!(counts(&bench), arrives, "after {from} has sent from it");
+    }
+}
+
+#[test]
+fn a_configured_address_is_taken_from_the_port_that_holds_it() {
+    let guarded = PortSettings { mac_guard: true, ..plain() };
+    let mut bench = bench(&[guarded, plain()]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    let owner = PortSettings { mac: Some(mac(1)), ..plain() };
+    bench.switch.change_port(bench.ids[1], owner).unwrap();
+    bench.send(0, &[frame(1, 255, 0)]);
+    assert_eq!(drops(&bench, 0, DropReason::AddressTaken), 1);
+    assert_eq!(bench.switch.ports()[0].held_mac, None);
+}
+
+#[test]
+fn a_port_that_moves_into_a_vlan_does_not_bring_an_address_that_is_held_there() {
+    let guarded = |vlan| PortSettings { mac_guard: true, ..access(vlan) };
+    let mut bench = bench(&[guarded(20), guarded(10)]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    bench.send(1, &[frame(1, 255, 0)]);
+    bench.switch.change_port(bench.ids[0], guarded(10)).unwrap();
+    bench.send(0, &[frame(1, 255, 0)]);
+    assert_eq!(drops(&bench, 0, DropReason::AddressTaken), 1);
 }
 
 #[test]
