@@ -16,7 +16,7 @@ use crate::share::{self, Account};
 use crate::status::PortState;
 use crate::view::{Owners, Port, View};
 use crate::wait::Waiter;
-use crate::work;
+use crate::work::{self, Dearness};
 use ports::capture::Direction;
 use ports::{Burst, IngressQueue, Nanos, PortFault};
 use std::sync::Arc;
@@ -40,7 +40,8 @@ pub(crate) struct OwnedQueue {
     /// When to read the device's count of lost frames next: reading it may be a system call.
     pub(crate) next_count: Nanos,
     pub(crate) pressure: Pressure,
-    pub(crate) account: Account,
+    /// Limits its bursts.
+    pub(crate) dearness: Dearness,
     /// Its descriptor wakes the worker.
     pub(crate) watched: bool,
 }
@@ -54,7 +55,7 @@ impl OwnedQueue {
             resting_until: None,
             next_count: Nanos::default(),
             pressure: Pressure::default(),
-            account: Account::default(),
+            dearness: Dearness::default(),
             watched: false,
         }
     }
@@ -112,6 +113,7 @@ pub(crate) struct Worker {
     /// [`MacTable::held`] when `owners` were read.
     held: u64,
     queues: Vec<OwnedQueue>,
+    accounts: Vec<Account>,
     scratch: Scratch,
 }
 
@@ -125,8 +127,8 @@ impl Worker {
             deliverer: Deliverer::new(),
             filtering: Filtering::new(index),
         };
-        let (view, owners) = <(Arc<View>, Owners)>::default();
-        Worker { index, shared, macs, view, owners, held: 0, queues: Vec::new(), scratch }
+        let (view, owners, queues, accounts) = Default::default();
+        Worker { index, shared, macs, view, owners, held: 0, queues, accounts, scratch }
     }
 
     /// Polls until it reads [`Letter::Stop`].
@@ -159,16 +161,14 @@ impl Worker {
             self.held = held;
             self.owners.read(&self.view);
         }
-        let Worker { index, macs, view, owners, queues, scratch, .. } = self;
-        share::round(
-            queues,
-            |queue| (!queue.is_resting(now)).then_some(&mut queue.account),
-            |queue| {
-                let Some(from) = view.port(queue.port) else { return 0 };
+        let Worker { index, macs, view, owners, queues, accounts, scratch, .. } = self;
+        share::round(accounts, queues, |queue| match view.port(queue.port) {
+            Some(from) if !queue.is_resting(now) => {
                 let turn = Turn { worker: *index, view, macs, owners, from, now };
                 turn.carry_out(queue, scratch)
-            },
-        )
+            }
+            _ => (0, 0),
+        })
     }
 
     /// Reads all letters. `false`: one of them was [`Letter::Stop`].
@@ -205,16 +205,18 @@ impl Worker {
         true
     }
 
-    /// The queues of a vNIC share one quantum: a guest chooses how many it uses. Those of an uplink have one each.
+    /// The queues of a vNIC, which stand side by side, share an account: a guest chooses how many it uses. Those of an uplink
+    /// have one each.
     fn share_out(&mut self) {
-        let Worker { queues, view, .. } = self;
-        let ports: Vec<PortId> = queues.iter().map(|queue| queue.port).collect();
-        for queue in queues {
-            let is_vnic =
-                view.port(queue.port).is_some_and(|port| port.settings.role == Role::Vnic);
-            let of_port = ports.iter().filter(|port| **port == queue.port).count();
-            queue.account.share_with(if is_vnic { of_port } else { 1 });
-        }
+        let Worker { queues, view, accounts, .. } = self;
+        let is_vnic = |id| view.port(id).is_some_and(|port| port.settings.role == Role::Vnic);
+        let shared = queues.chunk_by(|one, next| one.port == next.port && is_vnic(one.port));
+        let mut end = 0;
+        let account = |queues: &[OwnedQueue]| {
+            end += queues.len();
+            Account::of(end - queues.len()..end)
+        };
+        *accounts = shared.map(account).collect();
     }
 }
 
@@ -266,13 +268,13 @@ pub(crate) struct Turn<'t> {
 }
 
 impl Turn<'_> {
-    /// One burst of one queue, from take to release; the frames taken.
-    fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> usize {
-        let mut most = queue.account.most();
+    /// One burst of one queue, from take to release; the frames taken, and their work.
+    fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> (usize, u64) {
+        let mut most = queue.dearness.most();
         if self.from.settings.back_pressure {
             let Some(room) = queue.pressure.allowance(self.view, self.now) else {
                 queue.resting_until = Some(self.now + PAUSE);
-                return 0;
+                return (0, 0);
             };
             most = room.min(most);
         }
@@ -280,18 +282,19 @@ impl Turn<'_> {
         burst.limit(most);
         let kernel_ns = queue.ingress.kernel_ns();
         let fault = queue.ingress.take(self.now, &mut burst).err();
-        let (taken, bytes) = (burst.frames().len(), burst.bytes());
+        let (taken, bytes, mut work) = (burst.frames().len(), burst.bytes(), 0);
         if taken > 0 {
             let cost = work::of_taking(taken, burst.slice_count(), kernel_ns);
             scratch.deliverer.begin(cost);
             let toward = self.run(&burst, scratch);
             queue.pressure.note(toward);
-            queue.account.pay(taken, bytes, scratch.deliverer.work());
+            work = scratch.deliverer.work();
+            queue.dearness.note(taken, bytes, work);
         }
         scratch.burst = burst.recycle();
         queue.ingress.release();
         note_ingress(queue, self.from, fault.as_ref(), self.now, taken);
-        taken
+        (taken, work)
     }
 
     /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count. The egress queue, if

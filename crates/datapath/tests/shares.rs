@@ -9,7 +9,7 @@ use common::trace::Segment;
 use common::{ALL, Bench, plain};
 use datapath::DropReason;
 use ports::Offloads;
-use ports::memory::MemoryFrame;
+use ports::memory::{self, MemoryFrame, Peer};
 
 /// A frame of about 1500 bytes from one station to another, given by the last byte of their addresses; 255 is broadcast.
 fn frame(source: u8, destination: u8) -> MemoryFrame {
@@ -88,4 +88,33 @@ fn a_turn_ends_at_its_work_limit() {
         bench.send(0, &burst[..5]);
     }
     assert_eq!(dropped(&bench), before);
+}
+
+/// Frames taken from a port of one queue, and from one of 8 queues of which some are busy.
+fn taken_beside_a_port_of_8_queues(busy: usize) -> [u64; 2] {
+    let mut bench = Bench::new(&[(plain(), ALL), (plain(), ALL)]);
+    let open = || memory::open(common::DEPTH, ALL, 1500).unwrap();
+    let (mut device, peer) = open();
+    let (queues, more): (Vec<_>, Vec<_>) = (1..8).map(|_| open()).unzip();
+    device.ingress.extend(queues.into_iter().flat_map(|queue| queue.ingress));
+    let many = bench.switch.add_port("many", device, plain()).unwrap();
+    let peers: Vec<Peer> = [peer].into_iter().chain(more).collect();
+    bench.send(1, &[frame(3, 255)]);
+    for _ in 0..250 {
+        fill(&bench, 0, &frame(1, 3));
+        for peer in &peers[..busy] {
+            while peer.send(frame(2, 3).vnet, &frame(2, 3).bytes) {}
+        }
+        bench.step();
+        empty(&bench);
+    }
+    [bench.ids[0], many].map(|port| bench.switch.counters(port).unwrap().ingress_frames)
+}
+
+#[test]
+fn a_port_gets_its_share_with_one_busy_queue_of_8_and_no_more_with_all() {
+    for busy in [1, 3, 8] {
+        let [one, many] = taken_beside_a_port_of_8_queues(busy);
+        assert!(one.abs_diff(many) <= one / 20, "{one}, and {many} by {busy} of 8 queues");
+    }
 }
