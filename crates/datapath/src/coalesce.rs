@@ -14,16 +14,16 @@ mod train;
 use crate::counters::{PortCell, RscException};
 use crate::deliver::Delivery;
 use crate::frame::Frame;
+use crate::segment::sum_of;
 use crate::settings::{PortSettings, Rsc, RscPolicy};
 use candidate::{Candidate, FlowKey, Role, classify};
 use fast_path::Fingerprint;
 use flows::Flows;
-use ports::{Burst, Offloads, Slice};
+use ports::{Burst, Offloads};
 use rules::Join;
 use std::hash::{BuildHasher, RandomState};
 pub(crate) use train::Train;
 use wire::Traits;
-use wire::checksum::Sum;
 use wire::tcp::TcpFlags;
 
 /// Largest IP packet: the total length of IPv4 and, for simplicity the same, of IPv6 with its header.
@@ -171,7 +171,7 @@ impl Coalescer {
     ) {
         let cell = delivery.cell;
         let any_options = policy.rsc.policy == RscPolicy::Gro;
-        match classify(frame, header, any_options, || payload_sum(frame, delivery.burst)) {
+        match classify(frame, header, any_options, || sum_of(frame.payload(delivery.burst))) {
             Role::Stranger => self.pass(place),
             Role::Alone(key, exception) => self.alone(place, key, exception, cell),
             Role::Segment(segment) => {
@@ -317,12 +317,4 @@ fn count(cell: &PortCell, reason: RscException) {
 #[allow(clippy::cast_possible_truncation, reason = "no more trains than frames in a burst")]
 fn index(train: usize) -> u16 {
     train as u16
-}
-
-/// Sums the payload where it lies.
-fn payload_sum(frame: &Frame, burst: &Burst<'_>) -> Sum {
-    let add = |(offset, sum): (usize, Sum), piece: Slice<'_>| {
-        (offset + piece.len(), sum.add_at(offset, piece.sum()))
-    };
-    frame.payload(burst).fold((0, Sum::default()), add).1
 }

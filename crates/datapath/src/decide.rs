@@ -12,6 +12,9 @@ use crate::work;
 use crate::worker::Turn;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+/// `Err`: why the frame is dropped.
+type Verdict = Result<(), DropReason>;
+
 /// What deciding needs beside the frame; made once a burst.
 pub(crate) struct Decider<'t> {
     turn: &'t Turn<'t>,
@@ -78,7 +81,7 @@ impl<'t> Decider<'t> {
         frames: &mut [Frame],
         headers: &Headers,
         outbox: &mut Outbox,
-    ) -> (usize, Result<(), DropReason>) {
+    ) -> (usize, Verdict) {
         if let Some(last) = &self.last
             && let Some(queue) = last.sole_queue
         {
@@ -89,28 +92,22 @@ impl<'t> Decider<'t> {
             }
         }
         let Some(frame) = frames.first_mut() else { return (1, Ok(())) };
-        (1, self.decide_one(place, frame, headers.get(frame.header), outbox))
+        (1, self.decide_one(frame, headers.get(frame.header), outbox))
     }
 
-    fn decide_one(
-        &mut self,
-        place: usize,
-        frame: &mut Frame,
-        header: &[u8],
-        outbox: &mut Outbox,
-    ) -> Result<(), DropReason> {
+    fn decide_one(&mut self, frame: &mut Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
         // Dropped when it was read, and counted.
         let Some(addresses) = Addresses::read(header) else { return Ok(()) };
         let (vlan, to) = match &self.last {
             Some(last) if last.addresses == addresses && last.tags == frame.parsed.tags() => {
                 (last.vlan, last.to)
             }
-            _ => return self.decide_anew(place, frame, addresses, header, outbox),
+            _ => return self.decide_anew(frame, addresses, header, outbox),
         };
         self.pay(frame)?;
         frame.vlan = vlan;
-        self.mirror(self.turn.from, place, outbox);
-        self.send(to, place, Cause::Addressed, (header, frame), outbox);
+        self.mirror(self.turn.from, frame, outbox);
+        self.send(to, Cause::Addressed, frame, header, outbox);
         Ok(())
     }
 
@@ -119,27 +116,26 @@ impl<'t> Decider<'t> {
     #[inline(never)]
     fn decide_anew(
         &mut self,
-        place: usize,
         frame: &mut Frame,
         addresses: Addresses,
         header: &[u8],
         outbox: &mut Outbox,
-    ) -> Result<(), DropReason> {
+    ) -> Verdict {
         let destination = addresses.destination();
         if is_reserved(destination) {
             return Err(DropReason::ReservedAddress);
         }
         self.admit(frame, addresses.source())?;
-        self.mirror(self.turn.from, place, outbox);
+        self.mirror(self.turn.from, frame, outbox);
         if is_group(destination) {
-            return self.flood(place, frame, header, outbox);
+            return self.flood(frame, header, outbox);
         }
         let Some(to) = self.find(destination, frame)? else {
-            return self.flood(place, frame, header, outbox);
+            return self.flood(frame, header, outbox);
         };
         let (tags, vlan, sole_queue) = (frame.parsed.tags(), frame.vlan, self.sole_queue(to));
         self.last = Some(Decision { addresses, tags, vlan, to, sole_queue });
-        self.send(to, place, Cause::Addressed, (header, frame), outbox);
+        self.send(to, Cause::Addressed, frame, header, outbox);
         Ok(())
     }
 
@@ -151,7 +147,7 @@ impl<'t> Decider<'t> {
     }
 
     /// The checks of a frame on its way in, cheapest first; what it costs and what is learned from it come last.
-    fn admit(&mut self, frame: &mut Frame, source: u64) -> Result<(), DropReason> {
+    fn admit(&mut self, frame: &mut Frame, source: u64) -> Verdict {
         if is_group(source) {
             return Err(DropReason::BadSource);
         }
@@ -163,7 +159,7 @@ impl<'t> Decider<'t> {
     }
 
     /// The MAC-spoofing guard.
-    fn guard_mac(&self, source: u64) -> Result<(), DropReason> {
+    fn guard_mac(&self, source: u64) -> Verdict {
         if !self.turn.from.settings.mac_guard {
             return Ok(());
         }
@@ -174,18 +170,17 @@ impl<'t> Decider<'t> {
     /// Holds the port to an address, unless another port of one of its VLANs owns it.
     #[cold]
     fn hold(&self, mac: u64) -> Result<u64, DropReason> {
-        let vlan = &self.turn.from.settings.vlan;
-        if self.turn.owners.of(self.turn.view, mac).any(|owner| owner.settings.vlan.overlaps(vlan))
-        {
+        let Turn { view, owners, from, macs, .. } = self.turn;
+        if owners.of(view, mac).any(|owner| owner.settings.vlan.overlaps(&from.settings.vlan)) {
             return Err(DropReason::AddressTaken);
         }
-        let held = self.turn.from.shared.held_mac.get_or_hold(mac);
-        self.turn.macs.note_held();
+        let held = from.shared.held_mac.get_or_hold(mac);
+        macs.note_held();
         Ok(held)
     }
 
     #[inline]
-    fn learn(&mut self, source: u64, vlan: u16) -> Result<(), DropReason> {
+    fn learn(&mut self, source: u64, vlan: u16) -> Verdict {
         let (key, port) = (MacKey::new(source, vlan), self.turn.from.shared.id);
         if self.learned != Some(key) {
             if self.turn.from.own_mac() == Some(source) {
@@ -201,17 +196,16 @@ impl<'t> Decider<'t> {
 
     /// Learns an address that is new, or new at this port.
     #[cold]
-    fn learn_anew(&self, source: u64, key: MacKey) -> Result<(), DropReason> {
+    fn learn_anew(&self, source: u64, key: MacKey) -> Verdict {
         let (port, limit) = (self.turn.from.shared.id, self.turn.from.settings.mac_limit);
         // A vNIC never takes an owned address. Behind an uplink it may be what a guest has that moved to another host.
         let is_vnic = self.turn.from.settings.role == Role::Vnic;
         if self.owner(source, key.vlan()).is_some_and(|owner| is_vnic || owner.insists()) {
             return Err(DropReason::AddressTaken);
         }
-        match self.turn.macs.insert(key, port, limit, self.second) {
-            Insertion::Evicted => self.cell.evicted_addresses.add(1),
-            // A table without room is no reason to drop: frames to the address are flooded.
-            Insertion::Done | Insertion::Full => {}
+        // A table without room is no reason to drop: frames to the address are flooded.
+        if self.turn.macs.insert(key, port, limit, self.second) == Insertion::Evicted {
+            self.cell.evicted_addresses.add(1);
         }
         Ok(())
     }
@@ -224,14 +218,14 @@ impl<'t> Decider<'t> {
 
     /// Takes the frame's tokens out of the port's bucket.
     #[inline]
-    fn pay(&mut self, frame: &Frame) -> Result<(), DropReason> {
+    fn pay(&mut self, frame: &Frame) -> Verdict {
         let passes =
             self.bucket.as_mut().is_none_or(|bucket| bucket.take(u64::from(frame.len) * 8));
         if passes { Ok(()) } else { Err(DropReason::RateLimited) }
     }
 
     /// Takes the tokens of a flooded frame out of the port's storm control.
-    fn pay_storm(&mut self, frame: &Frame) -> Result<(), DropReason> {
+    fn pay_storm(&mut self, frame: &Frame) -> Verdict {
         let Some(storm) = &self.turn.from.storm else { return Ok(()) };
         let now = self.turn.now;
         let storm = self.storm.get_or_insert_with(|| {
@@ -267,13 +261,7 @@ impl<'t> Decider<'t> {
     }
 
     /// To every port of the VLAN but the one it came from.
-    fn flood(
-        &mut self,
-        place: usize,
-        frame: &Frame,
-        header: &[u8],
-        outbox: &mut Outbox,
-    ) -> Result<(), DropReason> {
+    fn flood(&mut self, frame: &Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
         if self.flooded >= work::TURN_LIMIT {
             return Err(DropReason::WorkLimit);
         }
@@ -293,38 +281,32 @@ impl<'t> Decider<'t> {
             self.pay_storm(frame)?;
         }
         for to in receivers() {
-            self.send(to, place, Cause::Flooded, (header, frame), outbox);
+            self.send(to, Cause::Flooded, frame, header, outbox);
             self.flooded += work::of_copy(frame.len, to.shared.kernel_ns);
         }
         Ok(())
     }
 
     #[inline(always)]
-    fn send(
-        &self,
-        to: &Port,
-        place: usize,
-        cause: Cause,
-        (header, frame): (&[u8], &Frame),
-        outbox: &mut Outbox,
-    ) {
-        outbox.push(Target::of_flow(to, header, &frame.parsed), Run::new(place, 1, cause));
-        self.mirror(to, place, outbox);
+    fn send(&self, to: &Port, cause: Cause, frame: &Frame, header: &[u8], outbox: &mut Outbox) {
+        let run = Run::new(frame.place.into(), 1, cause);
+        outbox.push(Target::of_flow(to, header, &frame.parsed), run);
+        self.mirror(to, frame, outbox);
     }
 
     /// A copy for the mirror of a port, if it has one. A mirror's own mirror is not followed.
     #[inline]
-    fn mirror(&self, of: &Port, place: usize, outbox: &mut Outbox) {
+    fn mirror(&self, of: &Port, frame: &Frame, outbox: &mut Outbox) {
         if let Some(mirror) = of.settings.mirror_to {
-            self.mirror_to(mirror, place, outbox);
+            self.mirror_to(mirror, frame, outbox);
         }
     }
 
     #[cold]
-    fn mirror_to(&self, mirror: PortId, place: usize, outbox: &mut Outbox) {
+    fn mirror_to(&self, mirror: PortId, frame: &Frame, outbox: &mut Outbox) {
         let Some(to) = self.turn.view.port(mirror) else { return };
         if to.shared.id != self.turn.from.shared.id {
-            outbox.push(Target::first(to), Run::new(place, 1, Cause::Mirrored));
+            outbox.push(Target::first(to), Run::new(frame.place.into(), 1, Cause::Mirrored));
         }
     }
 }

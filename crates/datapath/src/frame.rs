@@ -24,7 +24,7 @@ pub(crate) struct Frame {
     /// VLAN inside the switch; set when the frame is admitted.
     pub(crate) vlan: u16,
     /// Its place in the burst and in the turn, the same in every turn.
-    place: u16,
+    pub(crate) place: u16,
     /// Bytes that stand in `header` and not in the source's buffers: a tag put back.
     restored: u16,
 }

@@ -71,7 +71,8 @@ impl Slot {
 }
 
 /// The slots that each port with a limit has filled, the first learned in front. Some may belong to another port by now.
-type Learned = Vec<VecDeque<(usize, MacKey)>>;
+type Learned = Vec<Places>;
+type Places = VecDeque<(usize, MacKey)>;
 
 /// What became of an address that is new, or new at its port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,13 +199,7 @@ impl MacTable {
     }
 
     /// Forgets the addresses that a port learned first, until it may learn another. `true`: one was still in use.
-    fn make_room(
-        &self,
-        own: &mut VecDeque<(usize, MacKey)>,
-        port: PortId,
-        limit: u16,
-        second: u64,
-    ) -> bool {
+    fn make_room(&self, own: &mut Places, port: PortId, limit: u16, second: u64) -> bool {
         let mut evicted = false;
         while own.len() >= usize::from(limit)
             && let Some((place, first)) = own.pop_front()
@@ -258,11 +253,7 @@ impl MacTable {
     }
 }
 
-fn list_of(
-    learned: &mut Learned,
-    port: PortId,
-    limit: u16,
-) -> Option<&mut VecDeque<(usize, MacKey)>> {
+fn list_of(learned: &mut Learned, port: PortId, limit: u16) -> Option<&mut Places> {
     let place = usize::from(port.0);
     if learned.len() <= place {
         learned.resize_with(place + 1, VecDeque::new);

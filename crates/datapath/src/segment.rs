@@ -129,15 +129,19 @@ impl Segment<'_> {
     }
 }
 
+/// Sums bytes where they lie.
+pub(crate) fn sum_of<'q>(pieces: impl Iterator<Item = Slice<'q>>) -> Sum {
+    let add =
+        |(at, sum): (usize, Sum), piece: Slice<'q>| (at + piece.len(), sum.add_at(at, piece.sum()));
+    pieces.fold((0, Sum::default()), add).1
+}
+
 /// Finishes a checksum that is only the pseudo-header's: sums from `csum_start` to the end of the frame and writes the
 /// result to its place (virtio 1.2, 5.1.6.2.1). Afterwards nothing is left to be done about it.
 pub(crate) fn finish_checksum(header: &mut [u8], vnet: &mut VnetHeader, rest: &[Slice<'_>]) {
     let (start, offset) = (usize::from(vnet.csum_start.get()), usize::from(vnet.csum_offset.get()));
     let Some(covered) = header.get_mut(start..) else { return };
-    let add = |(at, sum): (usize, Sum), piece: &Slice<'_>| {
-        (at + piece.len(), sum.add_at(at, piece.sum()))
-    };
-    let (_, sum) = rest.iter().fold((covered.len(), Sum::of(covered)), add);
+    let sum = Sum::of(covered).add_at(covered.len(), sum_of(rest.iter().copied()));
     if let Some(place) = covered.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {
         // UDP has its checksum at 6, and writes 0xffff for 0.
         *place = if offset == 6 { sum.finish_udp() } else { sum.finish() }.to_be_bytes();

@@ -37,23 +37,12 @@ impl Account {
         (QUANTUM - self.balance) / QUANTUM
     }
 
-    /// A turn for each queue, as long as the account is in credit; the frames taken.
+    /// The place of the queue whose turn is next.
     #[inline]
-    fn serve<Queue>(
-        &mut self,
-        queues: &mut [Queue],
-        turn: &mut impl FnMut(&mut Queue) -> (usize, u64),
-    ) -> usize {
-        let (mut taken, mut left) = (0, self.queues.len());
-        while left > 0 && self.balance > 0 {
-            let next = self.last + 1;
-            self.last = if next < self.queues.end { next } else { self.queues.start };
-            let Some(queue) = queues.get_mut(self.last) else { break };
-            let (frames, work) = turn(queue);
-            self.balance -= i64::try_from(work).unwrap_or(i64::MAX / 2);
-            (taken, left) = (taken + frames, left - 1);
-        }
-        taken
+    fn next(&mut self) -> usize {
+        let next = self.last + 1;
+        self.last = if next < self.queues.end { next } else { self.queues.start };
+        self.last
     }
 }
 
@@ -69,10 +58,17 @@ pub(crate) fn round<Queue>(
     loop {
         let (mut taken, mut least_debt) = (0, i64::MAX);
         for account in accounts.iter_mut().filter(|account| account.balance <= highest) {
-            if account.pass(rounds) {
-                taken += account.serve(queues, &mut turn);
-            } else {
+            if !account.pass(rounds) {
                 least_debt = account.debt().min(least_debt);
+            }
+            for _ in 0..account.queues.len() {
+                if account.balance > 0
+                    && let Some(queue) = queues.get_mut(account.next())
+                {
+                    let (frames, work) = turn(queue);
+                    account.balance -= i64::try_from(work).unwrap_or(i64::MAX / 2);
+                    taken += frames;
+                }
             }
         }
         if taken > 0 || least_debt == i64::MAX {
