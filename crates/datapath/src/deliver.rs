@@ -6,6 +6,7 @@ use crate::fit::{Fitted, Fitter, are_taken};
 use crate::frame::Frame;
 use crate::outbox::{Cause, Run};
 use crate::parts::Parts;
+use crate::pressure;
 use crate::settings::PortId;
 use crate::status::{HealthEvent, PortState};
 use crate::view::Port;
@@ -190,7 +191,7 @@ impl Deliverer {
     }
 
     fn count(&mut self, outgoing: &[Outgoing<'_>], delivery: &Delivery<'_, '_>) {
-        let Delivery { to, cell, now, .. } = *delivery;
+        let Delivery { to, queue, cell, now, .. } = *delivery;
         let (mut bytes, mut slices) = (0, 0);
         for frame in outgoing {
             bytes += u64::from(frame.len);
@@ -201,8 +202,12 @@ impl Deliverer {
             count_drop(cell, egress_reason(*drop), 1);
             bytes -= outgoing.get(*place).map_or(0, |frame| u64::from(frame.len));
         }
-        cell.egress_frames.add((outgoing.len() - self.drops.len().min(outgoing.len())) as u64);
+        let taken = outgoing.len() - self.drops.len().min(outgoing.len());
+        cell.egress_frames.add(taken as u64);
         cell.egress_bytes.add(bytes);
+        if let Some(until) = to.shared.patient_until.get(queue).filter(|_| taken > 0) {
+            pressure::be_patient(until, now, taken, bytes);
+        }
         if let Some(capture) = &to.capture {
             for (place, frame) in outgoing.iter().enumerate() {
                 let drop = self.drops.iter().find(|(dropped, _)| *dropped == place);

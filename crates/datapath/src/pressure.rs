@@ -1,40 +1,42 @@
 //! Back-pressure: a queue whose last burst went to one egress queue takes no more than that has room for. The rest
 //! waits in the sender's own queue, where its network stack sees it, instead of being dropped here.
 //!
-//! Only egress queues that know their room (a guest's) hold a sender back. A guest that reads nothing does so for
-//! [`PATIENCE`] at most, because the sender may have other receivers: then its frames are dropped as without back-pressure.
+//! Only egress queues that know their room (a guest's) hold a sender back. The sender may have other receivers, so a guest is
+//! waited for only by what it has taken: [`PER_FRAME`] and [`PER_BYTE`], and [`PATIENCE`] at most, for all senders together.
+//! Then its frames are dropped as without back-pressure, until it has taken some again.
 
 use crate::outbox::Target;
-use crate::view::View;
+use crate::view::{PortShared, View};
 use ports::{Burst, Most, Nanos, Room};
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The longest a queue waits for another.
-const PATIENCE: Nanos = Nanos(10_000_000);
+const PATIENCE: u64 = 10_000_000;
+/// Nanoseconds that a receiver may take for a frame, and for a byte of it: 50,000 frames or 1 Gbit a second. A slower one
+/// loses frames, or it could hold a sender to any rate.
+const PER_FRAME: u64 = 20_000;
+const PER_BYTE: u64 = 8;
 /// How long a queue rests before its receiver's room is read again.
 pub(crate) const PAUSE: Nanos = Nanos(20_000);
 
-/// Where an ingress queue sends, and since when it waits.
+/// Where an ingress queue sends.
 #[derive(Default)]
 pub(crate) struct Pressure {
     /// The only egress queue its last burst went to.
     toward: Option<Target>,
-    waiting_since: Option<Nanos>,
 }
 
 impl Pressure {
     /// What may be taken now; `None`: nothing yet.
-    pub(crate) fn allowance(&mut self, view: &View, now: Nanos) -> Option<Most> {
-        let Some(room) = self.toward.and_then(|target| room(view, target)) else {
-            self.waiting_since = None;
-            return Some(Most::default());
-        };
-        if let Some(most) = fitting(room) {
-            self.waiting_since = None;
-            return Some(most);
-        }
-        let since = *self.waiting_since.get_or_insert(now);
-        (now.since(since) > PATIENCE).then(Most::default)
+    pub(crate) fn allowance(&self, view: &View, now: Nanos) -> Option<Most> {
+        let full = Some(Most::default());
+        let Some(target) = self.toward else { return full };
+        let Some(port) = view.port(target.port) else { return full };
+        let Some(room) = room(&port.shared, target.queue) else { return full };
+        let until = port.shared.patient_until.get(target.queue);
+        let waits = until.is_some_and(|until| now.0 < until.load(Ordering::Relaxed));
+        fitting(room).or_else(|| full.filter(|_| !waits))
     }
 
     /// Where a burst went, if all of it went one way.
@@ -43,9 +45,15 @@ impl Pressure {
     }
 }
 
-fn room(view: &View, target: Target) -> Option<Room> {
-    let queue = view.port(target.port)?.shared.egress.get(target.queue)?;
-    queue.lock().unwrap_or_else(PoisonError::into_inner).room()
+/// A receiver has taken frames of so many bytes: senders wait for it for longer.
+pub(crate) fn be_patient(until: &AtomicU64, now: Nanos, frames: usize, bytes: u64) {
+    let earned = frames as u64 * PER_FRAME + bytes * PER_BYTE;
+    let from = until.load(Ordering::Relaxed).max(now.0);
+    until.store((from + earned).min(now.0 + PATIENCE), Ordering::Relaxed);
+}
+
+fn room(port: &PortShared, queue: usize) -> Option<Room> {
+    port.egress.get(queue)?.lock().unwrap_or_else(PoisonError::into_inner).room()
 }
 
 /// A burst that fits, though every frame leaves a part of its last buffer empty; `None`: not even one is sure to.
@@ -59,6 +67,21 @@ fn fitting(room: Room) -> Option<Most> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// However a receiver hands out its room, a sender that always waits for it is held to no less than its rate.
+    #[test]
+    fn a_receiver_that_drips_is_waited_for_as_long_as_its_frames_earn() {
+        let until = AtomicU64::new(0);
+        be_patient(&until, Nanos(1_000_000), 1, 60);
+        assert_eq!(until.load(Ordering::Relaxed), 1_000_000 + PER_FRAME + 60 * PER_BYTE);
+        be_patient(&until, Nanos(1_000_000), 256, 256 * 65_549);
+        assert_eq!(until.load(Ordering::Relaxed), 1_000_000 + PATIENCE, "and no longer than that");
+        be_patient(&until, Nanos(90_000_000), 1, 60);
+        assert!(
+            until.load(Ordering::Relaxed) < 90_000_000 + 2 * PER_FRAME,
+            "what was not needed is not kept"
+        );
+    }
 
     proptest! {
         /// However the frames of a burst are cut, their buffers are there.

@@ -96,6 +96,7 @@ impl Switch {
             kernel_ns: egress.iter().map(|queue| queue.kernel_ns()).max().unwrap_or(0),
             cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
             resting_until: egress.iter().map(|_| AtomicU64::new(0)).collect(),
+            patient_until: egress.iter().map(|_| AtomicU64::new(0)).collect(),
             lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
             state: StateCell::default(),
             egress: egress.into_iter().map(Mutex::new).collect(),

@@ -74,6 +74,8 @@ pub(crate) struct PortShared {
     pub(crate) kernel_ns: u32,
     /// Until when (nanoseconds) each egress queue is left alone, after its device was down.
     pub(crate) resting_until: Box<[AtomicU64]>,
+    /// Until when (nanoseconds) senders wait for room in each egress queue, see [`crate::pressure`].
+    pub(crate) patient_until: Box<[AtomicU64]>,
     pub(crate) state: StateCell,
     pub(crate) events: Arc<Events>,
 }
@@ -165,10 +167,6 @@ impl HeldMac {
 
     /// The address held; where there is none, `mac` (see [`Mac::to_u64`]) is from now on.
     pub(crate) fn get_or_hold(&self, mac: u64) -> u64 {
-        let held = self.0.load(Ordering::Relaxed);
-        if held != 0 {
-            return held ^ Self::HELD;
-        }
         // Several workers may see a first frame at once; one of them wins.
         let raced =
             self.0.compare_exchange(0, mac | Self::HELD, Ordering::Relaxed, Ordering::Relaxed);

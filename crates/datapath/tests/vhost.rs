@@ -376,5 +376,16 @@ fn with_back_pressure_what_finds_no_room_waits_at_its_sender() {
         assert_eq!(dropped(&switch), 0);
         switch.step(now + ports::Nanos(12_000_000));
         assert!(dropped(&switch) > 0, "{sent} were sent");
+        // Nor does it later, after a frame to another place in between, until it has taken some.
+        let mut now = now + ports::Nanos(12_000_000);
+        let mut send = |to| {
+            assert!(one.send(0, &[0; 12], &frame(to, 1, 60, 0)));
+            now = now + ports::Nanos(1_000_000);
+            switch.step(now);
+            switch.counters(ids[1].0).unwrap().dropped()
+        };
+        send(1);
+        let before = send(2);
+        assert_eq!([send(2), send(2)], [before + 1, before + 2]);
     }
 }
