@@ -105,19 +105,20 @@ impl Acl {
         Some(self.hits_of(rule)?.iter().map(|counter| counter.get()).sum())
     }
 
-    /// Counts a frame that a rule decided about.
-    #[inline]
-    pub(crate) fn count(&self, rule: u16, worker: usize) {
+    /// Counts frames that a rule decided about.
+    pub(crate) fn count(&self, rule: u16, worker: usize, frames: u64) {
         let hits = self.hits.get(usize::from(rule));
         if let Some(counter) = hits.and_then(|hits| hits.get(worker)) {
-            counter.add(1);
+            counter.add(frames);
         }
     }
 
     /// What the first rule that matches says.
     pub(crate) fn decide(&self, headers: &[u8], parsed: &Parsed) -> Decision {
-        let rule = self.tables.first_match(&Fields::read(headers, parsed));
-        let decides = rule.and_then(|rule| self.rules.get(usize::from(rule)));
+        let Some(rule) = self.tables.first_match(&Fields::read(headers, parsed)) else {
+            return Decision::default();
+        };
+        let decides = self.rules.get(usize::from(rule));
         let denies = decides.is_some_and(|rule| rule.action == AclAction::Deny);
         Decision { drop: denies.then_some(DropReason::AclDenied), rule }
     }

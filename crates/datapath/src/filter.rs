@@ -59,6 +59,36 @@ impl Filter {
     }
 }
 
+/// What a burst or list is held against.
+struct Asked<'f> {
+    guards: Option<&'f Guards>,
+    acl: Option<&'f Acl>,
+    /// The rule that decided about the last frames, and how many, not counted yet.
+    rule: u16,
+    frames: u64,
+}
+
+impl<'f> Asked<'f> {
+    fn new(guards: Option<&'f Guards>, acl: Option<&'f Acl>) -> Asked<'f> {
+        Asked { guards, acl, rule: Decision::NO_RULE, frames: 0 }
+    }
+
+    #[inline(never)]
+    fn decide(&self, headers: &[u8], parsed: &Parsed) -> Decision {
+        if let Some(Err(reason)) = self.guards.map(|guards| guards.check(headers, parsed)) {
+            return Decision { drop: Some(reason), ..Decision::default() };
+        }
+        self.acl.map_or_else(Decision::default, |acl| acl.decide(headers, parsed))
+    }
+
+    fn count(&mut self, worker: usize) {
+        let frames = std::mem::take(&mut self.frames);
+        if let Some(acl) = self.acl {
+            acl.count(self.rule, worker, frames);
+        }
+    }
+}
+
 /// What a worker keeps for filtering.
 pub(crate) struct Filtering {
     memory: Memory,
@@ -76,20 +106,16 @@ impl Filtering {
     #[inline(always)]
     fn check(
         &mut self,
-        (guards, acl): (Option<&Guards>, Option<&Acl>),
+        asked: &mut Asked<'_>,
         headers: &[u8],
         parsed: &Parsed,
     ) -> Option<DropReason> {
-        let decision = self.memory.recall(headers, parsed, || {
-            let guarded = guards.and_then(|guards| guards.check(headers, parsed).err());
-            match (guarded, acl) {
-                (None, Some(acl)) => acl.decide(headers, parsed),
-                (drop, _) => Decision { drop, rule: None },
-            }
-        });
-        if let (Some(acl), Some(rule)) = (acl, decision.rule) {
-            acl.count(rule, self.worker);
+        let decision = self.memory.recall(headers, parsed, || asked.decide(headers, parsed));
+        if decision.rule != asked.rule {
+            asked.count(self.worker);
+            asked.rule = decision.rule;
         }
+        asked.frames += 1;
         decision.drop
     }
 
@@ -104,15 +130,17 @@ impl Filtering {
         now: Nanos,
     ) {
         self.memory.begin();
-        let asked = (from.filter.guards.as_deref(), from.filter.ingress.as_deref());
+        let Filter { guards, ingress, .. } = &from.filter;
+        let mut asked = Asked::new(guards.as_deref(), ingress.as_deref());
         for frame in frames.iter_mut().filter(|frame| !frame.is_dropped()) {
             let headers = parts.headers.get(frame.header);
-            if let Some(reason) = self.check(asked, headers, &frame.parsed) {
+            if let Some(reason) = self.check(&mut asked, headers, &frame.parsed) {
                 count_drop(cell, reason, 1);
                 show(from, Direction::Ingress, frame, parts, now, Some(reason));
                 frame.header = Span::default();
             }
         }
+        asked.count(self.worker);
     }
 
     /// Takes what the port may not receive out of a list. What a mirror shows is not what it receives.
@@ -120,13 +148,13 @@ impl Filtering {
     pub(crate) fn leave(&mut self, delivery: &Delivery<'_, '_>, list: &mut Vec<Run>) {
         let Delivery { to, frames, parts, cell, now, .. } = delivery;
         self.memory.begin();
-        let asked = (None, to.filter.egress.as_deref());
+        let mut asked = Asked::new(None, to.filter.egress.as_deref());
         let mut all = std::mem::replace(list, std::mem::take(&mut self.spare));
         for run in all.drain(..) {
             for (place, frame) in run.places().zip(frames.get(run.places()).unwrap_or_default()) {
                 let headers = parts.headers.get(frame.header);
                 let passed = run.cause == Cause::Mirrored;
-                match if passed { None } else { self.check(asked, headers, &frame.parsed) } {
+                match if passed { None } else { self.check(&mut asked, headers, &frame.parsed) } {
                     None => append(list, Run::new(place, 1, run.cause)),
                     Some(reason) => {
                         count_drop(cell, reason, 1);
@@ -135,6 +163,7 @@ impl Filtering {
                 }
             }
         }
+        asked.count(self.worker);
         self.spare = all;
     }
 }

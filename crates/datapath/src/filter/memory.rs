@@ -6,37 +6,76 @@ use crate::counters::DropReason;
 use wire::{Kind, Parsed, Traits};
 
 /// What guards and rules say of a frame.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct Decision {
     /// Why it is dropped.
     pub(crate) drop: Option<DropReason>,
-    /// The rule that decided; its counter is to count.
-    pub(crate) rule: Option<u16>,
+    /// The rule that decided, or [`Decision::NO_RULE`]; its counter is to count.
+    pub(crate) rule: u16,
 }
 
-/// By the low bits of a flow's hash; the key says which flow it was.
+impl Decision {
+    /// Above every rule's number.
+    pub(crate) const NO_RULE: u16 = u16::MAX;
+}
+
+impl Default for Decision {
+    fn default() -> Decision {
+        Decision { drop: None, rule: Decision::NO_RULE }
+    }
+}
+
+/// What was decided about flows of this burst or list, IPv4 and IPv6 apart: their keys differ in length.
 pub(crate) struct Memory {
-    slots: Box<[(Key, Decision)]>,
+    v4: Slots<4>,
+    v6: Slots<7>,
     /// Number of the burst or list, in the keys: what was decided before holds no more.
     scope: u64,
 }
 
+/// A flow as it stands in its headers: MAC addresses, then ports, protocol and scope in one word, then IP addresses.
+type Key<const WORDS: usize> = [u64; WORDS];
+
+/// By some bits of a flow's hash; the key says which flow it was.
+struct Slots<const WORDS: usize>(Box<[(Key<WORDS>, Decision); 256]>);
+
+impl<const WORDS: usize> Slots<WORDS> {
+    fn new() -> Slots<WORDS> {
+        Slots(Box::new([([0; WORDS], Decision::default()); 256]))
+    }
+
+    #[cold]
+    fn clear(&mut self) {
+        self.0.fill(([0; WORDS], Decision::default()));
+    }
+
+    #[inline(always)]
+    fn recall(&mut self, key: Key<WORDS>, decide: impl FnOnce() -> Decision) -> Decision {
+        let slot = &mut self.0[usize::from(hash(&key))];
+        // Without a branch for each word.
+        let differ = slot.0.iter().zip(&key).fold(0, |differ, (one, two)| differ | (one ^ two));
+        if differ != 0 {
+            *slot = (key, decide());
+        }
+        slot.1
+    }
+}
+
 impl Memory {
-    const SLOTS: usize = 256;
-    /// Where a key holds the scope: above ports, protocol and family.
-    const SCOPE: u32 = 41;
+    /// A scope of 1: above ports and protocol.
+    const SCOPE: u64 = 1 << 40;
 
     pub(crate) fn new() -> Memory {
-        Memory { slots: vec![Default::default(); Memory::SLOTS].into(), scope: 0 }
+        Memory { v4: Slots::new(), v6: Slots::new(), scope: 0 }
     }
 
     /// Forgets all flows.
     pub(crate) fn begin(&mut self) {
-        self.scope += 1;
-        if self.scope >> (64 - Memory::SCOPE) != 0 {
-            self.slots.fill(Default::default());
-            self.scope = 1;
-        }
+        self.scope = self.scope.checked_add(Memory::SCOPE).unwrap_or_else(|| {
+            self.v4.clear();
+            self.v6.clear();
+            Memory::SCOPE
+        });
     }
 
     /// What was decided about the flow, or is now.
@@ -47,57 +86,42 @@ impl Memory {
         parsed: &Parsed,
         decide: impl Fn() -> Decision,
     ) -> Decision {
-        let Some(key) = Key::of(headers, parsed, self.scope << Memory::SCOPE) else {
-            return decide();
-        };
-        let Some(slot) = self.slots.get_mut(key.slot()) else { return decide() };
-        if !slot.0.equals(&key) {
-            *slot = (key, decide());
-        }
-        slot.1
+        self.recall_flow(headers, parsed, &decide).unwrap_or_else(decide)
     }
-}
 
-/// A flow as it stands in its headers: MAC addresses, IP addresses, and the rest in one word.
-#[derive(Clone, Copy, Default)]
-struct Key([u64; 7]);
-
-impl Key {
     /// `None`: neither TCP nor UDP.
     #[inline(always)]
-    fn of(headers: &[u8], parsed: &Parsed, scope: u64) -> Option<Key> {
+    fn recall_flow(
+        &mut self,
+        headers: &[u8],
+        parsed: &Parsed,
+        decide: &impl Fn() -> Decision,
+    ) -> Option<Decision> {
         if !matches!(parsed.kind, Kind::Tcp | Kind::Udp) {
             return None;
         }
         let macs: &[u8; 12] = headers.first_chunk()?;
+        let (one, two) = (word(macs, 0)?, word(macs, 4)?);
         let ports: &[u8; 4] = headers.get(usize::from(parsed.l4)..)?.first_chunk()?;
+        let ports = u64::from(u32::from_ne_bytes(*ports)) << 8;
+        let rest = self.scope | ports | u64::from(parsed.protocol);
         let network = headers.get(usize::from(parsed.l3)..)?;
-        let is_v4 = parsed.traits.contains(Traits::IPV4);
-        let [a, b, c, d] = if is_v4 {
-            let ip: &[u8; 20] = network.first_chunk()?;
-            [word(ip, 12)?, 0, 0, 0]
+        Some(if parsed.traits.contains(Traits::IPV4) {
+            self.v4.recall([one, two, rest, word(network, 12)?], decide)
         } else {
             let ip: &[u8; 40] = network.first_chunk()?;
-            [word(ip, 8)?, word(ip, 16)?, word(ip, 24)?, word(ip, 32)?]
-        };
-        let ports = u64::from(u32::from_ne_bytes(*ports)) << 9;
-        let rest = scope | ports | u64::from(parsed.protocol) << 1 | u64::from(is_v4);
-        Some(Key([word(macs, 0)?, word(macs, 4)?, a, b, c, d, rest]))
+            let [a, b, c, d] = [word(ip, 8)?, word(ip, 16)?, word(ip, 24)?, word(ip, 32)?];
+            self.v6.recall([one, two, rest, a, b, c, d], decide)
+        })
     }
+}
 
-    /// Without a branch for each word.
-    #[inline(always)]
-    fn equals(&self, other: &Key) -> bool {
-        self.0.iter().zip(&other.0).fold(0, |differ, (one, two)| differ | (one ^ two)) == 0
-    }
-
-    /// Its place in a [`Memory`]: a multiplicative hash of addresses and ports.
-    #[inline(always)]
-    fn slot(&self) -> usize {
-        let [_, _, a, b, c, d, rest] = self.0;
-        let mixed = a ^ b.rotate_left(8) ^ c.rotate_left(16) ^ d.rotate_left(24) ^ rest;
-        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
-    }
+/// A multiplicative hash of addresses and ports. Who sends which flows decides which share a slot; that costs a lookup,
+/// which is what the first frame of a flow costs anyway.
+#[inline(always)]
+fn hash(key: &[u64]) -> u8 {
+    let ip = key.iter().skip(2).fold(0, |mixed: u64, word| mixed.rotate_left(8) ^ word);
+    (ip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
 #[inline(always)]
