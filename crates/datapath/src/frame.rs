@@ -47,12 +47,13 @@ impl Frame {
         cell: &PortCell,
     ) -> Result<(), DropReason> {
         let slices = burst.slices(raw);
-        let (restored, header, bytes) = match (slices, raw.vlan) {
-            ([slice], None) => {
-                let (header, bytes) = parts.headers.copy_in(slice);
-                (0, header, bytes)
-            }
-            (_, tag) => gather(slices, tag, &mut parts.headers),
+        let (restored, header, bytes) = if raw.vlan.is_none()
+            && let [slice] = slices
+        {
+            let (header, bytes) = parts.headers.copy_in(slice);
+            (0, header, bytes)
+        } else {
+            gather(slices, raw.vlan, &mut parts.headers)
         };
         let len = raw.len + u32::from(restored);
         (self.header, self.len, self.restored) = (header, len, restored);

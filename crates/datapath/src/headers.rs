@@ -92,9 +92,10 @@ impl Headers {
     #[inline]
     pub(crate) fn copy_in(&mut self, bytes: &Slice<'_>) -> (Span, &[u8]) {
         let bytes = bytes.take(USUAL_HEADERS);
-        let start = self.used;
         let span = self.claim(bytes.len());
-        let room = self.bytes.get_mut(start..).and_then(<[u8]>::first_chunk_mut);
+        let start = span.start as usize;
+        let room = self.bytes.get_mut(start..start + USUAL_HEADERS);
+        let room = room.and_then(<[u8]>::first_chunk_mut);
         let copy = room.and_then(|room| copy_short(&bytes, room));
         (span, copy.unwrap_or_default())
     }

@@ -2,23 +2,30 @@
 
 use crate::headers::{Headers, nothing};
 use ports::{Burst, Slice, recycle};
+use std::ops::Range;
 
 /// A range in the turn's pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lent {
     start: u32,
-    end: u32,
+    count: u32,
 }
 
 impl Lent {
     /// From the first of these pieces to the last of others.
     pub(crate) fn to(self, last: Lent) -> Lent {
-        Lent { start: self.start, end: last.end }
+        Lent { start: self.start, count: last.start + last.count - self.start }
     }
 
     #[inline]
     pub(crate) fn of<'p, 'q>(self, pieces: &'p [Slice<'q>]) -> &'p [Slice<'q>] {
-        pieces.get(self.start as usize..self.end as usize).unwrap_or_else(nothing)
+        pieces.get(self.range()).unwrap_or_else(nothing)
+    }
+
+    #[inline]
+    fn range(self) -> Range<usize> {
+        let start = self.start as usize;
+        start..start + self.count as usize
     }
 }
 
@@ -70,7 +77,7 @@ impl<'q> Parts<'q> {
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a turn has far less than 4 G pieces")]
     pub(crate) fn since(&self, start: usize) -> Lent {
-        Lent { start: start as u32, end: self.pieces.len() as u32 }
+        Lent { start: start as u32, count: (self.pieces.len() - start) as u32 }
     }
 
     #[inline]
@@ -83,7 +90,7 @@ impl<'q> Parts<'q> {
     pub(crate) fn lend_again(&mut self, range: Lent) {
         match self.lent(range) {
             [piece] => self.pieces.push(*piece),
-            _ => self.pieces.extend_from_within(range.start as usize..range.end as usize),
+            _ => self.pieces.extend_from_within(range.range()),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What is taken in one go from one ingress queue.
 
 use crate::{Slice, recycle};
-use std::ops::Range;
 use wire::vnet::VnetHeader;
 
 /// A VLAN tag that the port took out of the frame (AF_PACKET does) and the switch has to see.
@@ -22,7 +21,9 @@ pub struct RawFrame {
     pub vlan: Option<VlanTag>,
     /// Bytes of the frame, the tag beside it not counted.
     pub len: u32,
-    slices: Range<u32>,
+    /// Its slices among the burst's: the first, and how many.
+    first: u32,
+    count: u32,
 }
 
 /// Up to 256 frames or about 512 KiB, whichever comes first: more would only push the first frames out of the cache
@@ -130,13 +131,9 @@ impl<'q> Burst<'q> {
             [slice] => self.slices.push(*slice),
             _ => self.slices.extend_from_slice(slices),
         }
-        self.frames.push(RawFrame {
-            vnet,
-            vlan,
-            len: len as u32,
-            slices: start..self.slices.len() as u32,
-        });
-        self.bytes += len;
+        let (len, count) = (len as u32, slices.len() as u32);
+        self.frames.push(RawFrame { vnet, vlan, len, first: start, count });
+        self.bytes += len as usize;
     }
 
     /// Adds untagged frames of one piece each: the usual case of a port, short.
@@ -146,10 +143,10 @@ impl<'q> Burst<'q> {
         let mut place = self.slices.len() as u32;
         self.slices.extend(frames.clone().map(|(_, slice)| slice));
         self.frames.extend(frames.map(|(vnet, slice)| {
-            let slices = place..place + 1;
+            let first = place;
             place += 1;
             self.bytes += slice.len();
-            RawFrame { vnet, vlan: None, len: slice.len() as u32, slices }
+            RawFrame { vnet, vlan: None, len: slice.len() as u32, first, count: 1 }
         }));
     }
 
@@ -162,7 +159,8 @@ impl<'q> Burst<'q> {
     /// The bytes of one of its frames.
     #[inline]
     pub fn slices(&self, frame: &RawFrame) -> &[Slice<'q>] {
-        self.slices.get(frame.slices.start as usize..frame.slices.end as usize).unwrap_or_default()
+        let first = frame.first as usize;
+        self.slices.get(first..first + frame.count as usize).unwrap_or_default()
     }
 
     /// Ends the loan and keeps the capacity for the next burst.

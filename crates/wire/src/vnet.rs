@@ -97,6 +97,12 @@ impl VnetHeader {
         (u64::from(first.get()) | u64::from(second.get()) << 32, third.get())
     }
 
+    /// Flags in the lower byte, `gso_type` in the upper.
+    #[inline]
+    pub fn claims(&self) -> u16 {
+        u16::from_le_bytes([self.flags, self.gso_type])
+    }
+
     /// No flag, no train: a frame as it is on a wire, whatever the other fields say.
     #[inline]
     pub fn asks_nothing(&self) -> bool {
