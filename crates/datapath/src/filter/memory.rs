@@ -78,7 +78,7 @@ impl Memory {
         });
     }
 
-    /// What was decided about the flow, or is now.
+    /// What was decided about the flow, or is now. Nothing is remembered of what is neither TCP nor UDP.
     #[inline(always)]
     pub(crate) fn recall(
         &mut self,
@@ -86,33 +86,25 @@ impl Memory {
         parsed: &Parsed,
         decide: impl Fn() -> Decision,
     ) -> Decision {
-        self.recall_flow(headers, parsed, &decide).unwrap_or_else(decide)
-    }
-
-    /// `None`: neither TCP nor UDP.
-    #[inline(always)]
-    fn recall_flow(
-        &mut self,
-        headers: &[u8],
-        parsed: &Parsed,
-        decide: &impl Fn() -> Decision,
-    ) -> Option<Decision> {
-        if !matches!(parsed.kind, Kind::Tcp | Kind::Udp) {
-            return None;
-        }
-        let macs: &[u8; 12] = headers.first_chunk()?;
-        let (one, two) = (word(macs, 0)?, word(macs, 4)?);
-        let ports: &[u8; 4] = headers.get(usize::from(parsed.l4)..)?.first_chunk()?;
-        let ports = u64::from(u32::from_ne_bytes(*ports)) << 8;
-        let rest = self.scope | ports | u64::from(parsed.protocol);
-        let network = headers.get(usize::from(parsed.l3)..)?;
-        Some(if parsed.traits.contains(Traits::IPV4) {
-            self.v4.recall([one, two, rest, word(network, 12)?], decide)
+        let is_flow = parsed.kind == Kind::Tcp || parsed.kind == Kind::Udp;
+        let l4 = usize::from(parsed.l4);
+        let (Some(macs), Some(ports), true) =
+            (headers.first_chunk::<12>(), headers.get(l4..l4 + 4), is_flow)
+        else {
+            return decide();
+        };
+        let ports = ports.first_chunk().map_or(0, |ports| u32::from_ne_bytes(*ports));
+        let rest = self.scope | u64::from(ports) << 8 | u64::from(parsed.protocol);
+        let (one, two) = (word(macs, 0), word(macs, 4));
+        let l3 = usize::from(parsed.l3);
+        if parsed.traits.contains(Traits::IPV4) {
+            let Some(ip) = headers.get(l3 + 12..l3 + 20) else { return decide() };
+            self.v4.recall([one, two, rest, word(ip, 0)], decide)
         } else {
-            let ip: &[u8; 40] = network.first_chunk()?;
-            let [a, b, c, d] = [word(ip, 8)?, word(ip, 16)?, word(ip, 24)?, word(ip, 32)?];
+            let Some(ip) = headers.get(l3 + 8..l3 + 40) else { return decide() };
+            let [a, b, c, d] = [word(ip, 0), word(ip, 8), word(ip, 16), word(ip, 24)];
             self.v6.recall([one, two, rest, a, b, c, d], decide)
-        })
+        }
     }
 }
 
@@ -124,7 +116,8 @@ fn hash(key: &[u64]) -> u8 {
     (ip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
+/// Eight of the bytes; there are as many.
 #[inline(always)]
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().copied().map(u64::from_ne_bytes)
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_ne_bytes(*word))
 }
