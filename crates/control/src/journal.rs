@@ -1,7 +1,9 @@
-//! What happened, for `status` and for the log: the same event is one line with a count, however often it comes.
+//! What happened, for `status` and for the log: the same event is one line with a count, however often it comes. New events of
+//! a port are noted [`Sparing`]ly, since what is behind the port decides how often they come and what some of them say.
 
 use crate::body::EventBody;
-use std::collections::VecDeque;
+use ports::vhost::Sparing;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Events kept.
@@ -20,11 +22,31 @@ struct Entry {
 pub(crate) struct Journal {
     started: Instant,
     entries: VecDeque<Entry>,
+    /// By the name of a port.
+    told: BTreeMap<String, Sparing>,
 }
 
 impl Journal {
     pub(crate) fn new(now: Instant) -> Journal {
-        Journal { started: now, entries: VecDeque::new() }
+        Journal { started: now, entries: VecDeque::new(), told: BTreeMap::new() }
+    }
+
+    /// Keeps an event that something behind a port has caused, unless there were too many new ones of that port. Says whether
+    /// it was logged.
+    pub(crate) fn note_of(&mut self, port: &str, now: Instant, text: String) -> bool {
+        if self.entries.iter().any(|entry| entry.text == text) {
+            return self.note(now, text);
+        }
+        match self.told.entry(port.to_owned()).or_default().next(now) {
+            None => false,
+            Some(0) => self.note(now, text),
+            Some(untold) => self.note(now, format!("{text} (and {untold} more of this port)")),
+        }
+    }
+
+    /// A port is removed.
+    pub(crate) fn forget(&mut self, port: &str) {
+        self.told.remove(port);
     }
 
     /// Keeps an event, and logs it where it is new or was silent for a minute. Says whether it was logged.
@@ -80,6 +102,28 @@ mod tests {
         assert!(journal.note(start + QUIET, "vm1 is down"));
         let events = journal.events();
         assert_eq!((events.len(), events[0].count, events[0].at_s), (1, 61, 60));
+    }
+
+    /// A front end says in each connection something else that it may not, and pushed all other events out.
+    #[test]
+    fn a_port_whose_events_are_always_new_leaves_room_for_others() {
+        let start = Instant::now();
+        let mut journal = Journal::new(start);
+        journal.note(start, "vm1 is removed");
+        let at = |second| start + Duration::from_secs(second);
+        let logged = |journal: &mut Journal, second| {
+            journal.note_of("vm2", at(second), format!("vm2: features {second:#x} were taken"))
+        };
+        let count = (0..600).filter(|second| logged(&mut journal, *second)).count();
+        assert_eq!(count, 10 + 9);
+        assert!(journal.note_of("vm3", at(600), "vm3 is up".into()));
+        let events = journal.events();
+        assert_eq!(events[0].text, "vm1 is removed");
+        let told = |text: &str| events.iter().any(|event| event.text.contains(text));
+        assert!(told("(and 59 more of this port)") && told("vm3 is up"));
+        // What is known is counted, as that of others.
+        assert!(!journal.note_of("vm3", at(601), "vm3 is up".into()));
+        assert_eq!(journal.events().last().unwrap().count, 2);
     }
 
     #[test]

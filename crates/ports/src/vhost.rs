@@ -13,7 +13,7 @@ mod ingress;
 pub use egress::VhostEgress;
 pub use ingress::VhostIngress;
 pub use vhost_user::{
-    Access, Features, Negotiated, Session, SessionError, SocketRole, State, Status,
+    Access, Features, Negotiated, Session, SessionError, SocketRole, Sparing, State, Status,
 };
 
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};

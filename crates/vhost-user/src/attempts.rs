@@ -19,27 +19,26 @@ const LONGEST_MS: u64 = 2000;
 /// What became of the connections so far. Written by the session's thread, read by [`Session::status`](crate::Session::status).
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    /// Connections without a ring, since the last one that was of use.
+    /// Short connections without a frame, since the last one that was of use.
     futile: AtomicU32,
-    /// A ring was started in this connection.
-    started: AtomicBool,
+    /// A ring has moved on in this connection.
+    moved: AtomicBool,
 }
 
 impl Attempts {
     /// A front end has connected.
     pub(crate) fn begin(&self) {
-        self.started.store(false, Relaxed);
+        self.moved.store(false, Relaxed);
     }
 
-    /// It has started a ring.
-    pub(crate) fn note_ring(&self) {
-        self.started.store(true, Relaxed);
-        self.futile.store(0, Relaxed);
+    /// Buffers of a ring of it were used.
+    pub(crate) fn note_moved(&self) {
+        self.moved.store(true, Relaxed);
     }
 
     /// It has gone. `true`: with this, front ends have to wait from now on.
     pub(crate) fn end(&self, lasted: Duration) -> bool {
-        if self.started.load(Relaxed) || lasted >= LONG {
+        if self.moved.load(Relaxed) || lasted >= LONG {
             self.futile.store(0, Relaxed);
             return false;
         }
@@ -58,7 +57,7 @@ impl Attempts {
         let futile = self.futile.load(Relaxed);
         (futile >= PATIENCE).then(|| {
             format!(
-                "a front end has connected and gone {futile} times in a row without starting a ring, so it has to wait \
+                "a front end has connected and gone {futile} times in a row without moving a frame, so it has to wait \
                  between attempts: see its own log; this port has {pairs} queue pairs, and a guest may have no more \
                  (QEMU's `queues=`)"
             )
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_and_goes_waits_longer_each_time_until_a_ring_starts() {
+    fn who_comes_and_goes_waits_longer_each_time_until_frames_move() {
         let attempts = Attempts::default();
         let futile = || {
             attempts.begin();
@@ -88,7 +87,7 @@ mod tests {
         assert_eq!(pauses, [400, 800, 1600, 2000, 2000, 2000].map(Some));
         assert!(attempts.complaint(2).unwrap().contains("12 times"));
         attempts.begin();
-        attempts.note_ring();
+        attempts.note_moved();
         assert!(!attempts.end(Duration::ZERO));
         assert_eq!((attempts.pause(), attempts.complaint(2)), (None, None));
     }

@@ -2,6 +2,7 @@
 
 mod messages;
 
+use crate::attempts::Attempts;
 use crate::control::{self, Command};
 use crate::inflight::Inflight;
 use crate::session::Shared;
@@ -32,6 +33,16 @@ pub(crate) struct Backend {
 /// A message that is refused, with the reason.
 fn refused(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::ReqHandlerError(io::Error::other(reason))
+}
+
+/// Stops a ring, once no worker has it. Its base is where it has come to.
+fn stop(vring: &mut Vring, ring: &RingSlot, attempts: &Attempts) {
+    vring.started = false;
+    let Some(running) = ring.stop() else { return };
+    vring.base = running.queue.base();
+    if vring.base != vring.began {
+        attempts.note_moved();
+    }
 }
 
 impl Backend {
@@ -73,6 +84,14 @@ impl Backend {
         self.vrings.get_mut(place).zip(ring).ok_or_else(|| refused("no such ring"))
     }
 
+    /// See [`stop`].
+    fn stop_ring(&mut self, number: u32) -> Result<&mut Vring> {
+        let shared = self.shared.clone();
+        let (vring, ring) = self.vring(number)?;
+        stop(vring, ring, &shared.attempts);
+        Ok(vring)
+    }
+
     fn active_log(&self) -> Option<&Arc<DirtyLog>> {
         self.log.as_ref().filter(|_| self.taken.contains(Features::LOG_ALL))
     }
@@ -89,9 +108,7 @@ impl Backend {
         };
         vring.enabled |= always_enabled;
         // Started again without a word about its base: it goes on where it is.
-        if let Some(running) = ring.stop() {
-            vring.base = running.queue.base();
-        }
+        stop(vring, ring, &self.shared.attempts);
         let said_no = |error: StartError| refused(format!("ring {number}: {error}"));
         let journal = inflight.map(|inflight| inflight.journal(number, vring.size));
         let journal = journal.transpose().map_err(|error| said_no(error.into()))?.flatten();
@@ -104,9 +121,8 @@ impl Backend {
         }
         // A process before us may have published buffers and ended before it notified.
         running.notify();
-        vring.started = true;
+        (vring.started, vring.began) = (true, running.queue.base());
         ring.start(running).map_err(refused)?;
-        self.shared.attempts.note_ring();
         self.tell(State::Connected);
         Ok(())
     }
@@ -138,8 +154,10 @@ impl Backend {
 
     /// Removes all rings.
     pub(crate) fn stop_all(&mut self) {
-        self.shared.rings.iter().for_each(|ring| drop(ring.stop()));
-        self.vrings.iter_mut().for_each(|vring| *vring = Vring::default());
+        for (vring, ring) in self.vrings.iter_mut().zip(&self.shared.rings) {
+            stop(vring, ring, &self.shared.attempts);
+            *vring = Vring::default();
+        }
         (self.offloads, self.wished_pairs) = (None, None);
     }
 

@@ -46,6 +46,7 @@ mod ring_slot;
 mod session;
 mod signal;
 mod socket;
+mod sparing;
 mod status;
 mod vring;
 
@@ -55,4 +56,5 @@ pub use negotiated::Negotiated;
 pub use options::{Access, Options, SocketRole};
 pub use ring_slot::{RingSlot, Running};
 pub use session::Session;
+pub use sparing::Sparing;
 pub use status::{State, Status};

@@ -6,7 +6,7 @@ use crate::early::Early;
 use crate::lock::lock;
 use crate::signal::{self, Budget};
 use crate::socket::{self, Listener};
-use crate::{Options, RingSlot, SessionError, SocketRole, State, Status};
+use crate::{Options, RingSlot, SessionError, SocketRole, Sparing, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
 use std::net::Shutdown;
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     connection: Mutex<Option<UnixStream>>,
     /// Whether front ends come and go in a loop.
     pub(crate) attempts: Attempts,
+    /// What is told of front ends.
+    told: Mutex<Sparing>,
     /// What signals to the front end may cost.
     pub(crate) signals: Arc<Budget>,
 }
@@ -46,6 +48,13 @@ impl Shared {
     /// Changes the status.
     pub(crate) fn note(&self, change: impl FnOnce(&mut Status)) {
         change(&mut lock(&self.status));
+    }
+
+    /// Logs what front ends can cause, with the number of lines that were left out before, where there are some.
+    fn tell(&self, log: impl FnOnce(Option<u64>)) {
+        if let Some(untold) = lock(&self.told).next(Instant::now()) {
+            log((untold > 0).then_some(untold));
+        }
     }
 
     /// Ends what the session's thread waits for at its connection. That thread closes it.
@@ -106,6 +115,7 @@ impl Session {
             stop,
             connection,
             attempts: Attempts::default(),
+            told: Mutex::default(),
             signals,
         });
         let served = shared.clone();
@@ -232,7 +242,9 @@ fn serve(shared: &Arc<Shared>, connection: UnixStream) {
     let (began, is_loop) = (Instant::now(), shared.attempts.pause().is_some());
     shared.attempts.begin();
     if !is_loop {
-        tracing::info!(socket = %socket.display(), "a vhost-user front end is connected");
+        shared.tell(|untold| {
+            tracing::info!(socket = %socket.display(), untold, "a vhost-user front end is connected");
+        });
     }
     let backend = Arc::new(Mutex::new(Backend::new(shared.clone())));
     let mut handler = BackendReqHandler::from_stream(connection, backend.clone());
@@ -245,17 +257,23 @@ fn serve(shared: &Arc<Shared>, connection: UnixStream) {
     if shared.attempts.end(began.elapsed())
         && let Some(complaint) = shared.attempts.complaint(shared.options.pairs)
     {
-        tracing::warn!(socket = %socket.display(), "{complaint}");
+        shared.tell(|untold| {
+            tracing::warn!(socket = %socket.display(), untold, "{complaint}");
+        });
     }
     match ended {
         None | Some(Error::Disconnected | Error::PartialMessage | Error::SocketBroken(_)) => {
             if !is_loop {
-                tracing::info!(socket = %socket.display(), "the vhost-user front end has gone");
+                shared.tell(|untold| {
+                    tracing::info!(socket = %socket.display(), untold, "the vhost-user front end has gone");
+                });
             }
         }
         Some(error) => {
             let reason = format!("the front end was cut off: {error}");
-            tracing::warn!(socket = %socket.display(), "{reason}");
+            shared.tell(|untold| {
+                tracing::warn!(socket = %socket.display(), untold, "{reason}");
+            });
             shared.note(|status| status.state = State::Broken(reason));
         }
     }

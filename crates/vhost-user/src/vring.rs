@@ -22,6 +22,8 @@ pub(crate) struct Vring {
     pub(crate) size: u16,
     pub(crate) addresses: Option<Addresses>,
     pub(crate) base: u32,
+    /// Where it was when it was started.
+    pub(crate) began: u32,
     pub(crate) kick: Option<Arc<OwnedFd>>,
     pub(crate) call: Option<Arc<Signal>>,
     pub(crate) error: Option<Arc<Signal>>,

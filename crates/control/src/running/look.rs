@@ -22,18 +22,21 @@ impl Running {
 
     fn take_events(&mut self, now: Instant) {
         for event in self.switch.take_events() {
-            let text = match event {
+            let (port, text) = match event {
                 HealthEvent::TooBig { from, from_mtu, to, to_mtu } => {
                     let (from, to) = (self.name_of(from), self.name_of(to));
-                    format!(
+                    let text = format!(
                         "{to} has MTU {to_mtu}, {from} has {from_mtu}: raise {to} or lower {from}"
-                    )
+                    );
+                    (from, text)
                 }
                 HealthEvent::PortState { port, state } => {
-                    format!("port {} {}", self.name_of(port), state_text(&state))
+                    let port = self.name_of(port);
+                    let text = format!("port {port} {}", state_text(&state));
+                    (port, text)
                 }
             };
-            self.journal.note(now, text);
+            self.journal.note_of(&port, now, text);
         }
     }
 
@@ -102,7 +105,7 @@ impl Running {
         if let Err(error) = self.switch.remove_port(open.id) {
             self.journal.note(now, format!("port {name}: {error}"));
         }
-        self.journal.note(now, format!("port {name} is broken: {reason}"));
+        self.journal.note_of(name.as_str(), now, format!("port {name} is broken: {reason}"));
     }
 
     fn open_again(&mut self, now: Instant) {

@@ -34,6 +34,7 @@ impl Running {
             self.journal.note(now, format!("port {name}: {error}"));
         }
         self.journal.note(now, format!("port {name} is removed"));
+        self.journal.forget(name.as_str());
     }
 
     fn change(&mut self, port: &PortConfig, now: Instant) {

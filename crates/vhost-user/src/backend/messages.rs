@@ -125,20 +125,13 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_base(&mut self, number: u32, base: u32) -> Result<()> {
-        let (vring, ring) = self.vring(number)?;
         // A ring that runs is given a new base by being started anew: it must not go on and count from the old one.
-        drop(ring.stop());
-        (vring.base, vring.started) = (base, false);
+        self.stop_ring(number)?.base = base;
         Ok(())
     }
 
     fn get_vring_base(&mut self, number: u32) -> Result<VhostUserVringState> {
-        let (vring, ring) = self.vring(number)?;
-        if let Some(running) = ring.stop() {
-            vring.base = running.queue.base();
-        }
-        vring.started = false;
-        let base = vring.base;
+        let base = self.stop_ring(number)?.base;
         if let Some(inflight) = &self.inflight {
             inflight.forget(number);
         }
