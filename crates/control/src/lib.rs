@@ -11,6 +11,7 @@ pub mod body;
 pub mod client;
 pub mod config;
 pub mod daemon;
+mod descriptors;
 pub mod devices;
 mod guest;
 pub mod health;

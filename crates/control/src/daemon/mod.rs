@@ -7,6 +7,7 @@ pub use socket::default_path;
 use crate::Problem;
 use crate::api::{self, Shared};
 use crate::config::{Config, Poll, SwitchConfig};
+use crate::descriptors;
 use crate::devices::Opener;
 use crate::running::Running;
 use sd_notify::NotifyState;
@@ -69,9 +70,12 @@ pub async fn serve(
     };
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let tcp = bind_tcp(options).await?;
-    let running = Running::start(config, opener, Instant::now())?;
+    let mut running = Running::start(config, opener, Instant::now())?;
     if let Some(problem) = running.denied() {
         return Err(problem);
+    }
+    if let Some(problem) = descriptors::shortage(running.config(), descriptors::limit()) {
+        running.note(Instant::now(), problem.to_string());
     }
     let shared = Shared::new(running);
     let router = api::router(shared.clone());

@@ -1,0 +1,74 @@
+//! How many descriptors a configuration may take, held against how many the process may have.
+//!
+//! A front end passes descriptors, so it decides within its limits how many its port takes; where they run out it is others
+//! whose guests cannot connect.
+
+use crate::Problem;
+use crate::config::{Config, PortConfig};
+
+/// The daemon's own: the API, signals, workers.
+const OWN: u64 = 64;
+/// Of a guest beside its rings: 7 of the session's, and memory of 32 regions, the next memory, an inflight region and a dirty
+/// log; with them the files of the message that is read.
+const GUEST: u64 = 7 + 2 * 32 + 2 + 32;
+/// Of one of its rings: two of ours, kick, call and error, and the bell of a pipe.
+const RING: u64 = 6;
+/// Of a queue of another port: its device, and what it is watched by.
+const QUEUE: u64 = 4;
+
+fn of(port: &PortConfig) -> u64 {
+    let queues = port.queues.map_or(1, |queues| u64::from(queues.0));
+    match port.vhost_user {
+        Some(_) => GUEST + (2 * queues + 1) * RING,
+        None => queues * QUEUE,
+    }
+}
+
+/// What is said where the configuration may take more than `limit`.
+pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
+    let wanted = OWN + config.ports.iter().map(of).sum::<u64>();
+    (wanted > limit).then(|| {
+        Problem::new("the daemon may run out of descriptors, and then no guest can connect")
+            .seen(format!("a limit of {limit} (RLIMIT_NOFILE)"))
+            .wanted(format!(
+                "{wanted} for this configuration, with front ends that take all they may"
+            ))
+            .remedy(format!(
+                "set LimitNOFILE={wanted} or more in the systemd unit, or `ulimit -n {wanted}`"
+            ))
+    })
+}
+
+/// The process's limit.
+pub(crate) fn limit() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guests(count: usize) -> Config {
+        let port = |number| format!("[[port]]\nname='vm{number}'\nvhost-user='/run/vm{number}'\n");
+        Config::from_toml("t", &(0..count).map(port).collect::<String>()).unwrap()
+    }
+
+    #[test]
+    fn a_limit_that_is_too_low_is_told_with_what_is_wanted() {
+        assert_eq!(shortage(&guests(7), 1024), None);
+        let problem = shortage(&guests(8), 1024).unwrap();
+        assert!(problem.seen.contains("1024"), "{problem}");
+        assert!(problem.wanted.starts_with("1048 "), "{problem}");
+        assert!(problem.remedy.contains("LimitNOFILE=1048"), "{problem}");
+    }
+
+    /// It had none: systemd's is 1024.
+    #[test]
+    fn the_unit_s_limit_is_enough_for_a_guest_at_each_port() {
+        let unit = include_str!("../../../packaging/millrace.service");
+        let limit = unit.lines().find_map(|line| line.strip_prefix("LimitNOFILE="));
+        let limit = limit.and_then(|limit| limit.parse().ok()).unwrap();
+        assert_eq!(shortage(&guests(datapath::Switch::PORTS), limit), None);
+    }
+}
