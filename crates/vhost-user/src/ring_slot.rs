@@ -144,6 +144,19 @@ impl RingSlot {
         change(self.own().running.as_deref_mut())
     }
 
+    /// Gives a ring that runs another call descriptor. The old one is the caller's to drop, without the lock: the front end
+    /// can make the close of its file wait. The outer `None`: no ring runs.
+    #[must_use]
+    pub(crate) fn replace_call(&self, call: Option<Arc<Signal>>) -> Option<Option<Arc<Signal>>> {
+        self.change(|running| Some(std::mem::replace(&mut running?.call, call)))
+    }
+
+    /// The same of its error descriptor.
+    #[must_use]
+    pub(crate) fn replace_error(&self, error: Option<Arc<Signal>>) -> Option<Option<Arc<Signal>>> {
+        self.change(|running| Some(std::mem::replace(&mut running?.error, error)))
+    }
+
     /// Starts a ring and makes [`RingSlot::ready_fd`] readable: the guest may have made buffers available before.
     pub(crate) fn start(&self, running: Running) -> io::Result<()> {
         if let Some(kick) = &running.kick {
@@ -185,4 +198,39 @@ impl RingSlot {
 fn watch(ready: &OwnedFd, kick: &OwnedFd) -> io::Result<()> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
     Ok(epoll::add(ready, kick, epoll::EventData::new_u64(0), flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signal::Budget;
+    use guestmem::{Gpa, GuestMemory, Region, UserAddress};
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use virtqueue::{RingAddresses, RingFeatures, Setup};
+
+    fn running(call: Arc<Signal>) -> Running {
+        let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
+        ftruncate(&*file, 0x10000).unwrap();
+        let user = UserAddress(0);
+        let region = Region { gpa: Gpa(0), size: 0x10000, user, file_offset: 0, file };
+        let memory = GuestMemory::map(vec![region]).unwrap();
+        let rings = RingAddresses { descriptors: Gpa(0), driver: Gpa(0x1000), device: Gpa(0x2000) };
+        let setup = Setup { size: 64, rings, features: RingFeatures::empty(), base: 0 };
+        let queue = Queue::resume(memory, &setup, None).unwrap();
+        let (error, call) = (Some(call.clone()), Some(call));
+        Running { queue, features: Features::empty(), kick: None, call, error }
+    }
+
+    /// Dropped with the slot's lock, a file whose close waits stopped every worker that wanted the ring.
+    #[test]
+    fn a_replaced_descriptor_outlives_the_lock() {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let budget = Arc::new(Budget::new().unwrap());
+        let slot = RingSlot::new().unwrap();
+        assert!(slot.replace_call(None).is_none());
+        slot.start(running(Arc::new(Signal::new(fd, &budget, 1).unwrap()))).unwrap();
+        drop(slot.replace_error(None).flatten().unwrap());
+        let old = slot.replace_call(None).flatten().unwrap();
+        assert_eq!(Arc::strong_count(&old), 1);
+    }
 }

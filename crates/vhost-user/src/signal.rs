@@ -19,7 +19,7 @@ mod pipe;
 pub(crate) use aio::prepare;
 pub(crate) use budget::Budget;
 #[cfg(test)]
-pub(crate) use budget::tests::send_dearly;
+pub(crate) use budget::tests::spend;
 
 use crate::closer::close_aside;
 use pipe::PipeWriter;
@@ -210,7 +210,7 @@ mod tests {
     fn dear_signals_are_left_to_the_session() {
         let (signal, theirs) = event(0);
         let Signal::Event(event) = &signal else { return };
-        (0..2).for_each(|_| send_dearly(&event.budget));
+        spend(&event.budget);
         signal.raise();
         signal.raise();
         assert!(is_rung(&event.budget));

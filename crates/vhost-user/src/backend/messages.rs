@@ -156,24 +156,20 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_vring_call(&mut self, number: u8, file: Option<File>) -> Result<()> {
         let call = self.signal(file)?;
         let (vring, ring) = self.vring(number.into())?;
-        vring.call.clone_from(&call);
-        ring.change(|running| {
-            if let Some(running) = running {
-                running.call = call;
-                // Buffers were perhaps published before there was a call descriptor.
-                running.notify();
-            }
-        });
+        let replaced = ring.replace_call(call.clone());
+        // Buffers were perhaps published before there was a call descriptor.
+        if replaced.is_some() {
+            call.iter().for_each(|call| call.raise());
+        }
+        vring.call = call;
         Ok(())
     }
 
     fn set_vring_err(&mut self, number: u8, file: Option<File>) -> Result<()> {
         let error = self.signal(file)?;
         let (vring, ring) = self.vring(number.into())?;
-        vring.error.clone_from(&error);
-        ring.change(|running| {
-            running.into_iter().for_each(|running| running.error.clone_from(&error))
-        });
+        drop(ring.replace_error(error.clone()));
+        vring.error = error;
         Ok(())
     }
 
@@ -319,13 +315,13 @@ impl VhostUserBackendReqHandlerMut for Backend {
         let Some(memory) = &self.memory else {
             return Err(refused("there is no memory to log yet"));
         };
-        match DirtyLog::map(file.as_fd(), said.mmap_offset, said.mmap_size, memory) {
-            Ok(log) => self.log = Some(log),
-            Err(error) => {
-                close_aside(file);
-                return Err(refused(error));
-            }
-        }
+        let log = DirtyLog::map(file.as_fd(), said.mmap_offset, said.mmap_size, memory);
+        let log = log.map_err(|error| {
+            close_aside(file);
+            refused(error)
+        })?;
+        // Kept until no ring has it: unmapping gigabytes is not for one who holds a ring's lock.
+        let _old = self.log.replace(log);
         self.apply_log()
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! The kernel wakes every waiter of an eventfd in the thread that signals it, about 70 ns each, and a front end has as many
 //! waiters as its descriptors allow: a signal takes 2 µs with one of them, 0.7 ms with 10,000. So each signal may take
-//! [`ALLOWED`], and what it takes beyond that is a debt that cheap signals pay off. While a session's debt is above [`MOST`]
-//! its own thread sends its signals, to which the workers only say that they are owed.
+//! [`ALLOWED`], and what it takes beyond that is a debt of the session, which time pays off, and only time, at the rate of
+//! [`SHARE`]. While the debt is above [`MOST`] the session's own thread sends its signals, to which the workers only say that
+//! they are owed.
 //!
 //! The wall clock raises a suspicion, and processor time, which takes half a signal's time to ask for, proves it: a
 //! worker that was preempted has not paid. The clocks decide which thread sends a signal, and nothing else.
@@ -13,23 +14,25 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// What a signal may take: that of a guest which sleeps takes a few microseconds.
 const ALLOWED: Duration = Duration::from_micros(20);
 /// The debt above which a session's signals are its own thread's, in nanoseconds.
 const MOST: u64 = 1_000_000;
-/// Signals without a debt after which a session is not suspected any more.
-const CLEARED: u32 = 64;
+/// Time pays off a nanosecond of debt in as many.
+const SHARE: u64 = 50;
+/// How long the processor time of each signal is asked for after one that took long.
+const SUSPICION: Duration = Duration::from_secs(10);
 
 /// See the head of this file. Shared by a session and its signals.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// Nanoseconds.
-    debt: AtomicU64,
-    /// Signals whose processor time is still asked for.
-    suspicion: AtomicU32,
+    /// When the debt will be paid off, on [`now`]'s clock; 0 where there never was one.
+    paid_at: AtomicU64,
+    /// Until when signals are suspected, on the same clock.
+    suspected_until: AtomicU64,
     /// Readable when the session's thread is to send a signal.
     bell: OwnedFd,
     /// Held by each thread that writes to a pipe of the front end.
@@ -39,47 +42,46 @@ pub(crate) struct Budget {
 impl Budget {
     pub(crate) fn new() -> io::Result<Budget> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (debt, suspicion) = (AtomicU64::new(0), AtomicU32::new(0));
-        Ok(Budget { debt, suspicion, bell, writers: Arc::default() })
+        let (paid_at, suspected_until) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Budget { paid_at, suspected_until, bell, writers: Arc::default() })
     }
 
     /// Whether the session's thread is to send the next signal.
     #[inline]
     pub(super) fn is_spent(&self) -> bool {
-        self.debt.load(Relaxed) > MOST
+        let paid_at = self.paid_at.load(Relaxed);
+        paid_at != 0 && paid_at > now() + MOST * SHARE
     }
 
     /// Sends a signal and charges for it.
     #[inline]
     pub(super) fn charge(&self, send: impl FnOnce() -> bool) -> bool {
-        if self.suspicion.load(Relaxed) > 0 {
-            return self.charge_exactly(send);
+        let began = now();
+        if began < self.suspected_until.load(Relaxed) {
+            return self.charge_exactly(began, send);
         }
-        let began = Instant::now();
         let sent = send();
-        if began.elapsed() > ALLOWED {
-            self.suspicion.store(CLEARED, Relaxed);
+        if now() - began > nanos(ALLOWED) {
+            self.suspected_until.store(began + nanos(SUSPICION), Relaxed);
         }
         sent
     }
 
     #[cold]
-    fn charge_exactly(&self, send: impl FnOnce() -> bool) -> bool {
-        let began = processor_ns();
+    fn charge_exactly(&self, now: u64, send: impl FnOnce() -> bool) -> bool {
+        let began = clock(ClockId::ThreadCPUTime);
         let sent = send();
-        self.note(processor_ns().saturating_sub(began));
+        self.note(now, clock(ClockId::ThreadCPUTime).saturating_sub(began));
         sent
     }
 
-    /// A signal has taken this long.
-    fn note(&self, ns: u64) {
-        #[allow(clippy::cast_possible_truncation, reason = "20 µs")]
-        let allowed = ALLOWED.as_nanos() as u64;
-        let debt = self.debt.load(Relaxed).saturating_add(ns).saturating_sub(allowed);
-        // Two workers that write at a time lose one signal's change.
-        self.debt.store(debt, Relaxed);
-        let left = self.suspicion.load(Relaxed).saturating_sub(1);
-        self.suspicion.store(if debt > 0 { CLEARED } else { left }, Relaxed);
+    /// A signal has taken so many nanoseconds of a processor.
+    fn note(&self, now: u64, ns: u64) {
+        let Some(beyond @ 1..) = ns.checked_sub(nanos(ALLOWED)) else { return };
+        let from = self.paid_at.load(Relaxed).max(now);
+        // Two workers that write at a time lose one signal's debt.
+        self.paid_at.store(from.saturating_add(beyond.saturating_mul(SHARE)), Relaxed);
+        self.suspected_until.store(now + nanos(SUSPICION), Relaxed);
     }
 
     /// Tells the session's thread that a signal is owed.
@@ -98,11 +100,21 @@ impl Budget {
     }
 }
 
-/// Processor time of this thread.
-fn processor_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+/// Nanoseconds on a clock that only goes forward.
+fn now() -> u64 {
+    clock(ClockId::Monotonic)
+}
+
+/// Nanoseconds.
+fn clock(which: ClockId) -> u64 {
+    let time = clock_gettime(which);
     let (seconds, ns) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
     seconds.wrapping_mul(1_000_000_000).wrapping_add(ns)
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "some seconds")]
+const fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
 }
 
 #[cfg(test)]
@@ -110,33 +122,50 @@ pub(crate) mod tests {
     use super::*;
     use std::thread;
 
-    /// Sends a signal that has so many waiters.
-    pub(crate) fn send_dearly(budget: &Budget) {
+    /// Spends the budget of a session for a minute.
+    pub(crate) fn spend(budget: &Budget) {
+        budget.note(now(), 60_000_000_000 / SHARE);
+        assert!(budget.is_spent());
+    }
+
+    /// Sends a signal that takes as long as one with thousands of waiters.
+    fn send_dearly(budget: &Budget) {
         budget.charge(|| {
-            let end = processor_ns() + 2 * MOST;
-            while processor_ns() < end {}
+            let end = clock(ClockId::ThreadCPUTime) + 2 * MOST;
+            while clock(ClockId::ThreadCPUTime) < end {}
             true
         });
     }
 
     #[test]
-    fn dear_signals_are_the_session_s_own_until_cheap_ones_have_paid() {
+    fn the_first_dear_signal_is_suspected_and_the_second_is_proof() {
         let budget = Budget::new().unwrap();
-        // The first is suspected, the second is proof.
         send_dearly(&budget);
-        assert!(!budget.is_spent());
+        assert_eq!(budget.paid_at.load(Relaxed), 0);
         send_dearly(&budget);
-        assert!(budget.is_spent());
-        let mut paid = 0;
-        while budget.is_spent() {
-            budget.note(0);
-            paid += 1;
+        assert!(budget.paid_at.load(Relaxed) > now());
+    }
+
+    /// A front end can have its own thread send any number of cheap signals.
+    #[test]
+    fn cheap_signals_pay_no_debt() {
+        let budget = Budget::new().unwrap();
+        spend(&budget);
+        let debt = budget.paid_at.load(Relaxed);
+        for _ in 0..1000 {
+            budget.charge(|| true);
         }
-        assert!(paid >= 50, "2 ms were paid by {paid} signals");
-        for _ in 0..=MOST {
-            budget.note(0);
-        }
-        assert_eq!((budget.debt.load(Relaxed), budget.suspicion.load(Relaxed)), (0, 0));
+        assert!(budget.is_spent() && budget.paid_at.load(Relaxed) >= debt);
+    }
+
+    #[test]
+    fn time_pays_a_fiftieth_of_itself() {
+        let budget = Budget::new().unwrap();
+        budget.note(1000, nanos(ALLOWED));
+        assert_eq!(budget.paid_at.load(Relaxed), 0, "as much is allowed");
+        budget.note(1000, nanos(ALLOWED) + 7);
+        budget.note(1100, nanos(ALLOWED) + 1);
+        assert_eq!(budget.paid_at.load(Relaxed), 1000 + 8 * SHARE);
     }
 
     #[test]
@@ -144,10 +173,10 @@ pub(crate) mod tests {
         let budget = Budget::new().unwrap();
         for _ in 0..3 {
             budget.charge(|| {
-                thread::sleep(Duration::from_nanos(2 * MOST));
+                thread::sleep(Duration::from_millis(2));
                 true
             });
         }
-        assert!(budget.suspicion.load(Relaxed) > 0 && !budget.is_spent());
+        assert!(budget.suspected_until.load(Relaxed) > now() && !budget.is_spent());
     }
 }
