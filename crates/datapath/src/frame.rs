@@ -125,7 +125,8 @@ impl Frame {
         parts: &mut Parts<'q>,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
-        self.vnet = validate_offload(raw.vnet, &self.parsed, self.len, self.restored)?;
+        let found = (parts.headers.get(self.header), &self.parsed);
+        self.vnet = validate_offload(raw.vnet, found, self.len, self.restored)?;
         if self.vnet.flags().contains(Flags::NEEDS_CSUM) {
             cell.unfinished_checksums.add(1);
             if self.vnet.csum_start.get() + self.vnet.csum_offset.get() + 2 > self.header.len() {

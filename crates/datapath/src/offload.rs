@@ -13,28 +13,37 @@
 //! **Train** (a segment size). Type, IP version and protocol agree, the partial checksum is the transport's own, and the
 //! frame ends where the IP packet ends: bytes behind it would belong to no segment and to no limit.
 //!
-//! **Segments of a train.** [`SMALLEST`] payload bytes or more each, or no more than [`FEW`] segments. Whatever segments the
-//! train, this switch or the kernel behind a TAP device, a full burst becomes at most 512 KiB / 48 B = 10,923 frames.
+//! **Segments of a train.** [`SMALLEST`] payload bytes or more each, or no more than [`FEW`] segments, of UDP [`FEW_UDP`].
+//! Whatever segments the train, this switch or the kernel behind a TAP device, a full burst becomes at most 512 KiB / 48 B =
+//! 10,923 segments of TCP and 256 * 128 = 32,768 datagrams; the switch itself stops at the turn's limit of work before that.
+//!
+//! **Congestion flags.** A train with ECE or CWR is one "with the Explicit Congestion Notification bit set", whether its driver said
+//! so (`VIRTIO_NET_HDR_GSO_ECN`) or not: a device sends such trains only to drivers that took `GUEST_ECN`, and then MUST set the bit
+//! (virtio 1.2, 5.1.6.4.1). To others the train goes in segments, as the header asks: CWR in the first only.
 
 use crate::counters::DropReason;
 use crate::headers::LONG_HEADERS;
 use ports::Burst;
+use wire::tcp::TcpFlags;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{Kind, Parsed, Traits};
 
 /// The smallest segment size of trains of any length: the smallest MSS that Linux takes from a peer (`TCP_MIN_SND_MSS`).
 pub(crate) const SMALLEST: u16 = 48;
 
-/// Segments that a train of smaller ones may have: short UDP messages sent in one call, TCP with a tiny MSS. With so
-/// many in each frame of a burst it makes as many segments as a burst full of bytes makes of size [`SMALLEST`].
+/// Segments that a train of smaller ones may have, TCP with a tiny MSS. With so many in each frame of a burst it makes as many
+/// segments as a burst full of bytes makes of size [`SMALLEST`].
 const FEW: usize = Burst::BYTES / Burst::FRAMES / SMALLEST as usize;
+
+/// Datagrams that Linux sends in one call, however short (`UDP_MAX_SEGMENTS`).
+const FEW_UDP: usize = 128;
 
 /// The virtio-net header for use inside the switch: only claims that hold for this frame of `len` bytes, offsets from its
 /// first byte. `restored`: bytes of tag that the switch put back and the source did not count.
 #[inline]
 pub(crate) fn validate_offload(
     said: VnetHeader,
-    parsed: &Parsed,
+    (headers, parsed): (&[u8], &Parsed),
     len: u32,
     restored: u16,
 ) -> Result<VnetHeader, DropReason> {
@@ -54,7 +63,9 @@ pub(crate) fn validate_offload(
         return Err(DropReason::BadOffload);
     }
     if parsed.payload_len() > u32::from(said.gso_size.get()) {
-        vnet.set_gso(said.gso(), said.gso_ecn());
+        let flags = headers.get(usize::from(parsed.l4) + 13).copied().unwrap_or(0);
+        let congestion = TcpFlags::from_bits_retain(flags) & (TcpFlags::ECE | TcpFlags::CWR);
+        vnet.set_gso(said.gso(), parsed.kind == Kind::Tcp && !congestion.is_empty());
         vnet.gso_size = said.gso_size;
         vnet.hdr_len.set(parsed.payload);
     }
@@ -96,10 +107,11 @@ fn is_train(said: VnetHeader, vnet: &VnetHeader, parsed: &Parsed, len: u32) -> b
         && parsed.end == len
         && vnet.flags().contains(Flags::NEEDS_CSUM)
         && vnet.csum_start.get() == parsed.l4
-        && has_sane_segments(parsed.payload_len(), said.gso_size.get())
+        && has_sane_segments(kind, parsed.payload_len(), said.gso_size.get())
 }
 
 #[inline]
-fn has_sane_segments(payload: u32, size: u16) -> bool {
-    size >= SMALLEST || size > 0 && payload.div_ceil(size.into()) as usize <= FEW
+fn has_sane_segments(kind: Kind, payload: u32, size: u16) -> bool {
+    let few = if kind == Kind::Udp { FEW_UDP } else { FEW };
+    size >= SMALLEST || size > 0 && payload.div_ceil(size.into()) as usize <= few
 }

@@ -293,7 +293,8 @@ proptest! {
                 let train = out.vnet.gso() != GsoType::None;
                 prop_assert!(!train || behind == 0, "a train of {} bytes more than its packet", behind);
                 let size = u32::from(out.vnet.gso_size.get());
-                prop_assert!(!train || size >= 48 || (end as u32 - 54).div_ceil(size) <= 42);
+                let few = if out.vnet.gso() == GsoType::UdpL4 { 128 } else { 42 };
+                prop_assert!(!train || size >= 48 || (end as u32 - 54).div_ceil(size) <= few);
             }
         }
         for port in 3..5 {
@@ -336,4 +337,53 @@ fn a_train_of_tiny_segments_is_refused_and_a_short_one_of_messages_is_not() {
     bench.send(0, &[train(9000, 1), train(60_000, 47), train(43, 1), train(84, 2)]);
     assert_eq!(bad_offloads(&bench), 3);
     assert_eq!(bench.received(3).len(), 42);
+}
+
+/// UDP messages sent in one call.
+fn messages(count: usize, len: u16) -> MemoryFrame {
+    let packet = ipv4(17, &udp(53, &vec![7; count * usize::from(len)]));
+    let mut train = claim(&packet, 34, 6);
+    train.vnet.set_gso(GsoType::UdpL4, false);
+    train.vnet.gso_size.set(len);
+    train
+}
+
+#[test]
+fn short_udp_messages_pass_as_many_as_linux_sends_in_one_call() {
+    let mut bench = victims(1500);
+    bench.send(0, &[messages(43, 10), messages(128, 10), messages(129, 10)]);
+    assert_eq!(bad_offloads(&bench), 1);
+    assert_eq!(bench.received(1).len(), 2);
+    assert_eq!(bench.received(3).len(), 43 + 128);
+}
+
+#[test]
+fn a_burst_of_the_most_udp_messages_ends_at_the_work_limit() {
+    let mut bench = Bench::new(&[(plain(), ALL), (plain(), NONE)]);
+    bench.send(0, &vec![messages(128, 1); 256]);
+    let to = bench.switch.counters(bench.ids[1]).unwrap();
+    assert!((20_000..30_100).contains(&to.segments), "{} of 32,768", to.segments);
+    assert_eq!(to.drops[DropReason::WorkLimit as usize], 256 - to.segmented_trains);
+}
+
+#[test]
+fn a_train_with_congestion_flags_is_an_ecn_train_whether_its_driver_says_so_or_not() {
+    let no_ecn = ALL - Offloads::ECN;
+    for (line, first) in [("1+3000 .C gso=1000", 0x80), ("1+3000 .E gso=1000", 0x40)] {
+        let mut bench = Bench::new(&[(plain(), ALL), (plain(), ALL), (plain(), no_ecn)]);
+        let mut train = Segment::parse(line).frame();
+        train.vnet.set_gso(GsoType::Tcp4, false);
+        bench.send(0, &[train]);
+        let [whole] = <[MemoryFrame; 1]>::try_from(bench.received(1)).unwrap();
+        assert!(whole.vnet.gso_ecn(), "{line}");
+        let flags =
+            bench.received(2).iter().map(|frame| frame.bytes[47] & 0xc0).collect::<Vec<_>>();
+        let rest = first & 0x40;
+        assert_eq!(flags, [first, rest, rest], "{line}: CWR is in the first only");
+    }
+    let mut bench = victims(1500);
+    let mut train = Segment::parse("1+3000 . gso=1000").frame();
+    train.vnet.set_gso(GsoType::Tcp4, true);
+    bench.send(0, &[train]);
+    assert!(!bench.received(1)[0].vnet.gso_ecn(), "the header has no such flag");
 }
