@@ -47,6 +47,8 @@ pub(crate) struct Coalescer {
     items: Vec<Item>,
     /// The train that the frame before belonged to: most segments continue it.
     latest: usize,
+    /// Bytes of the frames whose checksum was looked at.
+    pub(crate) summed: u32,
 }
 
 /// What coalescing toward one port follows.
@@ -93,6 +95,7 @@ impl Coalescer {
             next: Box::new([0; Burst::FRAMES]),
             items: Vec::with_capacity(Burst::FRAMES),
             latest: 0,
+            summed: 0,
         }
     }
 
@@ -101,7 +104,7 @@ impl Coalescer {
         self.flows.clear();
         self.trains.clear();
         self.items.clear();
-        self.latest = 0;
+        (self.latest, self.summed) = (0, 0);
     }
 
     /// What there is to deliver, in order: the place of a frame, with its train if others have joined it.
@@ -171,7 +174,11 @@ impl Coalescer {
     ) {
         let cell = delivery.cell;
         let any_options = policy.rsc.policy == RscPolicy::Gro;
-        match classify(frame, header, any_options, || sum_of(frame.payload(delivery.burst))) {
+        let payload_sum = || {
+            self.summed += frame.len;
+            sum_of(frame.payload(delivery.burst))
+        };
+        match classify(frame, header, any_options, payload_sum) {
             Role::Stranger => self.pass(place),
             Role::Alone(key, exception) => self.alone(place, key, exception, cell),
             Role::Segment(segment) => {

@@ -26,8 +26,10 @@ pub(crate) struct Decider<'t> {
     storm: Option<MutexGuard<'t, Storm>>,
     /// The source address learned last in this burst: most frames have the same.
     learned: Option<MacKey>,
-    /// What flooding has cost the turn, see [`work::TURN_LIMIT`].
-    flooded: u64,
+    /// What flooding has cost the turn, see [`work::TURN_LIMIT`], by the low bits of the VLAN.
+    flooded: [u64; 16],
+    /// What learning has cost the turn.
+    pub(crate) learning: u64,
     /// The decision for the last frame that went to one port: most frames are like it.
     last: Option<Decision<'t>>,
 }
@@ -69,7 +71,8 @@ impl<'t> Decider<'t> {
             bucket
         });
         let second = turn.now.as_secs();
-        Decider { turn, second, cell, bucket, storm: None, learned: None, flooded: 0, last: None }
+        let (storm, learned, last, learning, flooded) = (None, None, None, 0, [0; 16]);
+        Decider { turn, second, cell, bucket, storm, learned, flooded, learning, last }
     }
 
     /// Puts the first of the frames, at `place` of the turn, into the outbox, once for each queue that is to get it, or
@@ -187,6 +190,7 @@ impl<'t> Decider<'t> {
                 // Known without an entry. One says that the address was behind another port before.
                 self.turn.macs.remove(key, self.second);
             } else if !self.turn.macs.refresh(key, port, self.second) {
+                self.learning += work::OF_LEARNING;
                 self.learn_anew(source, key)?;
             }
             self.learned = Some(key);
@@ -262,7 +266,10 @@ impl<'t> Decider<'t> {
 
     /// To every port of the VLAN but the one it came from.
     fn flood(&mut self, frame: &Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
-        if self.flooded >= work::TURN_LIMIT {
+        // A VLAN may use as much as all leave over: one that storms leaves half of the limit to the others of the burst.
+        let slot = usize::from(frame.vlan) % self.flooded.len();
+        let of_vlan = self.flooded.get(slot).copied().unwrap_or_default();
+        if self.flooded.iter().sum::<u64>() + of_vlan >= work::TURN_LIMIT {
             return Err(DropReason::WorkLimit);
         }
         let (view, from) = (self.turn.view, self.turn.from);
@@ -280,10 +287,14 @@ impl<'t> Decider<'t> {
         if is_group || count > 1 {
             self.pay_storm(frame)?;
         }
+        let mut cost = 0;
         for to in receivers() {
             self.send(to, Cause::Flooded, frame, header, outbox);
-            self.flooded += work::of_copy(frame.len, to.shared.kernel_ns);
+            let rests = to.shared.is_at_rest(0, self.turn.now);
+            let copy = work::of_copy(frame.len, to.shared.kernel_ns);
+            cost += if rests { work::OF_REST } else { copy };
         }
+        self.flooded.get_mut(slot).into_iter().for_each(|of_vlan| *of_vlan += cost);
         Ok(())
     }
 

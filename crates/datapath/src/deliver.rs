@@ -41,7 +41,7 @@ pub(crate) struct Deliverer {
     /// The last report of a frame too big: from where, to where, in which second.
     last_reported: Option<(PortId, PortId, u64)>,
     /// What the turn has cost so far.
-    work: u64,
+    pub(crate) work: u64,
 }
 
 /// What a list needs before its egress queue takes it.
@@ -75,20 +75,11 @@ impl Deliverer {
         }
     }
 
-    /// Begins a turn that has cost so much already.
-    pub(crate) fn begin(&mut self, work: u64) {
-        self.work = work;
-    }
-
-    /// What the turn has cost so far.
-    pub(crate) fn work(&self) -> u64 {
-        self.work
-    }
-
     /// Takes one list of the outbox the way it needs, and delivers it with one call of its egress queue.
     pub(crate) fn deliver(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
         if delivery.to.shared.is_at_rest(delivery.queue, delivery.now) {
             let frames = list.iter().map(Run::count).sum();
+            self.work += work::OF_REST * frames as u64;
             return count_drop(delivery.cell, DropReason::EgressDown, frames);
         }
         count_causes(list, delivery.cell);
@@ -141,6 +132,7 @@ impl Deliverer {
         }
         self.coalescer.count_trains(delivery.cell);
         self.work += work::of_coalescing(list.iter().map(Run::count).sum());
+        self.work += work::of_checksum(self.coalescer.summed);
     }
 
     /// Fits what coalescing made of a list.

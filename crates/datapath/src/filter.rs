@@ -14,9 +14,11 @@ use crate::outbox::{Cause, Run, append};
 use crate::parts::Parts;
 use crate::settings::PortSettings;
 use crate::view::Port;
+use crate::work;
 use memory::Memory;
 use ports::Nanos;
 use ports::capture::Direction;
+use std::cell::Cell;
 use std::sync::Arc;
 use wire::Parsed;
 
@@ -95,11 +97,13 @@ pub(crate) struct Filtering {
     worker: usize,
     /// An empty list, kept for its allocation.
     spare: Vec<Run>,
+    /// What it has cost, until the turn is paid.
+    pub(crate) work: u64,
 }
 
 impl Filtering {
     pub(crate) fn new(worker: usize) -> Filtering {
-        Filtering { memory: Memory::new(), worker, spare: Vec::new() }
+        Filtering { memory: Memory::new(), worker, spare: Vec::new(), work: 0 }
     }
 
     /// Why a frame is dropped, if it is; counts the rule that decides.
@@ -110,7 +114,12 @@ impl Filtering {
         headers: &[u8],
         parsed: &Parsed,
     ) -> Option<DropReason> {
-        let decision = self.memory.recall(headers, parsed, || asked.decide(headers, parsed));
+        let anew = Cell::new(0);
+        let decision = self.memory.recall(headers, parsed, || {
+            anew.set(work::OF_FILTERING_ANEW);
+            asked.decide(headers, parsed)
+        });
+        self.work += work::OF_FILTERING + anew.get();
         if decision.rule != asked.rule {
             asked.count(self.worker);
             asked.rule = decision.rule;

@@ -20,29 +20,15 @@ const PER_BYTE: u64 = 8;
 /// How long a queue rests before its receiver's room is read again.
 pub(crate) const PAUSE: Nanos = Nanos(20_000);
 
-/// Where an ingress queue sends.
-#[derive(Default)]
-pub(crate) struct Pressure {
-    /// The only egress queue its last burst went to.
-    toward: Option<Target>,
-}
-
-impl Pressure {
-    /// What may be taken now; `None`: nothing yet.
-    pub(crate) fn allowance(&self, view: &View, now: Nanos) -> Option<Most> {
-        let full = Some(Most::default());
-        let Some(target) = self.toward else { return full };
-        let Some(port) = view.port(target.port) else { return full };
-        let Some(room) = room(&port.shared, target.queue) else { return full };
-        let until = port.shared.patient_until.get(target.queue);
-        let waits = until.is_some_and(|until| now.0 < until.load(Ordering::Relaxed));
-        fitting(room).or_else(|| full.filter(|_| !waits))
-    }
-
-    /// Where a burst went, if all of it went one way.
-    pub(crate) fn note(&mut self, toward: Option<Target>) {
-        self.toward = toward;
-    }
+/// What may be taken now from a queue whose last burst went `toward` one egress queue only; `None`: nothing yet.
+pub(crate) fn allowance(toward: Option<Target>, view: &View, now: Nanos) -> Option<Most> {
+    let full = Some(Most::default());
+    let Some(target) = toward else { return full };
+    let Some(port) = view.port(target.port) else { return full };
+    let Some(room) = room(&port.shared, target.queue) else { return full };
+    let until = port.shared.patient_until.get(target.queue);
+    let waits = until.is_some_and(|until| now.0 < until.load(Ordering::Relaxed));
+    fitting(room).or_else(|| full.filter(|_| !waits))
 }
 
 /// A receiver has taken frames of so many bytes: senders wait for it for longer.

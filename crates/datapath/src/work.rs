@@ -17,6 +17,13 @@ const COALESCE: u64 = 30;
 const SLICE: u64 = 4;
 /// Bytes copied, or summed for a checksum, in one unit.
 const BYTES: u64 = 16;
+/// A frame that guards and rules decide about, by its flow; and how much more it is for a flow that the burst has not had.
+pub(crate) const OF_FILTERING: u64 = 12;
+pub(crate) const OF_FILTERING_ANEW: u64 = 50;
+/// An address that is learned, or not: the table's lock and two of its cache lines.
+pub(crate) const OF_LEARNING: u64 = 150;
+/// A frame for a port that is left alone because it is down.
+pub(crate) const OF_REST: u64 = 4;
 /// A segment made of a train: its header, and the checksum's fixed part.
 pub(crate) const OF_SEGMENT: u64 = 40;
 

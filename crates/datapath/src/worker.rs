@@ -10,7 +10,7 @@ use crate::macs::MacTable;
 use crate::mailbox::Mailbox;
 use crate::outbox::{Outbox, Target};
 use crate::parts::Parts;
-use crate::pressure::{PAUSE, Pressure};
+use crate::pressure::{self, PAUSE};
 use crate::settings::{PortId, Role};
 use crate::share::{self, Account};
 use crate::status::PortState;
@@ -39,7 +39,8 @@ pub(crate) struct OwnedQueue {
     pub(crate) resting_until: Option<Nanos>,
     /// When to read the device's count of lost frames next: reading it may be a system call.
     pub(crate) next_count: Nanos,
-    pub(crate) pressure: Pressure,
+    /// The only egress queue its last burst went to.
+    pub(crate) toward: Option<Target>,
     /// Limits its bursts.
     pub(crate) dearness: Dearness,
     /// Its descriptor wakes the worker.
@@ -54,7 +55,7 @@ impl OwnedQueue {
             ingress,
             resting_until: None,
             next_count: Nanos::default(),
-            pressure: Pressure::default(),
+            toward: None,
             dearness: Dearness::default(),
             watched: false,
         }
@@ -272,7 +273,7 @@ impl Turn<'_> {
     fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> (usize, u64) {
         let mut most = queue.dearness.most();
         if self.from.settings.back_pressure {
-            let Some(room) = queue.pressure.allowance(self.view, self.now) else {
+            let Some(room) = pressure::allowance(queue.toward, self.view, self.now) else {
                 queue.resting_until = Some(self.now + PAUSE);
                 return (0, 0);
             };
@@ -285,10 +286,9 @@ impl Turn<'_> {
         let (taken, bytes, mut work) = (burst.frames().len(), burst.bytes(), 0);
         if taken > 0 {
             let cost = work::of_taking(taken, burst.slice_count(), kernel_ns);
-            scratch.deliverer.begin(cost);
-            let toward = self.run(&burst, scratch);
-            queue.pressure.note(toward);
-            work = scratch.deliverer.work();
+            scratch.deliverer.work = cost;
+            queue.toward = self.run(&burst, scratch);
+            work = scratch.deliverer.work + std::mem::take(&mut scratch.filtering.work);
             queue.dearness.note(taken, bytes, work);
         }
         scratch.burst = burst.recycle();
@@ -307,7 +307,7 @@ impl Turn<'_> {
         if self.from.filter.asks_ingress() {
             filtering.enter(self.from, frames, &parts, cell, self.now);
         }
-        self.decide(&parts, frames, outbox, cell);
+        deliverer.work += self.decide(&parts, frames, outbox, cell);
         let frames = &*frames;
         let (mut last, mut targets) = (None, 0);
         while let Some((target, mut list)) = outbox.take() {
@@ -362,6 +362,7 @@ impl Turn<'_> {
         frames.get_mut(..burst.frames().len()).unwrap_or_default()
     }
 
+    /// The work that [`work::of_taking`] does not count.
     #[inline(never)]
     fn decide(
         &self,
@@ -369,7 +370,7 @@ impl Turn<'_> {
         frames: &mut [Frame],
         outbox: &mut Outbox,
         cell: &PortCell,
-    ) {
+    ) -> u64 {
         let mut decider = Decider::new(self, cell);
         let mut place = 0;
         while let Some(next @ [_, ..]) = frames.get_mut(place..) {
@@ -384,5 +385,6 @@ impl Turn<'_> {
             }
             place += count;
         }
+        decider.learning
     }
 }
