@@ -15,8 +15,9 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-/// Reservations that can be watched at a time.
-const LIMIT: usize = 1024;
+/// Reservations that can be watched at a time: memory, dirty log, inflight region and the next of one of them at each of 1024
+/// ports, so that no front end takes the place of another.
+const LIMIT: usize = 4 * 1024;
 
 /// One watched reservation. Written by its owner, read by the handler in any thread.
 struct Watch {
@@ -178,6 +179,15 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A third of the front ends could take all places there were.
+    #[test]
+    fn each_port_has_places_of_its_own() {
+        let ports = (0..1000usize).map(|port| 0x10000 * port..0x10000 * port + 0x1000);
+        let guards: Result<Vec<_>, _> =
+            ports.flat_map(|range| [(); 4].map(|()| Guard::watch(range.clone()))).collect();
+        assert_eq!(guards.unwrap().len(), 4000);
+    }
 
     #[test]
     fn a_watch_finds_its_own_addresses_only() {
