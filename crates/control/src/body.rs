@@ -3,12 +3,20 @@
 //! Settings are spelled as in the file (`mac-ageing`), facts in snake case (`ingress_frames`), and coalescing in the words of
 //! `Get-NetAdapterRsc` and `Get-NetAdapterStatistics` (`IPv4OperationalState`, `CoalescedBytes`).
 
+mod acl;
+mod capture;
+mod counters;
+mod rsc;
+
+pub use acl::{AclAdd, AclBody, AclRuleBody};
+pub use capture::{CaptureBody, CaptureStart, CaptureState};
+pub use counters::{CountersBody, DepthBody, RscCountersBody};
+pub use rsc::{RscBody, RscChange, RscWish};
+
 use crate::Problem;
-use crate::config::{self, Config, PortConfig, PortRole, RscMode, Rule};
+use crate::config::{Config, PortConfig, PortRole, RscMode};
 use crate::plan::Step;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use utoipa::ToSchema;
 
 /// The switch as a whole.
@@ -169,159 +177,6 @@ pub struct RatesBody {
     pub drops_per_s: u64,
 }
 
-/// One port's counters since it was opened. A train counts as one frame.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CountersBody {
-    /// Frames taken from the port.
-    pub ingress_frames: u64,
-    /// Bytes of these frames.
-    pub ingress_bytes: u64,
-    /// Frames delivered to the port.
-    pub egress_frames: u64,
-    /// Bytes of these frames.
-    pub egress_bytes: u64,
-    /// Copies delivered by flooding or multicast.
-    pub flooded_frames: u64,
-    /// Copies delivered by a mirror.
-    pub mirrored_frames: u64,
-    /// Trains cut into segments for the port.
-    pub segmented_trains: u64,
-    /// Segments they became.
-    pub segments: u64,
-    /// Ingress frames with a partial checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
-    #[serde(default)]
-    pub unfinished_checksums: u64,
-    /// Addresses learned at the port that made room for another of its own.
-    #[serde(default)]
-    pub evicted_addresses: u64,
-    /// Transport checksums completed in software for the port.
-    pub checksums: u64,
-    /// Frames the device lost before the switch saw them.
-    pub device_lost: u64,
-    /// Drops by reason.
-    pub drops: BTreeMap<String, u64>,
-    /// Drops for all reasons.
-    pub dropped: u64,
-    /// Coalescing toward the port.
-    pub rsc: RscCountersBody,
-}
-
-/// Coalescing, in the words of `Get-NetAdapterStatistics`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "PascalCase")]
-pub struct RscCountersBody {
-    /// Payload of the segments that joined a train, in bytes.
-    pub coalesced_bytes: u64,
-    /// Segments that joined a train that was open.
-    pub coalesced_packets: u64,
-    /// Trains of more than one segment.
-    pub coalescing_events: u64,
-    /// Exceptions that NDIS counts as such.
-    pub coalescing_exceptions: u64,
-    /// All reasons for which trains ended.
-    pub exceptions_by_reason: BTreeMap<String, u64>,
-    /// Trains by number of segments, shortest first.
-    pub train_depth: Vec<DepthBody>,
-}
-
-/// Trains of one range of depths.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "PascalCase")]
-pub struct DepthBody {
-    /// `1`, `2`, `3-4`, … `65+`.
-    pub segments: String,
-    /// Number of trains.
-    pub trains: u64,
-}
-
-/// Coalescing toward one port, in the words of `Get-NetAdapterRsc`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct RscBody {
-    /// The port.
-    #[serde(rename = "Name")]
-    pub name: String,
-    /// The rules in force.
-    #[serde(rename = "Policy")]
-    pub policy: RscMode,
-    /// Whether it is enabled.
-    #[serde(rename = "IPv4Enabled")]
-    pub ipv4_enabled: bool,
-    /// Whether it is enabled.
-    #[serde(rename = "IPv6Enabled")]
-    pub ipv6_enabled: bool,
-    /// Whether it is operational.
-    #[serde(rename = "IPv4OperationalState")]
-    pub ipv4_operational: bool,
-    /// Whether it is operational.
-    #[serde(rename = "IPv6OperationalState")]
-    pub ipv6_operational: bool,
-    /// Why it is not operational; `NoFailure` if it is.
-    #[serde(rename = "IPv4FailureReason")]
-    pub ipv4_failure_reason: String,
-    /// Why it is not operational; `NoFailure` if it is.
-    #[serde(rename = "IPv6FailureReason")]
-    pub ipv6_failure_reason: String,
-    /// What was coalesced.
-    #[serde(rename = "Statistics")]
-    pub statistics: RscCountersBody,
-}
-
-/// The coalescing to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RscWish {
-    /// By NDIS rules toward a vNIC, by GRO rules toward an uplink. For all ports at once: vNICs only.
-    On,
-    /// No coalescing.
-    Off,
-    /// NDIS rules.
-    Ndis,
-    /// GRO rules.
-    Gro,
-}
-
-/// Body of `PUT /v1/rsc` and `PUT /v1/ports/{name}/rsc`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RscChange {
-    /// The rules, on, or off.
-    pub policy: RscWish,
-}
-
-/// The rules of a port.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AclBody {
-    /// The port.
-    pub port: String,
-    /// In their order: the first that matches decides.
-    pub rules: Vec<AclRuleBody>,
-}
-
-/// A rule and what it matched.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AclRuleBody {
-    /// Its place, from 1.
-    pub number: usize,
-    /// As in the file.
-    #[schema(value_type = String, example = "deny in tcp to 10.0.0.0/8 port 22-23")]
-    pub rule: Rule,
-    /// Frames it decided about since it was added; a train is one.
-    pub hits: u64,
-}
-
-/// Body of `POST /v1/ports/{name}/acl`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AclAdd {
-    /// As in the file.
-    #[schema(value_type = String, example = "deny in tcp to 10.0.0.0/8 port 22-23")]
-    pub rule: Rule,
-    /// The number it gets, from 1; behind the others where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1)]
-    pub number: Option<usize>,
-}
-
 /// A learned address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MacBody {
@@ -353,71 +208,4 @@ pub struct PlanBody {
     pub applied: bool,
     /// The configuration in force.
     pub config: Config,
-}
-
-/// Body of `POST /v1/captures`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CaptureStart {
-    /// The port.
-    pub port: String,
-    /// Absolute path of the pcapng file. The daemon creates it and never overwrites an existing file.
-    #[schema(value_type = String)]
-    pub file: PathBuf,
-    /// Most bytes kept of each frame; whole frames where absent.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "config::ranged::<_, _, 14, 262_144>"
-    )]
-    #[schema(minimum = 14, maximum = 262_144)]
-    pub snaplen: Option<u32>,
-    /// Ends after at least this many frames; checked once a second.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "config::ranged::<_, _, 1, { i64::MAX }>"
-    )]
-    #[schema(minimum = 1)]
-    pub count: Option<u64>,
-    /// Ends after this many seconds.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "config::ranged::<_, _, 1, { i64::MAX }>"
-    )]
-    #[schema(minimum = 1)]
-    pub seconds: Option<u64>,
-}
-
-/// State of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CaptureState {
-    /// It is running.
-    Running,
-    /// It ended as requested.
-    Done,
-    /// It ended early; the file holds what was written until then.
-    Failed,
-}
-
-/// A capture.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CaptureBody {
-    /// The port.
-    pub port: String,
-    /// The file.
-    #[schema(value_type = String)]
-    pub file: PathBuf,
-    /// Its state.
-    pub state: CaptureState,
-    /// Why it failed; empty if it did not.
-    pub reason: String,
-    /// Frames in the file.
-    pub frames: u64,
-    /// Bytes they take there.
-    pub bytes: u64,
-    /// Frames missing from the file because the disk was too slow.
-    pub missed: u64,
 }

@@ -1,0 +1,70 @@
+//! What a port has counted.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// One port's counters since it was opened. A train counts as one frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CountersBody {
+    /// Frames taken from the port.
+    pub ingress_frames: u64,
+    /// Bytes of these frames.
+    pub ingress_bytes: u64,
+    /// Frames delivered to the port.
+    pub egress_frames: u64,
+    /// Bytes of these frames.
+    pub egress_bytes: u64,
+    /// Copies delivered by flooding or multicast.
+    pub flooded_frames: u64,
+    /// Copies delivered by a mirror.
+    pub mirrored_frames: u64,
+    /// Trains cut into segments for the port.
+    pub segmented_trains: u64,
+    /// Segments they became.
+    pub segments: u64,
+    /// Ingress frames with a partial checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+    #[serde(default)]
+    pub unfinished_checksums: u64,
+    /// Addresses learned at the port that made room for another of its own.
+    #[serde(default)]
+    pub evicted_addresses: u64,
+    /// Transport checksums completed in software for the port.
+    pub checksums: u64,
+    /// Frames the device lost before the switch saw them.
+    pub device_lost: u64,
+    /// Drops by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// Drops for all reasons.
+    pub dropped: u64,
+    /// Coalescing toward the port.
+    pub rsc: RscCountersBody,
+}
+
+/// Coalescing, in the words of `Get-NetAdapterStatistics`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "PascalCase")]
+pub struct RscCountersBody {
+    /// Payload of the segments that joined a train, in bytes.
+    pub coalesced_bytes: u64,
+    /// Segments that joined a train that was open.
+    pub coalesced_packets: u64,
+    /// Trains of more than one segment.
+    pub coalescing_events: u64,
+    /// Exceptions that NDIS counts as such.
+    pub coalescing_exceptions: u64,
+    /// All reasons for which trains ended.
+    pub exceptions_by_reason: BTreeMap<String, u64>,
+    /// Trains by number of segments, shortest first.
+    pub train_depth: Vec<DepthBody>,
+}
+
+/// Trains of one range of depths.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "PascalCase")]
+pub struct DepthBody {
+    /// `1`, `2`, `3-4`, … `65+`.
+    pub segments: String,
+    /// Number of trains.
+    pub trains: u64,
+}
