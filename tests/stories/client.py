@@ -6,7 +6,7 @@ from client.api.config import replace_config, show_config
 from client.api.ports import add_port, change_port, list_ports, remove_port, show_counters, show_port
 from client.api.rsc import set_rsc
 from client.api.switch import show_health, show_metrics, show_switch
-from client.models import PortBody, PortChange, PortConfig, Problem, RscChange, RscMode, RscWish
+from client.models import PortBody, PortChange, PortConfig, Problem, RscChange, RscMode, RscSetting
 
 socket = httpx.HTTPTransport(uds="/run/millrace/api.sock")
 client = Client(base_url="http://localhost", httpx_args={"transport": socket})
@@ -18,7 +18,7 @@ assert [port.name for port in list_ports.sync(client=client)] == ["007"]
 changed = change_port.sync("007", client=client, body=PortChange(rate=None, isolated=None, vlan=10, rsc=RscMode.GRO))
 assert changed.vlan == "access 10" and changed.rsc == RscMode.GRO, changed
 assert show_port.sync("007", client=client).config.mtu == 9000
-assert set_rsc.sync("007", client=client, body=RscChange(policy=RscWish.OFF)).policy == RscMode.OFF
+assert set_rsc.sync("007", client=client, body=RscChange(policy=RscSetting.OFF)).policy == RscMode.OFF
 assert show_counters.sync("007", client=client).egress_frames >= 0
 
 # The configuration goes both ways, and a number or a list of cores is taken for the workers.

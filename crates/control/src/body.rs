@@ -11,7 +11,7 @@ mod rsc;
 pub use acl::{AclAdd, AclBody, AclRuleBody};
 pub use capture::{CaptureBody, CaptureStart, CaptureState};
 pub use counters::{CountersBody, DepthBody, RscCountersBody};
-pub use rsc::{RscBody, RscChange, RscWish};
+pub use rsc::{RscBody, RscChange, RscSetting};
 
 use crate::Problem;
 use crate::config::{Config, PortConfig, PortRole, RscMode};

@@ -5,7 +5,7 @@
 use crate::Problem;
 use crate::body::{
     AclAdd, AclBody, CaptureBody, CaptureStart, CaptureState, CountersBody, HealthBody, PlanBody,
-    PortBody, QueueBody, RscBody, RscChange, RscWish, SwitchBody,
+    PortBody, QueueBody, RscBody, RscChange, RscSetting, SwitchBody,
 };
 use crate::config::{Config, PortConfig};
 use http_body_util::{BodyExt, Full};
@@ -130,7 +130,7 @@ impl Client {
     pub fn set_rsc(
         &self,
         port: Option<&str>,
-        policy: RscWish,
+        policy: RscSetting,
     ) -> Result<Vec<RscBody>, ClientError> {
         let change = RscChange { policy };
         match port {

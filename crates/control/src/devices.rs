@@ -33,7 +33,7 @@ pub struct OpenError {
 
 /// A device as it is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Look {
+pub struct DeviceState {
     /// Whether it carries frames.
     pub condition: Condition,
     /// Largest IP packet, in bytes.
@@ -62,7 +62,7 @@ pub trait Opener: Send {
 /// A device that is asked once a second.
 pub trait Watch: Send {
     /// The device now.
-    fn look(&self) -> Look;
+    fn state(&self) -> DeviceState;
     /// The guest, where the device is one's vNIC.
     fn guest(&self) -> Option<Status> {
         None
@@ -188,9 +188,9 @@ struct HostLink {
 }
 
 impl Watch for HostLink {
-    fn look(&self) -> Look {
+    fn state(&self) -> DeviceState {
         let Ok(mtu) = self.link.mtu() else {
-            return Look { condition: Condition::Gone, mtu: 0 };
+            return DeviceState { condition: Condition::Gone, mtu: 0 };
         };
         let down = |reason: &str| Condition::Down(reason.to_owned());
         let condition = if !self.link.is_up().unwrap_or(false) {
@@ -200,7 +200,7 @@ impl Watch for HostLink {
         } else {
             Condition::Up
         };
-        Look { condition, mtu: u16::try_from(mtu).unwrap_or(u16::MAX) }
+        DeviceState { condition, mtu: u16::try_from(mtu).unwrap_or(u16::MAX) }
     }
 
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem> {
@@ -219,10 +219,10 @@ struct Guest {
 }
 
 impl Watch for Guest {
-    fn look(&self) -> Look {
+    fn state(&self) -> DeviceState {
         let status = self.session.status();
         let condition = guest::condition(&status, &self.options.socket, self.options.role);
-        Look { condition, mtu: self.options.mtu }
+        DeviceState { condition, mtu: self.options.mtu }
     }
 
     fn guest(&self) -> Option<Status> {

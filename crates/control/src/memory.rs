@@ -2,7 +2,7 @@
 
 use crate::Problem;
 use crate::config::PortConfig;
-use crate::devices::{Condition, Look, OpenError, Opened, Opener, Watch};
+use crate::devices::{Condition, DeviceState, OpenError, Opened, Opener, Watch};
 use ports::{Offloads, memory};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -89,7 +89,7 @@ struct MemoryWatch {
 }
 
 impl Watch for MemoryWatch {
-    fn look(&self) -> Look {
+    fn state(&self) -> DeviceState {
         let fate = self.devices.fate(&self.device);
         let mtu = *self.mtu.lock().unwrap_or_else(PoisonError::into_inner);
         let condition = match fate {
@@ -98,7 +98,7 @@ impl Watch for MemoryWatch {
             Fate::Gone => Condition::Gone,
             Fate::Denied => Condition::Up,
         };
-        Look { condition, mtu }
+        DeviceState { condition, mtu }
     }
 
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem> {

@@ -4,7 +4,7 @@
 mod daemon;
 
 use control::Problem;
-use control::body::{CaptureStart, CaptureState, RscWish, StateBody};
+use control::body::{CaptureStart, CaptureState, RscSetting, StateBody};
 use control::client::{Client, ClientError};
 use control::config::{Config, RscMode};
 use control::memory::{Fate, MemoryDevices};
@@ -110,7 +110,7 @@ fn rsc_is_toggled_live_in_the_words_of_windows() {
     let client = &daemon.client;
     let vm1 = &client.rsc(Some("vm1")).unwrap()[0];
     assert_eq!((vm1.policy, vm1.ipv4_operational), (RscMode::Ndis, true));
-    client.set_rsc(Some("vm1"), RscWish::Off).unwrap();
+    client.set_rsc(Some("vm1"), RscSetting::Off).unwrap();
     let vm1: Value = client.get("/v1/ports/vm1/rsc").unwrap();
     assert_eq!(vm1["IPv4Enabled"], json!(false));
     assert_eq!(vm1["IPv4FailureReason"], json!("NicPropertyDisabled"));
@@ -124,10 +124,10 @@ fn rsc_is_toggled_live_in_the_words_of_windows() {
             .collect()
     };
     let pair = |uplink, vm1| vec![("uplink0".to_owned(), uplink), ("vm1".to_owned(), vm1)];
-    assert_eq!(modes(RscWish::On), pair(RscMode::Off, RscMode::Ndis));
-    client.set_rsc(Some("uplink0"), RscWish::On).unwrap();
+    assert_eq!(modes(RscSetting::On), pair(RscMode::Off, RscMode::Ndis));
+    client.set_rsc(Some("uplink0"), RscSetting::On).unwrap();
     assert_eq!(client.port("uplink0").unwrap().rsc, RscMode::Gro);
-    assert_eq!(modes(RscWish::Off), pair(RscMode::Off, RscMode::Off));
+    assert_eq!(modes(RscSetting::Off), pair(RscMode::Off, RscMode::Off));
 }
 
 #[test]

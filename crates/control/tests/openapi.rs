@@ -66,12 +66,12 @@ fn a_range_of_the_schema_is_the_range_of_the_daemon() {
     for schema in ["PortConfig", "SwitchConfig"] {
         let keys = document["components"]["schemas"][schema]["properties"].as_object().unwrap();
         for (key, value) in keys {
-            let [least, most] = ["minimum", "maximum"].map(|limit| value[limit].as_i64());
+            let [min, max] = ["minimum", "maximum"].map(|limit| value[limit].as_i64());
             let has_type = value["type"].to_string().contains("integer");
-            assert_eq!(has_type, least.is_some() && most.is_some(), "{schema}.{key}");
-            if let Some((least, most)) = least.zip(most) {
+            assert_eq!(has_type, min.is_some() && max.is_some(), "{schema}.{key}");
+            if let Some((min, max)) = min.zip(max) {
                 ranges += 1;
-                let taken = [least - 1, least, most, most + 1].map(|n| accepts(schema, key, n));
+                let taken = [min - 1, min, max, max + 1].map(|n| accepts(schema, key, n));
                 assert_eq!(taken, [false, true, true, false], "{schema}.{key}");
             }
         }

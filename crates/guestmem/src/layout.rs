@@ -116,8 +116,8 @@ fn place_all(regions: &[(&Region, FileFacts)]) -> Result<Layout, MemoryError> {
 }
 
 fn alignment(region: &Region, facts: FileFacts) -> u64 {
-    let wished = if region.size >= TRANSPARENT { TRANSPARENT } else { PAGE };
-    facts.page.max(wished)
+    let preferred = if region.size >= TRANSPARENT { TRANSPARENT } else { PAGE };
+    facts.page.max(preferred)
 }
 
 /// `None`: the sum of all regions passes 64 bits.

@@ -7,7 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::passed::Passed;
 use crate::report::Check;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
-use control::body::{RscBody, RscWish, StateBody};
+use control::body::{RscBody, RscSetting, StateBody};
 use control::client::{Client, ClientError};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ impl Daemon {
     fn wait_for_ports(&self, interrupt: &Interrupt) -> Result<(), LabError> {
         let mut seen = String::new();
         let all_up = || {
-            let ports = self.client.ports().map_err(told)?;
+            let ports = self.client.ports().map_err(switch_error)?;
             let waiting = ports.iter().find(|port| port.state != StateBody::Up);
             seen = waiting.map_or(String::new(), |port| format!("{}: {}", port.name, port.reason));
             Ok(waiting.is_none().then_some(()))
@@ -82,13 +82,13 @@ impl Daemon {
 
     /// Toggles coalescing toward the receiver; done when this returns.
     pub(crate) fn set_rsc(&self, on: bool) -> Result<(), LabError> {
-        let wish = if on { RscWish::On } else { RscWish::Off };
-        self.client.set_rsc(Some(PORT), wish).map(drop).map_err(told)
+        let setting = if on { RscSetting::On } else { RscSetting::Off };
+        self.client.set_rsc(Some(PORT), setting).map(drop).map_err(switch_error)
     }
 
     /// Changes keys of the vNIC's port, spelled as in the file; null takes a key away.
     pub(crate) fn change_vnic(&self, change: &Value) -> Result<(), LabError> {
-        self.client.change_port(PORT, change).map(drop).map_err(told)
+        self.client.change_port(PORT, change).map(drop).map_err(switch_error)
     }
 
     /// Lets a third port come and go from now on, or no more.
@@ -109,7 +109,7 @@ impl Daemon {
     /// Sets the MTU of both ports, in bytes; the TAP behind one of them follows.
     pub(crate) fn set_mtu(&self, mtu: u16) -> Result<(), LabError> {
         for port in [UPLINK_PORT, PORT] {
-            self.client.change_port(port, &json!({ "mtu": mtu })).map_err(told)?;
+            self.client.change_port(port, &json!({ "mtu": mtu })).map_err(switch_error)?;
         }
         Ok(())
     }
@@ -120,13 +120,13 @@ impl Daemon {
             Way::ToVnic => (UPLINK_PORT, PORT),
             Way::FromVnic => (PORT, UPLINK_PORT),
         };
-        let counters = |port| self.client.counters(port).map_err(told);
+        let counters = |port| self.client.counters(port).map_err(switch_error);
         Ok(Passed { ingress: counters(from)?, egress: counters(to)? })
     }
 
     /// Activity 1 of the guide: RSC is on, and what each family's adapter status says.
     pub(crate) fn rsc_checks(&self) -> Result<Vec<Check>, LabError> {
-        let rsc = self.client.rsc(Some(PORT)).map_err(told)?;
+        let rsc = self.client.rsc(Some(PORT)).map_err(switch_error)?;
         Ok(rsc.iter().flat_map(statuses).collect())
     }
 }
@@ -165,6 +165,6 @@ fn configuration(topology: &mut Topology) -> String {
 }
 
 /// For `map_err`.
-pub(crate) fn told(error: ClientError) -> LabError {
+pub(crate) fn switch_error(error: ClientError) -> LabError {
     LabError::Switch(error.to_string())
 }

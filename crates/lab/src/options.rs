@@ -84,7 +84,7 @@ impl Options {
     /// What `validate self` does: 20 tries of each kind, in this process, each until the difference is known within 4 %.
     pub fn itself(program: PathBuf) -> Options {
         Options {
-            repetitions: itself::MOST,
+            repetitions: itself::MAX_REPETITIONS,
             interval: itself::INTERVAL,
             narrow: Some(itself::NARROW),
             in_process: true,

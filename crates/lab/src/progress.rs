@@ -16,7 +16,7 @@ pub(crate) struct Progress {
     /// Time that later phases take.
     afterwards: Duration,
     /// It may end early.
-    at_most: bool,
+    is_upper_bound: bool,
 }
 
 impl Progress {
@@ -29,12 +29,12 @@ impl Progress {
             }
             bar
         });
-        Progress { bar, phase: String::new(), afterwards: Duration::ZERO, at_most: false }
+        Progress { bar, phase: String::new(), afterwards: Duration::ZERO, is_upper_bound: false }
     }
 
     /// Begins a phase, after which others take so long, or less where they may end early.
-    pub(crate) fn phase(&mut self, name: &str, afterwards: Duration, at_most: bool) {
-        self.at_most = at_most;
+    pub(crate) fn phase(&mut self, name: &str, afterwards: Duration, is_upper_bound: bool) {
+        self.is_upper_bound = is_upper_bound;
         name.clone_into(&mut self.phase);
         self.afterwards = afterwards;
     }
@@ -70,7 +70,7 @@ impl Progress {
         let rate = step.last.and_then(|values| values.get("throughput_bps"));
         let rate = rate.map_or(String::new(), |bits| format!(", {:.2} Gb/s", bits / 1e9));
         let left = time(step.left + self.afterwards);
-        let about = if self.at_most { "at most" } else { "about" };
+        let about = if self.is_upper_bound { "at most" } else { "about" };
         format!("{}: {} of {}, {arm}{rate}, {about} {left} left", self.phase, step.done, step.total)
     }
 }

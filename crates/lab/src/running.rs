@@ -3,10 +3,10 @@
 //! Nothing else of it is touched. What was in force before is in force again when this is dropped, whatever happened.
 
 use crate::LabError;
-use crate::daemon::{statuses, told};
+use crate::daemon::{statuses, switch_error};
 use crate::experiments::{Feature, ON, limits, rsc};
 use crate::report::Check;
-use control::body::{CountersBody, PortBody, RscWish};
+use control::body::{CountersBody, PortBody, RscSetting};
 use control::client::{Client, ClientError};
 use control::config::PortRole;
 use serde_json::{Value, json};
@@ -57,8 +57,8 @@ impl Running {
         let knob = Knob::of(feature)?;
         let client = Client::connect(socket).map_err(unreachable)?;
         let found = match port {
-            Some(name) => client.port(name).map_err(told)?,
-            None => only_vnic(client.ports().map_err(told)?)?,
+            Some(name) => client.port(name).map_err(switch_error)?,
+            None => only_vnic(client.ports().map_err(switch_error)?)?,
         };
         let (rsc, limit) = (found.config.rsc, found.config.length_limit);
         Ok(Running {
@@ -97,9 +97,9 @@ impl Running {
     /// Brings an arm into force; done when this returns.
     pub(crate) fn switch(&self, arm: &str) -> Result<(), LabError> {
         match self.knob {
-            Knob::Rsc => self.wish(if arm == ON { RscWish::On } else { RscWish::Off }),
+            Knob::Rsc => self.set_rsc(if arm == ON { RscSetting::On } else { RscSetting::Off }),
             Knob::LengthLimit => {
-                self.wish(RscWish::On)?;
+                self.set_rsc(RscSetting::On)?;
                 self.change(&limits::change(arm))
             }
         }
@@ -107,23 +107,23 @@ impl Running {
 
     /// That coalescing is on and works.
     pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
-        self.wish(RscWish::On)?;
-        let rsc = self.client.rsc(Some(&self.port)).map_err(told)?;
+        self.set_rsc(RscSetting::On)?;
+        let rsc = self.client.rsc(Some(&self.port)).map_err(switch_error)?;
         Ok(rsc.iter().flat_map(statuses).collect())
     }
 
     /// The port's counters.
     pub(crate) fn counters(&self) -> Result<CountersBody, LabError> {
-        self.client.counters(&self.port).map_err(told)
+        self.client.counters(&self.port).map_err(switch_error)
     }
 
-    fn wish(&self, wish: RscWish) -> Result<(), LabError> {
+    fn set_rsc(&self, policy: RscSetting) -> Result<(), LabError> {
         self.touched.set(true);
-        self.client.set_rsc(Some(&self.port), wish).map(drop).map_err(told)
+        self.client.set_rsc(Some(&self.port), policy).map(drop).map_err(switch_error)
     }
 
     fn change(&self, change: &Value) -> Result<(), LabError> {
-        self.client.change_port(&self.port, change).map(drop).map_err(told)
+        self.client.change_port(&self.port, change).map(drop).map_err(switch_error)
     }
 }
 
@@ -146,7 +146,7 @@ fn process(socket: &Path) -> Option<u32> {
 fn unreachable(error: ClientError) -> LabError {
     match error {
         ClientError::Unreachable(problem) => LabError::NoDaemon(problem),
-        other => told(other),
+        other => switch_error(other),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Notification: the handshake between a side that publishes and a side that goes to sleep.
 //!
-//! Both sides store something, then look at what the other stored: the publisher stores buffers and looks at the wish
-//! to be notified; the sleeper stores its wish and looks for buffers. A full fence between the two steps, on both
+//! Both sides store something, then look at what the other stored: the publisher stores buffers and looks at the request
+//! to be notified; the sleeper stores its request and looks for buffers. A full fence between the two steps, on both
 //! sides, makes it impossible that both look too early (virtio 1.2, sections 2.7.13.4.1, 2.7.7, 2.8.21.3.1). In
 //! the loom model at the end the same functions stand for the driver too, with the sides exchanged, and every interleaving
 //! is run.
@@ -50,7 +50,7 @@ pub(crate) fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// Split ring: the words of one direction. The device publishes `used.idx` and reads the driver's wish, the driver
+/// Split ring: the words of one direction. The device publishes `used.idx` and reads the driver's request, the driver
 /// publishes `avail.idx` and reads the device's.
 pub(crate) struct SplitWords<'a, W> {
     /// How far the publisher has come.
@@ -111,8 +111,8 @@ pub(crate) fn arm_packed<W: Word<u32>>(
     position: u16,
     published: impl FnOnce() -> bool,
 ) -> bool {
-    let wish = if by_position { AT_POSITION | u32::from(position) } else { 0 };
-    event.store(wish, Ordering::Relaxed);
+    let request = if by_position { AT_POSITION | u32::from(position) } else { 0 };
+    event.store(request, Ordering::Relaxed);
     // Pairs with the fence in the other side's `wanted_packed`: one of us sees the other's store.
     fence(Ordering::SeqCst);
     published()
@@ -129,20 +129,20 @@ pub(crate) fn disarm_packed<W: Word<u32>>(event: &W) {
 pub(crate) fn wanted_packed<W: Word<u32>>(event: &W, position: u16, slots: u16, size: u16) -> bool {
     // Pairs with the fence in the other side's `arm_packed`.
     fence(Ordering::SeqCst);
-    let wish = event.load(Ordering::Relaxed);
-    match wish >> 16 & 3 {
+    let request = event.load(Ordering::Relaxed);
+    match request >> 16 & 3 {
         0 => true,
-        2 => passed(wish & 0xffff, position, slots, size),
+        2 => passed(request & 0xffff, position, slots, size),
         _ => false,
     }
 }
 
-/// `need_event` on a ring of any size (section 2.8.14): a wished position of the other lap is one ring behind.
+/// `need_event` on a ring of any size (section 2.8.14): a requested position of the other lap is one ring behind.
 #[allow(clippy::cast_possible_truncation, reason = "the caller cuts the low half of a word")]
-fn passed(wish: u32, position: u16, slots: u16, size: u16) -> bool {
-    let (wish, new) = (wish as u16, position & 0x7fff);
-    let event = wish & 0x7fff;
-    let same_lap = (wish ^ position) & 1 << 15 == 0;
+fn passed(request: u32, position: u16, slots: u16, size: u16) -> bool {
+    let (request, new) = (request as u16, position & 0x7fff);
+    let event = request & 0x7fff;
+    let same_lap = (request ^ position) & 1 << 15 == 0;
     let event = if same_lap { event } else { event.wrapping_sub(size) };
     need_event(event, new, new.wrapping_sub(slots))
 }
@@ -164,7 +164,7 @@ mod tests {
 
         /// The same for a packed ring, counted in slots over two laps.
         #[test]
-        fn passed_is_membership(size in 1u16..300, old in 0u32..600, count in 0u16..300, wish in 0u32..600) {
+        fn passed_is_membership(size in 1u16..300, old in 0u32..600, count in 0u16..300, request in 0u32..600) {
             let count = count.min(size);
             let place = |step: u32| {
                 let (lap, slot) = (step / u32::from(size), step % u32::from(size));
@@ -172,10 +172,10 @@ mod tests {
             };
             let new = old + u32::from(count);
             // What the driver may wait for: something that was not published before, at most a ring ahead.
-            let wish = old + wish % u32::from(size);
-            let member = (old..new).contains(&wish);
-            let found = passed(u32::from(place(wish)), place(new), count, size);
-            prop_assert_eq!(found, member, "old {} new {} wish {}", old, new, wish);
+            let request = old + request % u32::from(size);
+            let member = (old..new).contains(&request);
+            let found = passed(u32::from(place(request)), place(new), count, size);
+            prop_assert_eq!(found, member, "old {} new {} request {}", old, new, request);
         }
     }
 

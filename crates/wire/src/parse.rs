@@ -9,9 +9,9 @@
 //! then against the bytes handed over. So a prefix of the headers gives the same answer as all of them, or
 //! [`Malformed::BeyondHeaders`].
 //!
-//! Bulk TCP takes a short cut, [`usual`], that gives the same answer for less than half of the instructions.
+//! Bulk TCP takes the [`fast_path`], which gives the same answer for less than half of the instructions.
 
-mod usual;
+mod fast_path;
 
 use crate::ethernet::{EthernetHeader, VlanHeader, ethertype};
 use crate::ipv4::Ipv4Header;
@@ -55,7 +55,8 @@ impl Parsed {
     /// it is copied field by field, which takes half as many instructions as finding it.
     #[inline(always)]
     pub fn read(&mut self, headers: &[u8], frame_len: usize) -> bool {
-        usual::read(self, headers, frame_len).is_some() || walk(self, headers, frame_len).is_some()
+        fast_path::read(self, headers, frame_len).is_some()
+            || walk(self, headers, frame_len).is_some()
     }
 }
 
@@ -304,7 +305,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// TCP over IPv4 with the usual timestamps, two bytes of payload and four of padding.
+    /// TCP over IPv4 with timestamps, two bytes of payload and four of padding.
     const TCP4: &[u8] = b"\x52\x54\0\0\0\x01\x52\x54\0\0\0\x02\x08\0\
         \x45\0\0\x36\0\x01\x40\0\x40\x06\0\0\x0a\0\0\x01\x0a\0\0\x02\
         \0\x50\0\x51\0\0\0\x01\0\0\0\x02\x80\x18\x01\0\0\0\0\0\
@@ -339,7 +340,7 @@ mod tests {
     /// [`parse`] by the short cut alone.
     fn short_cut(headers: &[u8], frame_len: usize) -> Option<Parsed> {
         let mut parsed = Parsed::default();
-        usual::read(&mut parsed, headers, frame_len).map(|()| parsed)
+        fast_path::read(&mut parsed, headers, frame_len).map(|()| parsed)
     }
 
     const TCP6: &[u8] = b"\x52\x54\0\0\0\x01\x52\x54\0\0\0\x02\x86\xdd\

@@ -35,13 +35,13 @@ impl Upper {
     pub fn of(headers: &[u8], parsed: &Parsed) -> Upper {
         match parsed.kind {
             Kind::Tcp | Kind::Udp => Upper::Ip(parsed.protocol, Some(parsed.l4)),
-            _ => unusual(headers, parsed),
+            _ => of_other(headers, parsed),
         }
     }
 }
 
 #[cold]
-fn unusual(headers: &[u8], parsed: &Parsed) -> Upper {
+fn of_other(headers: &[u8], parsed: &Parsed) -> Upper {
     match parsed.kind {
         Kind::Tcp | Kind::Udp | Kind::OtherIp => Upper::Ip(parsed.protocol, Some(parsed.payload)),
         Kind::Fragment => fragment(headers, parsed).unwrap_or(Upper::Hidden),

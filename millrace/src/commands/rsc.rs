@@ -3,7 +3,7 @@
 use crate::cli::Global;
 use crate::output::{self, Outcome, count, table, word};
 use clap::{Args, Subcommand};
-use control::body::{RscBody, RscWish};
+use control::body::{RscBody, RscSetting};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -38,8 +38,8 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let client = global.client()?;
     let bodies = match &arguments.verb {
         Verb::Show(Port { port }) => client.rsc(port.as_deref())?,
-        Verb::On(Port { port }) => client.set_rsc(port.as_deref(), RscWish::On)?,
-        Verb::Off(Port { port }) => client.set_rsc(port.as_deref(), RscWish::Off)?,
+        Verb::On(Port { port }) => client.set_rsc(port.as_deref(), RscSetting::On)?,
+        Verb::Off(Port { port }) => client.set_rsc(port.as_deref(), RscSetting::Off)?,
     };
     output::show(global, &bodies, |bodies| text(bodies))
 }

@@ -40,7 +40,7 @@ pub struct RscBody {
 /// The coalescing to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum RscWish {
+pub enum RscSetting {
     /// By NDIS rules toward a vNIC, by GRO rules toward an uplink. For all ports at once: vNICs only.
     On,
     /// No coalescing.
@@ -56,5 +56,5 @@ pub enum RscWish {
 #[serde(deny_unknown_fields)]
 pub struct RscChange {
     /// The rules, on, or off.
-    pub policy: RscWish,
+    pub policy: RscSetting,
 }

@@ -50,7 +50,7 @@ type Fault = (String, &'static str);
 
 impl Rule {
     /// Most rules a port may have in one direction.
-    pub const MOST: usize = 256;
+    pub const MAX: usize = 256;
 
     /// As the switch reads it.
     pub fn compiled(&self) -> AclRule {

@@ -199,16 +199,16 @@ impl PortConfig {
         "queues",
         "promiscuous",
     ];
-    /// Keys that a vhost-user guest is told of when its driver starts.
-    const TOLD_TO_GUEST: [&'static str; 2] = ["mtu", "mac"];
+    /// Keys that a guest's driver reads when it starts.
+    const READ_BY_DRIVER: [&'static str; 2] = ["mtu", "mac"];
 
     /// Whether another value of this key takes closing the port and opening it again.
     pub fn reopens(&self, key: &str) -> bool {
-        let told = self.vhost_user.is_some() && PortConfig::TOLD_TO_GUEST.contains(&key);
-        told || PortConfig::REOPENING.contains(&key)
+        let is_read = self.vhost_user.is_some() && PortConfig::READ_BY_DRIVER.contains(&key);
+        is_read || PortConfig::REOPENING.contains(&key)
     }
 
-    /// A port of which only the name is known.
+    /// A port with nothing but a name.
     pub fn named(name: PortName) -> PortConfig {
         PortConfig {
             name,

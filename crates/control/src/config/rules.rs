@@ -105,11 +105,11 @@ fn acl_rules(port: &PortConfig) -> Option<Fault> {
         return Some(("acl", problem));
     }
     let out = port.acl.iter().filter(|rule| rule.is_out()).count();
-    let most = out.max(port.acl.len() - out);
-    (most > Rule::MOST).then(|| {
+    let count = out.max(port.acl.len() - out);
+    (count > Rule::MAX).then(|| {
         let problem = Problem::new("too many rules")
-            .seen(format!("{most} in one direction"))
-            .wanted(format!("at most {}", Rule::MOST))
+            .seen(format!("{count} in one direction"))
+            .wanted(format!("at most {}", Rule::MAX))
             .remedy("join rules by prefixes and port ranges");
         ("acl", problem)
     })

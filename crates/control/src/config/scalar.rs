@@ -27,7 +27,7 @@ impl Scalar {
         word.parse().map_or_else(|_| Scalar::Text(word.to_owned()), Scalar::Number)
     }
 
-    /// A whole number from `least` to `most`; `what` is wanted otherwise.
+    /// A whole number from `min` to `max`; `what` is wanted otherwise.
     pub(crate) fn number(&self, range: std::ops::RangeInclusive<i64>) -> Result<i64, Problem> {
         let wanted = format!("a number from {} to {}", range.start(), range.end());
         match self {
@@ -103,7 +103,7 @@ impl Serialize for Scalar {
 }
 
 /// A number within a range, or nothing: for `deserialize_with` of a bare integer.
-pub(crate) fn ranged<'de, D, T, const LEAST: i64, const MOST: i64>(
+pub(crate) fn ranged<'de, D, T, const MIN: i64, const MAX: i64>(
     input: D,
 ) -> Result<Option<T>, D::Error>
 where
@@ -111,7 +111,7 @@ where
     T: TryFrom<i64>,
 {
     let Some(scalar) = Option::<Scalar>::deserialize(input)? else { return Ok(None) };
-    let number = scalar.number(LEAST..=MOST);
+    let number = scalar.number(MIN..=MAX);
     Ok(T::try_from(number.map_err(|problem| D::Error::custom(problem.pack()))?).ok())
 }
 

@@ -103,13 +103,13 @@ impl SwitchConfig {
 
 impl Workers {
     /// Workers a switch can have.
-    const MOST: i64 = 256;
+    const MAX: i64 = 256;
     /// Cores that can be named.
     const LAST_CORE: i64 = 4095;
 
     fn count(number: i64) -> Result<Workers, Problem> {
         match u16::try_from(number) {
-            Ok(count) if (1..=Workers::MOST).contains(&number) => Ok(Workers::Count(count)),
+            Ok(count) if (1..=Workers::MAX).contains(&number) => Ok(Workers::Count(count)),
             _ => Err(Problem::new("not a number of workers")
                 .seen(number)
                 .wanted("1 to 256, or a list of cores such as [2, 3]")
@@ -168,16 +168,16 @@ impl<'de> Visitor<'de> for WorkersVisitor {
 
 impl PartialSchema for Workers {
     fn schema() -> RefOr<Schema> {
-        let number = |least: i64, most: i64| {
-            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(least)).maximum(Some(most))
+        let number = |min: i64, max: i64| {
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(min)).maximum(Some(max))
         };
         let cores = ArrayBuilder::new()
             .items(number(0, Workers::LAST_CORE))
             .min_items(Some(1))
-            .max_items(usize::try_from(Workers::MOST).ok())
+            .max_items(usize::try_from(Workers::MAX).ok())
             .unique_items(true);
         let either = OneOfBuilder::new()
-            .item(number(1, Workers::MOST).description(Some("this many, on any core")))
+            .item(number(1, Workers::MAX).description(Some("this many, on any core")))
             .item(cores.description(Some("one on each of these cores")));
         Schema::from(either.description(Some("The workers: a count, or the core of each"))).into()
     }

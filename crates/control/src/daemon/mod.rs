@@ -97,7 +97,7 @@ pub async fn serve(
     notify(&[NotifyState::Ready]);
     tokio::select! {
         () = stop => {}
-        () = keep_looking(options, &shared, hangup) => {}
+        () = poll_every_second(options, &shared, hangup) => {}
     }
     notify(&[NotifyState::Stopping]);
     tracing::info!("stopping");
@@ -141,20 +141,20 @@ async fn bind_tcp(options: &Options) -> Result<Option<TcpListener>, Problem> {
 }
 
 /// Looks once a second and reads the file again at SIGHUP, for ever.
-async fn keep_looking(options: &Options, shared: &Shared, mut hangup: Signal) {
+async fn poll_every_second(options: &Options, shared: &Shared, mut hangup: Signal) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
-            _ = second.tick() => look(shared),
+            _ = second.tick() => poll(shared),
             _ = hangup.recv() => reload(options, shared),
         }
     }
 }
 
-fn look(shared: &Shared) {
+fn poll(shared: &Shared) {
     let mut running = shared.lock();
     let now = Instant::now();
-    running.look(now);
+    running.poll(now);
     let switch = running.switch_body(now);
     let status = format!("{} of {} ports up", switch.ports_up, switch.ports);
     notify(&[NotifyState::Watchdog, NotifyState::Status(&status)]);

@@ -9,10 +9,10 @@ use std::time::Instant;
 impl Running {
     /// The rules of one port, with counters.
     pub fn acl_body(&self, name: &str) -> Result<AclBody, Problem> {
-        let (name, live) = self.live(name)?;
-        let hits = live.open().map_or_else(Vec::new, |open| self.switch.acl_hits(open.id));
+        let (name, port) = self.port(name)?;
+        let hits = port.open().map_or_else(Vec::new, |open| self.switch.acl_hits(open.id));
         let hits = hits.into_iter().chain(std::iter::repeat(0));
-        let rules = live.config.acl.iter().enumerate().zip(hits).map(|((place, rule), hits)| {
+        let rules = port.config.acl.iter().enumerate().zip(hits).map(|((place, rule), hits)| {
             AclRuleBody { number: place + 1, rule: rule.clone(), hits }
         });
         Ok(AclBody { port: name.to_string(), rules: rules.collect() })
@@ -33,8 +33,8 @@ impl Running {
 
     /// Removes the rule of a number, as typed.
     pub fn remove_rule(&mut self, name: &str, number: &str, now: Instant) -> Result<(), Problem> {
-        let (_, live) = self.live(name)?;
-        let rules = live.config.acl.len();
+        let (_, port) = self.port(name)?;
+        let rules = port.config.acl.len();
         let place = number.parse().ok().filter(|number| (1..=rules).contains(number));
         let place = place.ok_or_else(|| {
             Problem::new(format!("port {name} has no such rule"))

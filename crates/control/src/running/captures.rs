@@ -3,7 +3,7 @@
 //! A capture that fails, for a full disk say, ends with its reason; traffic goes on. An existing file is
 //! never overwritten: a client of the API must not overwrite what only the daemon may.
 
-use super::{Live, Place, Running};
+use super::{PortDevice, Running, RunningPort};
 use crate::Problem;
 use crate::body::{CaptureBody, CaptureStart, CaptureState};
 use crate::config::PortName;
@@ -100,7 +100,7 @@ impl Running {
     }
 
     /// Ends what has failed, has enough, or has lasted long enough.
-    pub(super) fn look_at_captures(&mut self, now: Instant) {
+    pub(super) fn poll_captures(&mut self, now: Instant) {
         let mut over = Vec::new();
         for (name, capturing) in &self.captures {
             let status = capturing.capture.status();
@@ -112,7 +112,7 @@ impl Running {
         }
         for (name, reason) in over {
             if let Some(reason) = &reason {
-                self.journal.note(now, format!("the capture at port {name} has ended: {reason}"));
+                self.events.note(now, format!("the capture at port {name} has ended: {reason}"));
             }
             self.finish_capture(&name, reason);
         }
@@ -128,7 +128,7 @@ impl Running {
         else {
             return;
         };
-        if let Some(Live { place: Place::Open(open), .. }) = self.ports.get(name)
+        if let Some(RunningPort { device: PortDevice::Open(open), .. }) = self.ports.get(name)
             && let Err(error) = self.switch.set_capture(open.id, None)
         {
             tracing::debug!("the port of a capture is gone: {error}");
@@ -140,7 +140,7 @@ impl Running {
     /// The port, where it is open and nobody captures at it.
     fn free_for_capture(&self, port: &str) -> Result<(PortName, PortId), Problem> {
         let found = self.ports.iter().find(|(name, _)| name.as_str() == port);
-        let (name, live) = found.ok_or_else(|| self.no_such_port(port))?;
+        let (name, running) = found.ok_or_else(|| self.no_such_port(port))?;
         let busy = self.captures.get(name).filter(|capturing| capturing.ended.is_none());
         if let Some(capturing) = busy {
             return Err(Problem::new(format!("a capture at port {port} is already running"))
@@ -148,12 +148,14 @@ impl Running {
                 .wanted("one capture a port")
                 .remedy(format!("stop it with `millrace capture {port} --stop`")));
         }
-        match &live.place {
-            Place::Open(open) => Ok((name.clone(), open.id)),
-            Place::Closed { reason, .. } => Err(Problem::new(format!("port {port} is broken"))
-                .seen(reason)
-                .wanted("an open port")
-                .remedy("correct what was seen; the port comes back by itself")),
+        match &running.device {
+            PortDevice::Open(open) => Ok((name.clone(), open.id)),
+            PortDevice::Closed { reason, .. } => {
+                Err(Problem::new(format!("port {port} is broken"))
+                    .seen(reason)
+                    .wanted("an open port")
+                    .remedy("correct what was seen; the port comes back by itself"))
+            }
         }
     }
 
@@ -237,9 +239,9 @@ mod tests {
         let mut running = running(now);
         running.capture_to(std::io::sink(), &start(), now).unwrap();
         assert!(running.capture_to(std::io::sink(), &start(), now).is_err());
-        running.look(now + Duration::from_secs(4));
+        running.poll(now + Duration::from_secs(4));
         assert_eq!(running.capture("vm1").unwrap().state, CaptureState::Running);
-        running.look(now + Duration::from_secs(5));
+        running.poll(now + Duration::from_secs(5));
         assert_eq!(running.capture("vm1").unwrap().state, CaptureState::Done);
         running.capture_to(std::io::sink(), &start(), now).unwrap();
         running.remove("vm1", now).unwrap();

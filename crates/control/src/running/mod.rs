@@ -5,16 +5,16 @@
 
 mod acl;
 mod captures;
-mod look;
+mod poll;
+mod ports;
 mod report;
 mod rsc;
 mod steps;
-mod wishes;
 
 use crate::Problem;
 use crate::config::{Config, PortConfig, PortName, SwitchConfig};
 use crate::devices::{Opener, Watch};
-use crate::journal::Journal;
+use crate::event_log::EventLog;
 use crate::plan::{self, Step, plan};
 use captures::Capturing;
 use datapath::{PortCounters, PortId, PortSettings, Switch};
@@ -29,21 +29,21 @@ pub struct Running {
     started: SwitchConfig,
     switch: Switch,
     opener: Box<dyn Opener>,
-    ports: BTreeMap<PortName, Live>,
+    ports: BTreeMap<PortName, RunningPort>,
     /// The last capture at each port, also when it has ended.
     captures: BTreeMap<PortName, Capturing>,
     /// The wall clock at 0 of the workers' clock, which stands at one second when the switch starts.
     epoch: SystemTime,
-    journal: Journal,
+    events: EventLog,
 }
 
 /// A port of the configuration.
-struct Live {
+struct RunningPort {
     config: PortConfig,
-    place: Place,
+    device: PortDevice,
 }
 
-enum Place {
+enum PortDevice {
     Open(Box<OpenPort>),
     /// Not open, and why.
     Closed {
@@ -94,7 +94,7 @@ impl Running {
             ports: BTreeMap::new(),
             captures: BTreeMap::new(),
             epoch: SystemTime::now() - Duration::from_secs(1),
-            journal: Journal::new(now),
+            events: EventLog::new(now),
         };
         running.reload(config, now)?;
         Ok(running)
@@ -124,13 +124,13 @@ impl Running {
 
     /// Keeps an event for `status` and the log.
     pub(crate) fn note(&mut self, now: Instant, text: String) {
-        self.journal.note(now, text);
+        self.events.note(now, text);
     }
 
     /// No port could be opened because this process may not: what would help.
     pub fn denied(&self) -> Option<Problem> {
-        let mut reasons = self.ports.values().map(|live| match &live.place {
-            Place::Closed { reason, denied: true } => Some(reason),
+        let mut reasons = self.ports.values().map(|port| match &port.device {
+            PortDevice::Closed { reason, denied: true } => Some(reason),
             _ => None,
         });
         let first = reasons.next()??;

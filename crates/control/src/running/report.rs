@@ -1,6 +1,6 @@
 //! What runs, as the bodies of the API.
 
-use super::{Live, OpenPort, Place, Running};
+use super::{OpenPort, PortDevice, Running, RunningPort};
 use crate::Problem;
 use crate::body::{
     CountersBody, DepthBody, MacBody, PortBody, QueueBody, RscBody, RscCountersBody, StateBody,
@@ -24,13 +24,13 @@ impl Running {
         let up = |port: &PortBody| port.state == StateBody::Up;
         SwitchBody {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_s: self.journal.uptime(now).as_secs(),
+            uptime_s: self.events.uptime(now).as_secs(),
             ports: self.ports.len(),
             ports_up: self.port_bodies().iter().filter(|port| up(port)).count(),
             macs: self.switch.macs().len(),
             workers: self.workers(),
             restart_needed: self.restart_needed(),
-            events: self.journal.events(),
+            events: self.events.events(),
         }
     }
 
@@ -51,31 +51,31 @@ impl Running {
     /// All ports, by name.
     pub fn port_bodies(&self) -> Vec<PortBody> {
         let infos = self.infos();
-        self.ports.iter().map(|(name, live)| self.body(name, live, &infos)).collect()
+        self.ports.iter().map(|(name, port)| self.body(name, port, &infos)).collect()
     }
 
     /// One port.
     pub fn port_body(&self, name: &str) -> Result<PortBody, Problem> {
-        let (name, live) = self.live(name)?;
-        Ok(self.body(name, live, &self.infos()))
+        let (name, port) = self.port(name)?;
+        Ok(self.body(name, port, &self.infos()))
     }
 
     /// One port's counters; all zero while its device is not open.
     pub fn counters(&self, name: &str) -> Result<CountersBody, Problem> {
-        let (_, live) = self.live(name)?;
-        Ok(counters_body(&self.counters_of(live)))
+        let (_, port) = self.port(name)?;
+        Ok(counters_body(&self.counters_of(port)))
     }
 
     /// Coalescing toward all ports.
     pub fn rsc_bodies(&self) -> Vec<RscBody> {
         let infos = self.infos();
-        self.ports.iter().map(|(name, live)| self.rsc_body_of(name, live, &infos)).collect()
+        self.ports.iter().map(|(name, port)| self.rsc_body_of(name, port, &infos)).collect()
     }
 
     /// Coalescing toward one port.
     pub fn rsc_body(&self, name: &str) -> Result<RscBody, Problem> {
-        let (name, live) = self.live(name)?;
-        Ok(self.rsc_body_of(name, live, &self.infos()))
+        let (name, port) = self.port(name)?;
+        Ok(self.rsc_body_of(name, port, &self.infos()))
     }
 
     /// Learned addresses.
@@ -98,7 +98,7 @@ impl Running {
     pub fn findings(&self) -> Vec<Problem> {
         let infos = self.infos();
         let pictures: Vec<_> =
-            self.ports.iter().map(|(name, live)| self.picture(name, live, &infos)).collect();
+            self.ports.iter().map(|(name, port)| self.picture(name, port, &infos)).collect();
         let mut findings = health::findings(&pictures);
         let restart = self.restart_needed();
         if !restart.is_empty() {
@@ -111,37 +111,37 @@ impl Running {
         findings
     }
 
-    pub(super) fn live(&self, name: &str) -> Result<(&PortName, &Live), Problem> {
+    pub(super) fn port(&self, name: &str) -> Result<(&PortName, &RunningPort), Problem> {
         let found = self.ports.iter().find(|(other, _)| other.as_str() == name);
         found.ok_or_else(|| self.no_such_port(name))
     }
 
-    fn counters_of(&self, live: &Live) -> PortCounters {
-        let Place::Open(open) = &live.place else { return PortCounters::default() };
+    fn counters_of(&self, port: &RunningPort) -> PortCounters {
+        let PortDevice::Open(open) = &port.device else { return PortCounters::default() };
         self.switch.counters(open.id).unwrap_or_default()
     }
 
-    fn body(&self, name: &PortName, live: &Live, infos: &[PortInfo]) -> PortBody {
-        let info = info_of(live, infos);
-        let open = live.open();
-        let (state, reason) = live.state(info);
+    fn body(&self, name: &PortName, port: &RunningPort, infos: &[PortInfo]) -> PortBody {
+        let info = info_of(port, infos);
+        let open = port.open();
+        let (state, reason) = port.state(info);
         PortBody {
             name: name.to_string(),
-            device: live.config.device(),
-            role: live.config.role(),
+            device: port.config.device(),
+            role: port.config.role(),
             state,
             reason,
             mtu: open.map(|open| open.settings.mtu),
             mac: open.and_then(|open| open.mac).map(|mac| mac.to_string()),
             held_mac: info.and_then(|info| info.held_mac).map(|mac| mac.to_string()),
-            vlan: vlan_text(&live.config),
-            rsc: live.config.rsc(self.config.switch.rsc),
+            vlan: vlan_text(&port.config),
+            rsc: port.config.rsc(self.config.switch.rsc),
             queues: info.map_or_else(Vec::new, |info| self.queues(name, info)),
             offloads: info.map_or_else(Vec::new, |info| offload_names(info.offloads)),
             degraded: open.map_or_else(Vec::new, |open| open.degraded.clone()),
             guest: open.and_then(|open| open.watch.guest()).map(|status| guest::body(&status)),
             rates: open.map(OpenPort::rates).unwrap_or_default(),
-            config: live.config.clone(),
+            config: port.config.clone(),
         }
     }
 
@@ -156,38 +156,38 @@ impl Running {
         info.queue_workers.iter().enumerate().map(body).collect()
     }
 
-    fn rsc_body_of(&self, name: &PortName, live: &Live, infos: &[PortInfo]) -> RscBody {
-        let (ipv4, ipv6) = info_of(live, infos).map_or_else(not_open, PortInfo::rsc);
+    fn rsc_body_of(&self, name: &PortName, port: &RunningPort, infos: &[PortInfo]) -> RscBody {
+        let (ipv4, ipv6) = info_of(port, infos).map_or_else(not_open, PortInfo::rsc);
         let reason = |status: RscStatus| status.failure_reason.name().to_owned();
         RscBody {
             name: name.to_string(),
-            policy: live.config.rsc(self.config.switch.rsc),
+            policy: port.config.rsc(self.config.switch.rsc),
             ipv4_enabled: ipv4.enabled,
             ipv6_enabled: ipv6.enabled,
             ipv4_operational: ipv4.operational,
             ipv6_operational: ipv6.operational,
             ipv4_failure_reason: reason(ipv4),
             ipv6_failure_reason: reason(ipv6),
-            statistics: rsc_counters_body(&self.counters_of(live)),
+            statistics: rsc_counters_body(&self.counters_of(port)),
         }
     }
 
-    fn picture(&self, name: &PortName, live: &Live, infos: &[PortInfo]) -> Picture {
-        let info = info_of(live, infos);
-        let (state, reason) = live.state(info);
-        let drops = self.counters_of(live).drops;
+    fn picture(&self, name: &PortName, port: &RunningPort, infos: &[PortInfo]) -> Picture {
+        let info = info_of(port, infos);
+        let (state, reason) = port.state(info);
+        let drops = self.counters_of(port).drops;
         let dropped = |asked: DropReason| drops.get(asked as usize).copied().unwrap_or_default();
-        let mut picture = Picture::of(&live.config);
+        let mut picture = Picture::of(&port.config);
         picture.name = name.to_string();
         picture.trouble =
             (state != StateBody::Up).then(|| format!("is {}: {reason}", state.name()));
         picture.too_big = dropped(DropReason::TooBig);
         picture.guarded = [DropReason::DhcpGuard, DropReason::RouterGuard, DropReason::IpGuard]
             .map(|reason| (reason.name(), dropped(reason)));
-        if let Some(open) = live.open() {
+        if let Some(open) = port.open() {
             picture.mtu = Some(open.settings.mtu);
             picture.device_mtu = Some(open.mtu);
-            picture.mac = live.config.mac.map(|mac| mac.0).or(open.mac);
+            picture.mac = port.config.mac.map(|mac| mac.0).or(open.mac);
             picture.degraded.clone_from(&open.degraded);
         }
         picture.held_mac = info.and_then(|info| info.held_mac);
@@ -196,23 +196,23 @@ impl Running {
     }
 }
 
-impl Live {
+impl RunningPort {
     pub(super) fn open(&self) -> Option<&OpenPort> {
-        match &self.place {
-            Place::Open(open) => Some(open),
-            Place::Closed { .. } => None,
+        match &self.device {
+            PortDevice::Open(open) => Some(open),
+            PortDevice::Closed { .. } => None,
         }
     }
 
     /// The state and its reason: the guest's as it is now, else the worker's knowledge first, then the link's.
     fn state(&self, info: Option<&PortInfo>) -> (StateBody, String) {
         if let Some(open) = self.open().filter(|open| open.watch.guest().is_some()) {
-            return guest_state(open.watch.look().condition);
+            return guest_state(open.watch.state().condition);
         }
-        let state = match (&self.place, info) {
-            (Place::Closed { reason, .. }, _) => return (StateBody::Broken, reason.clone()),
-            (Place::Open(_), None) => &PortState::Up,
-            (Place::Open(_), Some(info)) => &info.state,
+        let state = match (&self.device, info) {
+            (PortDevice::Closed { reason, .. }, _) => return (StateBody::Broken, reason.clone()),
+            (PortDevice::Open(_), None) => &PortState::Up,
+            (PortDevice::Open(_), Some(info)) => &info.state,
         };
         match state {
             PortState::Up => (StateBody::Up, String::new()),
@@ -231,8 +231,8 @@ fn guest_state(condition: Condition) -> (StateBody, String) {
     }
 }
 
-fn info_of<'a>(live: &Live, infos: &'a [PortInfo]) -> Option<&'a PortInfo> {
-    let id = live.open()?.id;
+fn info_of<'a>(port: &RunningPort, infos: &'a [PortInfo]) -> Option<&'a PortInfo> {
+    let id = port.open()?.id;
     infos.iter().find(|info| info.id == id)
 }
 

@@ -2,7 +2,7 @@
 
 use super::Running;
 use crate::Problem;
-use crate::body::RscWish;
+use crate::body::RscSetting;
 use crate::config::{PortConfig, PortRole, RscMode};
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ impl Running {
     pub fn set_rsc(
         &mut self,
         port: Option<&str>,
-        wish: RscWish,
+        setting: RscSetting,
         now: Instant,
     ) -> Result<(), Problem> {
         if let Some(name) = port.filter(|name| self.config.port(name).is_none()) {
@@ -20,7 +20,7 @@ impl Running {
         let mut wanted = self.config.clone();
         let meant = |other: &&mut PortConfig| port.is_none_or(|name| other.name.as_str() == name);
         for config in wanted.ports.iter_mut().filter(meant) {
-            if let Some(mode) = mode(wish, config.role(), port.is_some()) {
+            if let Some(mode) = mode(setting, config.role(), port.is_some()) {
                 config.rsc = Some(mode);
             }
         }
@@ -29,12 +29,12 @@ impl Running {
 }
 
 /// The rules a port gets; `None` leaves it as it is. An uplink is turned on only when it is `named`.
-fn mode(wish: RscWish, role: PortRole, named: bool) -> Option<RscMode> {
-    match (wish, role) {
-        (RscWish::Off, _) => Some(RscMode::Off),
-        (RscWish::Ndis, _) => Some(RscMode::Ndis),
-        (RscWish::Gro, _) => Some(RscMode::Gro),
-        (RscWish::On, PortRole::Vnic) => Some(RscMode::Ndis),
-        (RscWish::On, PortRole::Uplink) => named.then_some(RscMode::Gro),
+fn mode(setting: RscSetting, role: PortRole, named: bool) -> Option<RscMode> {
+    match (setting, role) {
+        (RscSetting::Off, _) => Some(RscMode::Off),
+        (RscSetting::Ndis, _) => Some(RscMode::Ndis),
+        (RscSetting::Gro, _) => Some(RscMode::Gro),
+        (RscSetting::On, PortRole::Vnic) => Some(RscMode::Ndis),
+        (RscSetting::On, PortRole::Uplink) => named.then_some(RscMode::Gro),
     }
 }

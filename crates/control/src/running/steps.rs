@@ -3,7 +3,7 @@
 //! After each step [`settle`](Running::settle) tells the switch what every open port shall be, so that a mirror that comes
 //! or goes, or a device whose MTU changed, needs no care of its own.
 
-use super::{Live, OpenPort, Place, Running, Sample};
+use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
 use crate::config::{PortConfig, PortName};
 use crate::plan::Step;
 use datapath::PortSettings;
@@ -24,28 +24,28 @@ impl Running {
     fn close(&mut self, name: &str, now: Instant) {
         let found = self.ports.iter().find(|(other, _)| other.as_str() == name);
         let Some(name) = found.map(|(name, _)| name.clone()) else { return };
-        let live = self.ports.remove(&name);
+        let running = self.ports.remove(&name);
         self.end_capture(&name, "the port was closed");
         // No other port may still mirror to a number that the next port gets.
         self.settle(now);
-        if let Some(Live { place: Place::Open(open), .. }) = live
+        if let Some(RunningPort { device: PortDevice::Open(open), .. }) = running
             && let Err(error) = self.switch.remove_port(open.id)
         {
-            self.journal.note(now, format!("port {name}: {error}"));
+            self.events.note(now, format!("port {name}: {error}"));
         }
-        self.journal.note(now, format!("port {name} is removed"));
-        self.journal.forget(name.as_str());
+        self.events.note(now, format!("port {name} is removed"));
+        self.events.forget(name.as_str());
     }
 
     fn change(&mut self, port: &PortConfig, now: Instant) {
-        let Some(live) = self.ports.get_mut(&port.name) else { return };
-        let mtu = port.mtu.filter(|mtu| live.config.mtu != Some(*mtu));
-        live.config = port.clone();
-        if let (Place::Open(open), Some(mtu)) = (&mut live.place, mtu) {
+        let Some(running) = self.ports.get_mut(&port.name) else { return };
+        let mtu = port.mtu.filter(|mtu| running.config.mtu != Some(*mtu));
+        running.config = port.clone();
+        if let (PortDevice::Open(open), Some(mtu)) = (&mut running.device, mtu) {
             match open.watch.set_mtu(mtu.0) {
-                Ok(()) => open.mtu = open.watch.look().mtu,
+                Ok(()) => open.mtu = open.watch.state().mtu,
                 Err(problem) => {
-                    self.journal.note(now, format!("port {}: {problem}", port.name));
+                    self.events.note(now, format!("port {}: {problem}", port.name));
                 }
             }
         }
@@ -54,27 +54,27 @@ impl Running {
     /// Opens a port, or keeps it as broken with the reason.
     pub(super) fn open(&mut self, port: PortConfig, now: Instant) {
         let name = port.name.clone();
-        let place = match self.try_open(&port) {
+        let device = match self.try_open(&port) {
             Ok(open) => {
-                self.journal.note(now, format!("port {name} is open: {}", port.device()));
-                Place::Open(Box::new(open))
+                self.events.note(now, format!("port {name} is open: {}", port.device()));
+                PortDevice::Open(Box::new(open))
             }
             Err((reason, denied)) => {
                 self.note_broken(&name, &reason, now);
-                Place::Closed { reason, denied }
+                PortDevice::Closed { reason, denied }
             }
         };
-        self.ports.insert(name, Live { config: port, place });
+        self.ports.insert(name, RunningPort { config: port, device });
     }
 
     /// A port that stays broken for the same reason is no news.
     fn note_broken(&mut self, name: &PortName, reason: &str, now: Instant) {
-        let known = match self.ports.get(name).map(|live| &live.place) {
-            Some(Place::Closed { reason: known, .. }) => known == reason,
+        let known = match self.ports.get(name).map(|running| &running.device) {
+            Some(PortDevice::Closed { reason: known, .. }) => known == reason,
             _ => false,
         };
         if !known {
-            self.journal.note(now, format!("port {name} is broken: {reason}"));
+            self.events.note(now, format!("port {name} is broken: {reason}"));
         }
     }
 
@@ -99,8 +99,8 @@ impl Running {
 
     fn settings(&self, port: &PortConfig, mtu: u16, mac: Option<Mac>) -> PortSettings {
         let mirror = port.mirror_to.as_ref().and_then(|target| self.ports.get(target));
-        let mirror = match mirror.map(|live| &live.place) {
-            Some(Place::Open(open)) => Some(open.id),
+        let mirror = match mirror.map(|running| &running.device) {
+            Some(PortDevice::Open(open)) => Some(open.id),
             _ => None,
         };
         port.settings(self.config.switch.rsc, mtu, mac, mirror)
@@ -109,9 +109,9 @@ impl Running {
     /// Tells the switch what differs from what it was told last.
     pub(super) fn settle(&mut self, now: Instant) {
         let mut changes = Vec::new();
-        for (name, live) in &self.ports {
-            if let Place::Open(open) = &live.place {
-                let settings = self.settings(&live.config, open.mtu, open.mac);
+        for (name, running) in &self.ports {
+            if let PortDevice::Open(open) = &running.device {
+                let settings = self.settings(&running.config, open.mtu, open.mac);
                 if settings != open.settings {
                     changes.push((name.clone(), open.id, settings));
                 }
@@ -119,10 +119,12 @@ impl Running {
         }
         for (name, id, settings) in changes {
             if let Err(error) = self.switch.change_port(id, settings.clone()) {
-                self.journal.note(now, format!("port {name}: {error}"));
+                self.events.note(now, format!("port {name}: {error}"));
                 continue;
             }
-            if let Some(Live { place: Place::Open(open), .. }) = self.ports.get_mut(&name) {
+            if let Some(RunningPort { device: PortDevice::Open(open), .. }) =
+                self.ports.get_mut(&name)
+            {
                 open.settings = settings;
             }
         }

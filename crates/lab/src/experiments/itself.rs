@@ -25,7 +25,7 @@ pub const TRIES: usize = 20;
 /// The same for a first look.
 pub const QUICK_TRIES: usize = 5;
 /// Most intervals per arm and try, 44 s: a try that is not decided by then is a wrong one.
-pub const MOST: usize = 400;
+pub const MAX_REPETITIONS: usize = 400;
 /// Least intervals per arm and try: with fewer, the ends of an interval of medians are rough.
 pub const LEAST: usize = 40;
 /// Length of an interval. Those of a pair are close in time, so most of what else the machine does is in both.

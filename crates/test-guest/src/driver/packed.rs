@@ -121,18 +121,18 @@ impl PackedDriver {
         let slots = std::mem::take(&mut self.added);
         // Pairs with the device's fence between asking for a notification and its last look at the flags.
         fence(Ordering::SeqCst);
-        let wish = self.event(self.ring.layout.device).load(Ordering::Relaxed);
-        match wish & (DISABLE | AT_POSITION) {
+        let request = self.event(self.ring.layout.device).load(Ordering::Relaxed);
+        match request & (DISABLE | AT_POSITION) {
             0 => true,
-            AT_POSITION => self.passed(wish & 0xffff, slots),
+            AT_POSITION => self.passed(request & 0xffff, slots),
             _ => false,
         }
     }
 
     /// Whether the last `slots` slots reached the position the device waits for; one of the other lap is a ring behind.
-    fn passed(&self, wish: u32, slots: u16) -> bool {
-        let lap = (u32::from(self.next.word()) ^ wish) & 1 << 15;
-        let event = u16::try_from(wish & 0x7fff).unwrap_or(0);
+    fn passed(&self, request: u32, slots: u16) -> bool {
+        let lap = (u32::from(self.next.word()) ^ request) & 1 << 15;
+        let event = u16::try_from(request & 0x7fff).unwrap_or(0);
         let event = if lap == 0 { event } else { event.wrapping_sub(self.ring.layout.size) };
         need_event(event, self.next.slot, self.next.slot.wrapping_sub(slots))
     }
@@ -176,8 +176,8 @@ impl PackedDriver {
 
     pub(super) fn arm(&mut self) -> bool {
         let position = AT_POSITION | u32::from(self.used.word());
-        let wish = if self.ring.by_position() { position } else { 0 };
-        self.event(self.ring.layout.driver).store(wish, Ordering::Relaxed);
+        let request = if self.ring.by_position() { position } else { 0 };
+        self.event(self.ring.layout.driver).store(request, Ordering::Relaxed);
         // Pairs with the device's fence between publishing and its look at our word.
         fence(Ordering::SeqCst);
         self.batch.is_some() || self.is_used()

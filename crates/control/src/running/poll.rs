@@ -1,6 +1,6 @@
 //! The look at everything once a second: links, events of the workers, rates, and ports that are to be tried again.
 
-use super::{Live, OpenPort, Place, Running, Sample};
+use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
 use crate::body::RatesBody;
 use crate::config::PortName;
 use crate::devices::Condition;
@@ -10,12 +10,12 @@ use std::time::Instant;
 
 impl Running {
     /// Looks at everything. `now` never runs backwards.
-    pub fn look(&mut self, now: Instant) {
+    pub fn poll(&mut self, now: Instant) {
         self.close_failed(now);
-        self.look_at_links(now);
+        self.poll_links(now);
         self.take_events(now);
         self.open_again(now);
-        self.look_at_captures(now);
+        self.poll_captures(now);
         self.settle(now);
         self.sample(now);
     }
@@ -36,7 +36,7 @@ impl Running {
                     (port, text)
                 }
             };
-            self.journal.note_of(&port, now, text);
+            self.events.note_of(&port, now, text);
         }
     }
 
@@ -44,7 +44,7 @@ impl Running {
         let named = self
             .ports
             .iter()
-            .find(|(_, live)| matches!(&live.place, Place::Open(open) if open.id == id));
+            .find(|(_, port)| matches!(&port.device, PortDevice::Open(open) if open.id == id));
         named.map_or_else(|| format!("number {}", id.0), |(name, _)| name.to_string())
     }
 
@@ -54,19 +54,19 @@ impl Running {
             if let PortState::Broken(reason) = info.state {
                 let name = self.ports.keys().find(|name| name.as_str() == info.name).cloned();
                 if let Some(name) = name {
-                    self.give_up(&name, &reason, now);
+                    self.detach(&name, &reason, now);
                 }
             }
         }
     }
 
     /// The link's word goes where it differs from what the switch thinks; the switch tells of the change as an event.
-    fn look_at_links(&mut self, now: Instant) {
+    fn poll_links(&mut self, now: Instant) {
         let infos = self.infos();
         let (mut gone, mut changed) = (Vec::new(), Vec::new());
-        for (name, live) in &mut self.ports {
-            let Place::Open(open) = &mut live.place else { continue };
-            let look = open.watch.look();
+        for (name, port) in &mut self.ports {
+            let PortDevice::Open(open) = &mut port.device else { continue };
+            let look = open.watch.state();
             let state = match look.condition {
                 Condition::Up => PortState::Up,
                 Condition::Down(reason) => PortState::Down(reason),
@@ -87,39 +87,41 @@ impl Running {
         }
         for (name, id, state) in changed {
             if let Err(error) = self.switch.set_state(id, state) {
-                self.journal.note(now, format!("port {name}: {error}"));
+                self.events.note(now, format!("port {name}: {error}"));
             }
         }
         for name in gone {
-            self.give_up(&name, "its device has gone", now);
+            self.detach(&name, "its device has gone", now);
         }
     }
 
     /// Takes a port out of the switch and keeps it as broken.
-    fn give_up(&mut self, name: &PortName, reason: &str, now: Instant) {
-        let Some(live) = self.ports.get_mut(name) else { return };
-        let closed = Place::Closed { reason: reason.to_owned(), denied: false };
-        let Place::Open(open) = std::mem::replace(&mut live.place, closed) else { return };
+    fn detach(&mut self, name: &PortName, reason: &str, now: Instant) {
+        let Some(port) = self.ports.get_mut(name) else { return };
+        let closed = PortDevice::Closed { reason: reason.to_owned(), denied: false };
+        let PortDevice::Open(open) = std::mem::replace(&mut port.device, closed) else { return };
         self.end_capture(name, reason);
         self.settle(now);
         if let Err(error) = self.switch.remove_port(open.id) {
-            self.journal.note(now, format!("port {name}: {error}"));
+            self.events.note(now, format!("port {name}: {error}"));
         }
-        self.journal.note_of(name.as_str(), now, format!("port {name} is broken: {reason}"));
+        self.events.note_of(name.as_str(), now, format!("port {name} is broken: {reason}"));
     }
 
     fn open_again(&mut self, now: Instant) {
-        let closed = |(_, live): &(&PortName, &Live)| matches!(live.place, Place::Closed { .. });
+        let closed = |(_, port): &(&PortName, &RunningPort)| {
+            matches!(port.device, PortDevice::Closed { .. })
+        };
         let broken: Vec<_> =
-            self.ports.iter().filter(closed).map(|(_, live)| live.config.clone()).collect();
+            self.ports.iter().filter(closed).map(|(_, port)| port.config.clone()).collect();
         for port in broken {
             self.open(port, now);
         }
     }
 
     fn sample(&mut self, now: Instant) {
-        for live in self.ports.values_mut() {
-            let Place::Open(open) = &mut live.place else { continue };
+        for port in self.ports.values_mut() {
+            let PortDevice::Open(open) = &mut port.device else { continue };
             if let Some(counters) = self.switch.counters(open.id) {
                 open.last = open.last.next(now, counters);
             }

@@ -1,6 +1,6 @@
 //! What the API asks for, port by port, as a wanted configuration.
 
-use super::{Place, Running};
+use super::{PortDevice, Running};
 use crate::Problem;
 use crate::config::PortConfig;
 use crate::plan::Step;
@@ -19,8 +19,8 @@ impl Running {
         let mut wanted = self.config.clone();
         wanted.ports.push(port);
         self.reload(wanted, now)?;
-        match self.ports.get(&name).map(|live| &live.place) {
-            Some(Place::Closed { reason, .. }) => {
+        match self.ports.get(&name).map(|port| &port.device) {
+            Some(PortDevice::Closed { reason, .. }) => {
                 let problem = Problem::new(format!("port {name} does not open")).seen(reason);
                 self.remove(name.as_str(), now)?;
                 Err(problem

@@ -1,8 +1,8 @@
-//! The short cut of [`parse`](super::parse) for what most frames are: untagged TCP or UDP over IPv4 or IPv6 without IP
-//! options, where TCP's own options are none or the usual timestamps.
+//! The fast path of [`parse`](super::parse): untagged TCP or UDP over IPv4 or IPv6 without IP options, where TCP's options
+//! are none or padded timestamps.
 //!
-//! All headers are looked at through one struct, so there is one bounds check, and most of the answer is constant.
-//! Whatever is unusual in the least is left to the walk, so nothing here decides what is malformed.
+//! All headers are read through one struct, so there is one bounds check, and most fields of the result are constant.
+//! Every other frame is left to the walk, which alone decides what is malformed.
 
 use crate::ethernet::{EthernetHeader, ethertype};
 use crate::ipv4::Ipv4Header;
@@ -12,7 +12,7 @@ use crate::udp::{self, UdpHeader};
 use crate::{Header, Kind, Parsed, TcpOptions, Traits};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
 
-/// Two bytes of padding and a timestamp: what every stack sends that uses timestamps at all.
+/// Two bytes of padding and a timestamp, as every stack sends it (RFC 7323, appendix A).
 const TIMESTAMP: [u8; 4] = [1, 1, TimestampOption::KIND, TimestampOption::LENGTH];
 
 /// A frame whose transport follows an IP header of fixed size. Of UDP, `tcp` is header and payload; the smallest
@@ -28,24 +28,24 @@ struct Packet<Ip> {
 impl Header for Packet<Ipv4Header> {}
 impl Header for Packet<Ipv6Header> {}
 
-/// Writes the answer, where the frame is as usual.
+/// Parses a frame of the fast path; `None`: walk its headers.
 #[inline(always)]
 pub(super) fn read(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
     let v4 = Packet::<Ipv4Header>::at(headers, 0)?;
     if v4.ethernet.ethertype == U16::new(ethertype::IPV4) {
         let (ip, network) = (&v4.ip, EthernetHeader::LEN);
-        let usual = ip.version_ihl == 0x45 && !ip.is_fragment();
-        let end = usual.then_some(u32::from(network) + u32::from(ip.total_length.get()))?;
-        return v4.answer(parsed, ip.protocol, end, headers, frame_len);
+        let fits = ip.version_ihl == 0x45 && !ip.is_fragment();
+        let end = fits.then_some(u32::from(network) + u32::from(ip.total_length.get()))?;
+        return v4.write(parsed, ip.protocol, end, headers, frame_len);
     }
     let v6 = Packet::<Ipv6Header>::at(headers, 0)?;
     let (ip, network) = (&v6.ip, EthernetHeader::LEN + Ipv6Header::LEN);
-    let usual = v6.ethernet.ethertype == U16::new(ethertype::IPV6) && ip.version() == 6;
-    let end = usual.then_some(u32::from(network) + u32::from(ip.payload_length.get()))?;
-    v6.answer(parsed, ip.next_header, end, headers, frame_len)
+    let fits = v6.ethernet.ethertype == U16::new(ethertype::IPV6) && ip.version() == 6;
+    let end = fits.then_some(u32::from(network) + u32::from(ip.payload_length.get()))?;
+    v6.write(parsed, ip.next_header, end, headers, frame_len)
 }
 
-/// What an IP version says of its packets.
+/// What [`Parsed`] says of an IP version.
 trait Version {
     const TRAITS: Traits;
     const ETHERTYPE: u16;
@@ -70,7 +70,7 @@ where
 
     /// `end`: one past the last byte of the IP packet, from the frame's first.
     #[inline(always)]
-    fn answer(
+    fn write(
         &self,
         parsed: &mut Parsed,
         protocol: u8,
@@ -81,7 +81,7 @@ where
         if end as usize > frame_len {
             return None;
         }
-        // Each way has its own constants, most of the answer among them.
+        // Inlined with the constants of each transport.
         let write = |parsed: &mut Parsed, kind: Kind, header_len: u16, tcp_options: TcpOptions| {
             let payload = Self::L4 + header_len;
             *parsed = Parsed {
@@ -103,8 +103,8 @@ where
             (tcp::PROTOCOL, 8) => {
                 let options: &[u8; 12] = headers.get(usize::from(Self::LEN)..)?.first_chunk()?;
                 let stamp = TcpOptions::Timestamp(Self::LEN + 2);
-                let usual = options.starts_with(&TIMESTAMP);
-                usual.then(|| write(parsed, Kind::Tcp, TcpHeader::LEN + 12, stamp))?
+                let fits = options.starts_with(&TIMESTAMP);
+                fits.then(|| write(parsed, Kind::Tcp, TcpHeader::LEN + 12, stamp))?
             }
             (udp::PROTOCOL, _) => {
                 let length = UdpHeader::at(headers, Self::L4)?.length.get();

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Events kept.
-const MOST: usize = 64;
-/// An event that comes again is logged again after this time.
+const MAX_EVENTS: usize = 64;
+/// A repeated event is logged again after this time.
 const QUIET: Duration = Duration::from_secs(60);
 
 struct Entry {
@@ -19,16 +19,16 @@ struct Entry {
 }
 
 /// The last events, oldest first.
-pub(crate) struct Journal {
+pub(crate) struct EventLog {
     started: Instant,
     entries: VecDeque<Entry>,
     /// By the name of a port.
     told: BTreeMap<String, Sparing>,
 }
 
-impl Journal {
-    pub(crate) fn new(now: Instant) -> Journal {
-        Journal { started: now, entries: VecDeque::new(), told: BTreeMap::new() }
+impl EventLog {
+    pub(crate) fn new(now: Instant) -> EventLog {
+        EventLog { started: now, entries: VecDeque::new(), told: BTreeMap::new() }
     }
 
     /// Keeps an event that something behind a port has caused, unless there were too many new ones of that port. Says whether
@@ -49,7 +49,7 @@ impl Journal {
         self.told.remove(port);
     }
 
-    /// Keeps an event, and logs it where it is new or was silent for a minute. Says whether it was logged.
+    /// Keeps an event, and logs it if it is new or was last logged a minute ago. Returns whether it was logged.
     pub(crate) fn note(&mut self, now: Instant, text: impl Into<String>) -> bool {
         let text = text.into();
         let known = self.entries.iter().position(|entry| entry.text == text);
@@ -64,7 +64,7 @@ impl Journal {
             entry.logged = now;
             tracing::info!(count = entry.count, "{}", entry.text);
         }
-        if self.entries.len() >= MOST {
+        if self.entries.len() >= MAX_EVENTS {
             self.entries.pop_front();
         }
         self.entries.push_back(entry);
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn an_event_that_repeats_is_one_line_and_logged_once_a_minute() {
         let start = Instant::now();
-        let mut journal = Journal::new(start);
+        let mut journal = EventLog::new(start);
         assert!(journal.note(start, "vm1 is down"));
         for second in 1..60 {
             assert!(!journal.note(start + Duration::from_secs(second), "vm1 is down"));
@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn a_port_whose_events_are_always_new_leaves_room_for_others() {
         let start = Instant::now();
-        let mut journal = Journal::new(start);
+        let mut journal = EventLog::new(start);
         journal.note(start, "vm1 is removed");
         let at = |second| start + Duration::from_secs(second);
-        let logged = |journal: &mut Journal, second| {
+        let logged = |journal: &mut EventLog, second| {
             journal.note_of("vm2", at(second), format!("vm2: features {second:#x} were taken"))
         };
         let count = (0..600).filter(|second| logged(&mut journal, *second)).count();
@@ -129,11 +129,11 @@ mod tests {
     #[test]
     fn only_the_last_events_are_kept() {
         let now = Instant::now();
-        let mut journal = Journal::new(now);
-        for number in 0..MOST + 10 {
+        let mut journal = EventLog::new(now);
+        for number in 0..MAX_EVENTS + 10 {
             journal.note(now, format!("event {number}"));
         }
         let events = journal.events();
-        assert_eq!((events.len(), events[0].text.as_str()), (MOST, "event 10"));
+        assert_eq!((events.len(), events[0].text.as_str()), (MAX_EVENTS, "event 10"));
     }
 }
