@@ -156,7 +156,7 @@ fn commands_print_what_the_daemon_says() {
     insta::assert_snapshot!("rsc_off", run(&["rsc", "off", "vm1"]));
     insta::assert_snapshot!("queue_show", run(&["queue", "show"]));
     insta::assert_snapshot!("check", run(&["check"]));
-    assert!(run(&["status"]).contains("2 of 2 ports up, 1 workers"));
+    assert!(run(&["status"]).contains("2 of 2 ports up, 1 worker, 0 addresses"));
     assert!(run(&["top", "-n", "1"]).contains("BUSY TURNS"));
     run(&["port", "add", "vm2", "--tap", "tap2", "--vlan", "20"]);
     run(&["port", "set", "vm2", "vlan=", "trunk=10,20-30", "isolated=true"]);

@@ -120,7 +120,7 @@ fn acl_mistakes_name_the_word_and_the_remedy() {
         assert!(code == 2 && told.contains("drop") && told.contains("allow or deny"), "{told}");
         topology.switch.tell("acl add guest deny in arp");
         let (code, told) = complaint("acl add guest deny in arp");
-        assert!(code == 1 && told.contains("a rule stands twice"), "{told}");
+        assert!(code == 1 && told.contains("a rule is repeated"), "{told}");
         let (code, told) = complaint("acl remove guest 2");
         assert!(code == 1 && told.contains("acl show guest"), "{told}");
         let (code, told) = complaint("acl show gust");

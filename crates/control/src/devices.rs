@@ -81,7 +81,7 @@ impl Opener for HostDevices {
             (None, Some(name), _) => open_packet(port, name.as_str()),
             (None, None, Some(socket)) => open_vhost(port, socket.as_path()),
             (None, None, None) => {
-                Err(OpenError { reason: "no device is named".into(), denied: false })
+                Err(OpenError { reason: "the port names no device".into(), denied: false })
             }
         }
     }

@@ -52,16 +52,25 @@ fn follows(negotiated: Negotiated) -> Vec<String> {
 
 /// What a guest that did not take these features gets, or has to do itself.
 const CONSEQUENCES: [(Features, &str); 8] = [
-    (Features::GUEST_CSUM, "checksums are finished before a frame reaches it, and trains are cut"),
-    (Features::GUEST_TSO4, "no TCP train over IPv4 reaches it: RSC is off, LSO of others is cut"),
-    (Features::GUEST_TSO6, "no TCP train over IPv6 reaches it: RSC is off, LSO of others is cut"),
+    (
+        Features::GUEST_CSUM,
+        "checksums are completed before a frame reaches it, and trains are segmented",
+    ),
+    (
+        Features::GUEST_TSO4,
+        "no TCP train over IPv4 reaches it: RSC is off, LSO trains of others are segmented",
+    ),
+    (
+        Features::GUEST_TSO6,
+        "no TCP train over IPv6 reaches it: RSC is off, LSO trains of others are segmented",
+    ),
     (
         Features::GUEST_USO4.union(Features::GUEST_USO6),
-        "no UDP train reaches it: USO of others is cut",
+        "no UDP train reaches it: USO trains of others are segmented",
     ),
     (Features::HOST_TSO4, "it segments TCP over IPv4 itself"),
     (Features::HOST_TSO6, "it segments TCP over IPv6 itself"),
-    (Features::CSUM, "it finishes checksums itself"),
+    (Features::CSUM, "it completes checksums itself"),
     (Features::MRG_RXBUF, "a frame takes one receive buffer, which must hold all of it"),
 ];
 

@@ -90,7 +90,7 @@ fn trouble(port: &Picture) -> Option<Problem> {
     Some(
         Problem::new(format!("port {} {reason}", port.name))
             .wanted("a port that carries frames")
-            .remedy("correct the reason; the port comes back by itself"),
+            .remedy("fix the cause; the port recovers by itself"),
     )
 }
 
@@ -209,10 +209,13 @@ fn rsc_not_operational(port: &Picture) -> Option<Problem> {
 
 fn degraded(port: &Picture) -> Option<Problem> {
     (!port.degraded.is_empty()).then(|| {
-        Problem::new(format!("port {}: the kernel lacks offloads, software does them", port.name))
-            .seen(port.degraded.join("; "))
-            .wanted("all offloads")
-            .remedy("a newer kernel does them; nothing is lost but speed")
+        Problem::new(format!(
+            "port {}: offloads are done in software because the kernel lacks them",
+            port.name
+        ))
+        .seen(port.degraded.join("; "))
+        .wanted("all offloads")
+        .remedy("use a newer kernel; only speed is lost")
     })
 }
 

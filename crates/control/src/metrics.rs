@@ -43,15 +43,15 @@ const PORT_COUNTERS: &[PortCounter] = &[
     ("port_egress_bytes", "Bytes delivered to the port", |c| c.egress_bytes),
     ("port_flooded_frames", "Copies delivered by flooding", |c| c.flooded_frames),
     ("port_mirrored_frames", "Copies delivered by a mirror", |c| c.mirrored_frames),
-    ("port_segmented_trains", "Trains cut into segments", |c| c.segmented_trains),
-    ("port_segments", "Segments trains were cut into", |c| c.segments),
+    ("port_segmented_trains", "Trains segmented", |c| c.segmented_trains),
+    ("port_segments", "Segments made of them", |c| c.segments),
     ("port_unfinished_checksums", "Ingress frames with a partial checksum", |c| {
         c.unfinished_checksums
     }),
     ("port_checksums", "Transport checksums completed in software", |c| c.checksums),
     (
         "port_evicted_addresses",
-        "Addresses learned at the port that made room for another of its own",
+        "Addresses learned at the port and evicted by another of its own",
         |c| c.evicted_addresses,
     ),
     ("port_device_lost", "Frames the device lost before the switch", |c| c.device_lost),

@@ -137,11 +137,11 @@ pub struct PortCell {
     pub flooded_frames: Counter,
     /// Copies delivered to the port by a mirror.
     pub mirrored_frames: Counter,
-    /// Trains cut into segments for the port.
+    /// Trains segmented for the port.
     pub segmented_trains: Counter,
-    /// Segments they became.
+    /// Segments made of them.
     pub segments: Counter,
-    /// Transport checksums finished for the port.
+    /// Transport checksums completed for the port.
     pub checksums: Counter,
     /// Addresses learned at the port that had to make room for another of its own.
     pub evicted_addresses: Counter,
@@ -176,11 +176,11 @@ pub struct PortCounters {
     pub flooded_frames: u64,
     /// Copies delivered to the port by a mirror.
     pub mirrored_frames: u64,
-    /// Trains cut into segments for the port.
+    /// Trains segmented for the port.
     pub segmented_trains: u64,
-    /// Segments they became.
+    /// Segments made of them.
     pub segments: u64,
-    /// Transport checksums finished for the port.
+    /// Transport checksums completed for the port.
     pub checksums: u64,
     /// Frames the device itself lost before the switch saw them.
     pub device_lost: u64,

@@ -68,7 +68,7 @@ impl Site {
     ) -> Result<Site, LabError> {
         if options.interval > ROUND_TRIPS_MAX {
             return Err(LabError::Between(format!(
-                "intervals of {} s: between hosts {} s are the longest",
+                "intervals of {} s: between hosts {} s is the maximum",
                 options.interval.as_secs(),
                 ROUND_TRIPS_MAX.as_secs()
             )));

@@ -236,7 +236,7 @@ fn choose_site(
             other => return other,
         };
         state.note(format!(
-            "Hosts in network namespaces could not be had ({why}), so all ran in process."
+            "Network namespaces were not available ({why}), so everything ran in process."
         ));
     }
     interrupt.watch_signals()?;

@@ -141,7 +141,10 @@ fn read(path: &Path) -> Result<Recorded, LabError> {
     let report: Recorded =
         serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
     if report.schema != SCHEMA {
-        return Err(refuse(format!("it is of version {}, this is {SCHEMA}", report.schema)));
+        return Err(refuse(format!(
+            "it has version {}, this program reads {SCHEMA}",
+            report.schema
+        )));
     }
     Ok(report)
 }
@@ -216,12 +219,12 @@ fn notes(before: &Recorded, after: &Recorded) -> Vec<String> {
     let (then, now) = (machine(before), machine(after));
     if then != now {
         notes.push(format!(
-            "The machine is not the same, so the change may be the machine's: {then} before, {now} after."
+            "The machine differs, so the change may be the machine's: {then} before, {now} after."
         ));
     }
     let (then, now) = (before.first.interval_s, after.first.interval_s);
     if (then - now).abs() > 1e-9 {
-        notes.push(format!("Intervals were of {then} s before and are of {now} s now."));
+        notes.push(format!("Intervals were {then} s long before and {now} s now."));
     }
     notes
 }

@@ -77,7 +77,7 @@ impl Daemon {
             Ok(waiting.is_none().then_some(()))
         };
         let up = interrupt.wait_for(PATIENCE, all_up)?;
-        up.ok_or_else(|| LabError::Switch(format!("a port does not come up: {seen}")))
+        up.ok_or_else(|| LabError::Switch(format!("a port did not come up: {seen}")))
     }
 
     /// Toggles coalescing toward the receiver; done when this returns.

@@ -1,4 +1,4 @@
-//! What can go wrong in a run, in words for the person who started it.
+//! Errors of an experiment, for the person who runs it.
 
 use control::Problem;
 use std::path::PathBuf;
@@ -12,39 +12,39 @@ pub enum LabError {
     ProgramMissing {
         /// What was called.
         program: String,
-        /// Where Debian and most others have it.
+        /// The package that has it on Debian and most other systems.
         package: &'static str,
     },
     /// A command of the topology failed.
-    #[error("`{command}` failed: {said}")]
+    #[error("`{command}` failed: {output}")]
     Command {
         /// As typed.
         command: String,
-        /// Its last words.
-        said: String,
+        /// What it printed last.
+        output: String,
     },
-    /// The kernel does not let us have namespaces of our own.
-    #[error("no network namespace of our own ({0}): run as root, or allow user namespaces")]
+    /// The kernel refused a network namespace.
+    #[error("cannot make a network namespace ({0}): run as root, or allow user namespaces")]
     NamespaceRefused(String),
     /// A child process ended or went silent.
-    #[error("the {host} host died while {doing}: {said}")]
+    #[error("the {host} host died while {doing}: {output}")]
     HostDied {
         /// Its name in the topology.
         host: String,
         /// What it was asked.
         doing: String,
-        /// Its last words, or how it ended.
-        said: String,
+        /// What it printed last, or its exit status.
+        output: String,
     },
-    /// A child process answered that it could not.
-    #[error("the {host} host could not {doing}: {said}")]
+    /// A child process answered with an error.
+    #[error("the {host} host could not {doing}: {output}")]
     Refused {
         /// Its name in the topology.
         host: String,
         /// What it was asked.
         doing: String,
-        /// Why not.
-        said: String,
+        /// The reason.
+        output: String,
     },
     /// The daemon did not come up or did not do what was asked.
     #[error("the switch: {0}")]
@@ -52,9 +52,9 @@ pub enum LabError {
     /// Sender and receiver did not find each other.
     #[error("{from} did not reach {to} within {} s: the path between them passes no frames", waited.as_secs())]
     NoTraffic {
-        /// Who sent.
+        /// The sender.
         from: String,
-        /// Whom it sent to.
+        /// The receiver.
         to: String,
         /// How long it tried.
         waited: Duration,
@@ -82,7 +82,7 @@ pub enum LabError {
     #[error("{0}")]
     Between(String),
     /// Nothing to compare the switch with.
-    #[error("there is no other switch here")]
+    #[error("no other switch runs here")]
     NoPeer,
     /// Two reports that cannot be compared.
     #[error("{0}")]

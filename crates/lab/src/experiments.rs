@@ -27,7 +27,7 @@ pub const ON: &str = "on";
 /// Name of the arm without.
 pub const OFF: &str = "off";
 /// What each proof is called.
-const PROOF: &str = "The arms were what they say";
+const PROOF: &str = "The arms were as labelled";
 
 /// Something that is measured arm by arm. Topology, order, statistics and report are the same for all.
 #[derive(Debug)]

@@ -96,7 +96,7 @@ fn wire_check(case: &Case, mtu: u16) -> Option<Check> {
     Some(Check {
         name: "Frames on the wire".into(),
         passed: seen <= largest,
-        seen: format!("{seen:.0} bytes on average; {largest:.0} are the most at this MTU"),
+        seen: format!("{seen:.0} bytes on average; the maximum at this MTU is {largest:.0}"),
     })
 }
 
@@ -115,7 +115,7 @@ fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
     let arms = cases.iter().flat_map(|case| case.arms.values());
     let steal = arms.filter_map(|arm| arm.median("steal_percent")).fold(0.0, f64::max);
     if steal > 2.0 {
-        notes.push(format!("The hypervisor gave {steal:.0} % of this machine's time to others: repeat when it is quiet."));
+        notes.push(format!("The hypervisor gave {steal:.0} % of this machine's processor time to others: repeat the run when it is idle."));
     }
     // Where a guest is on the switch's machine, its time looks like a stranger's.
     let alone = cases.iter().filter(|_| bench.hosts.is_empty());
@@ -146,10 +146,10 @@ fn definitions(cases: &[Case]) -> String {
 fn ending(ended: &Ended) -> Option<String> {
     match ended {
         Ended::Interrupted => {
-            Some("Interrupted: the figures are of what was measured until then.".into())
+            Some("Interrupted: the figures cover what was measured until then.".into())
         }
         Ended::Failed(why) => {
-            Some(format!("Ended early: {why}. The figures are of what was measured until then."))
+            Some(format!("Ended early: {why}. The figures cover what was measured until then."))
         }
         _ => None,
     }

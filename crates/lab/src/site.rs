@@ -143,7 +143,7 @@ impl Hosts {
         let mtu = self.topology.mtu;
         let vnic = match self.topology.vnic {
             Vnic::Tap => "a TAP",
-            Vnic::Veth => "a veth behind a packet port, because /dev/net/tun may not be used here",
+            Vnic::Veth => "a veth behind a packet port, because /dev/net/tun is not available",
         };
         match self.topology.way {
             Way::ToVnic => format!(

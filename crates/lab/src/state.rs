@@ -64,10 +64,13 @@ impl State {
         let state: State =
             serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
         if state.schema != SCHEMA {
-            return Err(refuse(format!("it is of version {}, this is {SCHEMA}", state.schema)));
+            return Err(refuse(format!(
+                "it has version {}, this program reads {SCHEMA}",
+                state.schema
+            )));
         }
         if state.campaign != campaign {
-            return Err(refuse(format!("it is of `{}`, not of `{campaign}`", state.campaign)));
+            return Err(refuse(format!("it belongs to `{}`, not to `{campaign}`", state.campaign)));
         }
         Ok(state)
     }

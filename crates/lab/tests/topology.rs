@@ -82,7 +82,7 @@ fn measured(feature: &'static Feature, interrupt: &Interrupt) -> Result<Report, 
     let passed = outcome.exit_code() == 0;
     let report = outcome.report;
     let flows = |arm| median(&report, arm, "throughput_bps") > 1e6;
-    let proven = report.checks.iter().any(|check| check.name == "The arms were what they say");
+    let proven = report.checks.iter().any(|check| check.name == "The arms were as labelled");
     let rules = [
         ("every check passes", passed),
         ("the arms are proven", proven || report.bench.in_process),

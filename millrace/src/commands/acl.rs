@@ -18,7 +18,7 @@ enum Verb {
     Show(Show),
     /// Add a rule
     Add(Add),
-    /// Remove a rule; those behind it move up
+    /// Remove a rule; later rules move up
     Remove(Remove),
 }
 
@@ -44,8 +44,8 @@ A rule: allow|deny in|out [PROTOCOL] [from WHO] [to WHO]
   PROTOCOL   arp, ip4, ip6, tcp, udp, icmp, icmp6 or a number
   WHO        a MAC address, an IP prefix and port N or N-M, or some of them
 
-The first rule that matches decides; a frame that none matches passes. Where a fragment or a frame that
-cannot be read does not show what a rule asks for, deny matches and allow does not.
+The first match wins; a frame that no rule matches passes. If a fragment or an unreadable frame
+lacks a field that a rule tests, deny matches and allow does not.
 The change lasts until the daemon stops or reads its file again.")]
 struct Add {
     /// The port.
@@ -53,7 +53,7 @@ struct Add {
     /// The rule's words.
     #[arg(required = true)]
     rule: Vec<String>,
-    /// The number it gets; those from there on move back by one.
+    /// Insert the rule at this number; later rules move down.
     #[arg(long, value_name = "N")]
     number: Option<usize>,
 }

@@ -57,12 +57,12 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
     Ok(ExitCode::from(130))
 }
 
-/// As others type it. Where it listens on all addresses, one of them is for the user to choose.
+/// The address to type on another host. Listening on all addresses leaves the choice to the user.
 fn reached_at(at: SocketAddr) -> String {
     if at.ip().is_unspecified() { format!("THIS-HOST:{}", at.port()) } else { at.to_string() }
 }
 
-/// What happens, as it happens.
+/// Prints one event.
 fn say(line: &str) {
     // A closed standard output is no reason to stop.
     let _ = writeln!(std::io::stdout(), "{line}");

@@ -1,21 +1,21 @@
-//! What to give QEMU or libvirt so that a guest is plugged into a vhost-user port.
+//! Options for QEMU or libvirt that connect a guest to a vhost-user port.
 //!
-//! The stories boot their guests with these very words.
+//! The stories boot their guests with this output.
 
 use control::Problem;
 use control::body::PortBody;
 
-/// A vhost-user port as its guest has to name it.
+/// A vhost-user port as its guest names it.
 pub(crate) struct Vnic {
     name: String,
     socket: String,
-    /// The guest's side listens.
+    /// The front end listens.
     guest_listens: bool,
     /// The port says who may connect to its socket.
     shared: bool,
     queues: u16,
     mac: Option<String>,
-    /// Where it is not the usual one.
+    /// Absent at 1500.
     mtu: Option<u16>,
 }
 

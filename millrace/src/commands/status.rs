@@ -27,16 +27,21 @@ pub(crate) fn run(_: &Arguments, global: &Global) -> Outcome {
     output::show(global, &status, text)
 }
 
+/// `1 worker`, `2 workers`.
+fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 fn text(status: &Status) -> String {
     let switch = &status.switch;
     let mut text = format!(
-        "millrace {}, up for {}, {} of {} ports up, {} workers, {} addresses learned\n",
+        "millrace {}, up for {}, {} of {} ports up, {}, {} learned\n",
         switch.version,
         duration(switch.uptime_s),
         switch.ports_up,
         switch.ports,
-        switch.workers.len(),
-        switch.macs,
+        counted(switch.workers.len(), "worker", "workers"),
+        counted(switch.macs, "address", "addresses"),
     );
     if !status.ports.is_empty() {
         text.push_str(&format!("\n{}\n", ports(&status.ports)));

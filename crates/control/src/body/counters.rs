@@ -19,14 +19,14 @@ pub struct CountersBody {
     pub flooded_frames: u64,
     /// Copies delivered by a mirror.
     pub mirrored_frames: u64,
-    /// Trains cut into segments for the port.
+    /// Trains segmented for the port.
     pub segmented_trains: u64,
-    /// Segments they became.
+    /// Segments made of them.
     pub segments: u64,
     /// Ingress frames with a partial checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
     #[serde(default)]
     pub unfinished_checksums: u64,
-    /// Addresses learned at the port that made room for another of its own.
+    /// Addresses learned at the port and evicted by another of its own.
     #[serde(default)]
     pub evicted_addresses: u64,
     /// Transport checksums completed in software for the port.

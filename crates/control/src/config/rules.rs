@@ -43,7 +43,7 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
     let devices: Vec<_> = port.devices().collect();
     match devices.as_slice() {
         [] => {
-            let problem = Problem::new("no device is named")
+            let problem = Problem::new("the port names no device")
                 .seen("neither tap nor packet nor vhost-user")
                 .wanted("one of them")
                 .remedy("add tap = \"NAME\" or vhost-user = \"/PATH\" for a guest, or packet = \"NAME\" for an uplink");
@@ -98,10 +98,10 @@ fn acl_rules(port: &PortConfig) -> Option<Fault> {
     let earlier = |place| port.acl.get(..place).unwrap_or_default();
     let repeated = port.acl.iter().enumerate().find(|(place, rule)| earlier(*place).contains(rule));
     if let Some((_, rule)) = repeated {
-        let problem = Problem::new("a rule stands twice")
+        let problem = Problem::new("a rule is repeated")
             .seen(rule)
             .wanted("each rule once")
-            .remedy("remove the second; the first decides");
+            .remedy("remove the second; the first match wins");
         return Some(("acl", problem));
     }
     let out = port.acl.iter().filter(|rule| rule.is_out()).count();
@@ -110,7 +110,7 @@ fn acl_rules(port: &PortConfig) -> Option<Fault> {
         let problem = Problem::new("too many rules")
             .seen(format!("{count} in one direction"))
             .wanted(format!("at most {}", Rule::MAX))
-            .remedy("join rules by prefixes and port ranges");
+            .remedy("combine rules into prefixes and port ranges");
         ("acl", problem)
     })
 }

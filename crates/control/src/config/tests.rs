@@ -95,7 +95,7 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ),
     (
         "[[port]]\nname = \"a\"",
-        ["switch.toml:2:8: port a: no device is named", "neither", "one of them", "tap ="],
+        ["switch.toml:2:8: port a: the port names no device", "neither", "one of them", "tap ="],
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\npacket = \"u\"",

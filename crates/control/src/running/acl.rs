@@ -26,7 +26,7 @@ impl Running {
             return Err(Problem::new(format!("port {name} has {rules} rules"))
                 .seen(number)
                 .wanted(format!("a number from 1 to {}", rules + 1))
-                .remedy("leave the number away to add the rule behind the others"));
+                .remedy("omit the number to add the rule at the end"));
         }
         self.change_acl(name, now, |acl| acl.insert(number - 1, add.rule))
     }
@@ -43,7 +43,7 @@ impl Running {
                     0 => "it has no rules".to_owned(),
                     rules => format!("a number from 1 to {rules}"),
                 })
-                .remedy(format!("`millrace acl show {name}` shows the rules there are"))
+                .remedy(format!("`millrace acl show {name}` shows its rules"))
         })?;
         self.change_acl(name, now, |acl| {
             acl.remove(place - 1);

@@ -38,7 +38,7 @@ impl Running {
             return Err(Problem::new("the capture's file is a relative path")
                 .seen(start.file.display())
                 .wanted("an absolute path")
-                .remedy("write the whole path"));
+                .remedy("write the absolute path"));
         }
         self.free_for_capture(&start.port)?;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&start.file);
@@ -154,7 +154,7 @@ impl Running {
                 Err(Problem::new(format!("port {port} is broken"))
                     .seen(reason)
                     .wanted("an open port")
-                    .remedy("correct what was seen; the port comes back by itself"))
+                    .remedy("fix the cause; the port recovers by itself"))
             }
         }
     }

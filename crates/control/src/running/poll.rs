@@ -91,7 +91,7 @@ impl Running {
             }
         }
         for name in gone {
-            self.detach(&name, "its device has gone", now);
+            self.detach(&name, "its device no longer exists", now);
         }
     }
 

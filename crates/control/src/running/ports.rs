@@ -13,7 +13,7 @@ impl Running {
         if self.ports.contains_key(&name) {
             return Err(Problem::new(format!("port {name} exists"))
                 .seen(&name)
-                .wanted("a name no port has")
+                .wanted("a name that no port has")
                 .remedy(format!("choose another name, or `millrace port remove {name}` first")));
         }
         let mut wanted = self.config.clone();
@@ -25,7 +25,7 @@ impl Running {
                 self.remove(name.as_str(), now)?;
                 Err(problem
                     .wanted("a device that can be opened")
-                    .remedy("correct what was seen and add the port again"))
+                    .remedy("fix the cause and add the port again"))
             }
             _ => Ok(()),
         }
@@ -44,7 +44,7 @@ impl Running {
             return Err(Problem::new(format!("port {name} cannot be renamed"))
                 .seen(&merged.name)
                 .wanted(name)
-                .remedy("add a port of the other name and remove this one"));
+                .remedy("add a port with the new name and remove this one"));
         }
         let mut wanted = self.config.clone();
         wanted.ports.retain(|port| port.name.as_str() != name);

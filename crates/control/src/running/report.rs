@@ -227,7 +227,7 @@ fn guest_state(condition: Condition) -> (StateBody, String) {
         Condition::Up => (StateBody::Up, String::new()),
         Condition::Down(reason) => (StateBody::Down, reason),
         Condition::Broken(fault) => (StateBody::Broken, fault),
-        Condition::Gone => (StateBody::Broken, "its device has gone".to_owned()),
+        Condition::Gone => (StateBody::Broken, "its device no longer exists".to_owned()),
     }
 }
 

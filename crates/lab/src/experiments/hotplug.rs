@@ -9,7 +9,7 @@ use crate::topology::Way;
 /// `millrace validate hotplug`. Here the arm that should not be worse is the one in which ports come and go.
 pub const FEATURE: &Feature = &Feature {
     name: "hotplug",
-    title: "Hot add and remove: a port every 100 ms against none",
+    title: "Hot add and remove: a port every 100 ms, or none",
     arms: |_| on_off("A port is added and removed every 100 ms", "No port is added"),
     steps: false,
     measures: rsc::MEASURES,
@@ -19,7 +19,7 @@ pub const FEATURE: &Feature = &Feature {
     checks: no_checks,
     proof,
     note: Some(
-        "What ports that come and go cost a flow between two others: \"no difference seen\" is the answer to hope for.",
+        "The cost of hot add and remove to a flow between two other ports: \"no difference seen\" is the result to hope for.",
     ),
 };
 

@@ -92,7 +92,7 @@ impl Kind {
 
     fn arms(self) -> Vec<Arm> {
         let (name, label) = match self {
-            Kind::Same => ("same", "The same once more"),
+            Kind::Same => ("same", "The same again"),
             Kind::Slowed => (SLOWED, "Slowed"),
         };
         let arm = |name: &str, label: &str| Arm { name: name.into(), label: label.into() };
@@ -207,15 +207,15 @@ impl Tally {
         let Tally { tries, right, wanted, undecided, .. } = self;
         let found = match self.kind {
             Kind::Same => "no difference seen",
-            Kind::Slowed => "seen to be slower",
+            Kind::Slowed => "found to be slower",
         };
         let percent = (self.ratio - 1.0) * 100.0;
         let undecided = match undecided {
             0 => String::new(),
-            count => format!("{count} undecided after all of their intervals, "),
+            count => format!("{count} undecided after the last interval, "),
         };
         format!(
-            "{found} in {right} of {tries} tries, {undecided}{wanted} are wanted; the median try says {percent:+.1} %"
+            "{found} in {right} of {tries} tries, {undecided}{wanted} required; the median try found {percent:+.1} %"
         )
     }
 }

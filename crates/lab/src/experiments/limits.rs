@@ -13,7 +13,7 @@ const SEGMENTS: u8 = 4;
 /// `millrace validate limits`.
 pub const FEATURE: &Feature = &Feature {
     name: "limits",
-    title: "RSC: trains without a limit against short ones",
+    title: "RSC: unlimited trains or short ones",
     arms: |_| on_off("RSC without limits", format!("RSC with length-limit {SEGMENTS}")),
     steps: false,
     measures: rsc::MEASURES,

@@ -95,7 +95,9 @@ impl Agent {
             Request::Machine => Reply::Machine(Identity::own()),
             Request::Link { address } => match counters::link_of(address) {
                 Some(text) => Reply::Output { text },
-                None => Reply::Error { message: format!("no link here has or reaches {address}") },
+                None => {
+                    Reply::Error { message: format!("no link here has {address} or a route to it") }
+                }
             },
             Request::Hello { .. } => Reply::Done,
             Request::Become { program, .. } => failed(&program, &io::ErrorKind::Unsupported.into()),

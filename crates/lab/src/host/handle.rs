@@ -86,7 +86,8 @@ impl Host {
         let mut host = Host::new(name, Life::agent(at)?);
         let hello = Request::Hello { protocol: PROTOCOL, token: at.token.to_string() };
         host.record(&format!("millrace lab agent --listen {}", at.at));
-        let refused = |said| LabError::Between(format!("the {name}'s agent at {}: {said}", at.at));
+        let refused =
+            |reason| LabError::Between(format!("the {name}'s agent at {}: {reason}", at.at));
         match host.ask(&hello, "greet", PATIENCE)? {
             Reply::Done => Ok(host),
             Reply::Error { message } => Err(refused(message)),
@@ -128,7 +129,7 @@ impl Host {
             Reply::Output { text } => Ok(text),
             Reply::Missing { program } => Err(missing(program)),
             Reply::Error { message } => {
-                Err(LabError::Command { command: line.to_owned(), said: message })
+                Err(LabError::Command { command: line.to_owned(), output: message })
             }
             other => Err(self.refused(line, &format!("{other:?}"))),
         }
@@ -205,7 +206,7 @@ impl Host {
 
     /// What machine it is.
     pub(crate) fn identity(&mut self) -> Result<Identity, LabError> {
-        let what = "say what machine it is";
+        let what = "describe its machine";
         match self.ask(&Request::Machine, what, PATIENCE)? {
             Reply::Machine(identity) => Ok(identity),
             other => Err(self.refused(what, &format!("{other:?}"))),
@@ -271,11 +272,11 @@ impl Host {
         }
     }
 
-    fn refused(&self, doing: &str, said: &str) -> LabError {
+    fn refused(&self, doing: &str, output: &str) -> LabError {
         LabError::Refused {
             host: self.name.clone(),
             doing: doing.to_owned(),
-            said: said.to_owned(),
+            output: output.to_owned(),
         }
     }
 
@@ -283,7 +284,7 @@ impl Host {
         LabError::HostDied {
             host: self.name.clone(),
             doing: doing.to_owned(),
-            said: self.last_words(),
+            output: self.last_words(),
         }
     }
 

@@ -64,7 +64,7 @@ impl Life {
             return Err(LabError::HostDied {
                 host: name.to_owned(),
                 doing: "start".into(),
-                said: "it has no standard streams".into(),
+                output: "it has no standard streams".into(),
             });
         };
         let (sender, replies) = channel();
@@ -137,7 +137,7 @@ impl Life {
         let (mut log, mut text) = (log, String::new());
         let read = log.seek(SeekFrom::Start(0)).and_then(|_| log.read_to_string(&mut text));
         if read.is_err() || text.trim().is_empty() {
-            return "it said nothing".to_owned();
+            return "it printed nothing".to_owned();
         }
         let lines: Vec<&str> = text.lines().rev().take(3).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join(" / ")

@@ -55,8 +55,8 @@ impl<R: Read> Lines<R> {
     /// There is no such line, and nothing further can be read.
     pub fn line(&mut self) -> Result<Option<String>, Refusal> {
         let mut line = Vec::new();
-        let most = LINE_MAX as u64 + 1;
-        self.source.by_ref().take(most).read_until(b'\n', &mut line)?;
+        let limit = LINE_MAX as u64 + 1;
+        self.source.by_ref().take(limit).read_until(b'\n', &mut line)?;
         match line.pop() {
             None => return Ok(None),
             Some(b'\n') => {}
@@ -111,7 +111,7 @@ impl Read for Patient {
                 other => return other,
             }
         }
-        Err(io::Error::new(ErrorKind::TimedOut, "it said nothing for too long"))
+        Err(io::Error::new(ErrorKind::TimedOut, "it sent nothing for too long"))
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
             (b"{\"do\":\"answer\",\"port\":22}\n", "ports from 1024, not on 22"),
             (
                 b"{\"do\":\"round_trips\",\"to\":\"1.2.3.4:5\",\"milliseconds\":60001}\n",
-                "60000 are the most",
+                "the maximum is 60000",
             ),
         ];
         for (bytes, why) in table {

@@ -77,7 +77,7 @@ impl Listening {
     /// # Errors
     /// The kernel does not say.
     pub fn address(&self) -> Result<SocketAddr, LabError> {
-        self.listener.local_addr().map_err(LabError::io("asking for the own address"))
+        self.listener.local_addr().map_err(LabError::io("reading its own address"))
     }
 
     /// Serves peers until it is interrupted, and then until each has noticed.
@@ -156,10 +156,10 @@ impl Shared {
     fn greet(&self, lines: &mut Lines<Patient>) -> Result<Turn<'_>, Refusal> {
         let forbidden = |why: &str| Err(Refusal::Forbidden(why.to_owned()));
         let Some(Request::Hello { protocol, token }) = lines.any_request()? else {
-            return forbidden("no token was said");
+            return forbidden("no token was sent");
         };
         if !self.token.matches(&token) {
-            return forbidden("that is not the token which this agent printed");
+            return forbidden("the token is not the one that this agent printed");
         }
         if protocol != PROTOCOL {
             return forbidden(&format!(
@@ -167,7 +167,7 @@ impl Shared {
             ));
         }
         self.turn().ok_or_else(|| {
-            Refusal::Forbidden("another experiment runs here: wait for its end".to_owned())
+            Refusal::Forbidden("another experiment is running here: wait until it ends".to_owned())
         })
     }
 

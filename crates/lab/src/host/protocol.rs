@@ -113,14 +113,14 @@ impl Request {
             Request::Start { .. } => never("start programs"),
             Request::Become { .. } => never("become another program"),
             Request::Offload { .. } => never("change offloads of links"),
-            Request::Hello { .. } => Some("an agent is greeted once".into()),
+            Request::Hello { .. } => Some("hello is sent once".into()),
             Request::Listen { at, bulk } => low_port(at.port()).or_else(|| too_much(*bulk)),
             Request::Answer { port } => low_port(*port),
             Request::Send { bulk, .. } => too_much(*bulk),
             Request::RoundTrips { milliseconds, .. } => {
-                let most = ROUND_TRIPS_MAX.as_millis();
-                (u128::from(*milliseconds) > most)
-                    .then(|| format!("{milliseconds} ms of round trips: {most} are the most"))
+                let max = ROUND_TRIPS_MAX.as_millis();
+                (u128::from(*milliseconds) > max)
+                    .then(|| format!("{milliseconds} ms of round trips: the maximum is {max}"))
             }
             Request::Machine
             | Request::Link { .. }
@@ -209,7 +209,7 @@ pub(crate) struct Reading {
     pub undelivered_bytes: u64,
     /// Bulk connections open now.
     pub connections: u32,
-    /// TCP segments sent again, by anyone in this namespace.
+    /// TCP segments made again, by anyone in this namespace.
     pub retransmits: u64,
     /// Frames the link sent.
     pub sent_frames: u64,

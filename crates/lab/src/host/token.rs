@@ -44,8 +44,8 @@ impl FromStr for Token {
         if plain && LENGTHS.contains(&text.len()) {
             Ok(Token(text.to_owned()))
         } else {
-            let (least, most) = LENGTHS.into_inner();
-            Err(format!("a token has {least} to {most} letters, digits, - and _"))
+            let (min, max) = LENGTHS.into_inner();
+            Err(format!("a token has {min} to {max} letters, digits, - and _"))
         }
     }
 }

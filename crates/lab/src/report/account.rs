@@ -47,7 +47,7 @@ pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
     let carried = sum(|account| account.interface_payload_bytes);
     vec![
         Check {
-            name: "What was sent has arrived".into(),
+            name: "All sent bytes arrived".into(),
             passed: sent == received || on_its_way,
             seen: format!(
                 "the sender's application counted {sent} bytes, the receiver's {received}{}",
@@ -55,9 +55,7 @@ pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
                     _ if sent == received => String::new(),
                     0 => ": the figures here are the receiver's".to_owned(),
                     count => {
-                        format!(
-                            "; {count} connections had not delivered their last, and held {held}"
-                        )
+                        format!("; {count} connections had undelivered bytes at the end: {held}")
                     }
                 }
             ),
@@ -66,7 +64,7 @@ pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
             name: "The kernel's interface counters agree".into(),
             passed: difference(carried, received).abs() <= TOLERANCE,
             seen: format!(
-                "{carried} bytes of payload in the frames of the receiver's link, {:+.3} % of what its application got",
+                "{carried} bytes of payload in the frames of the receiver's link, {:+.3} % of what its application received",
                 100.0 * difference(carried, received)
             ),
         },

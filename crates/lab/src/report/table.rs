@@ -164,7 +164,7 @@ pub(super) fn heaviest_side(case: &Case) -> Option<String> {
     let used = sides.filter_map(|(key, label, _)| Some((*label, on.median(key)?)));
     let (label, seconds) = used.max_by(|a, b| a.1.total_cmp(&b.1))?;
     Some(format!(
-        "The {} used most of the processor: {seconds:.2} of a core.",
+        "The {} used the most processor time: {seconds:.2} of a core.",
         label.to_lowercase()
     ))
 }

@@ -10,9 +10,9 @@ NTttcp-compatible sender and receiver
 
 Windows style (any case):
   -s | -r                     sender | receiver
-  -m THREADS,PROCESSOR,ADDRESS ...  one port a thread; * or a processor to pin to; the receiver's address
-  -l SIZE   buffer [64k; UDP 128]      -n COUNT  buffers a thread [20k, without -t]
-  -a N      requests in flight [none]  -t S      measured seconds (0: until stopped)
+  -m THREADS,PROCESSOR,ADDRESS ...  one port per thread; processor to pin to, or *; receiver's address
+  -l SIZE   buffer [64k; UDP 128]      -n COUNT  buffers per thread [20k without -t]
+  -a N      requests in flight [none]  -t S      seconds to measure (0: until stopped)
   -wu S     warm-up     -cd S  cool-down     -p PORT  first port [5001]
   -rb SIZE  -sb SIZE    socket buffers       -ndl     no delay
   -u UDP    -6 IPv6     -ns no synchronisation    -d verify    -lm latency
@@ -20,17 +20,17 @@ Windows style (any case):
 
 Linux style:
   -s [ADDRESS] | -r [ADDRESS]  -m PORTS,PROCESSOR,ADDRESS
-  -P PORTS [16]   -n THREADS a port [4]   -l CONNECTIONS a thread [1]
+  -P PORTS [16]   -n THREADS per port [4]   -l CONNECTIONS per thread [1]
   -b SIZE   -B BITS/S   -t S [60]   -W S   -C S   -p PORT   -f [PORT]   -a ADDRESS
   -u -6 -N   -M several senders   -L last sender   -H repeat   -Q -V   -x [FILE] -j [FILE] -O [FILE]
 
 Both:
-  --dialect windows|linux     when a line could be either
-  --json[=FILE]  --xml[=FILE] the report, on standard output or in a file
+  --dialect windows|linux     for a line that is valid in both
+  --json[=FILE]  --xml[=FILE] write the report to standard output or a file
   --latency   round trips of one byte      --verify   check every byte
   --cc NAME   congestion control           --bind ADDRESS   source address
-  --wait S    receiver: limit of waiting [0: for ever]
-  --connect-attempts N        sender: 100 ms apart [100]
+  --wait S    receiver: maximum wait [0: forever]
+  --connect-attempts N        sender: attempts, 100 ms apart [100]
   --no-delay  --fq-rate-limit BITS/S  --show-tcp-retrans
   --show-nic-packets NAME     --show-dev-interrupts TEXT
 

@@ -99,7 +99,7 @@ fn a_stranger_is_told_why_and_the_next_one_is_served() {
     let agent = Fixture::new();
     let long = "x".repeat(100_000);
     let table = [
-        ("{\"do\":\"machine\"}\n".to_owned(), "no token was said"),
+        ("{\"do\":\"machine\"}\n".to_owned(), "no token was sent"),
         (hello("0123456789abcdeX"), "not the token"),
         (hello(""), "not the token"),
         (hello(TOKEN).replace(":1,", ":77,"), "speaks version 1, not 77"),

@@ -31,7 +31,7 @@ pub(super) fn tries(report: &Report, tally: &Tally) -> Option<Figure> {
             r#"<line class="{class}" x1="{x:.1}" y1="{bottom:.1}" x2="{x:.1}" y2="{top:.1}"/><circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="3.5"><title>{told}</title></circle>"#
         ));
     }
-    let legend = [(false, "right answer"), (true, "wrong answer or none")];
+    let legend = [(false, "correct answer"), (true, "wrong or no answer")];
     let legend = legend.map(|(wrong, words)| (self::class(usize::from(wrong)), words.to_owned()));
     Some(Figure { title, legend: legend.into(), svg: canvas.finish() })
 }

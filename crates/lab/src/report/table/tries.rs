@@ -18,7 +18,7 @@ pub(super) fn table(report: &Report) -> Table {
         "Pairs a try",
     ];
     Table {
-        title: "Right answers, whole experiments of two arms each".to_owned(),
+        title: "Correct answers, whole experiments of two arms each".to_owned(),
         head: head.map(str::to_owned).into(),
         rows: report.tries.iter().map(|tally| row(report, tally)).collect(),
     }
