@@ -80,8 +80,8 @@ impl Running {
                 }
             };
             open.mtu = look.mtu;
-            let known = infos.iter().find(|info| info.id == open.id).map(|info| &info.state);
-            if known.is_some_and(|known| discriminant(known) != discriminant(&state)) {
+            let known = infos.iter().find(|info| info.id == open.id);
+            if known.is_some_and(|known| is_news(known, &state)) {
                 changed.push((name.clone(), open.id, state));
             }
         }
@@ -134,6 +134,12 @@ impl Running {
     }
 }
 
+/// Whether the switch has to be told of a port's state. A worker that found the port down first has released no address.
+fn is_news(known: &PortInfo, state: &PortState) -> bool {
+    let holds_on = known.held_mac.is_some() && *state != PortState::Up;
+    holds_on || discriminant(&known.state) != discriminant(state)
+}
+
 impl Sample {
     fn next(&self, now: Instant, counters: PortCounters) -> Sample {
         let elapsed = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
@@ -175,5 +181,30 @@ impl OpenPort {
     /// Rates of the last second.
     pub(super) fn rates(&self) -> RatesBody {
         self.last.rates
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_a_worker_found_down_first_still_releases_its_address() {
+        let down = || PortState::Down("its guest left".to_owned());
+        let known = |state, held_mac| PortInfo {
+            id: PortId(0),
+            name: "vm1".to_owned(),
+            settings: datapath::PortSettings::default(),
+            state,
+            offloads: ports::Offloads::empty(),
+            mac: None,
+            held_mac,
+            queue_workers: vec![0],
+        };
+        let held = Some(wire::Mac([2, 0, 0, 0, 0, 1]));
+        assert!(is_news(&known(down(), held), &down()));
+        assert!(!is_news(&known(down(), None), &down()), "told once");
+        assert!(is_news(&known(PortState::Up, None), &down()));
+        assert!(!is_news(&known(PortState::Up, held), &PortState::Up));
     }
 }
