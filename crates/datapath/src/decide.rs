@@ -174,12 +174,20 @@ impl<'t> Decider<'t> {
     #[cold]
     fn hold(&self, mac: u64) -> Result<u64, DropReason> {
         let Turn { view, owners, from, macs, .. } = self.turn;
-        if owners.of(view, mac).any(|owner| owner.settings.vlan.overlaps(&from.settings.vlan)) {
+        let shares_vlan = |owner: &&Arc<Port>| {
+            owner.shared.id != from.shared.id && owner.settings.vlan.overlaps(&from.settings.vlan)
+        };
+        if owners.of(view, mac).any(|owner| shares_vlan(&owner)) {
             return Err(DropReason::AddressTaken);
         }
-        let held = from.shared.held_mac.get_or_hold(mac);
-        macs.note_held();
-        Ok(held)
+        // What `owners` knows is of the round's start: one port at a time looks whether another holds the address since.
+        macs.change_held(|| {
+            let mut others = view.all().filter(shares_vlan);
+            if others.any(|other| other.own_mac() == Some(mac)) {
+                return Err(DropReason::AddressTaken);
+            }
+            Ok(from.shared.held_mac.get_or_hold(mac))
+        })
     }
 
     #[inline]

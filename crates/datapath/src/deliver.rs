@@ -6,7 +6,7 @@ use crate::fit::{Fitted, Fitter, are_taken};
 use crate::frame::Frame;
 use crate::outbox::{Cause, Run};
 use crate::parts::Parts;
-use crate::pressure;
+use crate::pressure::Taken;
 use crate::settings::PortId;
 use crate::status::{HealthEvent, PortState};
 use crate::view::Port;
@@ -42,6 +42,8 @@ pub(crate) struct Deliverer {
     last_reported: Option<(PortId, PortId, u64)>,
     /// What the turn has cost so far.
     pub(crate) work: u64,
+    /// Of the last list.
+    pub(crate) taken: Taken,
 }
 
 /// What a list needs before its egress queue takes it.
@@ -72,6 +74,7 @@ impl Deliverer {
             drops: Vec::with_capacity(Burst::FRAMES),
             last_reported: None,
             work: 0,
+            taken: Taken::default(),
         }
     }
 
@@ -183,7 +186,7 @@ impl Deliverer {
     }
 
     fn count(&mut self, outgoing: &[Outgoing<'_>], delivery: &Delivery<'_, '_>) {
-        let Delivery { to, queue, cell, now, .. } = *delivery;
+        let Delivery { to, cell, now, .. } = *delivery;
         let (mut bytes, mut slices) = (0, 0);
         for frame in outgoing {
             bytes += u64::from(frame.len);
@@ -194,12 +197,10 @@ impl Deliverer {
             count_drop(cell, egress_reason(*drop), 1);
             bytes -= outgoing.get(*place).map_or(0, |frame| u64::from(frame.len));
         }
-        let taken = outgoing.len() - self.drops.len().min(outgoing.len());
-        cell.egress_frames.add(taken as u64);
+        let frames = outgoing.len() - self.drops.len().min(outgoing.len());
+        self.taken = Taken { frames, bytes };
+        cell.egress_frames.add(frames as u64);
         cell.egress_bytes.add(bytes);
-        if let Some(until) = to.shared.patient_until.get(queue).filter(|_| taken > 0) {
-            pressure::be_patient(until, now, taken, bytes);
-        }
         if let Some(capture) = &to.capture {
             for (place, frame) in outgoing.iter().enumerate() {
                 let drop = self.drops.iter().find(|(dropped, _)| *dropped == place);

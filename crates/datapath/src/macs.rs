@@ -108,12 +108,15 @@ impl MacTable {
         }
     }
 
-    /// A port holds or releases an address, and workers will read of it.
-    pub(crate) fn note_held(&self) {
+    /// A port comes to hold or releases an address, one port at a time, and workers will read of it.
+    pub(crate) fn change_held<Answer>(&self, change: impl FnOnce() -> Answer) -> Answer {
+        let _one_at_a_time = self.lock();
+        let answer = change();
         self.held.fetch_add(1, Ordering::Release);
+        answer
     }
 
-    /// How often [`MacTable::note_held`] was called.
+    /// How often [`MacTable::change_held`] was called.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Acquire)
     }

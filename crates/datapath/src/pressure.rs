@@ -2,14 +2,14 @@
 //! waits in the sender's own queue, where its network stack sees it, instead of being dropped here.
 //!
 //! Only egress queues that know their room (a guest's) hold a sender back. The sender may have other receivers, so a guest is
-//! waited for only by what it has taken: [`PER_FRAME`] and [`PER_BYTE`], and [`PATIENCE`] at most, for all senders together.
-//! Then its frames are dropped as without back-pressure, until it has taken some again.
+//! waited for only by what it has taken of that sender's: [`PER_FRAME`] and [`PER_BYTE`], and [`PATIENCE`] at most. Then its
+//! frames are dropped as without back-pressure, until it has taken some again. What it takes of others does not count: with
+//! an accomplice it could hold a sender for ever.
 
 use crate::outbox::Target;
 use crate::view::{PortShared, View};
 use ports::{Burst, Most, Nanos, Room};
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The longest a queue waits for another.
 const PATIENCE: u64 = 10_000_000;
@@ -20,22 +20,40 @@ const PER_BYTE: u64 = 8;
 /// How long a queue rests before its receiver's room is read again.
 pub(crate) const PAUSE: Nanos = Nanos(20_000);
 
-/// What may be taken now from a queue whose last burst went `toward` one egress queue only; `None`: nothing yet.
-pub(crate) fn allowance(toward: Option<Target>, view: &View, now: Nanos) -> Option<Most> {
-    let full = Some(Most::default());
-    let Some(target) = toward else { return full };
-    let Some(port) = view.port(target.port) else { return full };
-    let Some(room) = room(&port.shared, target.queue) else { return full };
-    let until = port.shared.patient_until.get(target.queue);
-    let waits = until.is_some_and(|until| now.0 < until.load(Ordering::Relaxed));
-    fitting(room).or_else(|| full.filter(|_| !waits))
+/// What an egress queue took of the list it was given last.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Taken {
+    pub(crate) frames: usize,
+    pub(crate) bytes: u64,
 }
 
-/// A receiver has taken frames of so many bytes: senders wait for it for longer.
-pub(crate) fn be_patient(until: &AtomicU64, now: Nanos, frames: usize, bytes: u64) {
-    let earned = frames as u64 * PER_FRAME + bytes * PER_BYTE;
-    let from = until.load(Ordering::Relaxed).max(now.0);
-    until.store((from + earned).min(now.0 + PATIENCE), Ordering::Relaxed);
+/// Where an ingress queue sends, and how long it waits for that.
+#[derive(Default)]
+pub(crate) struct Pressure {
+    /// The only egress queue its last burst went to.
+    toward: Option<Target>,
+    patient_until: Nanos,
+}
+
+impl Pressure {
+    /// What may be taken now; `None`: nothing yet.
+    pub(crate) fn allowance(&self, view: &View, now: Nanos) -> Option<Most> {
+        let full = Some(Most::default());
+        let Some(target) = self.toward else { return full };
+        let Some(port) = view.port(target.port) else { return full };
+        let Some(room) = room(&port.shared, target.queue) else { return full };
+        fitting(room).or_else(|| full.filter(|_| now >= self.patient_until))
+    }
+
+    /// A burst went to one egress queue only, or to several (`None`).
+    pub(crate) fn note(&mut self, toward: Option<Target>, taken: Taken, now: Nanos) {
+        self.toward = toward;
+        if toward.is_some() {
+            let earned = taken.frames as u64 * PER_FRAME + taken.bytes * PER_BYTE;
+            let from = self.patient_until.max(now).0;
+            self.patient_until = Nanos((from + earned).min(now.0 + PATIENCE));
+        }
+    }
 }
 
 fn room(port: &PortShared, queue: usize) -> Option<Room> {
@@ -52,21 +70,22 @@ fn fitting(room: Room) -> Option<Most> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::PortId;
     use proptest::prelude::*;
 
     /// However a receiver hands out its room, a sender that always waits for it is held to no less than its rate.
     #[test]
     fn a_receiver_that_drips_is_waited_for_as_long_as_its_frames_earn() {
-        let until = AtomicU64::new(0);
-        be_patient(&until, Nanos(1_000_000), 1, 60);
-        assert_eq!(until.load(Ordering::Relaxed), 1_000_000 + PER_FRAME + 60 * PER_BYTE);
-        be_patient(&until, Nanos(1_000_000), 256, 256 * 65_549);
-        assert_eq!(until.load(Ordering::Relaxed), 1_000_000 + PATIENCE, "and no longer than that");
-        be_patient(&until, Nanos(90_000_000), 1, 60);
-        assert!(
-            until.load(Ordering::Relaxed) < 90_000_000 + 2 * PER_FRAME,
-            "what was not needed is not kept"
-        );
+        let toward = Some(Target { slot: 0, port: PortId(0), queue: 0 });
+        let mut pressure = Pressure::default();
+        let mut until = |ms: u64, frames, bytes| {
+            pressure.note(toward, Taken { frames, bytes }, Nanos(ms * 1_000_000));
+            pressure.patient_until.0
+        };
+        assert_eq!(until(1, 1, 60), 1_000_000 + PER_FRAME + 60 * PER_BYTE);
+        assert_eq!(until(1, 256, 256 * 65_549), 1_000_000 + PATIENCE, "and no longer than that");
+        let later = until(90, 1, 60);
+        assert!(later < 90_000_000 + 2 * PER_FRAME, "what was not needed is not kept: {later}");
     }
 
     proptest! {

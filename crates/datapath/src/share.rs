@@ -5,6 +5,7 @@
 //! rounds without one, so bursts stay whole and shares are even, however many queues a port has and uses. When no port in credit
 //! has frames, the rounds until the next debtor's turn are skipped: a lone busy port never waits.
 
+use crate::settings::PortId;
 use std::ops::Range;
 
 /// What a port's queues at one worker get together each round.
@@ -12,6 +13,7 @@ pub(crate) const QUANTUM: i64 = 8192;
 
 /// The account of queues that share a quantum.
 pub(crate) struct Account {
+    port: PortId,
     /// Never above one quantum: a port that was idle has saved nothing.
     balance: i64,
     /// The places of its queues among the worker's.
@@ -21,8 +23,11 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn of(queues: Range<usize>) -> Account {
-        Account { balance: QUANTUM, last: queues.end, queues }
+    /// `old`: the accounts until now. A port's debt outlives a change of its queues.
+    pub(crate) fn of(port: PortId, queues: Range<usize>, old: &[Account]) -> Account {
+        let of_port = old.iter().filter(|account| account.port == port);
+        let balance = of_port.map(|account| account.balance).fold(QUANTUM, i64::min);
+        Account { port, balance, last: queues.end, queues }
     }
 
     /// Some rounds pass; whether its queues may have turns.
@@ -109,11 +114,21 @@ mod tests {
 
     /// An account for each of so many ports of one queue.
     fn accounts(ports: usize) -> Vec<Account> {
-        (0..ports).map(|port| Account::of(port..port + 1)).collect()
+        (0..ports)
+            .map(|port| Account::of(PortId(u16::try_from(port).unwrap()), port..port + 1, &[]))
+            .collect()
     }
 
     fn turn_round(accounts: &mut [Account], senders: &mut [Sender]) -> usize {
         round(accounts, senders, Sender::turn)
+    }
+
+    #[test]
+    fn a_debt_outlives_a_change_of_the_queues() {
+        let mut accounts = accounts(2);
+        accounts[1].balance = -5;
+        let changed = [0, 1, 2].map(|port| Account::of(PortId(port), 0..3, &accounts).balance);
+        assert_eq!(changed, [QUANTUM, -5, QUANTUM]);
     }
 
     proptest! {
@@ -168,7 +183,7 @@ mod tests {
         fn the_queues_of_one_port_get_one_share_together(busy in 1usize..=8, cost in 1u64..100_000) {
             let mut senders: Vec<_> = (0..9).map(|_| Sender::new(vec![cost])).collect();
             senders[1 + busy..].iter_mut().for_each(|sender| sender.backlogged = false);
-            let mut accounts = [Account::of(0..1), Account::of(1..9)];
+            let mut accounts = [Account::of(PortId(0), 0..1, &[]), Account::of(PortId(1), 1..9, &[])];
             (0..4000).for_each(|_| {
                 turn_round(&mut accounts, &mut senders);
             });

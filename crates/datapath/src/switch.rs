@@ -96,7 +96,6 @@ impl Switch {
             kernel_ns: egress.iter().map(|queue| queue.kernel_ns()).max().unwrap_or(0),
             cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
             resting_until: egress.iter().map(|_| AtomicU64::new(0)).collect(),
-            patient_until: egress.iter().map(|_| AtomicU64::new(0)).collect(),
             lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
             state: StateCell::default(),
             egress: egress.into_iter().map(Mutex::new).collect(),
@@ -129,8 +128,7 @@ impl Switch {
 
     /// The port is held to no address any more.
     fn release(&self, port: &PortShared) {
-        port.held_mac.release();
-        self.macs.note_held();
+        self.macs.change_held(|| port.held_mac.release());
     }
 
     /// Gives each queue to its worker.

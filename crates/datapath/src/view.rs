@@ -74,8 +74,6 @@ pub(crate) struct PortShared {
     pub(crate) kernel_ns: u32,
     /// Until when (nanoseconds) each egress queue is left alone, after its device was down.
     pub(crate) resting_until: Box<[AtomicU64]>,
-    /// Until when (nanoseconds) senders wait for room in each egress queue, see [`crate::pressure`].
-    pub(crate) patient_until: Box<[AtomicU64]>,
     pub(crate) state: StateCell,
     pub(crate) events: Arc<Events>,
 }

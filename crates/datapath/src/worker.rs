@@ -10,7 +10,7 @@ use crate::macs::MacTable;
 use crate::mailbox::Mailbox;
 use crate::outbox::{Outbox, Target};
 use crate::parts::Parts;
-use crate::pressure::{self, PAUSE};
+use crate::pressure::{PAUSE, Pressure};
 use crate::settings::{PortId, Role};
 use crate::share::{self, Account};
 use crate::status::PortState;
@@ -39,8 +39,7 @@ pub(crate) struct OwnedQueue {
     pub(crate) resting_until: Option<Nanos>,
     /// When to read the device's count of lost frames next: reading it may be a system call.
     pub(crate) next_count: Nanos,
-    /// The only egress queue its last burst went to.
-    pub(crate) toward: Option<Target>,
+    pub(crate) pressure: Pressure,
     /// Limits its bursts.
     pub(crate) dearness: Dearness,
     /// Its descriptor wakes the worker.
@@ -55,7 +54,7 @@ impl OwnedQueue {
             ingress,
             resting_until: None,
             next_count: Nanos::default(),
-            toward: None,
+            pressure: Pressure::default(),
             dearness: Dearness::default(),
             watched: false,
         }
@@ -215,9 +214,9 @@ impl Worker {
         let mut end = 0;
         let account = |queues: &[OwnedQueue]| {
             end += queues.len();
-            Account::of(end - queues.len()..end)
+            Some(Account::of(queues.first()?.port, end - queues.len()..end, accounts))
         };
-        *accounts = shared.map(account).collect();
+        *accounts = shared.filter_map(account).collect();
     }
 }
 
@@ -273,7 +272,7 @@ impl Turn<'_> {
     fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> (usize, u64) {
         let mut most = queue.dearness.most();
         if self.from.settings.back_pressure {
-            let Some(room) = pressure::allowance(queue.toward, self.view, self.now) else {
+            let Some(room) = queue.pressure.allowance(self.view, self.now) else {
                 queue.resting_until = Some(self.now + PAUSE);
                 return (0, 0);
             };
@@ -287,7 +286,8 @@ impl Turn<'_> {
         if taken > 0 {
             let cost = work::of_taking(taken, burst.slice_count(), kernel_ns);
             scratch.deliverer.work = cost;
-            queue.toward = self.run(&burst, scratch);
+            let toward = self.run(&burst, scratch);
+            queue.pressure.note(toward, scratch.deliverer.taken, self.now);
             work = scratch.deliverer.work + std::mem::take(&mut scratch.filtering.work);
             queue.dearness.note(taken, bytes, work);
         }

@@ -361,6 +361,21 @@ fn a_held_address_is_held_in_each_vlan_of_its_port() {
     assert_eq!(held.collect::<Vec<_>>(), [Some(mac(1)), None, None, Some(mac(1))]);
 }
 
+/// Both first frames are of one round, at whose start nobody held an address.
+#[test]
+fn two_ports_cannot_hold_one_address_in_one_round() {
+    let guarded = PortSettings { mac_guard: true, ..plain() };
+    let mut bench = bench(&[guarded.clone(), guarded, plain()]);
+    for peer in 0..2 {
+        let frame = frame(1, 255, 0);
+        assert!(bench.peers[peer].send(frame.vnet, &frame.bytes));
+    }
+    bench.step();
+    let held = bench.switch.ports().into_iter().map(|port| port.held_mac);
+    assert_eq!(held.collect::<Vec<_>>(), [Some(mac(1)), None, None]);
+    assert_eq!(drops(&bench, 1, DropReason::AddressTaken), 1);
+}
+
 #[test]
 fn a_ports_own_address_takes_no_entry_however_many_its_vlans() {
     let vlans: Vec<u16> = (1..=100).collect();

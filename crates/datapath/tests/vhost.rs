@@ -331,6 +331,38 @@ fn send_all(switch: &mut Switch, from: &mut Guest, frames: usize, now: ports::Na
         .count()
 }
 
+/// Where a receiver earns patience by what an accomplice sends it, it holds up others for as long as it likes.
+#[test]
+fn with_back_pressure_a_receiver_is_not_waited_for_by_what_others_send_it() {
+    let folder = TempDir::new().unwrap();
+    let mut switch = Switch::stepped(SwitchOptions::default());
+    let [_victim, (receiver, _r), (accomplice, _a)] = [true, false, false].map(|back_pressure| {
+        let name = format!("vm{}", switch.ports().len());
+        let opened = vhost::open(&VhostOptions::new(folder.path().join(&name))).unwrap();
+        let settings = PortSettings { mtu: 1500, back_pressure, ..PortSettings::default() };
+        (switch.add_port(&name, opened.device, settings).unwrap(), opened.session)
+    });
+    let connect = |number| {
+        let path = folder.path().join(format!("vm{number}"));
+        Guest::connect(&path, modern().bits(), 1).unwrap()
+    };
+    let [mut sends, mut reads, mut helps] = [0, 1, 2].map(connect);
+    let mut now = ports::Nanos(1_000_000_000);
+    assert!(reads.send(0, &[0; 12], &frame(1, 2, 60, 0)));
+    switch.step(now);
+    send_all(&mut switch, &mut sends, 1000, now);
+    for _ in 0..1000 {
+        now = now + ports::Nanos(15_000);
+        reads.receive(0);
+        assert!(helps.send(0, &[0; 12], &frame(2, 3, 60, 0)));
+        switch.step(now);
+    }
+    assert!(switch.counters(accomplice).unwrap().ingress_frames >= 1000);
+    assert!(switch.counters(receiver).unwrap().egress_frames >= 1000);
+    let dropped = switch.counters(receiver).unwrap().dropped();
+    assert!(dropped > 0, "a wait of 15 ms, of 10 at most");
+}
+
 #[test]
 fn with_back_pressure_what_finds_no_room_waits_at_its_sender() {
     for back_pressure in [false, true] {
