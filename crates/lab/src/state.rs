@@ -164,7 +164,7 @@ mod tests {
         let options = Options::new("millrace".into());
         State::new("ladder", &options, "today".into()).write(place.path()).unwrap();
         let other = State::read(place.path(), "sweep").unwrap_err().to_string();
-        assert!(other.contains("`ladder`, not of `sweep`"), "{other}");
+        assert!(other.contains("`ladder`, not to `sweep`"), "{other}");
         let same = State::read(place.path(), "ladder").unwrap();
         assert_eq!(same.options.connections, options.connections);
         State::remove(place.path());

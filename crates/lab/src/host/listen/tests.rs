@@ -100,8 +100,8 @@ fn a_stranger_is_told_why_and_the_next_one_is_served() {
     let long = "x".repeat(100_000);
     let table = [
         ("{\"do\":\"machine\"}\n".to_owned(), "no token was sent"),
-        (hello("0123456789abcdeX"), "not the token"),
-        (hello(""), "not the token"),
+        (hello("0123456789abcdeX"), "token is not the one"),
+        (hello(""), "token is not the one"),
         (hello(TOKEN).replace(":1,", ":77,"), "speaks version 1, not 77"),
         (hello(TOKEN).trim_end().to_owned(), "middle of a line"),
         (long, "longer than 16384 bytes"),
@@ -111,7 +111,7 @@ fn a_stranger_is_told_why_and_the_next_one_is_served() {
             "not run programs",
         ),
         (hello(TOKEN) + "[[[[[[[[\n", "not a request"),
-        (hello(TOKEN) + &hello(TOKEN), "greeted once"),
+        (hello(TOKEN) + &hello(TOKEN), "sent once"),
     ];
     for (bytes, why) in table {
         let answer = agent.hears(bytes.as_bytes());
@@ -128,7 +128,7 @@ fn one_experiment_runs_and_the_second_is_told() {
     let agent = Fixture::new();
     let first = agent.friend();
     let error = agent.host().err().map(|error| error.to_string()).unwrap();
-    assert!(error.contains("another experiment runs here"), "{error}");
+    assert!(error.contains("another experiment is running here"), "{error}");
     drop(first);
     drop(agent.is_ready());
 }
