@@ -108,10 +108,11 @@ mod tests {
             std::thread::yield_now();
         }
         ends.stop();
-        while ends.connections() > 0 {
+        // The last acknowledgement may come after the receiver has seen the end.
+        while ends.connections() > 0 || ends.undelivered() > 0 {
             std::thread::yield_now();
         }
-        assert_eq!((ends.given(), ends.undelivered()), (ends.received(), 0));
+        assert_eq!(ends.given(), ends.received());
         assert_eq!(plan(Role::Sender, [127, 0, 0, 1].into(), 1, bulk).connections(), 3);
     }
 }
