@@ -27,7 +27,7 @@ pub const ON: &str = "on";
 /// Name of the arm without.
 pub const OFF: &str = "off";
 /// What each proof is called.
-const PROOF: &str = "The arms were as labelled";
+pub(crate) const PROOF: &str = "The arms were as labelled";
 
 /// Something that is measured arm by arm. Topology, order, statistics and report are the same for all.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct Feature {
     /// What is looked at before measuring. It leaves the first arm in force.
     pub(crate) checks: fn(&mut Topology, &mut Daemon) -> Result<Vec<Check>, LabError>,
     /// That each arm was what it says, out of the figures.
-    pub(crate) proof: fn(&Case) -> Option<Check>,
+    pub(crate) proof: Option<Proof>,
     /// What a reader should know of this feature's numbers.
     pub(crate) note: Option<&'static str>,
 }
@@ -81,6 +81,9 @@ pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
         _ => rsc::MEASURES,
     }
 }
+
+/// Reads out of the figures that each arm was what it says; `None` where a figure is missing.
+pub(crate) type Proof = fn(&Case) -> Option<Check>;
 
 /// The two arms of most features.
 fn on_off(on: impl Into<String>, off: impl Into<String>) -> Vec<Arm> {

@@ -4,7 +4,7 @@
 use crate::LabError;
 use crate::campaign::{Campaign, Part};
 use crate::experiment::Ended;
-use crate::experiments::{Feature, itself, latency};
+use crate::experiments::{Feature, PROOF, Proof, itself, latency};
 use crate::options::Options;
 use crate::report::{self, Account, BenchFacts, Case, Check, Machine, Report, SCHEMA};
 use crate::state::State;
@@ -74,7 +74,8 @@ fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> 
     };
     let mut checks = Vec::new();
     for case in cases.iter().filter(|case| case.rounds() > 0) {
-        let proof = feature_of(case).and_then(|feature| (feature.proof)(case));
+        let proof =
+            feature_of(case).and_then(|feature| feature.proof).map(|proof| proven(case, proof));
         for mut check in proof.into_iter().chain(wire_check(case, options.mtu)) {
             if cases.len() > 1 {
                 check.name = format!("{} ({})", check.name, case.setting.words());
@@ -86,6 +87,17 @@ fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> 
         }
     }
     checks
+}
+
+/// A feature's proof. Where an arm brought nothing there is nothing to prove it by.
+fn proven(case: &Case, proof: Proof) -> Check {
+    let dead = case.arms_in_order().find(|arm| arm.stalled == arm.intervals);
+    let seen = match dead {
+        Some(arm) => format!("no byte arrived in any interval of {}", arm.label),
+        None => "the switch counted no frames in one of the arms".to_owned(),
+    };
+    let found = if dead.is_none() { proof(case) } else { None };
+    found.unwrap_or(Check { name: PROOF.into(), passed: false, seen })
 }
 
 /// That frames came one by one.
@@ -165,4 +177,40 @@ fn strangers(case: &Case) -> Option<(f64, f64)> {
     let ours: f64 = sides.iter().filter_map(|side| arm.median(side)).sum();
     let others = arm.median("cpu_percent")? / 100.0 * processors - ours;
     (others > 0.2 * processors).then_some((others, processors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Run, Sample, StopRule, Values};
+    use crate::experiments::rsc;
+    use crate::passed::put_ratio;
+    use crate::report::Setting;
+    use std::time::Duration;
+
+    /// A run of RSC whose arm `off` got so many frames and bytes in each interval.
+    fn off_got(frames: u64) -> Case {
+        let stop = StopRule { repetitions: 4, narrow: None, least: 2, budget: None };
+        let sample = |(round, place): (usize, usize)| {
+            let (arm, frames) = [("on", 100), ("off", frames)][place];
+            let mut values = Values::from([("received_bytes".into(), frames as f64 * 1448.0)]);
+            let joined = if place == 0 { 900 } else { 0 };
+            put_ratio(&mut values, "segments_per_train", frames + joined, frames);
+            Sample { round, arm: arm.into(), started_s: 0.0, values, usage: Vec::new() }
+        };
+        let samples = crate::statistics::sequence(2, 4).map(sample).collect();
+        let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
+        Case::new(&experiment, Setting::default(), Run { samples, ended: Ended::Complete }, None)
+    }
+
+    #[test]
+    fn a_dead_arm_fails_the_proof_that_it_passed_with_its_zero() {
+        let check = |case: &Case| proven(case, rsc::FEATURE.proof.unwrap());
+        assert!(check(&off_got(1000)).passed);
+        let dead = check(&off_got(0));
+        assert!(!dead.passed && dead.seen.contains("Disabled"), "{dead:?}");
+        let mut uncounted = off_got(1000);
+        uncounted.arms.get_mut("off").unwrap().figures.remove("segments_per_train");
+        assert!(!check(&uncounted).passed);
+    }
 }

@@ -8,7 +8,7 @@ use crate::host::{Host, Reading};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::pair::Pair;
-use crate::passed::{Passed, ratio};
+use crate::passed::{Passed, put_ratio};
 use crate::report::Account;
 use crate::topology::{ETHERNET, PEER, Topology, Way};
 use crate::usage::{self, Sides};
@@ -165,15 +165,14 @@ impl Snapshot {
         put("throughput_bps", bytes as f64 * 8.0 / seconds.max(1e-9));
         put("ports_added", (self.visits - earlier.visits) as f64);
         put("retransmits", (self.sender.retransmits - earlier.sender.retransmits) as f64);
-        let (frames, wire_bytes) = self.wire();
-        let (frames_before, bytes_before) = earlier.wire();
-        put("frame_bytes_on_the_wire", ratio(wire_bytes - bytes_before, frames - frames_before));
         let names = ["sender_cpu_s_per_s", "switch_cpu_s_per_s", "receiver_cpu_s_per_s"];
         for (name, (now, then)) in names.iter().zip(self.processes.iter().zip(&earlier.processes)) {
             if let (Some(now), Some(then)) = (now, then) {
                 put(name, now.since(then).percent_of_one_processor / 100.0);
             }
         }
+        let ((frames, bytes), (before, bytes_before)) = (self.wire(), earlier.wire());
+        put_ratio(&mut values, "frame_bytes_on_the_wire", bytes - bytes_before, frames - before);
         if let (Some(now), Some(then)) = (&self.passed, &earlier.passed) {
             values.extend(now.since(then));
         }

@@ -22,8 +22,8 @@ impl Passed {
         let frames = taken.ingress_frames - taken_before.ingress_frames;
         let unfinished = taken.unfinished_checksums - taken_before.unfinished_checksums;
         let mut values = delivered(&self.egress, &earlier.egress);
-        values.insert("ingress_frame_bytes".into(), ratio(bytes, frames));
-        values.insert("unfinished_checksums_of_frames".into(), ratio(unfinished, frames));
+        put_ratio(&mut values, "ingress_frame_bytes", bytes, frames);
+        put_ratio(&mut values, "unfinished_checksums_of_frames", unfinished, frames);
         values.insert("lost_frames".into(), (self.lost() - earlier.lost()) as f64);
         values
     }
@@ -47,7 +47,6 @@ pub(crate) fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
     let figures = [
         ("egress_frames", delivered as f64),
         ("coalesced_packets", joined as f64),
-        ("segments_per_train", ratio(delivered + joined, delivered)),
         ("segmented_trains", since(|port| port.segmented_trains) as f64),
         ("segments", since(|port| port.segments) as f64),
         ("finished_checksums", since(|port| port.checksums) as f64),
@@ -59,10 +58,27 @@ pub(crate) fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
         (format!("{TRAINS_OF}{}", depth.segments), trains as f64)
     });
     let figures = figures.into_iter().map(|(key, value)| (key.to_owned(), value));
-    figures.chain(depths).collect()
+    let mut values: Values = figures.chain(depths).collect();
+    put_ratio(&mut values, "segments_per_train", delivered + joined, delivered);
+    values
 }
 
-/// A total by a count; 0 of nothing.
-pub(crate) fn ratio(total: u64, count: u64) -> f64 {
-    total as f64 / count.max(1) as f64
+/// A total by a count. Of nothing there is none: an interval without frames proves nothing about frames.
+pub(crate) fn put_ratio(values: &mut Values, key: &str, total: u64, count: u64) {
+    if count > 0 {
+        values.insert(key.to_owned(), total as f64 / count as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_without_frames_says_nothing_of_their_depth() {
+        let nothing = CountersBody::default();
+        let some = CountersBody { egress_frames: 4, ..CountersBody::default() };
+        assert!(!delivered(&nothing, &nothing).contains_key("segments_per_train"));
+        assert_eq!(delivered(&some, &nothing)["segments_per_train"], 1.0);
+    }
 }

@@ -25,7 +25,7 @@ pub const FEATURE: &Feature = &Feature {
     whole_guide: false,
     switch: |topology, _, arm| CHECKSUM.switch(topology, arm),
     checks: |topology, _| checks(topology),
-    proof,
+    proof: Some(proof),
     note: Some(
         "LSO is off in both arms, because without checksum offload there is none. The switch finishes a checksum only \
          for a port that cannot take the frame without. The uplink here can, so it passes the frame on and nobody computes \

@@ -19,7 +19,7 @@ const FEATURE: &Feature = &Feature {
     whole_guide: false,
     switch: |_, _, _| Ok(()),
     checks: no_checks,
-    proof: |_| None,
+    proof: None,
     note: Some(
         "All offloads are at their defaults; up to 16 threads at each end share the connections. Sender, switch and receiver \
          share this machine's processors, which is what limits them. Each connection keeps a frame or more on its way, so with \

@@ -17,7 +17,7 @@ pub const FEATURE: &Feature = &Feature {
     whole_guide: false,
     switch: |_, daemon, arm| daemon.come_and_go(arm == ON),
     checks: no_checks,
-    proof,
+    proof: Some(proof),
     note: Some(
         "The cost of hot add and remove to a flow between two other ports: \"no difference seen\" is the result to hope for.",
     ),

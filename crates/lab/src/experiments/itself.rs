@@ -67,7 +67,7 @@ const FEATURE: &Feature = &Feature {
     whole_guide: false,
     switch: |_, _, _| Ok(()),
     checks: no_checks,
-    proof: |_| None,
+    proof: None,
     note: Some(
         "Each try is an experiment of its own: requests of 64 KiB, one at a time, measured by the clock on the wall. The \
          slowed sender wastes 1/19 of the time of each request after it. On a machine left alone that leaves 95 % of the \

@@ -33,7 +33,7 @@ pub const FEATURE: &Feature = &Feature {
     whole_guide: false,
     switch: |topology, daemon, arm| switch(topology, daemon, arm == ON),
     checks,
-    proof,
+    proof: Some(proof),
     note: Some("RSC is at its default in both arms, so this is what jumbo frames add to it."),
 };
 

@@ -37,7 +37,7 @@ const RECEIVE: &Feature = &Feature {
     whole_guide: false,
     switch,
     checks: no_checks,
-    proof,
+    proof: Some(proof),
     note: Some(
         "Checksum offload is switched at both ends: a guest that receives checks by itself what nobody has checked before. \
          LSO is the guest's own and RSC is toward the guest, so LSO is to be seen where it sends and RSC where it \

@@ -21,7 +21,7 @@ pub const FEATURE: &Feature = &Feature {
     whole_guide: false,
     switch: |_, daemon, arm| daemon.change_vnic(&change(arm)),
     checks: no_checks,
-    proof,
+    proof: Some(proof),
     note: None,
 };
 

@@ -23,7 +23,7 @@ pub const FEATURE: &Feature = &Feature {
     whole_guide: false,
     switch: |topology, _, arm| LSO.switch(topology, arm),
     checks: |topology, _| LSO.check(topology),
-    proof,
+    proof: Some(proof),
     note: Some("The guest is the sender here: its processor time is what LSO saves first."),
 };
 

@@ -50,7 +50,7 @@ pub const FEATURE: &Feature = &Feature {
     whole_guide: true,
     switch: |_, daemon, arm| daemon.set_rsc(arm == ON),
     checks: |_, daemon| daemon.rsc_checks(),
-    proof,
+    proof: Some(proof),
     note: None,
 };
 

@@ -54,7 +54,7 @@ const SEND: &Feature = &Feature {
     whole_guide: false,
     switch: |_, _, _| Ok(()),
     checks: no_checks,
-    proof: |_| None,
+    proof: None,
     note: Some(
         "All offloads are at their defaults. Both ends send and receive in blocks of the size given.",
     ),

@@ -233,20 +233,27 @@ pub(crate) struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// As figures of an interval.
+    /// As figures of an interval. None at all took no time, which is not the same as 0.
     pub(crate) fn values(&self) -> Values {
         let figures = [
             ("round_trips", self.count as f64),
             ("latency_median_ns", self.median_ns),
             ("latency_p99_ns", self.p99_ns),
         ];
-        figures.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        let known = figures.into_iter().take(if self.count > 0 { 3 } else { 1 });
+        known.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_round_trip_is_not_a_fast_one() {
+        let none = RoundTrips::default().values();
+        assert_eq!(none, Values::from([("round_trips".to_owned(), 0.0)]));
+    }
 
     #[test]
     fn each_message_is_one_line_and_comes_back_the_same() {

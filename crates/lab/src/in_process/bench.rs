@@ -6,6 +6,7 @@ use crate::experiment::{Arm, Bench, Measured, Values};
 use crate::experiments::{Load, OFF, itself};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
+use crate::passed::put_ratio;
 use crate::report::Check;
 use crate::usage::{self, PROCESSES, Reading};
 use datapath::{
@@ -145,9 +146,7 @@ impl InProcess {
         let trips = self.sender.shared.round_trips.lock();
         let Some(trips) = trips.unwrap_or_else(PoisonError::into_inner).take() else { return };
         let trips = crate::host::summary(&trips);
-        values.insert("round_trips".into(), trips.count as f64);
-        values.insert("latency_median_ns".into(), trips.median_ns);
-        values.insert("latency_p99_ns".into(), trips.p99_ns);
+        values.extend(trips.values());
         if let (Load::RoundTrips(bytes), true) = (self.load, trips.count > 0) {
             let bits = f64::from(bytes) * 8.0;
             values.insert(itself::KEY.into(), bits * 1e9 / trips.median_ns);
@@ -169,7 +168,7 @@ impl Snapshot {
             self.counters.coalesced_packets.saturating_sub(earlier.counters.coalesced_packets);
         put("egress_frames", frames as f64);
         put("coalesced_packets", joined as f64);
-        put("segments_per_train", (frames + joined) as f64 / frames.max(1) as f64);
+        put_ratio(&mut values, "segments_per_train", frames + joined, frames);
         values.extend(self.guests.since(&earlier.guests));
         values
     }

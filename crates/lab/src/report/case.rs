@@ -23,6 +23,12 @@ pub struct Figures {
 pub struct ArmFigures {
     /// What people read.
     pub label: String,
+    /// Intervals measured.
+    #[serde(default)]
+    pub intervals: usize,
+    /// Of these, the ones in which no byte arrived and no round trip ended.
+    #[serde(default)]
+    pub stalled: usize,
     /// By key, with the unit in the key.
     #[serde(flatten)]
     pub figures: BTreeMap<String, Figures>,
@@ -108,14 +114,20 @@ impl ArmFigures {
     /// Sums up samples that all belong to one arm.
     pub fn of<'s>(label: &str, samples: impl Iterator<Item = &'s Values>) -> ArmFigures {
         let mut columns: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-        for (key, value) in samples.flatten() {
-            columns.entry(key.clone()).or_default().push(*value);
+        let (mut intervals, mut stalled) = (0, 0);
+        for values in samples {
+            intervals += 1;
+            let moved = ["round_trips", "received_bytes"].iter().find_map(|key| values.get(*key));
+            stalled += usize::from(moved == Some(&0.0));
+            for (key, value) in values {
+                columns.entry(key.clone()).or_default().push(*value);
+            }
         }
         let figures = columns.into_iter().filter_map(|(key, samples)| {
             let summary = Summary::of(&samples)?;
             Some((key, Figures { summary, samples }))
         });
-        ArmFigures { label: label.to_owned(), figures: figures.collect() }
+        ArmFigures { label: label.to_owned(), intervals, stalled, figures: figures.collect() }
     }
 
     /// The median of a figure.

@@ -46,44 +46,60 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
 }
 
 fn taken(case: &Case) -> String {
-    format!("{} intervals of {} s per arm, median (min–max)", case.rounds(), case.interval_s)
+    format!("intervals of {} s, median (min–max)", case.interval_s)
+}
+
+/// Heads of the columns of a table whose rows rest on intervals.
+fn heads(measures: &[Measure]) -> Vec<String> {
+    let own = measures.iter().map(|measure| measure.label);
+    ["", "Intervals"].into_iter().chain(own).map(str::to_owned).collect()
+}
+
+/// A row of an arm: its intervals and its figures.
+fn arm_row(label: String, arm: &ArmFigures, measures: &[Measure]) -> Vec<String> {
+    let count = match arm.stalled {
+        0 => arm.intervals.to_string(),
+        stalled => format!("{}, {stalled} without bytes", arm.intervals),
+    };
+    let cells = measures.iter().map(|measure| spread(arm.figures.get(measure.key), measure));
+    [label, count].into_iter().chain(cells).collect()
+}
+
+/// A row of comparisons: their pairs, and by how much each measure differs.
+fn comparison_row(
+    label: String,
+    found: &BTreeMap<String, Comparison>,
+    measures: &[Measure],
+) -> Vec<String> {
+    let pairs = found.values().map(|found| found.pairs).max().unwrap_or(0);
+    let cells = measures.iter().map(|measure| match found.get(measure.improvement) {
+        None => "not measured".to_owned(),
+        Some(found) if found.pairs < pairs => {
+            format!("{}, {} pairs", difference(found), found.pairs)
+        }
+        Some(found) => difference(found),
+    });
+    [label, format!("{pairs} pairs")].into_iter().chain(cells).collect()
 }
 
 /// The guide's table: a row per arm, the improvement, the peer.
 fn measured(title: &str, case: &Case, measures: &[Measure], peer: Option<&ArmFigures>) -> Table {
-    let arm_row = |arm: &ArmFigures| {
-        let cells = measures.iter().map(|measure| spread(arm.figures.get(measure.key), measure));
-        std::iter::once(arm.label.clone()).chain(cells).collect()
-    };
-    let mut rows: Vec<Vec<String>> = case.arms_in_order().map(arm_row).collect();
-    let differences = measures.iter().map(|measure| {
-        case.comparisons.get(measure.improvement).map_or("not measured".to_owned(), difference)
-    });
+    let row = |arm: &ArmFigures| arm_row(arm.label.clone(), arm, measures);
+    let mut rows: Vec<Vec<String>> = case.arms_in_order().map(row).collect();
     let name = if case.steps.is_empty() { "Improvement" } else { "All steps together" };
-    rows.push(std::iter::once(name.to_owned()).chain(differences).collect());
-    rows.extend(peer.map(arm_row));
-    let heads = measures.iter().map(|measure| measure.label.to_owned());
-    Table {
-        title: title.to_owned(),
-        head: std::iter::once(String::new()).chain(heads).collect(),
-        rows,
-    }
+    rows.push(comparison_row(name.to_owned(), &case.comparisons, measures));
+    rows.extend(peer.map(row));
+    Table { title: title.to_owned(), head: heads(measures), rows }
 }
 
 /// What each step adds to the one before it.
 fn gains(case: &Case, measures: &[Measure]) -> Option<Table> {
     let labels = case.arms_in_order().skip(1).map(|arm| arm.label.clone());
-    let row = |(label, found): (String, &BTreeMap<String, Comparison>)| {
-        let cells = measures.iter().map(|measure| {
-            found.get(measure.improvement).map_or("not measured".to_owned(), difference)
-        });
-        std::iter::once(label).chain(cells).collect()
-    };
-    let heads = measures.iter().map(|measure| measure.label.to_owned());
+    let rows = labels.zip(&case.steps);
     (!case.steps.is_empty()).then(|| Table {
         title: format!("Gain of each step against the one before it, {}", case.setting.words()),
-        head: std::iter::once(String::new()).chain(heads).collect(),
-        rows: labels.zip(&case.steps).map(row).collect(),
+        head: heads(measures),
+        rows: rows.map(|(label, found)| comparison_row(label, found, measures)).collect(),
     })
 }
 
@@ -104,6 +120,18 @@ pub(super) fn difference(found: &Comparison) -> String {
         Verdict::Improved => format!("{} % ({interval})", percent(found.ratio)),
         Verdict::Worse => format!("worse: {} % ({interval})", percent(found.ratio)),
     }
+}
+
+/// Arms in which intervals passed without a byte, for people.
+pub(super) fn stalls(report: &Report) -> Vec<String> {
+    let cases = report.all_cases().iter().chain(&report.latency);
+    let arms = cases.flat_map(|case| case.arms_in_order().map(|arm| (case.setting.words(), arm)));
+    let peer = report.peer.iter().map(|arm| (report.first.setting.words(), arm));
+    let stalled = arms.chain(peer).filter(|(_, arm)| arm.stalled > 0);
+    let told = |(words, ArmFigures { label, stalled, intervals, .. }): (String, &ArmFigures)| {
+        format!("STALLED: {label} ({words}): {stalled} of {intervals} intervals without a byte.")
+    };
+    stalled.map(told).collect()
 }
 
 /// One sentence per measure.

@@ -125,6 +125,34 @@ fn json_is_as_the_schema_says_and_the_schema_notices_what_is_not() {
 }
 
 #[test]
+fn a_stall_is_counted_and_shown_in_every_form() {
+    let mut report = report();
+    let mut samples = samples();
+    for (place, sample) in samples.iter_mut().enumerate() {
+        let stalled = sample.arm == "off" && place < 4;
+        sample.values.insert("received_bytes".into(), if stalled { 0.0 } else { 1.0 });
+        if stalled {
+            sample.values.insert("throughput_bps".into(), 0.0);
+            sample.values.remove("cycles_per_byte");
+        }
+    }
+    let run = Run { samples, ended: Ended::Complete };
+    let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
+    report.first = Case::new(&measured, SETTING, run, None);
+    let json = serde_json::to_value(&report).unwrap();
+    let arm = |name: &str, key: &str| json["arms"][name][key].as_u64();
+    assert_eq!((arm("off", "intervals"), arm("off", "stalled")), (Some(6), Some(2)));
+    assert_eq!(arm("on", "stalled"), Some(0));
+    assert_eq!(json["comparisons"]["throughput"]["pairs"], 6, "none is left out");
+    assert_eq!(json["comparisons"]["cycles_per_byte"]["pairs"], 4);
+    for text in [terminal(&report), markdown(&report), html::page(&report, "{}").unwrap()] {
+        assert!(text.contains("6, 2 without bytes"), "{text}");
+        assert!(text.contains("2 of 6 intervals without a byte"), "{text}");
+        assert!(text.contains("4 pairs"), "{text}");
+    }
+}
+
+#[test]
 fn html_escapes_what_it_shows_and_embeds_the_numbers() {
     let report = report();
     let json = serde_json::to_string(&report).unwrap();

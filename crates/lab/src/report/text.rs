@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::case::capital;
-use super::table::{Points, Table, heaviest_side, sentences, tables};
+use super::table::{Points, Table, heaviest_side, sentences, stalls, tables};
 use crate::experiments::itself::Tally;
 use comfy_table::TableStyle;
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
@@ -62,10 +62,11 @@ pub(super) fn results(report: &Report) -> Vec<String> {
         let told = |tally: &Tally| format!("{}: {}.", tally.kind.words(), tally.sentence());
         return report.tries.iter().map(told).collect();
     }
-    match (Points::of(report.all_cases()), report.measures.first()) {
+    let found = match (Points::of(report.all_cases()), report.measures.first()) {
         (Some(points), Some(measure)) => points.sentences(measure),
         _ => compared(report),
-    }
+    };
+    stalls(report).into_iter().chain(found).collect()
 }
 
 /// What the comparisons of each case come to.

@@ -20,6 +20,8 @@ const CONFIDENCE: f64 = 0.99;
 const SEED: u64 = 0x6d72;
 /// Fewer pairs than this never show a difference: even if all agree, chance does the same one time in sixteen.
 pub const FEWEST_PAIRS: usize = 5;
+/// Largest ratio, and by its inverse the smallest: a stalled interval has none, and what has none cannot be ordered.
+const MOST: f64 = 1000.0;
 
 /// Which way a figure should move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,8 +76,14 @@ pub struct Comparison {
     pub verdict: Verdict,
 }
 
+/// What one sample is of another. A stall is a finding and no gap: nothing is a thousandth of something, and the same as
+/// nothing.
+fn ratio(on: f64, off: f64) -> f64 {
+    if on <= 0.0 && off <= 0.0 { 1.0 } else { (on / off).clamp(1.0 / MOST, MOST) }
+}
+
 /// Compares two arms whose samples at the same place belong to the same round. Longer arms are cut to the shorter
-/// one; pairs without a positive, finite ratio are left out. `None` where no pair is left.
+/// one; pairs that are no numbers are left out. `None` where no pair is left.
 pub fn compare(
     treatment: &[f64],
     baseline: &[f64],
@@ -86,14 +94,14 @@ pub fn compare(
         .iter()
         .copied()
         .zip(baseline.iter().copied())
-        .filter(|(on, off)| (on / off).is_finite() && on / off > 0.0)
+        .filter(|(on, off)| on.is_finite() && off.is_finite())
         .collect();
-    let ratios: Vec<f64> = pairs.iter().map(|(on, off)| on / off).collect();
+    let ratios: Vec<f64> = pairs.iter().map(|(on, off)| ratio(*on, *off)).collect();
     let (on, off): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
     let interval = interval(&ratios, seed)?;
     Some(Comparison {
         ratio: median(&ratios)?,
-        ratio_of_medians: median(&on)? / median(&off)?,
+        ratio_of_medians: ratio(median(&on)?, median(&off)?),
         interval,
         pairs: ratios.len(),
         verdict: verdict(interval, ratios.len(), better),
@@ -101,18 +109,16 @@ pub fn compare(
 }
 
 /// Compares two arms that were measured apart, whose samples are no pairs: the ratio of their medians. `None` where one of
-/// them has no positive median.
+/// them has no samples.
 pub fn compare_independent(
     treatment: &[f64],
     baseline: &[f64],
     better: Better,
 ) -> Option<Comparison> {
-    let ratio =
-        |on: f64, off: f64| Some(on / off).filter(|ratio| ratio.is_finite() && *ratio > 0.0);
-    let found = ratio(median(treatment)?, median(baseline)?)?;
+    let found = ratio(median(treatment)?, median(baseline)?);
     let mut random = SplitMix(SEED);
     let mut ratios: Vec<f64> = (0..DRAWS)
-        .filter_map(|_| ratio(random.median_of(treatment)?, random.median_of(baseline)?))
+        .filter_map(|_| Some(ratio(random.median_of(treatment)?, random.median_of(baseline)?)))
         .collect();
     let interval = middle(&mut ratios)?;
     let samples = treatment.len().min(baseline.len());
@@ -280,7 +286,21 @@ mod tests {
     fn few_pairs_claim_nothing() {
         let found = compare(&[2.0; 4], &[1.0; 4], Better::Higher, 1).unwrap();
         assert_eq!(found.verdict, Verdict::NoDifferenceSeen);
-        assert_eq!(compare(&[1.0], &[0.0], Better::Higher, 1), None);
         assert_eq!(compare(&[], &[], Better::Higher, 1), None);
+    }
+
+    #[test]
+    fn a_stalled_arm_is_worse_and_none_of_its_pairs_is_left_out() {
+        for stalls in [6, 12] {
+            let stalled: Vec<f64> = (0..12).map(|i| if i < stalls { 0.0 } else { 1.0 }).collect();
+            let found = compare(&stalled, &[2.0; 12], Better::Higher, 1).unwrap();
+            assert_eq!((found.pairs, found.verdict), (12, Verdict::Worse));
+            let apart = compare_independent(&stalled, &[2.0; 12], Better::Higher).unwrap();
+            assert_eq!(apart.verdict, Verdict::Worse);
+        }
+        let found = compare(&[1.0; 12], &[0.0; 12], Better::Higher, 1).unwrap();
+        assert_eq!((found.ratio, found.verdict), (MOST, Verdict::Improved));
+        let both = compare(&[0.0; 12], &[0.0; 12], Better::Higher, 1).unwrap();
+        assert_eq!((both.ratio, both.verdict), (1.0, Verdict::NoDifferenceSeen));
     }
 }

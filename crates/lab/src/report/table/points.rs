@@ -1,6 +1,6 @@
 //! Cases that have one arm each and differ in their load: a sweep, or a row of connection counts.
 
-use super::{Table, spread};
+use super::{Table, arm_row, heads};
 use crate::experiment::Measure;
 use crate::report::Case;
 use crate::report::case::{block, capital, plural};
@@ -115,17 +115,13 @@ impl<'r> Points<'r> {
 
     fn list(&self, measures: &[Measure]) -> Table {
         let row = |case: &Case| {
-            let arm = case.arms_in_order().next();
-            let cells = measures
-                .iter()
-                .map(|measure| spread(arm.and_then(|arm| arm.figures.get(measure.key)), measure));
-            std::iter::once(capital(&case.setting.words())).chain(cells).collect()
+            let arm = case.arms_in_order().next()?;
+            Some(arm_row(capital(&case.setting.words()), arm, measures))
         };
-        let heads = measures.iter().map(|measure| measure.label.to_owned());
         Table {
             title: "Median (min–max) of each load".to_owned(),
-            head: std::iter::once(String::new()).chain(heads).collect(),
-            rows: self.cases.iter().map(row).collect(),
+            head: heads(measures),
+            rows: self.cases.iter().filter_map(row).collect(),
         }
     }
 
