@@ -8,6 +8,8 @@ use crate::experiments::{Feature, PROOF, Proof, itself, latency};
 use crate::options::Options;
 use crate::report::{self, Account, BenchFacts, Case, Check, Machine, Report, SCHEMA};
 use crate::state::State;
+use crate::usage::OTHERS;
+use traffic::measure::CpuSample;
 
 /// Ethernet header of a frame, in bytes.
 const ETHERNET: f64 = 14.0;
@@ -131,14 +133,14 @@ fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
     }
     // Where a guest is on the switch's machine, its time looks like a stranger's.
     let alone = cases.iter().filter(|_| bench.hosts.is_empty());
-    notes.extend(alone.filter_map(strangers).max_by(|a, b| a.0.total_cmp(&b.0)).map(
-        |(others, processors)| {
-            format!(
-                "Other programs used up to {others:.1} of {processors} processors meanwhile, which is in Avg. CPU % and \
-                 Cycles/Byte: repeat when the machine is quiet."
-            )
-        },
-    ));
+    let processors = CpuSample::read().map_or(1.0, |now| now.processors() as f64);
+    let others = alone.filter_map(|case| strangers(case, processors)).reduce(f64::max);
+    notes.extend(others.map(|others| {
+        format!(
+            "Other programs used up to {others:.1} of {processors} processors meanwhile, which is in Avg. CPU % and \
+             Cycles/Byte: repeat when the machine is quiet."
+        )
+    }));
     notes.extend(cases.iter().filter_map(|case| ending(&case.ended)));
     notes
 }
@@ -169,14 +171,9 @@ fn ending(ended: &Ended) -> Option<String> {
 
 /// Processors that other programs used beside a case, of all; where they were many. Their time is in Avg. CPU % and
 /// Cycles/Byte.
-fn strangers(case: &Case) -> Option<(f64, f64)> {
-    let arm = case.arms_in_order().next()?;
-    let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    let sides =
-        ["sender_cpu_s_per_s", "switch_cpu_s_per_s", "receiver_cpu_s_per_s", "softirq_cpu_s_per_s"];
-    let ours: f64 = sides.iter().filter_map(|side| arm.median(side)).sum();
-    let others = arm.median("cpu_percent")? / 100.0 * processors - ours;
-    (others > 0.2 * processors).then_some((others, processors))
+fn strangers(case: &Case, processors: f64) -> Option<f64> {
+    let others = case.arms.values().filter_map(|arm| arm.median(OTHERS)).reduce(f64::max)?;
+    (others > 0.2 * processors).then_some(others)
 }
 
 #[cfg(test)]

@@ -40,11 +40,9 @@ impl Moment {
         let usage = self.cpu.since(&earlier.cpu);
         let cycles = self.cycles.since(&earlier.cycles);
         let seconds = self.seconds_since(earlier);
-        let processors = usage.processors as f64;
         let figures = [
             ("cpu_percent", Some(usage.busy_percent)),
             ("steal_percent", Some(usage.steal_percent)),
-            ("softirq_cpu_s_per_s", Some(usage.softirq_percent / 100.0 * processors)),
             ("cycles_per_byte", cycles.per_byte_by_formula(&usage, seconds, bytes).value),
             ("hardware_cycles_per_byte", cycles.per_byte_by_hardware(bytes).value),
             ("time_stamp_hz", cycles.time_stamp_hz.value),

@@ -11,9 +11,8 @@ use crate::pair::Pair;
 use crate::passed::{Passed, put_ratio};
 use crate::report::Account;
 use crate::topology::{ETHERNET, PEER, Topology, Way};
-use crate::usage::{self, Sides};
+use crate::usage::{self, Reading as _, Sides};
 use std::time::{Duration, Instant};
-use traffic::measure::ProcessSample;
 
 /// See the module.
 pub(crate) struct Namespaces<'t> {
@@ -35,8 +34,7 @@ struct Snapshot {
     moment: Moment,
     sender: Reading,
     receiver: Reading,
-    /// Of sender, switch, receiver.
-    processes: [Option<ProcessSample>; 3],
+    sides: Sides,
     passed: Option<Passed>,
     /// Ports that came beside those of the load.
     visits: u64,
@@ -127,26 +125,28 @@ impl<'t> Namespaces<'t> {
 
     /// Lets an interval pass and looks who uses the processor.
     fn watch(&mut self, interval: Duration) -> Result<(Vec<Usage>, f64), LabError> {
-        let hosts = [&self.topology.sender, &self.topology.switch, &self.topology.receiver];
-        let processes = hosts.map(Host::process);
-        let begin = self.begin;
+        let (processes, begin) = (self.processes(), self.begin);
         usage::watch(interval, begin, |time| self.pass(time), || Sides::read(processes))
+    }
+
+    /// Of sender, switch, receiver.
+    fn processes(&self) -> [u32; 3] {
+        [&self.topology.sender, &self.topology.switch, &self.topology.receiver].map(Host::process)
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
         let (from_link, to_link) = self.links();
+        let sides = Sides::read(self.processes());
         let topology = &mut *self.topology;
         let sender = topology.sender.read(from_link)?;
         let daemon = self.daemon.as_deref();
         let passed = daemon.map(|daemon| daemon.passed(topology.way)).transpose()?;
-        let processes = [&topology.sender, &topology.switch, &topology.receiver]
-            .map(|host| ProcessSample::read(host.process()).ok());
         Ok(Snapshot {
             way: topology.way,
             visits: daemon.map_or(0, Daemon::visits),
             sender,
             passed,
-            processes,
+            sides,
             // Last at both ends, so that bytes and machine are read in one go.
             receiver: topology.receiver.read(to_link)?,
             moment: self.meter.read().map_err(LabError::io("reading /proc/stat"))?,
@@ -165,14 +165,9 @@ impl Snapshot {
         put("throughput_bps", bytes as f64 * 8.0 / seconds.max(1e-9));
         put("ports_added", (self.visits - earlier.visits) as f64);
         put("retransmits", (self.sender.retransmits - earlier.sender.retransmits) as f64);
-        let names = ["sender_cpu_s_per_s", "switch_cpu_s_per_s", "receiver_cpu_s_per_s"];
-        for (name, (now, then)) in names.iter().zip(self.processes.iter().zip(&earlier.processes)) {
-            if let (Some(now), Some(then)) = (now, then) {
-                put(name, now.since(then).percent_of_one_processor / 100.0);
-            }
-        }
         let ((frames, bytes), (before, bytes_before)) = (self.wire(), earlier.wire());
         put_ratio(&mut values, "frame_bytes_on_the_wire", bytes - bytes_before, frames - before);
+        values.extend(self.sides.since(&earlier.sides));
         if let (Some(now), Some(then)) = (&self.passed, &earlier.passed) {
             values.extend(now.since(then));
         }

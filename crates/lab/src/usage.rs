@@ -1,20 +1,23 @@
-//! Who uses the processor while an interval lasts: sender, switch, receiver and the kernel's soft interrupts, a few times a
-//! second. Called by both benches while their load runs.
+//! Who uses the processor while an interval lasts: sender, switch, receiver, the kernel for all of them, and other
+//! programs. These columns add up to the machine. Called by both benches, at the ends of an interval and a few times a
+//! second while their load runs.
 //!
-//! A reading is three small files of /proc, or two and some atomics in process. What all of them take is counted and goes
-//! into the report. The kernel counts in ticks of 10 ms, so a value is exact to a twentieth of a processor.
+//! A reading is a small file of /proc for each process. What all of them take is counted and goes into the report. The
+//! kernel counts in ticks of 10 ms, so a value is exact to a twentieth of a processor.
 
 use crate::LabError;
 use crate::experiment::{Usage, Values};
 use std::time::{Duration, Instant};
-use traffic::measure::{CpuSample, ProcessSample};
+use traffic::measure::{AllProcesses, CpuSample, ProcessSample};
 
 /// From one reading to the next. A shorter interval than two of these has no readings within.
 const EVERY: Duration = Duration::from_millis(200);
 /// Key of the time that readings took, in seconds a second.
 pub(crate) const COST: &str = "usage_reading_s_per_s";
-/// Key of soft interrupts.
+/// Key of soft interrupts and kernel threads that are in nobody's time: the kernel, shared.
 const SOFTIRQ: &str = "softirq_cpu_s_per_s";
+/// Key of all other programs.
+pub(crate) const OTHERS: &str = "others_cpu_s_per_s";
 /// Keys of the processes, in the order of [`Sides`].
 pub(crate) const PROCESSES: [&str; 3] =
     ["sender_cpu_s_per_s", "switch_cpu_s_per_s", "receiver_cpu_s_per_s"];
@@ -28,14 +31,14 @@ pub(crate) trait Reading: Sized {
 /// Sender, switch and receiver as processes, and the machine.
 pub(crate) struct Sides {
     processes: [Option<ProcessSample>; 3],
-    machine: Option<CpuSample>,
+    machine: Option<Machine>,
 }
 
 impl Sides {
     /// Of the processes with these ids.
     pub(crate) fn read(processes: [u32; 3]) -> Sides {
         let processes = processes.map(|process| ProcessSample::read(process).ok());
-        Sides { processes, machine: CpuSample::read().ok() }
+        Sides { processes, machine: Machine::read() }
     }
 }
 
@@ -48,15 +51,44 @@ impl Reading for Sides {
                 Some(((*key).to_owned(), used))
             })
             .collect();
-        values.extend(softirq(self.machine.as_ref(), earlier.machine.as_ref()));
+        add_machine(&mut values, self.machine.as_ref(), earlier.machine.as_ref());
         values
     }
 }
 
-/// Processors in soft interrupts between two samples of the machine.
-pub(crate) fn softirq(now: Option<&CpuSample>, then: Option<&CpuSample>) -> Option<(String, f64)> {
-    let usage = now?.since(then?);
-    Some((SOFTIRQ.to_owned(), usage.softirq_percent / 100.0 * usage.processors as f64))
+/// The whole machine.
+pub(crate) struct Machine {
+    cpu: CpuSample,
+    processes: AllProcesses,
+}
+
+impl Machine {
+    /// `None` where /proc does not tell.
+    pub(crate) fn read() -> Option<Machine> {
+        Some(Machine { cpu: CpuSample::read().ok()?, processes: AllProcesses::read().ok()? })
+    }
+}
+
+/// Adds what the machine did beside the processes whose values these are.
+pub(crate) fn add_machine(values: &mut Values, now: Option<&Machine>, then: Option<&Machine>) {
+    let Some((now, then)) = now.zip(then) else { return };
+    let ours = values.values().sum();
+    let usage = now.cpu.since(&then.cpu);
+    let processors = |percent| percent / 100.0 * usage.processors as f64;
+    let [programs, kernel_threads] = now.processes.since(&then.processes);
+    let interrupts = processors(usage.irq_percent + usage.softirq_percent);
+    let beside =
+        split(processors(usage.busy_percent), ours, programs - ours, interrupts + kernel_threads);
+    values.extend([SOFTIRQ, OTHERS].map(str::to_owned).into_iter().zip(beside));
+}
+
+/// What is busy beside `ours`, as the kernel's for all and other programs'. A soft interrupt is the kernel's only where no
+/// program's time has it already: `kernel` are all of them, with kernel threads, and `others` what other programs were
+/// seen to use. What neither explains are programs that this container does not show.
+fn split(busy: f64, ours: f64, others: f64, kernel: f64) -> [f64; 2] {
+    let rest = (busy - ours).max(0.0);
+    let kernel = (rest - others.max(0.0)).clamp(0.0, kernel);
+    [kernel, rest - kernel]
 }
 
 /// Lets an interval pass and reads meanwhile; with what share of the interval reading took. Times are on the clock that
@@ -93,6 +125,7 @@ pub(crate) fn watch<R: Reading>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::cell::Cell;
 
     struct Count(u32);
@@ -124,6 +157,27 @@ mod tests {
         let earlier = Sides::read([own, own, 0]);
         let values = Sides::read([own, own, 0]).since(&earlier);
         let keys: Vec<&str> = values.keys().map(String::as_str).collect();
-        assert_eq!(keys, ["sender_cpu_s_per_s", "softirq_cpu_s_per_s", "switch_cpu_s_per_s"]);
+        assert_eq!(keys, [OTHERS, "sender_cpu_s_per_s", SOFTIRQ, "switch_cpu_s_per_s"]);
+    }
+
+    #[test]
+    fn soft_interrupts_inside_our_processes_hide_no_strangers() {
+        // Of 2 processors 1.5 are ours, with all 0.7 of soft interrupts inside; 0.5 are other programs.
+        assert_eq!(split(2.0, 1.5, 0.5, 0.7), [0.0, 0.5]);
+        // The same where the kernel keeps soft interrupts apart.
+        assert_eq!(split(2.0, 0.75, 0.5, 0.75), [0.75, 0.5]);
+        // Others in another container.
+        assert_eq!(split(2.0, 1.0, 0.0, 0.25), [0.25, 0.75]);
+    }
+
+    proptest! {
+        #[test]
+        fn columns_add_up_to_the_machine(
+            ours in 0.0..64.0, beside in 0.0..64.0, others in -1.0..64.0, kernel in 0.0..64.0,
+        ) {
+            let split = split(ours + beside, ours, others, kernel);
+            prop_assert!(split.iter().all(|used| *used >= 0.0) && split[0] <= kernel);
+            prop_assert!(f64::abs(split[0] + split[1] - beside) < 1e-9);
+        }
     }
 }

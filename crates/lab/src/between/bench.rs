@@ -11,6 +11,7 @@ use crate::pair::Pair;
 use crate::passed::delivered;
 use crate::report::{Account, difference};
 use crate::topology::{ETHERNET, IP_AND_TCP, ROUND_TRIP_PORT};
+use crate::usage::{self, Machine};
 use control::body::CountersBody;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -36,6 +37,7 @@ struct Snapshot {
     given: CountersBody,
     /// The daemon's process.
     switch: Option<ProcessSample>,
+    machine: Option<Machine>,
 }
 
 impl<'s> Hosts<'s> {
@@ -104,6 +106,7 @@ impl<'s> Hosts<'s> {
         let Site { sender, receiver, running, link, .. } = &mut *self.site;
         Ok(Snapshot {
             given: running.counters()?,
+            machine: Machine::read(),
             switch: running.process().and_then(|process| ProcessSample::read(process).ok()),
             sender: sender.read(link)?,
             // Last at both ends, so that bytes and machine are read in one go.
@@ -136,8 +139,10 @@ impl Snapshot {
         put("throughput_bps", bytes as f64 * 8.0 / seconds);
         let resent = self.sender.retransmits.saturating_sub(earlier.sender.retransmits);
         put("retransmits", resent as f64);
+        let mut processes = Values::new();
         if let (Some(now), Some(then)) = (&self.switch, &earlier.switch) {
-            put("switch_cpu_s_per_s", now.since(then).percent_of_one_processor / 100.0);
+            let used = now.since(then).percent_of_one_processor / 100.0;
+            processes.insert("switch_cpu_s_per_s".into(), used);
         }
         let own = Identity::own().boot;
         let sides = [
@@ -145,14 +150,18 @@ impl Snapshot {
             ("receiver_cpu_s_per_s", &self.receiver, &earlier.receiver),
         ];
         for ((key, now, then), identity) in sides.into_iter().zip(identities) {
-            // On the switch's machine it is the process, elsewhere the machine with all that its kernel does.
-            let used = if identity.boot == own {
-                now.own_ns.saturating_sub(then.own_ns)
-            } else {
-                now.busy_ns.saturating_sub(then.busy_ns)
+            let used = |count: fn(&Reading) -> u64| {
+                count(now).saturating_sub(count(then)) as f64 / 1e9 / self::seconds(now, then)
             };
-            put(key, used as f64 / 1e9 / self::seconds(now, then));
+            // On the switch's machine it is the process, elsewhere the machine with all that its kernel does.
+            if identity.boot == own {
+                processes.insert(key.into(), used(|reading| reading.own_ns));
+            } else {
+                put(key, used(|reading| reading.busy_ns));
+            }
         }
+        usage::add_machine(&mut processes, self.machine.as_ref(), earlier.machine.as_ref());
+        values.extend(processes);
         values
     }
 }

@@ -8,7 +8,7 @@ use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::passed::put_ratio;
 use crate::report::Check;
-use crate::usage::{self, PROCESSES, Reading};
+use crate::usage::{self, Machine, PROCESSES, Reading};
 use datapath::{
     PortCounters, PortId, PortSettings, Role, RscPolicy, RscStatus, Switch, SwitchOptions,
 };
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use traffic::measure::{CpuSample, ProcessSample};
+use traffic::measure::ProcessSample;
 
 /// MTU of both ports.
 const MTU: u16 = 1500;
@@ -61,7 +61,7 @@ struct Snapshot {
 struct Guests {
     at: Instant,
     process: Option<ProcessSample>,
-    machine: Option<CpuSample>,
+    machine: Option<Machine>,
     sender_ns: u64,
     receiver_ns: u64,
 }
@@ -127,7 +127,7 @@ impl InProcess {
         Guests {
             at: Instant::now(),
             process: ProcessSample::read_own().ok(),
-            machine: CpuSample::read().ok(),
+            machine: Machine::read(),
             sender_ns: self.sender.shared.cpu_ns.load(Relaxed),
             receiver_ns: self.receiver.shared.cpu_ns.load(Relaxed),
         }
@@ -184,8 +184,10 @@ impl Reading for Guests {
         let all = all.map(|(now, then)| now.since(then).percent_of_one_processor / 100.0);
         let switch = all.map(|all| (all - sender - receiver).max(0.0));
         let used = PROCESSES.iter().zip([Some(sender), switch, Some(receiver)]);
-        let used = used.filter_map(|(key, used)| Some(((*key).to_owned(), used?)));
-        used.chain(usage::softirq(self.machine.as_ref(), earlier.machine.as_ref())).collect()
+        let mut values: Values =
+            used.filter_map(|(key, used)| Some(((*key).to_owned(), used?))).collect();
+        usage::add_machine(&mut values, self.machine.as_ref(), earlier.machine.as_ref());
+        values
     }
 }
 

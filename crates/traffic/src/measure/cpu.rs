@@ -109,6 +109,11 @@ impl CpuSample {
         &self.all
     }
 
+    /// Processors online.
+    pub fn processors(&self) -> usize {
+        self.each.len().max(1)
+    }
+
     /// What was used since an earlier sample.
     pub fn since(&self, earlier: &CpuSample) -> CpuUsage {
         let spent = self.all.since(&earlier.all);
@@ -118,7 +123,7 @@ impl CpuSample {
         });
         let share = |ticks| percent(ticks, spent.total());
         CpuUsage {
-            processors: self.each.len().max(1),
+            processors: self.processors(),
             busy_percent: share(spent.busy()),
             user_percent: share(spent.user + spent.nice),
             system_percent: share(spent.system),

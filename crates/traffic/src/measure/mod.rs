@@ -15,6 +15,6 @@ pub use cpu::{CpuSample, CpuUsage, Ticks};
 pub use cycles::{CycleCounter, CycleSample, Cycles};
 pub use figure::Figure;
 pub use kernel::{InterfaceCounters, KernelCounters, KernelDelta, TcpRetransmits, Udp};
-pub use process::{ProcessSample, ProcessUsage};
+pub use process::{AllProcesses, ProcessSample, ProcessUsage};
 pub use stress::Stress;
 pub use tcp_info::{TcpInfo, TcpTotals, set_pacing_rate};

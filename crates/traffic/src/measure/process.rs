@@ -1,4 +1,8 @@
-//! Processor time of one process with all its threads, from /proc/PID/stat (proc(5)), in ticks of 10 ms.
+//! Processor time of one process with all its threads, or of all processes, from /proc/PID/stat (proc(5)), in ticks of
+//! 10 ms.
+//!
+//! Whether it has the soft interrupts that ran while the process did depends on the kernel: without
+//! CONFIG_IRQ_TIME_ACCOUNTING it has.
 
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -35,7 +39,7 @@ impl ProcessSample {
 
     fn read_path(path: &str) -> io::Result<ProcessSample> {
         let text = std::fs::read_to_string(path)?;
-        let (user_ticks, system_ticks) = parse(&text).ok_or_else(|| {
+        let Fields { user_ticks, system_ticks, .. } = Fields::parse(&text).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "a stat file without utime and stime")
         })?;
         Ok(ProcessSample { at: Instant::now(), user_ticks, system_ticks })
@@ -53,12 +57,72 @@ impl ProcessSample {
     }
 }
 
-/// The two fields after the command name, which may itself hold blanks and brackets.
-fn parse(text: &str) -> Option<(u64, u64)> {
-    let (_, after_name) = text.rsplit_once(')')?;
-    // State is field 3 of the file; utime and stime are 14 and 15.
-    let mut fields = after_name.split_ascii_whitespace().skip(11);
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+/// Time of all processes that /proc shows. Of a child that has ended, its parent has the time.
+#[derive(Clone, Copy, Debug)]
+pub struct AllProcesses {
+    at: Instant,
+    programs_ticks: u64,
+    kernel_threads_ticks: u64,
+}
+
+impl AllProcesses {
+    /// Takes a sample: one small file for each process.
+    ///
+    /// # Errors
+    /// /proc is not mounted.
+    pub fn read() -> io::Result<AllProcesses> {
+        let mut all =
+            AllProcesses { at: Instant::now(), programs_ticks: 0, kernel_threads_ticks: 0 };
+        for entry in std::fs::read_dir("/proc")? {
+            // What is no process has no such file, and a process may end meanwhile.
+            let Ok(text) = std::fs::read_to_string(entry?.path().join("stat")) else { continue };
+            let Some(fields) = Fields::parse(&text) else { continue };
+            let kernel = fields.flags & PF_KTHREAD != 0;
+            *if kernel { &mut all.kernel_threads_ticks } else { &mut all.programs_ticks } +=
+                fields.user_ticks + fields.system_ticks + fields.children_ticks;
+        }
+        Ok(all)
+    }
+
+    /// Processors that programs, and that kernel threads, used since an earlier sample.
+    #[allow(clippy::cast_precision_loss, reason = "ticks of a run are far below 2^52")]
+    pub fn since(&self, earlier: &AllProcesses) -> [f64; 2] {
+        let wall_s = self.at.duration_since(earlier.at).as_secs_f64().max(1e-9);
+        let used = |now: u64, then| now.saturating_sub(then) as f64 / TICKS_PER_SECOND / wall_s;
+        [
+            used(self.programs_ticks, earlier.programs_ticks),
+            used(self.kernel_threads_ticks, earlier.kernel_threads_ticks),
+        ]
+    }
+}
+
+/// `PF_KTHREAD` of linux/sched.h.
+const PF_KTHREAD: u64 = 0x0020_0000;
+
+/// What is wanted of a stat file.
+#[derive(Debug, PartialEq, Eq)]
+struct Fields {
+    flags: u64,
+    user_ticks: u64,
+    system_ticks: u64,
+    /// Of children that have ended and were waited for.
+    children_ticks: u64,
+}
+
+impl Fields {
+    /// The command name may itself hold blanks and brackets.
+    fn parse(text: &str) -> Option<Fields> {
+        let (_, after_name) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = after_name.split_ascii_whitespace().take(15).collect();
+        // State is field 3 of the file; flags are 9, and utime, stime, cutime and cstime 14 to 17.
+        let field = |number: usize| fields.get(number - 3)?.parse().ok();
+        Some(Fields {
+            flags: field(9)?,
+            user_ticks: field(14)?,
+            system_ticks: field(15)?,
+            children_ticks: field(16)?.checked_add(field(17)?)?,
+        })
+    }
 }
 
 /// Time that a process used between two samples.
@@ -79,14 +143,15 @@ mod tests {
 
     #[test]
     fn a_name_with_brackets_does_not_shift_the_fields() {
-        let text = "7 (a) b (c)) S 1 1 1 0 -1 4 10 0 0 0 31 41 0 0 20 0 1 0 5 6 7";
-        assert_eq!(parse(text), Some((31, 41)));
+        let text = "7 (a) b (c)) S 1 1 1 0 -1 4 10 0 0 0 31 41 2 3 20 0 1 0 5 6 7";
+        let fields = Fields { flags: 4, user_ticks: 31, system_ticks: 41, children_ticks: 5 };
+        assert_eq!(Fields::parse(text), Some(fields));
     }
 
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in ".*") {
-            let _ = parse(&text);
+            let _ = Fields::parse(&text);
         }
     }
 
@@ -95,5 +160,12 @@ mod tests {
         let first = ProcessSample::read_own().unwrap();
         let usage = ProcessSample::read(std::process::id()).unwrap().since(&first);
         assert!(usage.user_s >= 0.0 && usage.system_s >= 0.0);
+    }
+
+    #[test]
+    fn all_processes_have_used_what_this_one_has() {
+        let own = ProcessSample::read_own().unwrap();
+        let all = AllProcesses::read().unwrap();
+        assert!(all.programs_ticks >= own.user_ticks + own.system_ticks);
     }
 }
