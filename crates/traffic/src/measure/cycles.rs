@@ -1,6 +1,7 @@
 //! Processor cycles between two moments.
 //!
-//! Best is the hardware's own counter of unhalted cycles on every processor (perf_event_open(2)); it needs
+//! Best is the hardware's own counter of unhalted cycles on every processor that the caller may use (perf_event_open(2)): a
+//! cpuset need not begin at 0, nor have no gaps. It needs
 //! `kernel.perf_event_paranoid` of 0 or CAP_PERFMON, and virtual machines often have none. Without it there is NTttcp's
 //! formula: the busy share of all processors times their frequency. The frequency is that of the time stamp counter,
 //! measured against CLOCK_MONOTONIC over the very interval, not a number from a registry or of one processor afterwards.
@@ -9,6 +10,7 @@
 
 use super::{CpuUsage, Figure};
 use rustix::fd::{FromRawFd, OwnedFd};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -26,23 +28,23 @@ pub struct CycleSample {
     time_stamp: Option<u64>,
 }
 
-/// Cycles spent between two samples, host-wide.
+/// Cycles spent between two samples, whoever spent them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cycles {
-    /// Unhalted cycles of all processors, counted by hardware.
+    /// Unhalted cycles of the processors that the caller may use, counted by hardware.
     pub hardware: Figure<u64>,
     /// Frequency of the time stamp counter over the interval.
     pub time_stamp_hz: Figure<f64>,
 }
 
 impl CycleCounter {
-    /// Opens a counter on each processor; where that is not allowed, samples say why.
-    pub fn open(processors: usize) -> CycleCounter {
-        let counters = (0..processors)
-            .map(open_on)
-            .collect::<std::io::Result<Vec<_>>>()
-            .map_err(|error| format!("perf_event_open: {error}"));
-        CycleCounter { counters }
+    /// Opens a counter on each processor that the calling thread may use; where that is not allowed, samples say why.
+    pub fn open() -> CycleCounter {
+        let open = |processor| {
+            open_on(processor)
+                .map_err(|error| format!("perf_event_open on processor {processor}: {error}"))
+        };
+        CycleCounter { counters: usable().into_iter().map(open).collect() }
     }
 
     /// Reads both sources now.
@@ -62,7 +64,7 @@ impl CycleSample {
         let hardware = match (&self.hardware, &earlier.hardware) {
             (Ok(now), Ok(then)) => Figure::measured(
                 now.saturating_sub(*then),
-                "perf_event_open, PERF_COUNT_HW_CPU_CYCLES of all processors",
+                "perf_event_open, PERF_COUNT_HW_CPU_CYCLES of the processors this process may use",
             ),
             (Err(reason), _) | (_, Err(reason)) => Figure::absent(reason),
         };
@@ -108,6 +110,13 @@ struct PerfEventAttr {
 const PERF_TYPE_HARDWARE: u32 = 0;
 const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+/// The processors that the calling thread may use.
+fn usable() -> Vec<usize> {
+    // Refused only where there are more processors than a set holds: then none is counted but the first.
+    let Ok(set) = sched_getaffinity(None) else { return vec![0] };
+    (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect()
+}
 
 fn open_on(processor: usize) -> std::io::Result<OwnedFd> {
     let attr = PerfEventAttr {
@@ -175,8 +184,23 @@ mod tests {
     }
 
     #[test]
+    fn a_caller_on_one_processor_counts_that_one_and_not_the_first() {
+        let Some(last) = usable().pop() else { panic!("no processor may be used") };
+        let pinned = std::thread::spawn(move || {
+            crate::host::pin(Some(last)).unwrap();
+            (usable(), CycleCounter::open().counters.map(|counters| counters.len()))
+        });
+        let (processors, counters) = pinned.join().unwrap();
+        assert_eq!(processors, [last]);
+        match counters {
+            Ok(counters) => assert_eq!(counters, 1),
+            Err(reason) => assert!(reason.contains(&format!("processor {last}:")), "{reason}"),
+        }
+    }
+
+    #[test]
     fn a_host_without_counters_says_why() {
-        let counter = CycleCounter::open(1);
+        let counter = CycleCounter::open();
         let first = counter.sample();
         let cycles = counter.sample().since(&first);
         assert!(cycles.hardware.value.is_some() != cycles.hardware.reason.is_some());
