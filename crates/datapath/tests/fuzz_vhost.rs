@@ -10,7 +10,6 @@ mod world;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use world::attack::Attack;
-use world::hostile::Hostile;
 use world::{HOSTILE, World, modern};
 
 use ports::vhost::Features;
@@ -44,7 +43,7 @@ fn run(world: &mut World, packed: bool, attacks: &[Attack]) {
     world.check();
     let mut features = modern();
     features.set(Features::RING_PACKED, packed);
-    let mut hostile = Hostile::new(world.connect(HOSTILE, features));
+    let mut hostile = world.attacker(HOSTILE, features);
     for attack in attacks.iter().filter(|attack| is_chosen(attack)).take(ATTACKS) {
         world.carry_out(attack, &mut hostile);
     }

@@ -28,17 +28,22 @@ const MOST_COMMANDS: u64 = 10_000;
 const HELD_UP: u64 = 4;
 
 impl World {
+    /// An attacker that has sent a frame: front ends that come and go without one have to wait.
+    pub(crate) fn attacker(&mut self, number: usize, features: Features) -> Hostile {
+        let mut attacker = Hostile::new(self.connect(number, features));
+        let hello = clean([0xff; 6], mac(number as u8), None, 0, 60);
+        let range = attacker.place(&[&[0; 12][..], &hello].concat());
+        attacker.send(&[range], false);
+        let _ = self.step();
+        attacker
+    }
+
     /// A receiver of small pieces costs its senders little more than another one.
     pub(crate) fn slow_receiver(&mut self, pieces: u16, bytes: u8) {
         let running = |world: &World| world.sessions[&RECEIVER].status().state == State::Running;
         if self.receiver.is_none() || !running(self) {
             self.receiver = None;
-            let mut receiver = Hostile::new(self.connect(RECEIVER, modern()));
-            let hello = clean([0xff; 6], mac(RECEIVER as u8), None, 0, 60);
-            let range = receiver.place(&[&[0; 12][..], &hello].concat());
-            receiver.send(&[range], false);
-            self.receiver = Some(receiver);
-            let _ = self.step();
+            self.receiver = Some(self.attacker(RECEIVER, modern()));
         }
         let mut best = [Duration::MAX; 2];
         for _ in 0..3 {
