@@ -286,7 +286,8 @@ impl<'t> Decider<'t> {
         };
         let members = || view.all().map(|port| &**port).filter(in_vlan);
         let receivers = || members().filter(|to| from.may_reach(to));
-        let count = receivers().count();
+        self.learning += view.ports.len() as u64 * work::OF_ASKING;
+        let count = receivers().take(2).count();
         if count == 0 {
             let isolated = members().next().is_some();
             return Err(if isolated { DropReason::Isolated } else { DropReason::NoPort });

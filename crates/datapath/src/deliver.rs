@@ -80,6 +80,7 @@ impl Deliverer {
 
     /// Takes one list of the outbox the way it needs, and delivers it with one call of its egress queue.
     pub(crate) fn deliver(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
+        self.taken = Taken::default();
         if delivery.to.shared.is_at_rest(delivery.queue, delivery.now) {
             let frames = list.iter().map(Run::count).sum();
             self.work += work::OF_REST * frames as u64;

@@ -130,7 +130,7 @@ impl Frame {
         if self.vnet.flags().contains(Flags::NEEDS_CSUM) {
             cell.unfinished_checksums.add(1);
             if self.vnet.csum_start.get() + self.vnet.csum_offset.get() + 2 > self.header.len() {
-                self.copy_inner_headers(slices, raw, parts);
+                self.copy_inner_headers(slices, parts);
             }
         }
         Ok(())
@@ -139,15 +139,9 @@ impl Frame {
     /// Copies more of a tunnel's packet: its inner checksum must be in the private bytes, to be finished there. Header
     /// and pieces of the frame must be the newest.
     #[cold]
-    fn copy_inner_headers<'q>(
-        &mut self,
-        slices: &[Slice<'q>],
-        raw: &RawFrame,
-        parts: &mut Parts<'q>,
-    ) {
-        parts.headers.trim(self.header, 0);
+    fn copy_inner_headers<'q>(&mut self, slices: &[Slice<'q>], parts: &mut Parts<'q>) {
+        self.header = parts.headers.lengthen(self.header, self.rest.of(&parts.pieces));
         parts.take_back(self.rest);
-        self.header = parts.headers.gather(slices, raw.vlan, LONG_HEADERS);
         self.lend_behind_header(slices, parts);
     }
 

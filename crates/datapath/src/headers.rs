@@ -107,17 +107,29 @@ impl Headers {
         tag: Option<VlanTag>,
         want: usize,
     ) -> Span {
+        let span = self.append(slices, want);
+        match tag {
+            Some(tag) if span.len >= 14 => self.insert_tag(span, tag.tpid, tag.tci),
+            _ => span,
+        }
+    }
+
+    /// Copies up to `want` bytes behind those that are in use.
+    fn append(&mut self, slices: &[Slice<'_>], want: usize) -> Span {
         let mut room = self.room(want);
         for slice in slices {
             let copied = slice.copy_to(room);
             room = room.get_mut(copied..).unwrap_or_default();
         }
         let missing = room.len();
-        let span = self.claim(want - missing);
-        match tag {
-            Some(tag) if span.len >= 14 => self.insert_tag(span, tag.tpid, tag.tci),
-            _ => span,
-        }
+        self.claim(want - missing)
+    }
+
+    /// Makes the newest span up to [`LONG_HEADERS`] bytes long with what follows it in the frame. What it holds stays: it was
+    /// parsed, and the source may have changed its own since.
+    pub(crate) fn lengthen(&mut self, span: Span, rest: &[Slice<'_>]) -> Span {
+        let more = self.append(rest, LONG_HEADERS.saturating_sub(span.len.into()));
+        Span { len: span.len + more.len, ..span }
     }
 
     /// A copy of the first `len` bytes of a span, to be changed.
@@ -222,6 +234,10 @@ mod tests {
             prop_assert_eq!(headers.get(stripped), first);
             let short = headers.trim(stripped, 12);
             prop_assert_eq!(headers.get(short), &first[..12]);
+            // The source has changed what was copied.
+            let later = [&[0xff; 12][..], &bytes[12..]].concat();
+            let long = headers.lengthen(short, &[Slice::from(&later[12..])]);
+            prop_assert_eq!(headers.get(long), &bytes[..bytes.len().min(LONG_HEADERS)]);
         }
     }
 }

@@ -7,8 +7,8 @@
 //! field. Linux also leaves the inner checksum of a tunnel unfinished (VXLAN, GRE, IP in IP) and that of packets behind
 //! headers the switch does not know. Such a checksum lies wholly behind the last header that [`wire::parse`] understood and
 //! before the packet's end, in the first [`LONG_HEADERS`] bytes. So finishing one writes either the transport's checksum field or two bytes of payload, never
-//! a byte of the Ethernet, VLAN or IP header, and its place stays right when a tag is inserted or stripped. A fragment
-//! and a malformed packet have no checksum that can be finished.
+//! a byte of the Ethernet, VLAN or IP header, and its place stays right when a tag is inserted or stripped. Nor a byte that a
+//! guard judges: ARP, ICMP, LLC, a fragment and a malformed packet have no checksum that can be finished.
 //!
 //! **Train** (a segment size). Type, IP version and protocol agree, the partial checksum is the transport's own, and the
 //! frame ends where the IP packet ends: bytes behind it would belong to no segment and to no limit.
@@ -24,7 +24,9 @@
 use crate::counters::DropReason;
 use crate::headers::LONG_HEADERS;
 use ports::Burst;
+use wire::ethernet::ethertype;
 use wire::tcp::TcpFlags;
+use wire::upper;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{Kind, Parsed, Traits};
 
@@ -89,7 +91,15 @@ fn is_partial_checksum(parsed: &Parsed, start: u16, offset: u16) -> bool {
     let end = usize::from(start) + usize::from(offset) + 2;
     let behind_headers =
         start >= parsed.payload && end <= LONG_HEADERS && end <= parsed.end as usize;
-    behind_headers && matches!(parsed.kind, Kind::Udp | Kind::OtherIp | Kind::NotIp)
+    behind_headers
+        && match parsed.kind {
+            Kind::Udp => true,
+            Kind::OtherIp => !matches!(parsed.protocol, upper::ICMP | upper::ICMPV6),
+            Kind::NotIp => {
+                parsed.ethertype >= ethertype::SMALLEST && parsed.ethertype != ethertype::ARP
+            }
+            Kind::Tcp | Kind::Fragment | Kind::Malformed(_) => false,
+        }
 }
 
 /// Whether the claim of a train holds; `vnet` has the checksum's.

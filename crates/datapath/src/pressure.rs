@@ -47,12 +47,11 @@ impl Pressure {
 
     /// A burst went to one egress queue only, or to several (`None`).
     pub(crate) fn note(&mut self, toward: Option<Target>, taken: Taken, now: Nanos) {
-        self.toward = toward;
-        if toward.is_some() {
-            let earned = taken.frames as u64 * PER_FRAME + taken.bytes * PER_BYTE;
-            let from = self.patient_until.max(now).0;
-            self.patient_until = Nanos((from + earned).min(now.0 + PATIENCE));
-        }
+        let slot = |target: Option<Target>| target.map(|target| target.slot);
+        let is_same = slot(toward) == slot(std::mem::replace(&mut self.toward, toward));
+        let from = if is_same { self.patient_until.max(now) } else { now };
+        let earned = taken.frames as u64 * PER_FRAME + taken.bytes * PER_BYTE;
+        self.patient_until = Nanos((from.0 + earned).min(now.0 + PATIENCE));
     }
 }
 
@@ -86,6 +85,15 @@ mod tests {
         assert_eq!(until(1, 256, 256 * 65_549), 1_000_000 + PATIENCE, "and no longer than that");
         let later = until(90, 1, 60);
         assert!(later < 90_000_000 + 2 * PER_FRAME, "what was not needed is not kept: {later}");
+    }
+
+    #[test]
+    fn what_one_receiver_took_earns_another_no_patience() {
+        let toward = |slot| Some(Target { slot, port: PortId(0), queue: 0 });
+        let mut pressure = Pressure::default();
+        pressure.note(toward(0), Taken { frames: 256, bytes: 1 << 20 }, Nanos(5));
+        pressure.note(toward(1), Taken::default(), Nanos(6));
+        assert_eq!(pressure.patient_until, Nanos(6));
     }
 
     proptest! {

@@ -23,7 +23,9 @@ pub(crate) const OF_FILTERING_ANEW: u64 = 50;
 /// An address that is learned, or not: the table's lock and two of its cache lines.
 pub(crate) const OF_LEARNING: u64 = 150;
 /// A frame for a port that is left alone because it is down.
-pub(crate) const OF_REST: u64 = 4;
+pub(crate) const OF_REST: u64 = 20;
+/// A port that is asked whether a flooded frame is for it.
+pub(crate) const OF_ASKING: u64 = 2;
 /// A segment made of a train: its header, and the checksum's fixed part.
 pub(crate) const OF_SEGMENT: u64 = 40;
 

@@ -277,6 +277,24 @@ fn ip_guard_holds_arp_and_neighbour_discovery_to_the_ports_addresses() {
     }
 }
 
+/// Finished behind the guard, such a checksum would be another sender's address, or another ICMP type.
+#[test]
+fn what_guards_judge_is_no_place_for_a_checksum() {
+    let llc = [&PEER[..], &OWN, &[0, 46], &[0; 46]].concat();
+    let neighbour = neighbour("fd00::5", 136, "fd00::5");
+    let frames =
+        [(arp([10, 0, 0, 5], [10, 0, 0, 9]), 14), (llc, 14), (icmp4(8), 34), (neighbour, 54)];
+    for (bytes, start) in frames {
+        let mut vnet = VnetHeader::default();
+        vnet.set_flags(wire::vnet::Flags::NEEDS_CSUM);
+        vnet.csum_start.set(start);
+        let mut bench = Bench::new(&[(plain(), ALL), (plain(), ports::Offloads::empty())]);
+        bench.send(0, &[MemoryFrame { vnet, bytes }]);
+        let drops = bench.switch.counters(bench.ids[0]).unwrap().drops;
+        assert_eq!((drops[DropReason::BadOffload as usize], bench.received(1).len()), (1, 0));
+    }
+}
+
 #[test]
 fn a_guarded_drop_teaches_no_address_and_disturbs_no_neighbour_in_the_burst() {
     let mut bench = Bench::new(&[(guarded(own_addresses()), ALL), (plain(), ALL)]);

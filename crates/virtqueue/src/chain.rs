@@ -4,13 +4,16 @@
 use crate::descriptor::{Descriptor, INDIRECT, KIND, NEXT, WRITE};
 use crate::list::List;
 use crate::{ChainElement, QueueFault, prefetch};
-use guestmem::{GuestMemory, MemorySpan, Translator};
+use guestmem::{Gpa, GuestMemory, MemorySpan, Translator};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Descriptors served in a chain, whatever the ring's size: as many as QEMU serves. Linux makes indirect tables longer than
 /// a small ring, and nothing makes longer ones than this.
 pub(crate) const LONGEST: u16 = 1024;
+
+/// Bytes of a linked table that are copied at once: more entries than drivers use.
+const HEAD: u32 = 512;
 
 /// Bytes a buffer counts for at least, where a chain has several: 8192 of them fill a burst of 512 KiB.
 const ELEMENT_WEIGHT: usize = 64;
@@ -226,10 +229,10 @@ impl Walk {
         want: Want,
         order: TableOrder,
     ) -> Result<(), QueueFault> {
-        let count = self.copy_table(table)?;
+        let count = self.copy_table(table, order)?;
         let mut index = 0;
         for _ in 0..count {
-            let descriptor = self.table_entry(index, order);
+            let descriptor = self.table_entry(table, index, order);
             let Some(descriptor) = descriptor else {
                 let index = u16::try_from(index).unwrap_or(u16::MAX);
                 return Err(QueueFault::NoSuchDescriptor { index, size: count });
@@ -250,30 +253,52 @@ impl Walk {
         }
     }
 
-    /// Copies the table a descriptor names; how many descriptors it has.
-    fn copy_table(&mut self, table: Descriptor) -> Result<u32, QueueFault> {
+    /// Copies the table a descriptor names, of a linked one the first [`HEAD`] bytes: the driver may use one entry of 16 KiB.
+    /// How many descriptors it has.
+    fn copy_table(&mut self, table: Descriptor, order: TableOrder) -> Result<u32, QueueFault> {
         let Descriptor { gpa, len, .. } = table;
         let count = len / 16;
         if len % 16 != 0 || count == 0 || count > u32::from(LONGEST) {
             return Err(QueueFault::IndirectLength { len, limit: LONGEST.into() });
         }
-        self.table.resize(len as usize, 0);
+        let copied = match order {
+            TableOrder::Linked => len.min(HEAD),
+            TableOrder::Sequential => len,
+        };
+        self.table.resize(copied as usize, 0);
         if !self.translator.read(gpa, &mut self.table) {
             return Err(QueueFault::OutsideMemory { gpa, len });
         }
         Ok(count)
     }
 
-    fn table_entry(&self, index: usize, order: TableOrder) -> Option<Descriptor> {
-        let bytes = self.table.as_chunks().0.get(index)?;
+    /// `None`: the table has no such entry, or it is outside of the memory.
+    fn table_entry(
+        &mut self,
+        table: Descriptor,
+        index: usize,
+        order: TableOrder,
+    ) -> Option<Descriptor> {
+        let bytes = match self.table.as_chunks().0.get(index) {
+            Some(bytes) => *bytes,
+            None => self.read_entry(table, index)?,
+        };
         Some(match order {
-            TableOrder::Linked => Descriptor::from_table(bytes, false),
+            TableOrder::Linked => Descriptor::from_table(&bytes, false),
             // Only WRITE counts in a table (section 2.8.7).
             TableOrder::Sequential => {
-                let descriptor = Descriptor::from_table(bytes, true);
+                let descriptor = Descriptor::from_table(&bytes, true);
                 Descriptor { flags: descriptor.flags & KIND & !NEXT, ..descriptor }
             }
         })
+    }
+
+    #[cold]
+    fn read_entry(&mut self, table: Descriptor, index: usize) -> Option<[u8; 16]> {
+        let offset = 16 * index as u64;
+        let gpa = Gpa(table.gpa.0.checked_add(offset)?);
+        let mut bytes = [0; 16];
+        (offset < table.len.into() && self.translator.read(gpa, &mut bytes)).then_some(bytes)
     }
 
     /// The chain is complete.

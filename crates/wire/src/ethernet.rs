@@ -15,6 +15,8 @@ pub mod ethertype {
     pub const VLAN: u16 = 0x8100;
     /// The provider's tag, 802.1ad.
     pub const PROVIDER_VLAN: u16 = 0x88a8;
+    /// What is below is an 802.3 length, before LLC.
+    pub const SMALLEST: u16 = 0x0600;
 }
 
 /// The 14 bytes in front of every frame.

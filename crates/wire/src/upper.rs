@@ -52,14 +52,13 @@ fn of_other(headers: &[u8], parsed: &Parsed) -> Upper {
 
 fn not_ip(headers: &[u8], parsed: &Parsed) -> Upper {
     const SNAP: u8 = 0xaa;
-    const SMALLEST_ETHERTYPE: u16 = 0x600;
     // The tags of switches before 802.1ad.
     const OLD_TAGS: std::ops::RangeInclusive<u16> = 0x9100..=0x9300;
     let snap = headers.get(usize::from(parsed.l3)) == Some(&SNAP);
     match parsed.ethertype {
         ethertype::ARP => Upper::Arp,
         ethertype::VLAN | ethertype::PROVIDER_VLAN => Upper::Hidden,
-        kind if OLD_TAGS.contains(&kind) || kind < SMALLEST_ETHERTYPE && snap => Upper::Hidden,
+        kind if OLD_TAGS.contains(&kind) || kind < ethertype::SMALLEST && snap => Upper::Hidden,
         _ => Upper::Other,
     }
 }

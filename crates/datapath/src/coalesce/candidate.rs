@@ -42,10 +42,17 @@ impl FlowKey {
     /// A hash under a seed that guests do not know.
     pub(crate) fn hash(&self, seed: u64) -> u64 {
         let [a, b, c, d] = self.addresses;
-        let mixed =
-            (a ^ u64::from(self.ports) << 16 ^ c).wrapping_mul(seed | 1) ^ (b ^ d).rotate_left(32);
-        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        let mixed = fold(a ^ seed, u64::from(self.ports) ^ seed.rotate_left(32));
+        if self.is_v6() { fold(fold(mixed ^ b, c ^ seed) ^ d, seed | 1) } else { mixed }
     }
+}
+
+/// Both halves of a product. Words that are only added or xored together can be chosen to cancel out under every seed.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+fn fold(one: u64, two: u64) -> u64 {
+    let product = u128::from(one) * u128::from(two);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// A segment that could be part of a train.
