@@ -100,10 +100,12 @@ fn two_reports_are_compared_and_what_cannot_be_is_refused() {
             command.args(["report", "compare"]).args(arguments).current_dir("/run");
             command.output().unwrap()
         };
-        // Two intervals never show a difference.
+        // Two intervals tell nothing, and that is not the same as no difference.
         let same = compare(&["a/report.json", "b/report.json", "--json"]);
-        assert_eq!(same.status.code(), Some(0));
-        assert_eq!(json(&same)["regressions"], 0);
+        assert_eq!(same.status.code(), Some(4));
+        let found = json(&same);
+        assert_eq!(found["regressions"], 0);
+        assert_eq!(found["too_few_samples"], found["figures"].as_array().unwrap().len());
         steady("a/report.json", "steady.json", 1.0);
         steady("a/report.json", "slower.json", 0.9);
         let worse = compare(&["steady.json", "slower.json"]);

@@ -119,7 +119,8 @@ impl Site {
             machine: of.machine.clone(),
         };
         let hosts = vec![host("sender", sender), host("receiver", receiver)];
-        BenchFacts { in_process: false, description, hosts }
+        let (mtu, vnic) = (self.running.mtu, Some(self.running.kind.clone()));
+        BenchFacts { in_process: false, description, mtu, vnic, hosts }
     }
 
     /// What is looked at before measuring.

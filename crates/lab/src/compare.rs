@@ -2,7 +2,8 @@
 //!
 //! Their intervals were not measured in turn, so they are not pairs: the interval of the change comes from drawing both
 //! sides' samples again, each for itself. A change counts as a regression where it is for the worse, beyond the noise,
-//! and beyond a tolerance: two runs on one machine differ by a little even where nothing changed.
+//! and beyond a tolerance: two runs on one machine differ by a little even where nothing changed. What cannot be told, of too
+//! few samples or because one report lacks it, is counted and ends in an exit code of its own.
 
 mod text;
 
@@ -11,7 +12,7 @@ pub use text::text;
 use crate::LabError;
 use crate::experiment::Measure;
 use crate::experiments::{latency, measures};
-use crate::report::{ArmFigures, Case, Machine, SCHEMA, Setting};
+use crate::report::{ArmFigures, BenchFacts, Case, Machine, SCHEMA, Setting};
 use crate::statistics::{Interval, Verdict, compare_independent};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -27,6 +28,8 @@ struct Recorded {
     millrace: String,
     date: String,
     machine: Machine,
+    #[serde(default)]
+    bench: BenchFacts,
     #[serde(flatten)]
     first: Case,
     #[serde(default)]
@@ -49,10 +52,36 @@ pub struct Comparison {
     pub tolerance: f64,
     /// Regressions found.
     pub regressions: usize,
+    /// Figures with too few samples on a side to tell.
+    pub too_few_samples: usize,
     /// Everything that both have, in the order of the first.
     pub figures: Vec<Change>,
-    /// What a reader should know before believing them.
-    pub notes: Vec<String>,
+    /// Loads, arms and figures that only one of them has.
+    pub missing: Vec<String>,
+    /// In what the two runs differ, besides what is compared.
+    pub differences: Vec<Difference>,
+}
+
+/// A circumstance that was not the same; `None` where a report does not say it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// `kernel`, `MTU`.
+    pub what: String,
+    /// In the first report.
+    pub before: Option<String>,
+    /// In the second.
+    pub after: Option<String>,
+}
+
+impl Comparison {
+    /// 1 for a regression, otherwise 4 where not everything could be told, otherwise 0.
+    pub fn exit_code(&self) -> u8 {
+        match (self.regressions, self.too_few_samples + self.missing.len()) {
+            (0, 0) => 0,
+            (0, _) => 4,
+            _ => 1,
+        }
+    }
 }
 
 /// Where a report came from.
@@ -110,7 +139,9 @@ pub fn compare(before: &Path, after: &Path, tolerance: f64) -> Result<Comparison
             second.experiment
         )));
     }
-    let figures = changes(&first, &second, tolerance);
+    let mut missing = Vec::new();
+    let figures = changes(&first, &second, tolerance, &mut missing);
+    missing.extend(loads_of_one(&second, &first, "after"));
     if figures.is_empty() {
         return Err(LabError::Compare(format!(
             "{} and {} have no load in common: run both with the same options",
@@ -118,9 +149,12 @@ pub fn compare(before: &Path, after: &Path, tolerance: f64) -> Result<Comparison
             after.display()
         )));
     }
+    let too_few = |change: &&Change| change.verdict == Verdict::TooFewSamples;
     Ok(Comparison {
         schema: SCHEMA,
-        notes: notes(&first, &second),
+        differences: differences(&first, &second),
+        too_few_samples: figures.iter().filter(too_few).count(),
+        missing,
         experiment: first.experiment.clone(),
         before: origin(before, &first),
         after: origin(after, &second),
@@ -165,24 +199,65 @@ impl Recorded {
         let bulk = cases.iter().map(|case| (case, measures(&self.experiment)));
         bulk.chain(self.latency.iter().map(|case| (case, latency::MEASURES)))
     }
+
+    /// What has to be the same for a change to be the switch's. An older report does not say its MTU and vNIC.
+    fn circumstances(&self) -> [(&'static str, Option<String>); 7] {
+        let Machine { kernel, processor, processors, memory_bytes, .. } = &self.machine;
+        let gibibytes = *memory_bytes as f64 / f64::from(1 << 30);
+        let hosts = self.bench.hosts.iter();
+        let hosts: Vec<String> =
+            hosts.map(|host| format!("{} {}", host.role, host.machine.words())).collect();
+        [
+            ("bench", Some(self.bench.kind().to_owned())),
+            ("MTU", self.bench.mtu.map(|mtu| mtu.to_string())),
+            ("vNIC", self.bench.vnic.clone()),
+            ("kernel", Some(kernel.clone())),
+            ("machine", Some(format!("{processors} x {processor}, {gibibytes:.0} GiB"))),
+            ("hosts", Some(hosts.join("; "))),
+            ("interval", Some(format!("{} s", self.first.interval_s))),
+        ]
+    }
 }
 
-fn changes(before: &Recorded, after: &Recorded, tolerance: f64) -> Vec<Change> {
+fn changes(
+    before: &Recorded,
+    after: &Recorded,
+    tolerance: f64,
+    missing: &mut Vec<String>,
+) -> Vec<Change> {
     let mut found = Vec::new();
+    missing.extend(loads_of_one(before, after, "before"));
     for (case, measures) in before.judged() {
         let same = after.judged().find(|(other, _)| other.setting == case.setting);
         let Some((other, _)) = same else { continue };
-        for name in &case.order {
-            let (Some(then), Some(now)) = (case.arms.get(name), other.arms.get(name)) else {
-                continue;
-            };
-            let of_arm = measures
-                .iter()
-                .filter_map(|measure| change(case.setting, name, then, now, measure, tolerance));
-            found.extend(of_arm);
+        let only_after = other.order.iter().filter(|name| !case.order.contains(name));
+        for name in case.order.iter().chain(only_after) {
+            for measure in measures {
+                let [then, now] = [case, other].map(|case| {
+                    case.arms.get(name).filter(|arm| arm.figures.contains_key(measure.key))
+                });
+                let which = match (then, now) {
+                    (Some(then), Some(now)) => {
+                        found.extend(change(case.setting, name, then, now, measure, tolerance));
+                        continue;
+                    }
+                    (None, None) => continue,
+                    (Some(_), None) => "before",
+                    (None, Some(_)) => "after",
+                };
+                let (words, label) = (case.setting.words(), measure.label);
+                missing.push(format!("{words}, arm {name}, {label}: only {which}"));
+            }
         }
     }
     found
+}
+
+/// Loads that one report has and the other lacks.
+fn loads_of_one(one: &Recorded, other: &Recorded, which: &str) -> Vec<String> {
+    let lacks = |case: &Case| !other.judged().any(|(known, _)| known.setting == case.setting);
+    let cases = one.judged().map(|(case, _)| case).filter(|case| lacks(case));
+    cases.map(|case| format!("{}: only {which}", case.setting.words())).collect()
 }
 
 fn change(
@@ -210,23 +285,12 @@ fn change(
     })
 }
 
-fn notes(before: &Recorded, after: &Recorded) -> Vec<String> {
-    let mut notes = Vec::new();
-    let machine = |report: &Recorded| {
-        let Machine { kernel, processor, processors, .. } = &report.machine;
-        format!("{kernel}, {processors} x {processor}")
-    };
-    let (then, now) = (machine(before), machine(after));
-    if then != now {
-        notes.push(format!(
-            "The machine differs, so the change may be the machine's: {then} before, {now} after."
-        ));
-    }
-    let (then, now) = (before.first.interval_s, after.first.interval_s);
-    if (then - now).abs() > 1e-9 {
-        notes.push(format!("Intervals were {then} s long before and {now} s now."));
-    }
-    notes
+fn differences(before: &Recorded, after: &Recorded) -> Vec<Difference> {
+    let pairs = before.circumstances().into_iter().zip(after.circumstances());
+    let differ = pairs.filter(|((_, then), (_, now))| then != now);
+    differ
+        .map(|((what, before), (_, after))| Difference { what: what.to_owned(), before, after })
+        .collect()
 }
 
 #[cfg(test)]
@@ -271,11 +335,63 @@ mod tests {
             let found = compared(&report(1e9, "rsc"), &report(rate, "rsc")).unwrap();
             assert_eq!((found.figures[0].verdict, found.regressions), (verdict, regressions));
             assert!((found.figures[0].ratio - rate / 1e9).abs() < 1e-6);
+            assert_eq!(found.exit_code(), u8::from(regressions == 1));
             assert!(text(&found).contains("1 connection"));
             let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
             let json = serde_json::to_value(&found).unwrap();
             jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
         }
+    }
+
+    #[test]
+    fn three_samples_tell_nothing_even_at_half_the_speed() {
+        let short = |rate: f64| {
+            let mut short = report(rate, "sweep");
+            short["arms"]["on"]["throughput_bps"]["samples"] = vec![rate; 3].into();
+            short
+        };
+        let found = compared(&short(1e9), &short(0.5e9)).unwrap();
+        assert_eq!(found.figures[0].verdict, Verdict::TooFewSamples);
+        assert_eq!((found.regressions, found.too_few_samples, found.exit_code()), (0, 1, 4));
+        assert!(!text(&found).contains("No regression"), "{}", text(&found));
+        assert!(text(&found).contains("--repetitions 5"));
+    }
+
+    #[test]
+    fn a_figure_or_load_that_went_is_named_and_not_passed_over() {
+        let (before, mut after) = (report(1e9, "rsc"), report(1e9, "rsc"));
+        let mut more = after.clone();
+        more["connections"] = 16.into();
+        after["cases"] = json!([before, more]);
+        let found = compared(&after, &before).unwrap();
+        assert_eq!((found.missing.len(), found.exit_code()), (1, 4));
+        assert!(text(&found).contains("16 connections: only before"), "{}", text(&found));
+        assert_eq!(compared(&before, &after).unwrap().exit_code(), 4);
+        let mut both = before.clone();
+        both["arms"]["off"] = both["arms"]["on"].clone();
+        both["order"] = json!(["on", "off"]);
+        let found = compared(&both, &before).unwrap();
+        assert_eq!((found.missing.len(), found.exit_code()), (1, 4));
+        let mut dead = before.clone();
+        dead["arms"]["on"]["throughput_bps"]["samples"] = vec![0.0; 12].into();
+        assert_eq!(compared(&before, &dead).unwrap().regressions, 1, "a stall is the worst of all");
+    }
+
+    #[test]
+    fn circumstances_that_differ_are_named_one_by_one() {
+        let old = report(1e9, "rsc");
+        assert_eq!(compared(&old, &old).unwrap().differences, []);
+        let mut new = old.clone();
+        new["bench"] = json!({ "in_process": true, "description": "", "mtu": 9000, "vnic": "tap" });
+        new["machine"]["kernel"] = "Linux 7".into();
+        new["machine"]["processors"] = 64.into();
+        let found = compared(&old, &new).unwrap();
+        let names: Vec<&str> = found.differences.iter().map(|one| one.what.as_str()).collect();
+        assert_eq!(names, ["bench", "MTU", "vNIC", "kernel", "machine"]);
+        assert!(text(&found).contains("MTU differs: not recorded before, 9000 after"));
+        let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+        let json = serde_json::to_value(&found).unwrap();
+        jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
     }
 
     #[test]

@@ -431,7 +431,7 @@ mod tests {
         });
         let found = plan.compare(&samples, &MEASURES[0]).unwrap();
         assert_eq!((found.pairs, found.ratio), (2, 2.0));
-        assert_eq!(found.verdict, Verdict::NoDifferenceSeen);
+        assert_eq!(found.verdict, Verdict::TooFewSamples);
     }
 
     #[test]

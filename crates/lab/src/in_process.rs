@@ -8,4 +8,4 @@ mod bench;
 mod device;
 mod guest;
 
-pub(crate) use bench::InProcess;
+pub(crate) use bench::{InProcess, facts};

@@ -90,9 +90,26 @@ pub struct BenchFacts {
     pub in_process: bool,
     /// Who is who, in a sentence or two.
     pub description: String,
+    /// MTU of the links, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// Kind of the guest's port: `tap`, `packet` (a veth), `vhost-user`, `memory`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vnic: Option<String>,
     /// Hosts that were there before, where it ran between such; empty otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostFacts>,
+}
+
+impl BenchFacts {
+    /// Which of the benches it is.
+    pub(crate) fn kind(&self) -> &'static str {
+        match (self.in_process, self.hosts.is_empty()) {
+            (true, _) => "in process",
+            (false, true) => "namespaces",
+            (false, false) => "between hosts",
+        }
+    }
 }
 
 /// One of the hosts between which an experiment ran.

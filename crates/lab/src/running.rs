@@ -30,6 +30,10 @@ pub(crate) struct Running {
     /// The daemon's process, where we can see it.
     process: Option<u32>,
     port: String,
+    /// The port's MTU when we came, in bytes.
+    pub(crate) mtu: Option<u16>,
+    /// Kind of the port's device: `tap`, `vhost-user`.
+    pub(crate) kind: String,
     knob: Knob,
     /// The keys of the port that are toggled, as they were when we came.
     before: Value,
@@ -65,6 +69,8 @@ impl Running {
             client,
             process: process(socket),
             port: found.name,
+            mtu: found.mtu,
+            kind: found.device.split(' ').next().unwrap_or_default().to_owned(),
             knob,
             before: json!({ "rsc": rsc, "length-limit": limit }),
             touched: Cell::new(false),

@@ -9,7 +9,7 @@ use crate::daemon::Daemon;
 use crate::experiment::{Run, Step};
 use crate::experiments::{Feature, Load};
 use crate::host::{become_root, is_root};
-use crate::in_process::InProcess;
+use crate::in_process::{self, InProcess};
 use crate::interrupt::Interrupt;
 use crate::namespaces::Namespaces;
 use crate::options::Options;
@@ -65,18 +65,10 @@ impl Site {
 
     /// Who is who, for the report.
     pub(crate) fn facts(&self) -> BenchFacts {
-        let description = match self {
-            Site::Between(site) => return site.facts(),
-            Site::Namespaces(hosts) => hosts.description(),
-            Site::InProcess(_) => "IN PROCESS: sender and receiver are user-space TCP stacks (smoltcp) on memory ports of the \
-                                real switch, all in one process. The figures show what coalescing saves such a guest; they \
-                                say nothing about a kernel or a virtual machine."
-                .to_owned(),
-        };
-        BenchFacts {
-            in_process: matches!(self, Site::InProcess(_)),
-            description,
-            hosts: Vec::new(),
+        match self {
+            Site::Between(site) => site.facts(),
+            Site::Namespaces(hosts) => hosts.facts(),
+            Site::InProcess(_) => in_process::facts(),
         }
     }
 
@@ -139,13 +131,15 @@ impl Site {
 }
 
 impl Hosts {
-    fn description(&self) -> String {
+    fn facts(&self) -> BenchFacts {
         let mtu = self.topology.mtu;
-        let vnic = match self.topology.vnic {
-            Vnic::Tap => "a TAP",
-            Vnic::Veth => "a veth behind a packet port, because /dev/net/tun is not available",
+        let (vnic, kind) = match self.topology.vnic {
+            Vnic::Tap => ("a TAP", "tap"),
+            Vnic::Veth => {
+                ("a veth behind a packet port, because /dev/net/tun is not available", "packet")
+            }
         };
-        match self.topology.way {
+        let description = match self.topology.way {
             Way::ToVnic => format!(
                 "The guest receives: the sender's frames reach the switch one by one at MTU {mtu}, and the guest's vNIC is \
                  {vnic}."
@@ -153,7 +147,8 @@ impl Hosts {
             Way::FromVnic => format!(
                 "The guest sends: its vNIC is {vnic}, and frames leave the uplink one by one at MTU {mtu}."
             ),
-        }
+        };
+        BenchFacts { description, mtu: Some(mtu), vnic: Some(kind.into()), ..BenchFacts::default() }
     }
 
     fn checks(&mut self, interrupt: &Interrupt) -> Result<Vec<Check>, LabError> {

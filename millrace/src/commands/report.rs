@@ -27,7 +27,8 @@ enum Verb {
 Example:
   millrace report compare before/report.json after/report.json --tolerance 3
 
-Exit codes: 0 no regression, 1 a regression beyond the tolerance, 2 the two cannot be compared.")]
+Exit codes: 0 no regression, 1 a regression beyond the tolerance, 2 the two cannot be compared,
+4 no regression seen, but too few samples (5 on each side are needed) or a load in one of them only.")]
 struct Compare {
     /// The report.json before.
     #[arg(value_name = "BEFORE")]
@@ -76,5 +77,5 @@ fn compared(asked: &Compare, global: &Global) -> Outcome {
     let found = compare::compare(&asked.before, &asked.after, asked.tolerance / 100.0)
         .map_err(|error| Failure::Usage(Problem::new(error.to_string())))?;
     output::show(global, &found, compare::text)?;
-    Ok(if found.regressions == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(ExitCode::from(found.exit_code()))
 }

@@ -1,7 +1,7 @@
 //! A comparison for people.
 
-use super::{Change, Comparison};
-use crate::statistics::Verdict;
+use super::{Change, Comparison, Difference};
+use crate::statistics::{FEWEST_PAIRS, Verdict};
 use comfy_table::CellAlignment;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use std::fmt::Write as _;
@@ -23,13 +23,27 @@ pub fn text(comparison: &Comparison) -> String {
         before.file, before.date, before.millrace, after.file, after.date, after.millrace
     );
     let tolerance = comparison.tolerance * 100.0;
+    let (few, missing) = (comparison.too_few_samples, &comparison.missing);
+    let told = comparison.figures.len() - few;
     let _ = match comparison.regressions {
-        0 => writeln!(out, "No regression beyond {tolerance} %."),
+        0 if told == 0 => Ok(()),
+        0 => writeln!(out, "No regression beyond {tolerance} % in {told} figures."),
         1 => writeln!(out, "1 regression beyond {tolerance} %."),
         count => writeln!(out, "{count} regressions beyond {tolerance} %."),
     };
-    for note in &comparison.notes {
-        let _ = writeln!(out, "{note}");
+    if few > 0 {
+        let _ = writeln!(
+            out,
+            "Too few samples to tell in {few} figures: run both with --repetitions {FEWEST_PAIRS} or more."
+        );
+    }
+    for what in missing {
+        let _ = writeln!(out, "Not in both: {what}");
+    }
+    let known = |fact: &Option<String>| fact.clone().unwrap_or("not recorded".into());
+    for Difference { what, before, after } in &comparison.differences {
+        let (before, after) = (known(before), known(after));
+        let _ = writeln!(out, "{what} differs: {before} before, {after} after");
     }
     out
 }
@@ -43,6 +57,7 @@ fn row(change: &Change) -> [String; 7] {
         Verdict::Improved => "better",
         Verdict::Worse => "worse, within the tolerance",
         Verdict::NoDifferenceSeen => "no difference seen",
+        Verdict::TooFewSamples => "too few samples",
     };
     [
         change.setting.words(),

@@ -7,7 +7,7 @@ use crate::experiments::{Load, OFF, itself};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::passed::put_ratio;
-use crate::report::Check;
+use crate::report::{BenchFacts, Check};
 use crate::usage::{self, Machine, PROCESSES, Reading};
 use datapath::{
     PortCounters, PortId, PortSettings, Role, RscPolicy, RscStatus, Switch, SwitchOptions,
@@ -42,6 +42,20 @@ pub(crate) struct InProcess {
     meter: Meter,
     interrupt: Interrupt,
     begin: Instant,
+}
+
+/// What this bench is, for the report.
+pub(crate) fn facts() -> BenchFacts {
+    BenchFacts {
+        in_process: true,
+        description: "IN PROCESS: sender and receiver are user-space TCP stacks (smoltcp) on memory ports of the \
+                      real switch, all in one process. The figures show what coalescing saves such a guest; they \
+                      say nothing about a kernel or a virtual machine."
+            .to_owned(),
+        mtu: Some(MTU),
+        vnic: Some("memory".into()),
+        hosts: Vec::new(),
+    }
 }
 
 /// A guest's thread; dropping it ends it.

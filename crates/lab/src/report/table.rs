@@ -8,7 +8,7 @@ pub(super) use points::Points;
 use super::case::capital;
 use super::{ArmFigures, Case, Figures, Report};
 use crate::experiment::Measure;
-use crate::statistics::{Better, Comparison, FEWEST_PAIRS, Verdict};
+use crate::statistics::{Better, Comparison, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ pub(super) fn difference(found: &Comparison) -> String {
     let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
     let interval = format!("{} to {}", percent(found.interval.low), percent(found.interval.high));
     match found.verdict {
-        _ if found.pairs < FEWEST_PAIRS => format!("too few rounds to tell ({interval} %)"),
+        Verdict::TooFewSamples => format!("too few rounds to tell ({interval} %)"),
         Verdict::NoDifferenceSeen => format!("no difference seen beyond the noise ({interval} %)"),
         Verdict::Improved => format!("{} % ({interval})", percent(found.ratio)),
         Verdict::Worse => format!("worse: {} % ({interval})", percent(found.ratio)),
@@ -140,7 +140,9 @@ pub(super) fn sentences(case: &Case, measures: &[Measure]) -> Vec<String> {
         let found = case.comparisons.get(measure.improvement)?;
         let percent = (found.ratio - 1.0) * 100.0;
         Some(match found.verdict {
-            Verdict::NoDifferenceSeen => format!("{}: {}.", measure.label, difference(found)),
+            Verdict::NoDifferenceSeen | Verdict::TooFewSamples => {
+                format!("{}: {}.", measure.label, difference(found))
+            }
             verdict => format!(
                 "{}: {:.1} % {}{}.",
                 measure.label,

@@ -43,6 +43,8 @@ pub enum Verdict {
     Worse,
     /// The interval includes 1: a difference, if there is one, is smaller than the noise.
     NoDifferenceSeen,
+    /// Fewer pairs, or samples of a side, than [`FEWEST_PAIRS`]: nothing can be said.
+    TooFewSamples,
 }
 
 /// From where to where a ratio may lie.
@@ -132,7 +134,9 @@ pub fn compare_independent(
 }
 
 fn verdict(interval: Interval, pairs: usize, better: Better) -> Verdict {
-    if pairs < FEWEST_PAIRS || (interval.low <= 1.0 && interval.high >= 1.0) {
+    if pairs < FEWEST_PAIRS {
+        Verdict::TooFewSamples
+    } else if interval.low <= 1.0 && interval.high >= 1.0 {
         Verdict::NoDifferenceSeen
     } else if (interval.low > 1.0) == (better == Better::Higher) {
         Verdict::Improved
@@ -285,7 +289,7 @@ mod tests {
     #[test]
     fn few_pairs_claim_nothing() {
         let found = compare(&[2.0; 4], &[1.0; 4], Better::Higher, 1).unwrap();
-        assert_eq!(found.verdict, Verdict::NoDifferenceSeen);
+        assert_eq!(found.verdict, Verdict::TooFewSamples);
         assert_eq!(compare(&[], &[], Better::Higher, 1), None);
     }
 
