@@ -22,6 +22,14 @@ pub(crate) struct ComeAndGo {
 }
 
 impl ComeAndGo {
+    /// As a person would type it, for the report.
+    pub(crate) fn command() -> String {
+        let (each, half) = (PERIOD.as_millis(), PERIOD.as_secs_f64() / 2.0);
+        format!(
+            "while sleep {half}; do millrace port add {NAME} --tap {NAME}; sleep {half}; millrace port remove {NAME}; done  # every {each} ms"
+        )
+    }
+
     /// Adds and removes the port once, so that a switch that refuses is known, and then begins. `added` counts.
     pub(crate) fn begin(socket: PathBuf, added: Arc<AtomicU64>) -> Result<ComeAndGo, LabError> {
         let told = |error: &dyn std::error::Error| LabError::Switch(error.to_string());

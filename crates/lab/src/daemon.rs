@@ -5,11 +5,12 @@ use crate::come_and_go::ComeAndGo;
 use crate::host::Request;
 use crate::interrupt::Interrupt;
 use crate::passed::Passed;
-use crate::report::Check;
+use crate::report::{Check, Command};
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
 use control::body::{RscBody, RscSetting, StateBody};
 use control::client::{Client, ClientError};
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,6 +31,8 @@ pub(crate) struct Daemon {
     visitor: Option<ComeAndGo>,
     /// How often it has come.
     visits: Arc<AtomicU64>,
+    /// What was changed, as a person would type it, each once.
+    told: RefCell<Vec<String>>,
 }
 
 impl Daemon {
@@ -51,7 +54,8 @@ impl Daemon {
             topology.address_guest()?;
         }
         let socket = socket(topology);
-        let daemon = Daemon { client, socket, visitor: None, visits: Arc::default() };
+        let (visits, told) = (Arc::default(), RefCell::default());
+        let daemon = Daemon { client, socket, visitor: None, visits, told };
         daemon.wait_for_ports(interrupt)?;
         Ok(daemon)
     }
@@ -83,12 +87,35 @@ impl Daemon {
     /// Toggles coalescing toward the receiver; done when this returns.
     pub(crate) fn set_rsc(&self, on: bool) -> Result<(), LabError> {
         let setting = if on { RscSetting::On } else { RscSetting::Off };
+        self.tell(format!("millrace rsc {} {PORT}", if on { "on" } else { "off" }));
         self.client.set_rsc(Some(PORT), setting).map(drop).map_err(switch_error)
     }
 
     /// Changes keys of the vNIC's port, spelled as in the file; null takes a key away.
     pub(crate) fn change_vnic(&self, change: &Value) -> Result<(), LabError> {
-        self.client.change_port(PORT, change).map(drop).map_err(switch_error)
+        self.change(PORT, change)
+    }
+
+    fn change(&self, port: &str, change: &Value) -> Result<(), LabError> {
+        let keys = change.as_object().into_iter().flatten().map(|(key, value)| match value {
+            Value::Null => format!(" {key}="),
+            value => format!(" {key}={value}"),
+        });
+        self.tell(format!("millrace port set {port}{}", keys.collect::<String>()));
+        self.client.change_port(port, change).map(drop).map_err(switch_error)
+    }
+
+    fn tell(&self, line: String) {
+        let mut told = self.told.borrow_mut();
+        if !told.contains(&line) {
+            told.push(line);
+        }
+    }
+
+    /// Every change so far, for the report.
+    pub(crate) fn commands(&self) -> Vec<Command> {
+        let told = self.told.borrow();
+        told.iter().map(|line| Command { host: "switch".into(), command: line.clone() }).collect()
     }
 
     /// Lets a third port come and go from now on, or no more.
@@ -96,6 +123,7 @@ impl Daemon {
         // First the old one ends.
         self.visitor = None;
         if on {
+            self.tell(ComeAndGo::command());
             self.visitor = Some(ComeAndGo::begin(self.socket.clone(), self.visits.clone())?);
         }
         Ok(())
@@ -109,7 +137,7 @@ impl Daemon {
     /// Sets the MTU of both ports, in bytes; the TAP behind one of them follows.
     pub(crate) fn set_mtu(&self, mtu: u16) -> Result<(), LabError> {
         for port in [UPLINK_PORT, PORT] {
-            self.client.change_port(port, &json!({ "mtu": mtu })).map_err(switch_error)?;
+            self.change(port, &json!({ "mtu": mtu }))?;
         }
         Ok(())
     }

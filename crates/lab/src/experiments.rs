@@ -19,7 +19,7 @@ use crate::experiment::{Arm, Experiment, Measure, StopRule};
 use crate::report::{Case, Check};
 use crate::topology::{Topology, Way};
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Name of the arm with the feature, in JSON.
@@ -116,20 +116,17 @@ impl Bulk {
         even.unwrap_or(1)
     }
 
-    /// The same as NTttcp's users type it, for the receiver (`r`) or the sender (`s`).
-    pub(crate) fn command(self, role: char, to: IpAddr) -> String {
+    /// What the receiver (`r`) or the sender (`s`) runs, as NTttcp's users type it.
+    pub(crate) fn command(self, role: char, at: SocketAddr) -> String {
         let (threads, bytes) = (self.threads(), self.buffer_bytes);
-        let size = if bytes.is_multiple_of(1024) {
-            format!("{}k", bytes / 1024)
-        } else {
-            bytes.to_string()
+        let size = match bytes.is_multiple_of(1024) {
+            true => format!("{}k", bytes / 1024),
+            false => bytes.to_string(),
         };
-        match (role, self.connections / threads) {
-            ('s', each @ 2..) => {
-                format!("millrace ntttcp -s {to} -P {threads} -n 1 -l {each} -b {size} -t 0")
-            }
-            _ => format!("millrace ntttcp -{role} -m {threads},*,{to} -l {size} -a 6 -t 0"),
-        }
+        let (address, port, each) = (at.ip(), at.port(), self.connections / threads);
+        format!(
+            "millrace ntttcp --dialect linux -{role} {address} -p {port} -P {threads} -n 1 -l {each} -b {size} -t 0 -N"
+        )
     }
 }
 

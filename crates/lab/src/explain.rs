@@ -6,7 +6,7 @@ use crate::campaign::{Campaign, Part};
 use crate::experiment::Ended;
 use crate::experiments::{Feature, PROOF, Proof, itself, latency};
 use crate::options::Options;
-use crate::report::{self, Account, BenchFacts, Case, Check, Machine, Report, SCHEMA};
+use crate::report::{self, Account, BenchFacts, Case, Check, Command, Machine, Report, SCHEMA};
 use crate::state::State;
 use crate::usage::OTHERS;
 use traffic::measure::CpuSample;
@@ -44,6 +44,7 @@ pub(crate) fn report(
     let mut notes = state.notes.clone();
     notes.extend(explanations(&cases, &bench));
     let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
+    let invocation = Command { host: "here".into(), command: options.command(campaign.name) };
     Ok(Report {
         schema: SCHEMA,
         experiment: campaign.name.into(),
@@ -61,7 +62,7 @@ pub(crate) fn report(
             .find_map(|case| case.arms_in_order().next().cloned()),
         tries,
         checks,
-        commands: state.commands.clone(),
+        commands: std::iter::once(invocation).chain(state.commands.iter().cloned()).collect(),
         notes,
         measures: point.feature.measures,
         latency_measures: latency::MEASURES,

@@ -108,11 +108,68 @@ impl Options {
         self
     }
 
+    /// The command of a campaign with these options, none left to a default.
+    pub(crate) fn command(&self, campaign: &str) -> String {
+        let list = |numbers: &[u32]| -> String {
+            let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            words.join(",")
+        };
+        let validates = !["ladder", "sweep", "connections"].contains(&campaign);
+        let mut line = format!("millrace {}{campaign}", if validates { "validate " } else { "" });
+        let mut put = |option: &str, value: String| {
+            line += &format!(" --{option} {value}");
+        };
+        if self.tries > 0 {
+            put("tries", self.tries.to_string());
+        } else {
+            put("connections", list(&self.connections));
+        }
+        if !self.blocks.is_empty() {
+            put("blocks", list(&self.blocks));
+        }
+        put("repetitions", self.repetitions.to_string());
+        put("seconds", self.interval.as_secs_f64().to_string());
+        if let Some(narrow) = self.narrow {
+            put("narrow", (narrow * 100.0).to_string());
+        }
+        if validates && self.tries == 0 {
+            put("mtu", self.mtu.to_string());
+        }
+        match (&self.between, self.in_process && self.tries == 0) {
+            (Some(_), _) => line + " --sender TOKEN@ADDRESS:PORT",
+            (None, true) => line + " --in-process",
+            (None, false) => line,
+        }
+    }
+
     pub(crate) fn stop(&self) -> StopRule {
         let least = match self.tries {
             0 => self.repetitions.div_ceil(2),
             _ => itself::LEAST.min(self.repetitions),
         };
         StopRule { repetitions: self.repetitions, narrow: self.narrow, least, budget: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_states_all_its_settings() {
+        let program = PathBuf::new;
+        assert_eq!(
+            Options::sweep(program()).quick().command("sweep"),
+            "millrace sweep --connections 1,4,16 --blocks 512,4096,32768,524288 --repetitions 2 --seconds 0.5"
+        );
+        assert_eq!(
+            Options::new(program()).command("ladder"),
+            "millrace ladder --connections 1 --repetitions 24 --seconds 1"
+        );
+        let rsc = Options { in_process: true, narrow: Some(0.02), ..Options::new(program()) };
+        assert_eq!(
+            rsc.command("rsc"),
+            "millrace validate rsc --connections 1 --repetitions 24 --seconds 1 --narrow 2 --mtu 1500 --in-process"
+        );
     }
 }

@@ -35,14 +35,14 @@ impl Pair<'_> {
         let to = SocketAddr::new(self.to, PORT);
         let before = self.receiver.read(self.link)?;
         let at = SocketAddr::new(all_of_family(self.to), PORT);
-        self.receiver.order(&Request::Listen { at, bulk }, &bulk.command('r', self.to))?;
+        self.receiver.order(&Request::Listen { at, bulk }, &bulk.command('r', at))?;
         let patience = CONNECT_PATIENCE + connecting(bulk.connections);
         let nobody = || LabError::NoTraffic {
             from: "the sender".into(),
             to: to.to_string(),
             waited: patience,
         };
-        let sent = self.sender.order(&Request::Send { to, bulk }, &bulk.command('s', self.to));
+        let sent = self.sender.order(&Request::Send { to, bulk }, &bulk.command('s', to));
         sent.map_err(|error| match error {
             LabError::Refused { .. } => nobody(),
             other => other,

@@ -87,16 +87,12 @@ impl Site {
     /// Every command so far.
     pub(crate) fn commands(&self) -> Vec<Command> {
         match self {
-            Site::Namespaces(hosts) => hosts.topology.commands(),
+            Site::Namespaces(hosts) => {
+                let changes = hosts.daemon.commands();
+                hosts.topology.commands().into_iter().chain(changes).collect()
+            }
             Site::Between(site) => site.commands(),
-            Site::InProcess(feature) => vec![Command {
-                host: "here".into(),
-                command: format!(
-                    "millrace validate {}{}",
-                    feature.name,
-                    if feature.whole_guide { " --in-process" } else { "" }
-                ),
-            }],
+            Site::InProcess(_) => Vec::new(),
         }
     }
 

@@ -85,8 +85,8 @@ const HOTPLUG_HELP: &str = "\
 Example:
   millrace validate hotplug --quick
 
-A third port comes and goes while two others carry a flow; frames that these two lose are counted, and one is a failed
-check. Needs namespaces and /dev/net/tun. Exit codes are those of `validate rsc`.";
+A third port comes and goes while two others carry a flow. Frames that these two lose are counted, and the check fails
+when they lose more than with no third port. Needs namespaces and /dev/net/tun. Exit codes are those of `validate rsc`.";
 
 /// Options of most features.
 #[derive(Args)]

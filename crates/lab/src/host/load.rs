@@ -4,11 +4,10 @@
 //! feature under test is switched.
 
 use crate::experiments::Bulk;
-use std::net::{IpAddr, SocketAddr};
-use traffic::{Load, Plan, Role, TrafficError};
+use std::net::SocketAddr;
+use traffic::arguments::{Invocation, parse};
+use traffic::{Load, Plan, TrafficError};
 
-/// Calls made for a ready connection before the next one is served: the guide's `-a 6`.
-const OUTSTANDING: u32 = 6;
 /// A receiver that does not answer by then cannot be reached.
 const CONNECT_ATTEMPTS: u32 = 2;
 
@@ -25,7 +24,7 @@ impl Ends {
     /// Listens, in place of an earlier listening.
     pub(super) fn receive(&mut self, at: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
         forget(&mut self.receiving);
-        self.receiving = Some(Load::start(plan(Role::Receiver, at.ip(), at.port(), bulk))?);
+        self.receiving = Some(Load::start(plan('r', at, bulk)?)?);
         Ok(())
     }
 
@@ -33,7 +32,7 @@ impl Ends {
     pub(super) fn send(&mut self, to: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
         forget(&mut self.sending);
         self.stopped = false;
-        self.sending = Some(Load::start(plan(Role::Sender, to.ip(), to.port(), bulk))?);
+        self.sending = Some(Load::start(plan('s', to, bulk)?)?);
         Ok(())
     }
 
@@ -74,25 +73,23 @@ fn forget(load: &mut Option<Load>) {
     }
 }
 
-fn plan(role: Role, host: IpAddr, port: u16, bulk: Bulk) -> Plan {
-    let threads = bulk.threads();
-    let mut plan = Plan::new(role, host, port, 0);
-    for mapping in &mut plan.mappings {
-        mapping.ports = u16::try_from(threads).unwrap_or(1);
-    }
-    Plan {
-        connections_per_thread: bulk.connections / threads,
-        buffer_bytes: usize::try_from(bulk.buffer_bytes).unwrap_or(usize::MAX),
-        outstanding: OUTSTANDING,
-        connect_attempts: CONNECT_ATTEMPTS,
-        ..plan
+/// What the command in the report says. Only who cannot be reached is known sooner.
+fn plan(role: char, at: SocketAddr, bulk: Bulk) -> Result<Plan, TrafficError> {
+    let line = bulk.command(role, at);
+    // The first word is this program's name.
+    match parse(line.split(' ').skip(1).map(str::to_owned)) {
+        Ok(Invocation::Run(run)) => Ok(Plan { connect_attempts: CONNECT_ATTEMPTS, ..run.plan }),
+        Ok(Invocation::Help) => Err(TrafficError::Plan(line)),
+        Err(error) => Err(TrafficError::Plan(error.to_string())),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use proptest::prelude::*;
+    use std::net::{IpAddr, TcpListener};
+    use traffic::{Length, Role};
 
     #[test]
     fn what_was_given_is_what_is_received_once_all_is_over() {
@@ -113,6 +110,21 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(ends.given(), ends.received());
-        assert_eq!(plan(Role::Sender, [127, 0, 0, 1].into(), 1, bulk).connections(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn the_command_printed_is_the_load_asked_for(
+            connections in 1..=10_000u32, bytes in 1..=4u32 << 20, sends: bool, v6: bool, port in 2..60_000u16,
+        ) {
+            let bulk = Bulk { connections, buffer_bytes: bytes };
+            let ip: IpAddr = if v6 { "fd00::2" } else { "10.0.0.2" }.parse().unwrap();
+            let plan = plan(if sends { 's' } else { 'r' }, (ip, port).into(), bulk).unwrap();
+            prop_assert_eq!(plan.connections(), u64::from(connections));
+            prop_assert_eq!(plan.buffer_bytes, bytes as usize);
+            prop_assert_eq!((plan.base_port, plan.mappings[0].host), (port, ip));
+            prop_assert_eq!(plan.role == Role::Sender, sends);
+            prop_assert_eq!((plan.in_flight, plan.sync, plan.length), (None, false, Length::UntilStopped));
+        }
     }
 }
