@@ -1,7 +1,7 @@
 //! `millrace report compare`: two reports of the same experiment, before and after a change.
 //!
-//! Their intervals were not measured in turn, so they are not pairs: the interval of the change comes from drawing both
-//! sides' samples again, each for itself. A change counts as a regression where it is for the worse, beyond the noise,
+//! Their intervals were not measured in turn, so they are not pairs: the interval of the change comes from the exact
+//! intervals of both medians. Each figure is judged by itself: that many may be looked at is what the tolerance is for. A change counts as a regression where it is for the worse, beyond the noise,
 //! and beyond a tolerance: two runs on one machine differ by a little even where nothing changed. What cannot be told, of too
 //! few samples or because one report lacks it, is counted and ends in an exit code of its own.
 
@@ -113,8 +113,10 @@ pub struct Change {
     pub after: f64,
     /// After to before; 1 is no change.
     pub ratio: f64,
-    /// Where the ratio lies in 99 of 100 comparisons.
+    /// Where the ratio lies.
     pub interval: Interval,
+    /// How often such an interval holds the true ratio, at least.
+    pub level: f64,
     /// What may be said.
     pub verdict: Verdict,
     /// For the worse, beyond the noise and the tolerance.
@@ -269,7 +271,7 @@ fn change(
     tolerance: f64,
 ) -> Option<Change> {
     let (before, after) = (then.figures.get(measure.key)?, now.figures.get(measure.key)?);
-    let found = compare_independent(&after.samples, &before.samples, measure.better)?;
+    let found = compare_independent(&after.samples, &before.samples, measure.better.into())?;
     Some(Change {
         setting,
         arm: arm.to_owned(),
@@ -279,6 +281,7 @@ fn change(
         after: after.summary.median,
         ratio: found.ratio,
         interval: found.interval,
+        level: found.level,
         verdict: found.verdict,
         regression: found.verdict == Verdict::Worse && (found.ratio - 1.0).abs() > tolerance,
         measure: *measure,
@@ -310,7 +313,9 @@ mod tests {
             "schema": SCHEMA, "experiment": experiment, "millrace": "0.1.0", "date": "2026-11-21T21:40:00Z",
             "machine": Machine::default(), "connections": 1, "buffer_bytes": 65536, "way": "receive",
             "arms": { "on": { "label": "On", "throughput_bps": figures } },
-            "improvement": {}, "comparisons": {}, "order": ["on"], "interval_s": 1.0, "ended": "complete",
+            // As reports had it before the level was told.
+            "improvement": {}, "comparisons": { "throughput": { "ratio": 1.0, "ratio_of_medians": 1.0, "pairs": 12,
+                "interval": { "low": 0.9, "high": 1.1 }, "verdict": "no_difference_seen" } }, "order": ["on"], "interval_s": 1.0, "ended": "complete",
             "samples": [],
         })
     }

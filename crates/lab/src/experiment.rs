@@ -8,7 +8,7 @@
 //! away, and whole rounds only in every comparison.
 
 use crate::error::LabError;
-use crate::statistics::{Better, Comparison, compare, sequence};
+use crate::statistics::{Better, CONFIDENCE, Comparison, Rule, compare, sequence};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const ASK_EVERY: usize = 4;
 
 /// Intervals per arm that see a 5 % difference (simulated beside `statistics::compare`).
-pub const DEFAULT_REPETITIONS: usize = 24;
+pub const DEFAULT_REPETITIONS: usize = 26;
 
 /// One way the thing under test can be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,15 @@ pub struct Measure {
     pub decimals: usize,
     /// Which way is good.
     pub better: Better,
+    /// Where no difference is hoped for: what is as good as none, as a part.
+    pub equal_within: Option<f64>,
+}
+
+impl Measure {
+    /// How it is judged at this confidence.
+    pub(crate) fn rule(&self, confidence: f64) -> Rule {
+        Rule { better: self.better, confidence, equal_within: self.equal_within }
+    }
 }
 
 /// When enough has been measured. Whatever comes first ends the run.
@@ -260,36 +269,42 @@ impl Experiment {
 
     /// The arm that should be better, against the baseline; of steps, the last against the first.
     pub fn compare(&self, samples: &[Sample], measure: &Measure) -> Option<Comparison> {
-        let (treatment, baseline) = match (self.steps, self.arms.as_slice()) {
-            (false, [treatment, baseline, ..]) | (true, [baseline, .., treatment]) => {
-                (treatment, baseline)
-            }
-            _ => return None,
-        };
-        Experiment::compare_arms(samples, measure, treatment, baseline)
-    }
-
-    /// One arm against another in one measure, whole rounds only.
-    pub fn compare_arms(
-        samples: &[Sample],
-        measure: &Measure,
-        treatment: &Arm,
-        baseline: &Arm,
-    ) -> Option<Comparison> {
-        let by_round = |arm: &Arm| -> BTreeMap<usize, f64> {
-            let own = samples.iter().filter(|sample| sample.arm == arm.name);
-            own.filter_map(|sample| Some((sample.round, *sample.values.get(measure.key)?)))
-                .collect()
-        };
-        let (on, off) = (by_round(treatment), by_round(baseline));
-        let (on, off): (Vec<f64>, Vec<f64>) =
-            on.iter().filter_map(|(round, value)| Some((*value, *off.get(round)?))).unzip();
-        compare(&on, &off, measure.better, SEED)
+        let names: Vec<String> = self.arms.iter().map(|arm| arm.name.clone()).collect();
+        let question = questions(&names, self.steps).into_iter().next()?;
+        compare_arms(samples, measure, question, CONFIDENCE)
     }
 }
 
-/// Seed of every bootstrap, so that a report can be computed again from its raw numbers.
-const SEED: u64 = 0x6d69_6c6c;
+/// Which arms are compared, treatment and baseline: the whole first, then each step with the one before it.
+pub(crate) fn questions(arms: &[String], steps: bool) -> Vec<[&str; 2]> {
+    match arms {
+        [first, .., last] if steps => {
+            let pairs = arms.windows(2).filter_map(|pair| Some([pair.last()?, pair.first()?]));
+            std::iter::once([last, first])
+                .chain(pairs)
+                .map(|pair| pair.map(String::as_str))
+                .collect()
+        }
+        [treatment, baseline, ..] => vec![[treatment, baseline]],
+        _ => Vec::new(),
+    }
+}
+
+/// One arm against another in one measure, whole rounds only.
+pub(crate) fn compare_arms(
+    samples: &[Sample],
+    measure: &Measure,
+    arms: [&str; 2],
+    confidence: f64,
+) -> Option<Comparison> {
+    let [on, off] = arms.map(|arm| -> BTreeMap<usize, f64> {
+        let own = samples.iter().filter(|sample| sample.arm == arm);
+        own.filter_map(|sample| Some((sample.round, *sample.values.get(measure.key)?))).collect()
+    });
+    let (on, off): (Vec<f64>, Vec<f64>) =
+        on.iter().filter_map(|(round, value)| Some((*value, *off.get(round)?))).unzip();
+    compare(&on, &off, measure.rule(confidence))
+}
 
 #[cfg(test)]
 mod tests {
@@ -303,6 +318,7 @@ mod tests {
         scale: 1.0,
         decimals: 1,
         better: Better::Higher,
+        equal_within: None,
     }];
 
     /// A bench on virtual time whose speed is 2 in arm `on` and 1 in arm `off`, and that logs what is done to it.

@@ -27,7 +27,17 @@ pub(crate) fn report(
     options: &Options,
     state: &State,
 ) -> Result<Report, LabError> {
-    let cases = state.cases(Part::Bulk);
+    let mut cases = state.cases(Part::Bulk);
+    let mut latency = state.cases(Part::RoundTrips).into_iter().next();
+    let tries = itself::tally(&cases);
+    // Each try is an experiment by itself.
+    if tries.is_empty()
+        && let Some(point) = campaign.points.first()
+    {
+        let bulk = cases.iter_mut().map(|case| (case, point.feature.measures));
+        let trips = latency.iter_mut().map(|case| (case, latency::MEASURES));
+        report::hold_together(&mut bulk.chain(trips).collect::<Vec<_>>());
+    }
     let Some(first) = cases.first().cloned() else { return Err(LabError::Interrupted) };
     let Some(point) = campaign.points.first() else { return Err(LabError::Interrupted) };
     let mut bench = state.bench.clone().unwrap_or_default();
@@ -39,7 +49,6 @@ pub(crate) fn report(
     checks.extend(proofs(campaign, options, &cases));
     let accounts: Vec<Account> = cases.iter().filter_map(|case| case.account).collect();
     checks.extend(report::account_checks(&accounts));
-    let tries = itself::tally(&cases);
     checks.extend(itself::checks(&tries));
     let mut notes = state.notes.clone();
     notes.extend(explanations(&cases, &bench));
@@ -55,7 +64,7 @@ pub(crate) fn report(
         machine: Machine::read(hz),
         first,
         cases: if campaign.points.len() > 1 && cases.len() > 1 { cases } else { Vec::new() },
-        latency: state.cases(Part::RoundTrips).into_iter().next(),
+        latency,
         peer: state
             .cases(Part::Peer)
             .into_iter()
@@ -148,7 +157,9 @@ fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
 
 fn definitions(cases: &[Case]) -> String {
     let compared = if cases.iter().any(|case| case.order.len() > 1) {
-        "Improvement is the median of the paired ratios of A B B A rounds, with its 99 % bootstrap interval. "
+        "Improvement is the median of the paired ratios of A B B A rounds, with the exact interval of a median and the \
+         level that it has. All verdicts are held together to 99 % by Holm's correction where there are pairs enough for \
+         it, 10 for 5 verdicts and 13 for 30; of fewer each stands alone, at its level. "
     } else {
         ""
     };
@@ -184,6 +195,7 @@ mod tests {
     use crate::experiments::rsc;
     use crate::passed::put_ratio;
     use crate::report::Setting;
+    use crate::statistics::Verdict;
     use std::time::Duration;
 
     /// A run of RSC whose arm `off` got so many frames and bytes in each interval.
@@ -210,5 +222,38 @@ mod tests {
         let mut uncounted = off_got(1000);
         uncounted.arms.get_mut("off").unwrap().figures.remove("segments_per_train");
         assert!(!check(&uncounted).passed);
+    }
+
+    #[test]
+    fn verdicts_of_a_report_are_held_together_and_each_says_its_level() {
+        let level = |case: &Case| case.comparisons["throughput"].level;
+        // Fifteen of sixteen pairs agree, which one verdict alone may claim and one of eleven may not.
+        let stop = StopRule { repetitions: 16, narrow: None, least: 8, budget: None };
+        let case = |agree: usize| {
+            let sample = |(round, place): (usize, usize)| {
+                let speed = if place == 0 && round < agree { 2.0 } else { 1.0 };
+                let speed = if place == 0 && round >= agree { 0.5 } else { speed };
+                let values = Values::from([("throughput_bps".into(), speed)]);
+                let arm = ["on", "off"][place].into();
+                Sample { round, arm, started_s: 0.0, values, usage: Vec::new() }
+            };
+            let samples = crate::statistics::sequence(2, 16).map(sample).collect();
+            let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
+            Case::new(
+                &experiment,
+                Setting::default(),
+                Run { samples, ended: Ended::Complete },
+                None,
+            )
+        };
+        let verdict = |case: &Case| case.comparisons["throughput"].verdict;
+        let mut cases = vec![case(14), case(16)];
+        assert_eq!(verdict(&cases[0]), Verdict::Improved, "alone");
+        cases.extend(std::iter::repeat_with(|| case(8)).take(9));
+        let mut all: Vec<_> = cases.iter_mut().map(|case| (case, rsc::MEASURES)).collect();
+        report::hold_together(&mut all);
+        assert_eq!(verdict(&cases[0]), Verdict::NoDifferenceSeen, "among eleven");
+        assert_eq!(verdict(&cases[1]), Verdict::Improved);
+        assert!(level(&cases[0]) > 0.999 && level(&cases[1]) > 1.0 - 0.01 / 11.0);
     }
 }

@@ -14,8 +14,10 @@ mod write;
 
 pub use account::Account;
 pub(crate) use account::{checks as account_checks, difference};
+pub(crate) use case::hold_together;
 pub use case::{ArmFigures, Case, Figures, Setting};
 pub use machine::{Machine, now_utc};
+pub(crate) use table::level;
 pub use text::{markdown, terminal};
 pub(crate) use write::put;
 pub use write::{Written, write};

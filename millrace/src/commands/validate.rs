@@ -49,7 +49,7 @@ Examples:
 
 Sender, switch and receiver run in network namespaces of their own, which end with the command; the host's network is not
 touched. With --sender they are existing hosts, and RSC of one port of the running switch is toggled and restored. RSC is
-toggled while the connections keep running, in A B B A order. The default of 24 intervals per arm detects differences of
+toggled while the connections keep running, in A B B A order. The default of 26 intervals per arm detects differences of
 5 % and more.
 Exits with 1 when a check fails or an error occurs, and with 130 after Ctrl-C; what was measured is written in any case.")]
 struct Rsc {

@@ -1,6 +1,7 @@
 //! A comparison for people.
 
 use super::{Change, Comparison, Difference};
+use crate::report::level;
 use crate::statistics::{FEWEST_PAIRS, Verdict};
 use comfy_table::CellAlignment;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
@@ -56,7 +57,7 @@ fn row(change: &Change) -> [String; 7] {
         _ if change.regression => "REGRESSION",
         Verdict::Improved => "better",
         Verdict::Worse => "worse, within the tolerance",
-        Verdict::NoDifferenceSeen => "no difference seen",
+        Verdict::NoDifferenceSeen | Verdict::Equivalent => "no difference seen",
         Verdict::TooFewSamples => "too few samples",
     };
     [
@@ -66,10 +67,11 @@ fn row(change: &Change) -> [String; 7] {
         show(change.before),
         show(change.after),
         format!(
-            "{} % ({} to {})",
+            "{} % ({} to {} at {} %)",
             percent(change.ratio),
             percent(change.interval.low),
-            percent(change.interval.high)
+            percent(change.interval.high),
+            level(change.level)
         ),
         verdict.to_owned(),
     ]

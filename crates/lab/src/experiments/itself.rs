@@ -2,7 +2,7 @@
 //!
 //! Many whole experiments, with the engine, the order, the stop rule, the interval and the verdict of all others. In half of
 //! them both arms are the same, and a difference that is found is wrong; in the others one arm is slowed, and not to find
-//! that is wrong. A 99 % interval misses by chance now and then, so 19 of 20 must be right and not all. A try that is at
+//! that is wrong. An interval at 99 % misses by chance now and then, so 19 of 20 must be right and not all. A try that is at
 //! its cap before its interval is narrow has no answer, which counts as a wrong one.
 //!
 //! The load is requests of 64 KiB, one at a time, from a TCP stack through the real switch to another one. A sender that

@@ -14,6 +14,7 @@ pub(super) const CPU: Measure = Measure {
     scale: 1.0,
     decimals: 2,
     better: Better::Lower,
+    equal_within: None,
 };
 
 /// Of the whole machine, by a byte that the receiver's application got.
@@ -24,6 +25,7 @@ pub(super) const CYCLES: Measure = Measure {
     scale: 1.0,
     decimals: 3,
     better: Better::Lower,
+    equal_within: None,
 };
 
 /// What the receiver's application got. Megabytes are 2^20 bytes, as NTttcp counts.
@@ -34,6 +36,7 @@ pub(super) const THROUGHPUT: Measure = Measure {
     scale: 1.0 / 8.0 / 1_048_576.0,
     decimals: 1,
     better: Better::Higher,
+    equal_within: None,
 };
 
 /// The guide's three columns.

@@ -17,6 +17,7 @@ pub(super) const MEASURES: &[Measure] = &[
         scale: 1e-9,
         decimals: 2,
         better: Better::Higher,
+        equal_within: None,
     },
     Measure { decimals: 1, ..rsc::CPU },
     Measure { decimals: 2, ..rsc::CYCLES },

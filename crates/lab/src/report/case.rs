@@ -1,9 +1,11 @@
 //! One connection count (or the latency run): its arms, side by side.
 
 use super::Account;
-use crate::experiment::{Arm, Ended, Experiment, Measure, Run, Sample, Values};
+use crate::experiment::{
+    Arm, Ended, Experiment, Measure, Run, Sample, Values, compare_arms, questions,
+};
 use crate::experiments::BUFFER_BYTES;
-use crate::statistics::{Comparison, Summary};
+use crate::statistics::{CONFIDENCE, Comparison, Summary, holm};
 use crate::topology::Way;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -148,28 +150,43 @@ impl Case {
             let own = run.samples.iter().filter(|sample| sample.arm == arm.name);
             ArmFigures::of(&arm.label, own.map(|sample| &sample.values))
         };
-        let compared = |measure: &Measure| {
-            let found = experiment.compare(&run.samples, measure)?;
-            Some((measure.improvement.to_owned(), found))
-        };
-        let arms = experiment.arms.iter().map(|arm| (arm.name.clone(), figures(arm))).collect();
-        let comparisons: BTreeMap<String, Comparison> =
-            experiment.measures.iter().filter_map(compared).collect();
-        Case {
+        let mut case = Case {
             setting,
-            arms,
-            improvement: comparisons
-                .iter()
-                .map(|(key, found)| (key.clone(), found.ratio))
-                .collect(),
-            comparisons,
-            steps: steps(experiment, &run.samples),
+            arms: experiment.arms.iter().map(|arm| (arm.name.clone(), figures(arm))).collect(),
+            improvement: BTreeMap::new(),
+            comparisons: BTreeMap::new(),
+            steps: Vec::new(),
             order: experiment.arms.iter().map(|arm| arm.name.clone()).collect(),
             interval_s: experiment.interval.as_secs_f64(),
             ended: run.ended,
             account,
             samples: run.samples,
-        }
+        };
+        case.answer(experiment.steps, experiment.measures, |_| CONFIDENCE);
+        case
+    }
+
+    /// Compares its arms, each question at a confidence of its own: by the places of the question and of the measure.
+    fn answer(
+        &mut self,
+        steps: bool,
+        measures: &[Measure],
+        confidence: impl Fn([usize; 2]) -> f64,
+    ) {
+        let questions = questions(&self.order, steps).into_iter().enumerate();
+        let mut answers = questions.map(|(place, arms)| {
+            let found = measures.iter().enumerate().filter_map(|(number, measure)| {
+                let confidence = confidence([place, number]);
+                let found = compare_arms(&self.samples, measure, arms, confidence)?;
+                Some((measure.improvement.to_owned(), found))
+            });
+            found.collect::<BTreeMap<_, _>>()
+        });
+        let comparisons = answers.next().unwrap_or_default();
+        let steps: Vec<_> = answers.collect();
+        self.improvement =
+            comparisons.iter().map(|(key, found)| (key.clone(), found.ratio)).collect();
+        (self.comparisons, self.steps) = (comparisons, steps);
     }
 
     /// The median of an arm's figure.
@@ -194,15 +211,37 @@ impl Case {
     }
 }
 
-fn steps(experiment: &Experiment, samples: &[Sample]) -> Vec<BTreeMap<String, Comparison>> {
-    let pairs = experiment.arms.windows(2).filter(|_| experiment.steps);
-    let compared = |pair: &[Arm]| {
-        let [below, above] = pair else { return BTreeMap::new() };
-        let measures = experiment.measures.iter().filter_map(|measure| {
-            let found = Experiment::compare_arms(samples, measure, above, below)?;
-            Some((measure.improvement.to_owned(), found))
-        });
-        measures.collect()
+/// A comparison among those of a report: its case, and in it the places of the question and of the measure.
+type Place = (usize, [usize; 2]);
+
+/// Holds all verdicts of a report together to the confidence of one. Each case comes with its measures.
+pub(crate) fn hold_together(cases: &mut [(&mut Case, &[Measure])]) {
+    let mut places: Vec<Place> = Vec::new();
+    for (number, (case, measures)) in cases.iter().enumerate() {
+        for question in 0..questions(&case.order, !case.steps.is_empty()).len() {
+            let all = (0..measures.len()).map(|measure| (number, [question, measure]));
+            // What was not measured asks nothing of the others.
+            places.extend(all.filter(|place| ask(cases, *place, CONFIDENCE).is_some()));
+        }
+    }
+    let claims = |place: usize, confidence: f64| {
+        let found = places.get(place).and_then(|place| ask(cases, *place, confidence));
+        found.is_some_and(|found| found.claims(confidence))
     };
-    pairs.map(compared).collect()
+    let confidences = holm(places.len(), claims);
+    let known: BTreeMap<Place, f64> = places.into_iter().zip(confidences).collect();
+    for (number, (case, measures)) in cases.iter_mut().enumerate() {
+        let of = |place| known.get(&(number, place)).copied().unwrap_or(CONFIDENCE);
+        case.answer(!case.steps.is_empty(), measures, of);
+    }
+}
+
+fn ask(
+    cases: &[(&mut Case, &[Measure])],
+    (number, [question, measure]): Place,
+    confidence: f64,
+) -> Option<Comparison> {
+    let (case, measures) = cases.get(number)?;
+    let arms = *questions(&case.order, !case.steps.is_empty()).get(question)?;
+    compare_arms(&case.samples, measures.get(measure)?, arms, confidence)
 }

@@ -110,16 +110,27 @@ fn spread(figures: Option<&Figures>, measure: &Measure) -> String {
     format!("{} ({}–{})", show(summary.median), show(summary.min), show(summary.max))
 }
 
-/// `+29.6 % (+27.0 to +31.2)`, or that there is none.
+/// `+29.6 % (+27.0 to +31.2 at 99.33 %)`, or that there is none.
 pub(super) fn difference(found: &Comparison) -> String {
     let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
-    let interval = format!("{} to {}", percent(found.interval.low), percent(found.interval.high));
+    let (low, high) = (percent(found.interval.low), percent(found.interval.high));
+    let interval = format!("({low} to {high} at {} %)", level(found.level));
+    let bound = found.equal_within.unwrap_or_default() * 100.0;
     match found.verdict {
-        Verdict::TooFewSamples => format!("too few rounds to tell ({interval} %)"),
-        Verdict::NoDifferenceSeen => format!("no difference seen beyond the noise ({interval} %)"),
-        Verdict::Improved => format!("{} % ({interval})", percent(found.ratio)),
-        Verdict::Worse => format!("worse: {} % ({interval})", percent(found.ratio)),
+        Verdict::TooFewSamples => format!("too few rounds to tell {interval}"),
+        Verdict::Equivalent => format!("no difference above {bound:.0} % {interval}"),
+        Verdict::NoDifferenceSeen if bound > 0.0 => {
+            format!("not known to within {bound:.0} % {interval}")
+        }
+        Verdict::NoDifferenceSeen => format!("no difference seen beyond the noise {interval}"),
+        Verdict::Improved => format!("{} % {interval}", percent(found.ratio)),
+        Verdict::Worse => format!("worse: {} % {interval}", percent(found.ratio)),
     }
+}
+
+/// A level in per cent: never rounded up.
+pub(crate) fn level(level: f64) -> String {
+    format!("{}", ((level * 1e4).floor() / 100.0).min(99.99))
 }
 
 /// Arms in which intervals passed without a byte, for people.
@@ -140,16 +151,16 @@ pub(super) fn sentences(case: &Case, measures: &[Measure]) -> Vec<String> {
         let found = case.comparisons.get(measure.improvement)?;
         let percent = (found.ratio - 1.0) * 100.0;
         Some(match found.verdict {
-            Verdict::NoDifferenceSeen | Verdict::TooFewSamples => {
-                format!("{}: {}.", measure.label, difference(found))
-            }
-            verdict => format!(
-                "{}: {:.1} % {}{}.",
+            verdict @ (Verdict::Improved | Verdict::Worse) => format!(
+                "{}: {:.1} % {}{} ({} pairs, at {} %).",
                 measure.label,
                 percent.abs(),
                 if percent > 0.0 { "higher" } else { "lower" },
                 if verdict == Verdict::Worse { ", which is worse" } else { "" },
+                found.pairs,
+                level(found.level),
             ),
+            _ => format!("{}: {}.", measure.label, difference(found)),
         })
     };
     measures.iter().filter_map(sentence).collect()

@@ -104,7 +104,7 @@ fn json_has_the_fields_that_scripts_read() {
     );
     assert!((improvement["throughput"].as_f64().unwrap() - 1.296).abs() < 0.002);
     assert_eq!(json["comparisons"]["throughput"]["verdict"], "improved");
-    assert_eq!(json["latency"]["comparisons"]["latency_median"]["verdict"], "no_difference_seen");
+    assert_eq!(json["latency"]["comparisons"]["latency_median"]["verdict"], "equivalent");
     assert_eq!(json["latency"]["comparisons"]["latency_p99"]["verdict"], "worse");
     assert_eq!(json["connections"], 1);
     assert_eq!(json["ended"], "complete");
