@@ -1,7 +1,7 @@
 //! Front ends that connect in a loop.
 //!
 //! QEMU connects again at once when it does not like what it is told, for ever and hundreds of times a second. So a front
-//! end that has come and gone a few times without starting a ring has to wait before it is served again, longer each time,
+//! end that has come and gone a few times without moving a frame has to wait before it is served again, longer each time,
 //! and people are told.
 
 use rustix::event::Timespec;

@@ -323,13 +323,15 @@ fn serve_one(
 mod tests {
     use super::*;
     use crate::{Access, Features};
+    use std::fs::File;
+    use std::path::Path;
     use test_guest::Guest;
+    use virtqueue::{Limit, Queue};
 
-    #[test]
-    fn a_signal_that_is_too_dear_for_a_worker_arrives() {
-        let folder = tempfile::TempDir::new().unwrap();
+    /// A session in a folder, and a guest that runs.
+    fn connected(folder: &Path) -> (Session, Guest) {
         let options = Options {
-            socket: folder.path().join("s"),
+            socket: folder.join("s"),
             role: SocketRole::Server,
             access: Access::default(),
             pairs: 1,
@@ -340,6 +342,39 @@ mod tests {
         let socket = options.socket.clone();
         let session = Session::open(options).unwrap();
         let guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
+        (session, guest)
+    }
+
+    /// The signal was owed at the descriptor that was replaced, and never sent.
+    #[test]
+    fn an_error_descriptor_that_comes_after_the_fault_is_signalled() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (session, guest) = connected(folder.path());
+        let mut backend = Backend::new(session.shared.clone());
+        let mut errors = || {
+            let ours = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+            let theirs = File::from(ours.try_clone().unwrap());
+            backend.set_vring_err(1, Some(theirs)).unwrap();
+            rustix::io::read(&ours, &mut [0; 8]).is_ok()
+        };
+        assert!(!errors(), "there is no fault");
+        // More buffers are available than the ring has.
+        let mut index = guest.rings(1).unwrap().driver;
+        index.0 += 2;
+        assert!(guest.memory().write(index, &1000u16.to_le_bytes()));
+        let (_receive, send) = session.pair(0).unwrap();
+        send.with(|running| match &mut running.queue {
+            Queue::Split(queue) => queue.take(Limit { chains: 1, bytes: usize::MAX }).is_ok(),
+            Queue::Packed(_) => false,
+        });
+        assert!(send.fault().is_some());
+        assert!(errors());
+    }
+
+    #[test]
+    fn a_signal_that_is_too_dear_for_a_worker_arrives() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (session, guest) = connected(folder.path());
         let (receive, _send) = session.pair(0).unwrap();
         signal::spend(&session.shared.signals);
         guest.was_called(0);

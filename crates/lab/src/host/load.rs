@@ -89,6 +89,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::net::{IpAddr, TcpListener};
+    use std::time::{Duration, Instant};
     use traffic::{Length, Role};
 
     #[test]
@@ -101,12 +102,15 @@ mod tests {
         let at = SocketAddr::from(([127, 0, 0, 1], port));
         ends.receive(at, one).unwrap();
         ends.send(at, one).unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
         while ends.received() < 1 << 20 {
+            assert!(Instant::now() < end, "{} bytes are received", ends.received());
             std::thread::yield_now();
         }
         ends.stop();
         // The last acknowledgement may come after the receiver has seen the end.
         while ends.connections() > 0 || ends.undelivered() > 0 {
+            assert!(Instant::now() < end, "{} bytes are on their way", ends.undelivered());
             std::thread::yield_now();
         }
         assert_eq!(ends.given(), ends.received());

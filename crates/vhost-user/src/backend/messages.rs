@@ -168,7 +168,11 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_vring_err(&mut self, number: u8, file: Option<File>) -> Result<()> {
         let error = self.signal(file)?;
         let (vring, ring) = self.vring(number.into())?;
-        drop(ring.replace_error(error.clone()));
+        let replaced = ring.replace_error(error.clone());
+        // A fault was perhaps found before there was this descriptor, and is still owed at the old one.
+        if replaced.is_some() && ring.fault().is_some() {
+            error.iter().for_each(|error| error.raise());
+        }
         vring.error = error;
         Ok(())
     }

@@ -4,7 +4,8 @@
 //! waiters as its descriptors allow: a signal takes 2 µs with one of them, 0.7 ms with 10,000. So each signal may take
 //! [`ALLOWED`], and what it takes beyond that is a debt of the session, which time pays off, and only time, at the rate of
 //! [`SHARE`]. While the debt is above [`MOST`] the session's own thread sends its signals, to which the workers only say that
-//! they are owed.
+//! they are owed. The signals of that thread are charged too, and the debt outlives a connection, so that nobody sheds it by
+//! connecting again; it never takes longer than [`LONGEST`] to be paid off, which is all that the next guest inherits.
 //!
 //! The wall clock raises a suspicion, and processor time, which takes half a signal's time to ask for, proves it: a
 //! worker that was preempted has not paid. The clocks decide which thread sends a signal, and nothing else.
@@ -23,6 +24,8 @@ const ALLOWED: Duration = Duration::from_micros(20);
 const MOST: u64 = 1_000_000;
 /// Time pays off a nanosecond of debt in as many.
 const SHARE: u64 = 50;
+/// No debt takes longer than this to be paid off.
+const LONGEST: Duration = Duration::from_secs(10);
 /// How long the processor time of each signal is asked for after one that took long.
 const SUSPICION: Duration = Duration::from_secs(10);
 
@@ -80,7 +83,8 @@ impl Budget {
         let Some(beyond @ 1..) = ns.checked_sub(nanos(ALLOWED)) else { return };
         let from = self.paid_at.load(Relaxed).max(now);
         // Two workers that write at a time lose one signal's debt.
-        self.paid_at.store(from.saturating_add(beyond.saturating_mul(SHARE)), Relaxed);
+        let paid_at = from.saturating_add(beyond.saturating_mul(SHARE));
+        self.paid_at.store(paid_at.min(now + nanos(LONGEST)), Relaxed);
         self.suspected_until.store(now + nanos(SUSPICION), Relaxed);
     }
 
@@ -122,9 +126,9 @@ pub(crate) mod tests {
     use super::*;
     use std::thread;
 
-    /// Spends the budget of a session for a minute.
+    /// Spends the budget of a session for [`LONGEST`].
     pub(crate) fn spend(budget: &Budget) {
-        budget.note(now(), 60_000_000_000 / SHARE);
+        budget.note(now(), nanos(LONGEST));
         assert!(budget.is_spent());
     }
 
@@ -143,7 +147,7 @@ pub(crate) mod tests {
         send_dearly(&budget);
         assert_eq!(budget.paid_at.load(Relaxed), 0);
         send_dearly(&budget);
-        assert!(budget.paid_at.load(Relaxed) > now());
+        assert_ne!(budget.paid_at.load(Relaxed), 0);
     }
 
     /// A front end can have its own thread send any number of cheap signals.
@@ -166,6 +170,16 @@ pub(crate) mod tests {
         budget.note(1000, nanos(ALLOWED) + 7);
         budget.note(1100, nanos(ALLOWED) + 1);
         assert_eq!(budget.paid_at.load(Relaxed), 1000 + 8 * SHARE);
+    }
+
+    /// The debt grew with each signal of the session's own thread, and the next guest at the port inherited hours of it.
+    #[test]
+    fn a_debt_is_paid_off_in_ten_seconds_at_most() {
+        let budget = Budget::new().unwrap();
+        for second in 1..1000 {
+            budget.note(nanos(Duration::from_secs(second)), MOST * SHARE);
+        }
+        assert_eq!(budget.paid_at.load(Relaxed), nanos(Duration::from_secs(999) + LONGEST));
     }
 
     #[test]
