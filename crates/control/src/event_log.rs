@@ -1,5 +1,6 @@
-//! What happened, for `status` and for the log: the same event is one line with a count, however often it comes. New events of
-//! a port are noted [`Sparing`]ly, since what is behind the port decides how often they come and what some of them say.
+//! What happened, for `status` and for the log: the same event is one line with a count, however often it comes. Events of a
+//! port are noted [`Sparing`]ly, since what is behind the port decides how often they come and what some of them say; and they
+//! take no place of others, since the port with most entries makes room for the next.
 
 use crate::body::EventBody;
 use ports::vhost::Sparing;
@@ -12,10 +13,19 @@ const MAX_EVENTS: usize = 64;
 const QUIET: Duration = Duration::from_secs(60);
 
 struct Entry {
+    /// The name of the port that has caused it, if one has.
+    port: Option<String>,
     text: String,
     count: u64,
     last: Instant,
     logged: Instant,
+}
+
+impl Entry {
+    /// Whether it is to be logged again when it repeats.
+    fn is_due(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.logged) >= QUIET
+    }
 }
 
 /// The last events, oldest first.
@@ -23,7 +33,15 @@ pub(crate) struct EventLog {
     started: Instant,
     entries: VecDeque<Entry>,
     /// By the name of a port.
-    told: BTreeMap<String, Sparing>,
+    told: BTreeMap<String, Told>,
+}
+
+/// What is told of a port.
+#[derive(Default)]
+struct Told {
+    new: Sparing,
+    /// Repeated events that are logged again.
+    again: Sparing,
 }
 
 impl EventLog {
@@ -31,17 +49,24 @@ impl EventLog {
         EventLog { started: now, entries: VecDeque::new(), told: BTreeMap::new() }
     }
 
-    /// Keeps an event that something behind a port has caused, unless there were too many new ones of that port. Says whether
-    /// it was logged.
-    pub(crate) fn note_of(&mut self, port: &str, now: Instant, text: String) -> bool {
-        if self.entries.iter().any(|entry| entry.text == text) {
-            return self.note(now, text);
-        }
-        match self.told.entry(port.to_owned()).or_default().next(now) {
-            None => false,
-            Some(0) => self.note(now, text),
-            Some(untold) => self.note(now, format!("{text} (and {untold} more of this port)")),
-        }
+    /// Keeps an event that something behind a port has caused, unless there were too many new ones of that port; nor is a
+    /// repeated one logged again then. Says whether it was logged.
+    pub(crate) fn note_of(&mut self, port: &str, now: Instant, mut text: String) -> bool {
+        let told = self.told.entry(port.to_owned()).or_default();
+        let known = self.entries.iter().find(|entry| entry.text == text);
+        let log = match known {
+            Some(entry) => entry.is_due(now) && told.again.next(now).is_some(),
+            None => match told.new.next(now) {
+                None => return false,
+                Some(0) => true,
+                Some(untold) => {
+                    text.push_str(&format!(" (and {untold} more of this port)"));
+                    true
+                }
+            },
+        };
+        self.keep(Some(port), now, text, log);
+        log
     }
 
     /// A port is removed.
@@ -52,23 +77,41 @@ impl EventLog {
     /// Keeps an event, and logs it if it is new or was last logged a minute ago. Returns whether it was logged.
     pub(crate) fn note(&mut self, now: Instant, text: impl Into<String>) -> bool {
         let text = text.into();
+        let known = self.entries.iter().find(|entry| entry.text == text);
+        let log = known.is_none_or(|entry| entry.is_due(now));
+        self.keep(None, now, text, log);
+        log
+    }
+
+    fn keep(&mut self, port: Option<&str>, now: Instant, text: String, log: bool) {
         let known = self.entries.iter().position(|entry| entry.text == text);
-        let mut entry = match known.and_then(|place| self.entries.remove(place)) {
-            Some(entry) => entry,
-            None => Entry { text, count: 0, last: now, logged: now },
-        };
-        let log = entry.count == 0 || now.saturating_duration_since(entry.logged) >= QUIET;
+        let mut entry = known.and_then(|place| self.entries.remove(place)).unwrap_or_else(|| {
+            Entry { port: port.map(str::to_owned), text, count: 0, last: now, logged: now }
+        });
         entry.count += 1;
         entry.last = now;
         if log {
             entry.logged = now;
             tracing::info!(count = entry.count, "{}", entry.text);
         }
-        if self.entries.len() >= MAX_EVENTS {
-            self.entries.pop_front();
-        }
         self.entries.push_back(entry);
-        log
+        if self.entries.len() > MAX_EVENTS {
+            self.evict();
+        }
+    }
+
+    /// Removes the oldest entry of the port with most of them; those without a port are as of one. Of several such ports that
+    /// with the oldest entry.
+    fn evict(&mut self) {
+        let mut counts: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+        for entry in &self.entries {
+            *counts.entry(entry.port.as_deref()).or_default() += 1;
+        }
+        let most = counts.values().copied().max();
+        let is_of_most = |entry: &Entry| counts.get(&entry.port.as_deref()).copied() == most;
+        if let Some(oldest) = self.entries.iter().position(is_of_most) {
+            self.entries.remove(oldest);
+        }
     }
 
     pub(crate) fn uptime(&self, now: Instant) -> Duration {
@@ -124,6 +167,31 @@ mod tests {
         // What is known is counted, as that of others.
         assert!(!journal.note_of("vm3", at(601), "vm3 is up".into()));
         assert_eq!(journal.events().last().unwrap().count, 2);
+    }
+
+    /// What it repeated stayed the youngest and was logged each minute, and in an hour all events were its own.
+    #[test]
+    fn a_port_that_repeats_its_events_leaves_room_for_others() {
+        let start = Instant::now();
+        let mut journal = EventLog::new(start);
+        journal.note(start, "vm1 is removed");
+        journal.note_of("vm3", start, "vm3 is up".into());
+        let (mut lines, mut own) = (0, Vec::new());
+        for minute in 1..=200 {
+            let now = start + QUIET * minute;
+            own.push(format!("vm2: features {minute:#x} were taken"));
+            let told = own.iter().filter(|text| journal.note_of("vm2", now, (*text).clone()));
+            lines += told.count();
+            let known = |text: &String| journal.entries.iter().any(|entry| entry.text == *text);
+            own.retain(known);
+        }
+        let events = journal.events();
+        assert_eq!(events.len(), MAX_EVENTS);
+        assert_eq!(
+            (events[0].text.as_str(), events[1].text.as_str()),
+            ("vm1 is removed", "vm3 is up")
+        );
+        assert!(lines <= 2 * (10 + 200), "{lines} lines");
     }
 
     #[test]
