@@ -38,6 +38,8 @@ pub struct DeviceState {
     pub condition: Condition,
     /// Largest IP packet, in bytes.
     pub mtu: u16,
+    /// Front ends that have connected so far, where the device is a guest's vNIC; else 0.
+    pub connections: u64,
 }
 
 /// Whether a device carries frames, and why not.
@@ -190,7 +192,7 @@ struct HostLink {
 impl Watch for HostLink {
     fn state(&self) -> DeviceState {
         let Ok(mtu) = self.link.mtu() else {
-            return DeviceState { condition: Condition::Gone, mtu: 0 };
+            return DeviceState { condition: Condition::Gone, mtu: 0, connections: 0 };
         };
         let down = |reason: &str| Condition::Down(reason.to_owned());
         let condition = if !self.link.is_up().unwrap_or(false) {
@@ -200,7 +202,8 @@ impl Watch for HostLink {
         } else {
             Condition::Up
         };
-        DeviceState { condition, mtu: u16::try_from(mtu).unwrap_or(u16::MAX) }
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+        DeviceState { condition, mtu, connections: 0 }
     }
 
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem> {
@@ -222,7 +225,7 @@ impl Watch for Guest {
     fn state(&self) -> DeviceState {
         let status = self.session.status();
         let condition = guest::condition(&status, &self.options.socket, self.options.role);
-        DeviceState { condition, mtu: self.options.mtu }
+        DeviceState { condition, mtu: self.options.mtu, connections: status.connections }
     }
 
     fn guest(&self) -> Option<Status> {
@@ -240,6 +243,27 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
+
+    /// By this the control plane knows that a guest has left although it never saw the port down.
+    #[test]
+    fn front_ends_that_connect_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vm1.sock");
+        let text = format!("[[port]]\nname='a'\nvhost-user='{}'", path.display());
+        let config = Config::from_toml("t", &text).unwrap();
+        let opened = HostDevices.open(&config.ports[0]).unwrap();
+        assert_eq!(opened.watch.state().connections, 0);
+        for count in 1..=2 {
+            let _connection = UnixStream::connect(&path).unwrap();
+            let end = Instant::now() + Duration::from_secs(60);
+            while opened.watch.state().connections != count {
+                assert!(Instant::now() < end, "connection {count} is not seen");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
 
     /// `socket-group` alone left the socket at 0755, so its group could not connect.
     #[test]

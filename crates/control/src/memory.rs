@@ -17,6 +17,8 @@ pub struct MemoryDevices(Arc<Mutex<Host>>);
 struct Host {
     fates: BTreeMap<String, Fate>,
     peers: BTreeMap<String, memory::Peer>,
+    /// Front ends that have connected to each device.
+    connections: BTreeMap<String, u64>,
 }
 
 /// What happens to a device.
@@ -37,6 +39,11 @@ impl MemoryDevices {
     /// What shall happen to a device from now on.
     pub fn set(&self, device: &str, fate: Fate) {
         self.host().fates.insert(device.to_owned(), fate);
+    }
+
+    /// The guest behind a device leaves, and another one connects at once.
+    pub fn replace_guest(&self, device: &str) {
+        *self.host().connections.entry(device.to_owned()).or_default() += 1;
     }
 
     /// The other side of an open device.
@@ -68,7 +75,8 @@ impl Opener for MemoryDevices {
         let mtu = port.mtu.map_or(1500, |mtu| mtu.0);
         let (mut opened, peer) = memory::open(DEPTH, Offloads::all(), mtu)
             .map_err(|error| refuse(&error.to_string(), false))?;
-        opened.mac = Some(address(&device));
+        // A guest's vNIC does not tell its address.
+        opened.mac = port.vhost_user.is_none().then(|| address(&device));
         self.host().peers.insert(device.clone(), peer);
         let watch = MemoryWatch { devices: self.clone(), device, mtu: Mutex::new(mtu) };
         Ok(Opened { device: opened, degraded: Vec::new(), watch: Box::new(watch) })
@@ -98,7 +106,8 @@ impl Watch for MemoryWatch {
             Fate::Gone => Condition::Gone,
             Fate::Denied => Condition::Up,
         };
-        DeviceState { condition, mtu }
+        let connections = self.devices.host().connections.get(&self.device).copied();
+        DeviceState { condition, mtu, connections: connections.unwrap_or_default() }
     }
 
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem> {

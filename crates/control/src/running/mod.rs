@@ -60,6 +60,8 @@ struct OpenPort {
     mac: Option<Mac>,
     degraded: Vec<String>,
     watch: Box<dyn Watch>,
+    /// Front ends that had connected at the last look.
+    connections: u64,
     /// What the switch was told last.
     settings: PortSettings,
     /// The counters and rates of the last look.

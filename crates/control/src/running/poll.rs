@@ -80,8 +80,13 @@ impl Running {
                 }
             };
             open.mtu = look.mtu;
-            let known = infos.iter().find(|info| info.id == open.id);
-            if known.is_some_and(|known| is_news(known, &state)) {
+            let before = std::mem::replace(&mut open.connections, look.connections);
+            let Some(known) = infos.iter().find(|info| info.id == open.id) else { continue };
+            if before != look.connections && known.held_mac.is_some() && state == PortState::Up {
+                // The guest of the last look has left since: it releases its address as if it had been seen to.
+                let down = PortState::Down("another guest has connected".to_owned());
+                changed.extend([(name.clone(), open.id, down), (name.clone(), open.id, state)]);
+            } else if is_news(known, &state) {
                 changed.push((name.clone(), open.id, state));
             }
         }
@@ -187,6 +192,50 @@ impl OpenPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::memory::MemoryDevices;
+    use std::time::Duration;
+    use wire::Mac;
+    use wire::vnet::VnetHeader;
+
+    /// A guest that left and the next one that connected within a second were one guest: the next was held to the address
+    /// of the first.
+    #[test]
+    fn a_guest_that_follows_within_a_second_is_not_held_to_the_address_of_the_last() {
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        let text = "[[port]]\nname='vm1'\nvhost-user='/run/vm1'\n";
+        let config = Config::from_toml("t", text).unwrap();
+        let mut running = Running::start(config, Box::new(devices.clone()), start).unwrap();
+        let peer = devices.peer("/run/vm1").unwrap();
+        let held = |running: &Running| running.infos()[0].held_mac;
+        // Sends from an address until the switch holds the port to one.
+        let held_after = |running: &Running, mac: Mac| {
+            let mut frame = [[0xff; 6], mac.0].concat();
+            frame.resize(64, 0);
+            let end = Instant::now() + Duration::from_secs(60);
+            while held(running).is_none() {
+                peer.send(VnetHeader::default(), &frame);
+                assert!(Instant::now() < end, "no address is held");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            held(running)
+        };
+        let mut second = 0;
+        let mut poll = |running: &mut Running| {
+            second += 1;
+            running.poll(start + Duration::from_secs(second));
+        };
+        let [first, next] = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last]));
+        assert_eq!(held_after(&running, first), Some(first));
+        poll(&mut running);
+        assert_eq!(held(&running), Some(first), "the same guest");
+        devices.replace_guest("/run/vm1");
+        poll(&mut running);
+        assert_eq!((held(&running), &running.infos()[0].state), (None, &PortState::Up));
+        assert_eq!(held_after(&running, next), Some(next));
+        poll(&mut running);
+        assert_eq!(held(&running), Some(next), "released once");
+    }
 
     #[test]
     fn a_port_that_a_worker_found_down_first_still_releases_its_address() {
@@ -201,7 +250,7 @@ mod tests {
             held_mac,
             queue_workers: vec![0],
         };
-        let held = Some(wire::Mac([2, 0, 0, 0, 0, 1]));
+        let held = Some(Mac([2, 0, 0, 0, 0, 1]));
         assert!(is_news(&known(down(), held), &down()));
         assert!(!is_news(&known(down(), None), &down()), "told once");
         assert!(is_news(&known(PortState::Up, None), &down()));

@@ -92,6 +92,7 @@ impl Running {
             mac,
             degraded: opened.degraded,
             watch: opened.watch,
+            connections: 0,
             settings,
             last: Sample::default(),
         })
