@@ -134,6 +134,8 @@ pub struct Plan {
     pub interface: Option<String>,
     /// What a line of /proc/interrupts must contain to be counted; `None` counts all interrupts.
     pub interrupts: Option<String>,
+    /// MB of the XML are 10^6 bytes, as ntttcp-for-linux has it, and not 2^20, as Windows NTttcp.
+    pub decimal_megabytes: bool,
     /// Sentences for the report's notes: how an option of the command line was understood.
     pub notes: Vec<String>,
     /// Set by anyone (a signal handler, say) to end the run; what was measured so far is reported.
@@ -176,6 +178,7 @@ impl Plan {
             connect_attempts: 100,
             interface: None,
             interrupts: None,
+            decimal_megabytes: false,
             notes: Vec::new(),
             stop: Arc::default(),
         }

@@ -14,6 +14,7 @@ const BASE_PORT: u16 = 5001;
 #[derive(Default)]
 pub(super) struct Draft {
     pub(super) help: bool,
+    pub(super) verbose: bool,
     pub(super) dialect: Option<Dialect>,
     pub(super) sender: bool,
     pub(super) receiver: bool,
@@ -39,6 +40,8 @@ pub(super) struct Draft {
     pub(super) multi_client: bool,
     pub(super) last_client: bool,
     pub(super) bandwidth_bits_per_s: Option<u64>,
+    /// Of each thread.
+    pub(super) kibibytes_per_s: Option<u32>,
     pub(super) pacing_bytes_per_s: Option<u64>,
     pub(super) source: Option<IpAddr>,
     pub(super) source_port: Option<u16>,
@@ -65,7 +68,7 @@ impl Draft {
             (Dialect::Linux, Transport::Tcp, Role::Sender) => 128 * 1024,
             (Dialect::Linux, Transport::Udp, Role::Sender) => DATAGRAM_MAX,
         });
-        let plan = Plan {
+        let mut plan = Plan {
             role,
             mappings,
             base_port: self.base_port.unwrap_or(BASE_PORT),
@@ -99,9 +102,17 @@ impl Draft {
             connect_attempts: self.connect_attempts.unwrap_or(100),
             interface: self.interface,
             interrupts: self.interrupts,
+            decimal_megabytes: dialect == Dialect::Linux,
             notes: self.notes,
             stop: std::sync::Arc::default(),
         };
+        if let Some(each) = self.kibibytes_per_s.filter(|_| plan.bandwidth_bits_per_s.is_none()) {
+            plan.bandwidth_bits_per_s = Some(u64::from(each) * 1024 * 8 * plan.threads());
+        }
+        if self.verbose {
+            let details = details(&plan);
+            plan.notes.extend(details);
+        }
         plan.check().map_err(|error| ArgumentError::Plan(error.to_string()))?;
         Ok(Request { plan, dialect, output: self.output })
     }
@@ -154,6 +165,31 @@ impl Draft {
             .unwrap_or(default)
             .min(u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX) + 1)
     }
+}
+
+/// What `-v` and `-V` add to the notes: what each mapping has come to.
+fn details(plan: &Plan) -> Vec<String> {
+    let of = |mapping: &Mapping| {
+        let each = match plan.role {
+            Role::Sender => format!(
+                "{} threads at each, {} connections of each thread",
+                plan.threads_per_port, plan.connections_per_thread
+            ),
+            Role::Receiver => "a thread at each".to_owned(),
+        };
+        format!(
+            "{} ports of {}, {each}, on {}; the first port of an address is {}, buffers are of {} bytes, up to {} calls are made for a ready connection",
+            mapping.ports,
+            mapping.host,
+            mapping
+                .processor
+                .map_or("any processor".into(), |number| format!("processor {number}")),
+            plan.base_port,
+            plan.buffer_bytes,
+            plan.outstanding,
+        )
+    };
+    plan.mappings.iter().map(of).collect()
 }
 
 fn length(dialect: Dialect, seconds: Option<u32>, buffers: Option<u64>) -> Length {

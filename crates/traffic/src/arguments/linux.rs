@@ -39,7 +39,7 @@ fn flag(letter: char, draft: &mut Draft) -> bool {
         'u' => draft.udp = true,
         'N' => draft.no_sync = true,
         'Q' => draft.output.quiet = true,
-        'V' | 'v' => draft.output.verbose = true,
+        'V' | 'v' => draft.verbose = true,
         'H' => draft.output.repeat = true,
         'e' => draft.notes.push("-e has no effect: epoll is always used".into()),
         'D' => draft.notes.push(

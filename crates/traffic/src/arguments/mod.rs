@@ -60,8 +60,6 @@ pub struct Request {
 pub struct Output {
     /// No progress and no table (`-Q`).
     pub quiet: bool,
-    /// More on the way (`-v`, `-V`).
-    pub verbose: bool,
     /// JSON is wanted.
     pub json: Option<Destination>,
     /// XML is wanted.

@@ -15,7 +15,7 @@ Windows style (any case):
   -a N      requests in flight [none]  -t S      seconds to measure (0: until stopped)
   -wu S     warm-up     -cd S  cool-down     -p PORT  first port [5001]
   -rb SIZE  -sb SIZE    socket buffers       -ndl     no delay
-  -u UDP    -6 IPv6     -ns no synchronisation    -d verify    -lm latency
+  -u UDP    -6 IPv6     -ns no synchronisation    -d verify    -thr KB/S of each thread
   -to MS    wait for the sender    -nic NAME    -v    -xml [FILE]
 
 Linux style:

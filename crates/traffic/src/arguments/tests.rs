@@ -178,9 +178,36 @@ fn refusals_name_the_option_and_the_remedy() {
         ("-r -6 -m 1,*,10.0.0.1", "IPv4 address"),
         ("-r --nonsense", "--help"),
         ("-r -t", "needs a value"),
-        ("-r -m 1,*,10.0.0.1 -t 5 -qos -rb 1", "leave it out"),
+        ("-r -m 1,*,10.0.0.1 -t 5 -hv -rb 1", "leave it out"),
+        ("-s -m 1,*,10.0.0.1 -t 5 -lm", "not measured here; --latency"),
+        ("-s -m 1,*,10.0.0.1 -t 5 -uso", "needs a value"),
     ] {
         let refusal = refusal(line);
         assert!(refusal.contains(words), "{line}: {refusal}");
+    }
+}
+
+#[test]
+fn windows_options_without_a_counterpart_are_taken_with_their_values_and_noted() {
+    let line = "-s -m 2,*,10.0.0.1 -t 5 -u -uso 9000 -uro -ps 20 -qos 3 -brn 100 -na 0 -icp 4";
+    let notes = request(line).plan.notes;
+    for option in ["-uso", "-uro", "-ps", "-qos", "-brn", "-na", "-icp"] {
+        let about = |note: &&String| note.starts_with(&format!("{option} has no effect"));
+        assert_eq!(notes.iter().filter(about).count(), 1, "{option}: {notes:?}");
+    }
+    let paced = request("-s -m 2,*,10.0.0.1 -t 5 -thr 1000").plan;
+    assert_eq!(paced.bandwidth_bits_per_s, Some(2 * 1000 * 1024 * 8));
+}
+
+#[test]
+fn a_verbose_run_tells_what_its_mappings_have_come_to() {
+    for line in ["-s -m 2,1,10.0.0.1 -rb 1k -v", "-s -m 2,1,10.0.0.1 -P 2 -n 1 -V"] {
+        let notes = request(line).plan.notes.join("\n");
+        assert!(
+            notes.contains("2 ports of 10.0.0.1") && notes.contains("on processor 1"),
+            "{notes}"
+        );
+        let quiet = request(&line[..line.len() - 3]).plan.notes;
+        assert!(!quiet.join("").contains("2 ports of"), "{quiet:?}");
     }
 }

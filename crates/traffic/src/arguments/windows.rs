@@ -6,8 +6,9 @@ use super::{ArgumentError, Destination, value};
 
 /// Options that choose how Windows does its input and output, or what its measuring reads; here they have no counterpart
 /// and no effect, and the report says so.
-const WITHOUT_EFFECT: [&str; 10] =
-    ["-w", "-wa", "-na", "-hpt", "-nsb", "-icp", "-cfi", "-sp", "-rt", "-es"];
+const WITHOUT_EFFECT: [&str; 7] = ["-w", "-wa", "-hpt", "-nsb", "-cfi", "-sp", "-es"];
+/// The same, each with a value.
+const VALUE_WITHOUT_EFFECT: [&str; 2] = ["-na", "-icp"];
 
 pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentError> {
     while let Some(word) = words.next() {
@@ -16,9 +17,7 @@ pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentE
             continue;
         }
         if WITHOUT_EFFECT.contains(&option.as_str()) {
-            draft
-                .notes
-                .push(format!("{option} has no effect here: it chooses how Windows does its work"));
+            draft.notes.push(windows_only(&option));
             continue;
         }
         match option.as_str() {
@@ -33,10 +32,10 @@ pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentE
                 let file = words.optional(|_| true).unwrap_or_else(|| "xml.txt".into());
                 draft.output.xml = Some(Destination::File(file.into()));
             }
-            "-uso" | "-uro" | "-uc" | "-hv" | "-thr" | "-brn" | "-sam" | "-qos" | "-jm" | "-ps"
-            | "-x" => {
+            "-uc" | "-hv" | "-sam" | "-jm" | "-x" | "-lm" | "-rt" => {
                 return Err(not_served(&option));
             }
+            "-uro" => draft.notes.push(format!("{option} has no effect: {HOST_DECIDES}")),
             _ => with_value(&option, &word, words, draft)?,
         }
     }
@@ -51,9 +50,8 @@ fn flag(option: &str, draft: &mut Draft) -> bool {
         "-6" => draft.v6 = true,
         "-ns" => draft.no_sync = true,
         "-ndl" => draft.no_delay = true,
-        "-v" => draft.output.verbose = true,
+        "-v" => draft.verbose = true,
         "-d" => draft.verify = true,
-        "-lm" => draft.latency = true,
         _ => return false,
     }
     true
@@ -75,13 +73,46 @@ fn with_value(
     words: &mut Words,
     draft: &mut Draft,
 ) -> Result<(), ArgumentError> {
-    let known = ["-l", "-n", "-p", "-rb", "-sb", "-t", "-wu", "-cd", "-to", "-nic"];
-    if !known.contains(&option) {
+    let known = [
+        "-l", "-n", "-p", "-rb", "-sb", "-t", "-wu", "-cd", "-to", "-nic", "-uso", "-ps", "-thr",
+        "-qos", "-brn",
+    ];
+    let ignored = VALUE_WITHOUT_EFFECT.contains(&option);
+    if !ignored && !known.contains(&option) {
         let hint = "; if the line is ntttcp-for-linux's, add --dialect linux";
         return Err(ArgumentError::Unknown { word: typed.into(), dialect: "Windows", hint });
     }
     let word = words.value(option, "see --help")?;
+    let number = |wanted| value::number::<u32>(option, &word, wanted);
+    if ignored {
+        number("a number")?;
+        draft.notes.push(windows_only(option));
+        return Ok(());
+    }
     match option {
+        "-thr" => draft.kibibytes_per_s = Some(number("KB/s of each thread")?.max(1)),
+        "-uso" => {
+            number("a message size")?;
+            draft.notes.push(format!("{option} has no effect: {HOST_DECIDES}"));
+        }
+        "-ps" => {
+            number("milliseconds")?;
+            draft.notes.push(format!(
+                "{option} has no effect: sends are not spaced in time, -thr or --fq-rate-limit paces them"
+            ));
+        }
+        "-qos" => {
+            number("a priority from 0 to 5")?;
+            draft.notes.push(format!(
+                "{option} has no effect: Linux has no traffic types, `tc` marks and orders packets"
+            ));
+        }
+        "-brn" => {
+            number("an amount of work")?;
+            draft
+                .notes
+                .push(format!("{option} has no effect: no processor time is burnt beside the run"));
+        }
         "-l" => draft.buffer_bytes = Some(value::bytes(option, &word)?),
         "-n" => draft.buffers = Some(value::size(option, &word)?),
         "-p" => draft.base_port = Some(value::port(option, &word)?),
@@ -104,13 +135,18 @@ fn with_value(
     Ok(())
 }
 
+const HOST_DECIDES: &str = "the host and the switch decide about UDP offloads";
+
+fn windows_only(option: &str) -> String {
+    format!("{option} has no effect here: it chooses how Windows does its work")
+}
+
 fn not_served(option: &str) -> ArgumentError {
     let reason = match option {
-        "-uso" | "-uro" => {
-            "the switch and the host decide about UDP offloads; `millrace validate` compares them"
+        "-lm" => {
+            "NTttcp times each request of the bulk data by it, which is not measured here; --latency makes round trips of one byte instead of bulk data"
         }
-        "-jm" | "-ps" | "-lm" => "--latency measures round trips with their distribution",
-        "-brn" => "it only burns processor time",
+        "-rt" | "-jm" => "--latency measures round trips with their distribution",
         _ => "it has no counterpart on Linux: leave it out",
     };
     ArgumentError::NotServed { option: option.into(), reason }

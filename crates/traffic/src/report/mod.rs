@@ -56,6 +56,9 @@ pub struct Report {
     /// The ends whose figures are in `peer`: several receivers, or several senders.
     #[serde(skip)]
     pub(crate) peer_ids: Vec<u32>,
+    /// MB of the XML are 10^6 bytes.
+    #[serde(skip)]
+    pub(crate) decimal_megabytes: bool,
     /// This end's threads, in the order of the mappings.
     pub threads: Vec<ThreadFigures>,
     /// Round trips of a latency test.
@@ -162,6 +165,7 @@ impl Report {
             own: Side::new(plan, stage, interval, connections),
             peer: None,
             peer_ids: Vec::new(),
+            decimal_megabytes: plan.decimal_megabytes,
             threads: interval
                 .lanes
                 .iter()

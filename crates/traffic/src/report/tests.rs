@@ -80,6 +80,7 @@ fn report() -> Report {
         own: side(Role::Sender),
         peer: Some(side(Role::Receiver)),
         peer_ids: Vec::new(),
+        decimal_megabytes: false,
         threads: vec![ThreadFigures::of(lane, 2.0)],
         round_trips: Some(trips),
         datagrams_lost: None,
@@ -128,6 +129,22 @@ fn xml_is_well_formed_with_ntttcps_names() {
     let receiver = Report { own: side(Role::Receiver), ..report() }.to_xml();
     assert!(roxmltree::Document::parse(&receiver).unwrap().root_element().has_tag_name("ntttcpr"));
     insta::assert_snapshot!(xml);
+}
+
+#[test]
+fn megabytes_of_the_xml_are_those_of_the_dialects_own_program() {
+    for (linux, own, ours) in
+        [(true, "1.049", "throughput_binary"), (false, "1.000", "throughput_decimal")]
+    {
+        let xml = Report { decimal_megabytes: linux, ..report() }.to_xml();
+        let document = roxmltree::Document::parse(&xml).unwrap();
+        let root = document.root_element();
+        let total = root.children().find(|child| child.attribute("metric") == Some("MB/s"));
+        assert_eq!(total.unwrap().text(), Some(own));
+        assert!(root.children().any(|child| child.has_tag_name(ours)));
+        let total = root.children().find(|child| child.has_tag_name("total_bytes"));
+        assert_eq!(total.unwrap().text(), Some(if linux { "2.097152" } else { "2.000000" }));
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The report as NTttcp's XML: root `ntttcps` or `ntttcpr`, NTttcp's element names. What could not be measured has no
-//! element text and says why in an attribute.
+//! element text and says why in an attribute. MB are what the dialect's own program means: 10^6 bytes on Linux, 2^20 on
+//! Windows; the other is in an element of ours, `throughput_decimal` or `throughput_binary`.
 
-use super::Report;
+use super::{Report, Throughput};
 use crate::measure::Figure;
 use crate::plan::{Length, Role, Transport};
 use std::fmt::{Display, Write};
@@ -62,12 +63,13 @@ impl Report {
     }
 
     fn threads(&self, xml: &mut Xml) {
+        let kilobyte = if self.decimal_megabytes { 1e3 } else { 1024.0 };
         for (index, thread) in self.threads.iter().enumerate() {
             let _ = writeln!(xml.text, "  <thread index=\"{index}\">");
             xml.depth += 1;
             xml.element("realtime", "s", fixed(self.own.seconds));
-            xml.element("throughput", "KB/s", fixed(thread.throughput.bytes_per_s / 1024.0));
-            xml.element("throughput", "MB/s", fixed(thread.throughput.mebibytes_per_s));
+            xml.element("throughput", "KB/s", fixed(thread.throughput.bytes_per_s / kilobyte));
+            self.megabytes_per_s(xml, thread.throughput);
             xml.element("throughput", "mbps", fixed(thread.throughput.megabits_per_s));
             xml.element(
                 "avg_bytes_per_compl",
@@ -78,10 +80,23 @@ impl Report {
         }
     }
 
+    fn megabyte(&self) -> f64 {
+        if self.decimal_megabytes { 1e6 } else { 1_048_576.0 }
+    }
+
+    fn megabytes_per_s(&self, xml: &mut Xml, throughput: Throughput) {
+        let megabytes = |unit| fixed(throughput.bytes_per_s / unit);
+        xml.element("throughput", "MB/s", megabytes(self.megabyte()));
+        match self.decimal_megabytes {
+            true => xml.element("throughput_binary", "MiB/s", megabytes(1_048_576.0)),
+            false => xml.element("throughput_decimal", "MB/s", megabytes(1e6)),
+        }
+    }
+
     fn totals(&self, xml: &mut Xml) {
         let own = &self.own;
         #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-        let (megabytes, calls) = (own.bytes as f64 / 1_048_576.0, own.calls as f64);
+        let (megabytes, calls) = (own.bytes as f64 / self.megabyte(), own.calls as f64);
         let per_s = if own.seconds > 0.0 { own.buffers / own.seconds } else { 0.0 };
         xml.element("conns_tested", "", own.connections);
         xml.element("total_bytes", "MB", format!("{megabytes:.6}"));
@@ -93,7 +108,7 @@ impl Report {
             "B",
             &own.segments.average_frame_bytes.then(|size| Some(fixed(*size))),
         );
-        xml.element("throughput", "MB/s", fixed(own.throughput.mebibytes_per_s));
+        self.megabytes_per_s(xml, own.throughput);
         xml.element("throughput", "mbps", fixed(own.throughput.megabits_per_s));
         xml.element("throughput", "Bps", fixed(own.throughput.bytes_per_s));
         xml.element("total_buffers", "", fixed(own.buffers));
