@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{bind, connect, sockopt};
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 /// Between two attempts, as NTttcp has it.
 const PAUSE: Duration = Duration::from_millis(100);
+/// So often a receiver that refuses synchronisation is asked whether it takes data. Our own opens both ports at once.
+const ASK_EVERY: u32 = 5;
 /// How long one attempt may stay unanswered.
 const ATTEMPT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
@@ -36,9 +39,14 @@ pub(crate) fn data(
     })
 }
 
-/// The synchronisation connection.
+/// The synchronisation connection to the port below the first data port.
 pub(crate) fn sync(plan: &Plan, peer: SocketAddr) -> Result<OwnedFd, TrafficError> {
+    let refusals = Cell::new(0);
     attempt(plan, peer, || {
+        // Each attempt after the first follows one that failed.
+        if refusals.replace(refusals.get() + 1) % ASK_EVERY == ASK_EVERY - 1 {
+            takes_data(plan, peer)?;
+        }
         let socket = sync_socket(peer.ip())?;
         if plan.source.is_some() {
             let source = SocketAddr::new(source_for(plan, peer.ip()), 0);
@@ -46,6 +54,17 @@ pub(crate) fn sync(plan: &Plan, peer: SocketAddr) -> Result<OwnedFd, TrafficErro
         }
         Ok(socket)
     })
+}
+
+/// Refuses a receiver that takes data and no synchronisation.
+fn takes_data(plan: &Plan, sync: SocketAddr) -> Result<(), TrafficError> {
+    let address = SocketAddr::new(sync.ip(), plan.base_port);
+    let open = |address: SocketAddr| Ok(once(&sync_socket(address.ip())?, address).is_ok());
+    // In this order: a receiver that has just started opens its data ports first.
+    if open(address)? && !open(sync)? {
+        return Err(TrafficError::Unsynchronised { address });
+    }
+    Ok(())
 }
 
 fn source_for(plan: &Plan, peer: IpAddr) -> IpAddr {

@@ -28,6 +28,14 @@ pub enum TrafficError {
         /// What to do about it.
         remedy: &'static str,
     },
+    /// The data port is open and the synchronisation port is not.
+    #[error(
+        "the receiver at {address} takes data but does not synchronise as ntttcp-for-linux does: Windows NTttcp does it in another way, so run both ends with `-ns` (on Linux `-N`)"
+    )]
+    Unsynchronised {
+        /// Its first data port.
+        address: SocketAddr,
+    },
     /// The receiver serves another sender.
     #[error(
         "the receiver at {address} is busy with another test: wait for its end, or use another -p"

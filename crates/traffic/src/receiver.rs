@@ -78,7 +78,7 @@ fn conduct(
     let probes = Probes::new(plan);
     let mut deaf = Deaf;
     let (total_s, ear): (u32, &mut dyn Ear) = match desk {
-        Some(desk) => (await_start(plan, stage, desk)?, desk),
+        Some(desk) => (await_start(plan, stage, desk, progress)?, desk),
         None => {
             await_traffic(plan, stage)?;
             (plan.total_s(), &mut deaf)
@@ -92,14 +92,25 @@ fn conduct(
 }
 
 /// Serves the desk until a sender may begin.
-fn await_start(plan: &Plan, stage: &Stage, desk: &mut Desk) -> Result<u32, TrafficError> {
+fn await_start(
+    plan: &Plan,
+    stage: &Stage,
+    desk: &mut Desk,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<u32, TrafficError> {
     let start = Instant::now();
+    let mut told = false;
     loop {
         match desk.turn() {
             Some(DeskEvent::Start { total_s }) => return Ok(total_s),
             Some(_) => {}
             None => {
                 wait_a_moment(plan, stage, start)?;
+                // A sender that synchronises does so before it opens its data connections.
+                if !told && stage.opened() > 0 && !desk.was_visited() {
+                    told = true;
+                    progress(Progress::Unsynchronised);
+                }
                 let fds: Vec<_> = desk.fd().into_iter().collect();
                 wait_readable(&fds, Some(GLANCE));
             }

@@ -11,6 +11,8 @@ pub enum Progress {
     Listening(SocketAddr),
     /// So many connections are open (sender) or the first one is (receiver).
     Connected(usize),
+    /// Data came to the receiver before any synchronisation: a sender with another one, as Windows NTttcp has, or none.
+    Unsynchronised,
     /// The receiver waits for more senders.
     AwaitingOthers,
     /// Traffic flows and does not count yet.

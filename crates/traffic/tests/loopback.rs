@@ -5,7 +5,7 @@
     reason = "a test's unwrap is an assertion, in its helpers too"
 )]
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
@@ -455,4 +455,31 @@ fn what_cannot_have_requests_in_flight_says_why_and_runs_all_the_same() {
     assert_eq!(sender.engine.kind, traffic::EngineKind::Epoll);
     assert_eq!(sender.engine.reason.as_deref(), Some("only bulk TCP has requests in flight"));
     assert!(sender.to_text().contains("no requests were in flight (only bulk TCP"));
+}
+
+/// Windows NTttcp's receiver waits for data first, and then for a token a thousand ports higher.
+#[test]
+fn a_receiver_that_takes_data_and_no_synchronisation_is_told_of_ns_at_once() {
+    let base = base_port(V4, 1);
+    let _windows = TcpListener::bind((V4, base)).unwrap();
+    let error = run(&Plan::new(Role::Sender, V4, base, 1), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, TrafficError::Unsynchronised { .. }), "{error}");
+    assert!(error.to_string().contains("-ns"), "{error}");
+}
+
+#[test]
+fn a_sender_that_brings_data_and_no_synchronisation_is_told_of_once() {
+    let base = base_port(V4, 1);
+    let plan = Plan { wait_s: 30, ..Plan::new(Role::Receiver, V4, base, 1) };
+    let (stop, mut windows, mut told) = (plan.stop.clone(), None, 0);
+    let error = run(&plan, &mut |step| match step {
+        Progress::Listening(address) => windows = Some(TcpStream::connect(address)),
+        Progress::Unsynchronised => {
+            told += 1;
+            stop.store(true, Ordering::Relaxed);
+        }
+        _ => {}
+    });
+    assert!(matches!(error, Err(TrafficError::StoppedEarly)) && told == 1, "{told}");
+    drop(windows);
 }

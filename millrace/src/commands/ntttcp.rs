@@ -62,6 +62,11 @@ fn show_progress(step: &Progress, quiet: bool) {
     let text = match step {
         Progress::Listening(address) => format!("listening on {address}"),
         Progress::Connected(count) => format!("{count} connected"),
+        Progress::Unsynchronised => {
+            "data came and nobody synchronises as ntttcp-for-linux does: Windows NTttcp does it in \
+                                     another way, so run both ends with -ns (on Linux -N)"
+                .to_owned()
+        }
         Progress::AwaitingOthers => "waiting for more senders".to_owned(),
         Progress::WarmUp => "warming up".to_owned(),
         Progress::Measuring => "measuring".to_owned(),

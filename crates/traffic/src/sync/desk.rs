@@ -92,6 +92,11 @@ impl Desk {
         self.machine.finish();
     }
 
+    /// Whether anyone has ever come to synchronise.
+    pub(crate) fn was_visited(&self) -> bool {
+        self.next > FIRST_CLIENT
+    }
+
     /// Whether a sender of the test is still connected.
     pub(crate) fn has_senders(&self) -> bool {
         self.clients.keys().any(|client| self.machine.takes_part(*client))
