@@ -86,7 +86,7 @@ fn contest(case: &Case, peer: Peer, taken: &[Taken], of: fn(&Sample) -> f64) -> 
         both().filter_map(|round| values.get(round).copied()).collect()
     };
     let better = if case.unit == Unit::Microseconds { Better::Lower } else { Better::Higher };
-    let comparison = compare(&pick(&ours), &pick(&theirs), better, 1);
+    let comparison = compare(&pick(&ours), &pick(&theirs), better.into());
     Contest {
         ours: middle(&ours),
         theirs: middle(&theirs),
