@@ -164,7 +164,7 @@ impl Snapshot {
         put("received_bytes", bytes as f64);
         put("throughput_bps", bytes as f64 * 8.0 / seconds.max(1e-9));
         put("ports_added", (self.visits - earlier.visits) as f64);
-        put("retransmits", (self.sender.retransmits - earlier.sender.retransmits) as f64);
+        values.extend(self.sender.sent_since(&earlier.sender));
         let ((frames, bytes), (before, bytes_before)) = (self.wire(), earlier.wire());
         put_ratio(&mut values, "frame_bytes_on_the_wire", bytes - bytes_before, frames - before);
         values.extend(self.sides.since(&earlier.sides));

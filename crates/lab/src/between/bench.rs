@@ -137,8 +137,6 @@ impl Snapshot {
         put("seconds", seconds);
         put("received_bytes", bytes as f64);
         put("throughput_bps", bytes as f64 * 8.0 / seconds);
-        let resent = self.sender.retransmits.saturating_sub(earlier.sender.retransmits);
-        put("retransmits", resent as f64);
         let mut processes = Values::new();
         if let (Some(now), Some(then)) = (&self.switch, &earlier.switch) {
             let used = now.since(then).percent_of_one_processor / 100.0;
@@ -160,6 +158,7 @@ impl Snapshot {
                 put(key, used(|reading| reading.busy_ns));
             }
         }
+        values.extend(self.sender.sent_since(&earlier.sender));
         usage::add_machine(&mut processes, self.machine.as_ref(), earlier.machine.as_ref());
         values.extend(processes);
         values

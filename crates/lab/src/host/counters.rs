@@ -22,11 +22,13 @@ pub(super) fn read(link: &str) -> Reading {
         u64::try_from(time.as_nanos()).unwrap_or(0)
     };
     let busy = CpuSample::read().map_or(0, |sample| sample.all().busy());
+    let snmp = text("snmp");
     Reading {
         at_ns: nanoseconds(ClockId::Monotonic),
         own_ns: nanoseconds(ClockId::ProcessCPUTime),
         busy_ns: busy.saturating_mul(TICK_NS),
-        retransmits: retransmits(&text("snmp")).unwrap_or(0),
+        retransmits: tcp(&snmp, "RetransSegs").unwrap_or(0),
+        sent_segments: tcp(&snmp, "OutSegs").unwrap_or(0),
         sent_frames,
         sent_bytes,
         arrived_frames,
@@ -45,10 +47,10 @@ fn carried(dev: &str, link: &str) -> Option<[u64; 4]> {
     Some([field(0)?, field(1)?, field(8)?, field(9)?])
 }
 
-/// `RetransSegs` from the text of `/proc/net/snmp`: a line of names above a line of numbers.
-fn retransmits(snmp: &str) -> Option<u64> {
+/// A counter of TCP, `RetransSegs`, from the text of `/proc/net/snmp`: a line of names above a line of numbers.
+fn tcp(snmp: &str, name: &str) -> Option<u64> {
     let mut tcp = snmp.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let place = tcp.next()?.split_ascii_whitespace().position(|name| name == "RetransSegs")?;
+    let place = tcp.next()?.split_ascii_whitespace().position(|known| known == name)?;
     tcp.next()?.split_ascii_whitespace().nth(place)?.parse().ok()
 }
 
@@ -95,8 +97,8 @@ mod tests {
         assert_eq!(carried(dev, "wire0"), Some([1, 2, 1514, 9]));
         assert_eq!(carried(dev, "wire"), None);
         let snmp = "Ip: A B\nIp: 1 2\nTcp: InSegs RetransSegs\nTcp: 5 7\n";
-        assert_eq!(retransmits(snmp), Some(7));
-        assert_eq!(retransmits("Tcp: RetransSegs\n"), None);
+        assert_eq!((tcp(snmp, "InSegs"), tcp(snmp, "RetransSegs")), (Some(5), Some(7)));
+        assert_eq!(tcp("Tcp: RetransSegs\n", "RetransSegs"), None);
     }
 
     #[test]

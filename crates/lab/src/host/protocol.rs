@@ -211,6 +211,9 @@ pub(crate) struct Reading {
     pub connections: u32,
     /// TCP segments made again, by anyone in this namespace.
     pub retransmits: u64,
+    /// TCP segments made, those made again not counted, by anyone in this namespace; 0 of an older agent.
+    #[serde(default)]
+    pub sent_segments: u64,
     /// Frames the link sent.
     pub sent_frames: u64,
     /// Their bytes, Ethernet header counted.
@@ -219,6 +222,19 @@ pub(crate) struct Reading {
     pub arrived_frames: u64,
     /// Their bytes, Ethernet header counted.
     pub arrived_bytes: u64,
+}
+
+impl Reading {
+    /// TCP segments that a sender made since an earlier reading, for the first time and again.
+    pub(crate) fn sent_since(&self, earlier: &Reading) -> Values {
+        let counts = [
+            ("retransmits", self.retransmits, earlier.retransmits),
+            ("sent_segments", self.sent_segments, earlier.sent_segments),
+        ];
+        // An older agent does not count what it sent.
+        let known = counts.into_iter().take(if self.sent_segments > 0 { 2 } else { 1 });
+        known.map(|(key, now, then)| (key.to_owned(), now.saturating_sub(then) as f64)).collect()
+    }
 }
 
 /// Round trips of one interval.

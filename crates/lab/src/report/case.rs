@@ -31,9 +31,50 @@ pub struct ArmFigures {
     /// Of these, the ones in which no byte arrived and no round trip ended.
     #[serde(default)]
     pub stalled: usize,
+    /// Frames that the switch lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Loss>,
+    /// Segments that the sender's TCP sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resent: Option<Loss>,
     /// By key, with the unit in the key.
     #[serde(flatten)]
     pub figures: BTreeMap<String, Figures>,
+}
+
+/// What was lost or sent again over all intervals of an arm.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loss {
+    /// How many a second.
+    pub per_s: f64,
+    /// Of all that were sent, in per cent.
+    pub percent: f64,
+}
+
+impl Loss {
+    /// `so_many` of all, which are it and `others`. `None` where any of them was not counted.
+    fn of(columns: &BTreeMap<String, Vec<f64>>, so_many: &str, others: &[&str]) -> Option<Loss> {
+        let sum = |key: &str| Some(columns.get(key)?.iter().sum::<f64>());
+        let (lost, seconds) = (sum(so_many)?, sum("seconds").filter(|seconds| *seconds > 0.0)?);
+        let rest = others.iter().map(|key| sum(key)).sum::<Option<f64>>()?;
+        (rest + lost > 0.0)
+            .then(|| Loss { per_s: lost / seconds, percent: 100.0 * lost / (rest + lost) })
+    }
+
+    /// A word from 1 and from 5 per cent.
+    pub(super) fn warning(&self) -> Option<&'static str> {
+        match self.percent {
+            percent if percent >= 5.0 => Some("RED"),
+            percent if percent >= 1.0 => Some("WARNING"),
+            _ => None,
+        }
+    }
+
+    /// `13690/s, 7.50 % (RED)`.
+    pub(super) fn words(&self) -> String {
+        let warning = self.warning().map_or(String::new(), |word| format!(" ({word})"));
+        format!("{:.0}/s, {:.2} %{warning}", self.per_s, self.percent)
+    }
 }
 
 /// See the module.
@@ -125,11 +166,14 @@ impl ArmFigures {
                 columns.entry(key.clone()).or_default().push(*value);
             }
         }
+        let lost = Loss::of(&columns, "lost_frames", &["egress_frames", "coalesced_packets"]);
+        let resent = Loss::of(&columns, "retransmits", &["sent_segments"]);
         let figures = columns.into_iter().filter_map(|(key, samples)| {
             let summary = Summary::of(&samples)?;
             Some((key, Figures { summary, samples }))
         });
-        ArmFigures { label: label.to_owned(), intervals, stalled, figures: figures.collect() }
+        let figures = figures.collect();
+        ArmFigures { label: label.to_owned(), intervals, stalled, lost, resent, figures }
     }
 
     /// The median of a figure.

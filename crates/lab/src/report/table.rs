@@ -133,16 +133,31 @@ pub(crate) fn level(level: f64) -> String {
     format!("{}", ((level * 1e4).floor() / 100.0).min(99.99))
 }
 
-/// Arms in which intervals passed without a byte, for people.
-pub(super) fn stalls(report: &Report) -> Vec<String> {
+/// What is wrong with arms, for people: intervals without a byte, and much that was lost or sent again.
+pub(super) fn findings(report: &Report) -> Vec<String> {
     let cases = report.all_cases().iter().chain(&report.latency);
     let arms = cases.flat_map(|case| case.arms_in_order().map(|arm| (case.setting.words(), arm)));
     let peer = report.peer.iter().map(|arm| (report.first.setting.words(), arm));
-    let stalled = arms.chain(peer).filter(|(_, arm)| arm.stalled > 0);
-    let told = |(words, ArmFigures { label, stalled, intervals, .. }): (String, &ArmFigures)| {
-        format!("STALLED: {label} ({words}): {stalled} of {intervals} intervals without a byte.")
-    };
-    stalled.map(told).collect()
+    let mut lines = Vec::new();
+    for (words, arm) in arms.chain(peer) {
+        let ArmFigures { label, stalled, intervals, .. } = arm;
+        if *stalled > 0 {
+            lines.push(format!(
+                "STALLED: {label} ({words}): {stalled} of {intervals} intervals without a byte."
+            ));
+        }
+        for (what, loss) in LOSSES.iter().zip([arm.lost, arm.resent]) {
+            let Some((loss, warning)) = loss.and_then(|loss| Some((loss, loss.warning()?))) else {
+                continue;
+            };
+            let (per_s, percent) = (loss.per_s, loss.percent);
+            let what = what.to_lowercase();
+            lines.push(format!(
+                "{warning}: {label} ({words}): {percent:.2} % {what}, {per_s:.0}/s."
+            ));
+        }
+    }
+    lines
 }
 
 /// One sentence per measure.
@@ -174,7 +189,6 @@ pub(super) const SIDES: &[(&str, &str, usize)] = &[
     ("softirq_cpu_s_per_s", "Softirq", 2),
     ("ingress_frame_bytes", "Bytes/frame in", 0),
     ("segments_per_train", "Segments/frame out", 2),
-    ("retransmits", "Resent", 0),
 ];
 
 /// Who used the processor, and the proof that each arm was what it says.
@@ -186,9 +200,10 @@ fn by_side(case: &Case, peer: Option<&ArmFigures>) -> Option<Table> {
         let cell = |(key, _, decimals): &&(&str, &str, usize)| {
             arm.median(key).map_or("–".to_owned(), |value| format!("{value:.decimals$}"))
         };
-        std::iter::once(arm.label.clone()).chain(columns.iter().map(cell)).collect()
+        let cells = columns.iter().map(cell).chain(losses(arm));
+        std::iter::once(arm.label.clone()).chain(cells).collect()
     };
-    let heads = columns.iter().map(|(_, label, _)| (*label).to_owned());
+    let heads = columns.iter().map(|(_, label, _)| *label).chain(LOSSES).map(str::to_owned);
     (!columns.is_empty()).then(|| Table {
         title: "Who used the processor (CPU seconds per second, medians; softirq runs inside the others too), and the \
                 frames that the switch took from the sender and gave to the receiver"
@@ -196,6 +211,14 @@ fn by_side(case: &Case, peer: Option<&ArmFigures>) -> Option<Table> {
         head: std::iter::once(String::new()).chain(heads).collect(),
         rows: arms.iter().map(row).collect(),
     })
+}
+
+/// Heads of [`losses`].
+pub(super) const LOSSES: [&str; 2] = ["Lost frames", "Resent segments"];
+
+/// What an arm lost, and what its sender sent again.
+pub(super) fn losses(arm: &ArmFigures) -> [String; 2] {
+    [arm.lost, arm.resent].map(|loss| loss.map_or("–".to_owned(), |loss| loss.words()))
 }
 
 /// Which side used most processor time in the first arm.

@@ -153,6 +153,49 @@ fn a_stall_is_counted_and_shown_in_every_form() {
 }
 
 #[test]
+fn loss_stands_beside_each_row_with_a_warning_from_one_and_red_from_five_per_cent() {
+    let lossy = |lost: f64, resent: f64| {
+        let mut samples = samples();
+        for sample in samples.iter_mut().filter(|sample| sample.arm == "on") {
+            // All of it in one interval: a median would be 0.
+            let (lost, resent) =
+                if sample.round == 0 { (6.0 * lost, 6.0 * resent) } else { (0.0, 0.0) };
+            let figures = [
+                ("seconds", 1.0),
+                ("lost_frames", lost),
+                ("egress_frames", 1000.0 - lost),
+                ("coalesced_packets", 0.0),
+                ("retransmits", resent),
+                ("sent_segments", 1000.0 - resent),
+            ];
+            sample.values.extend(figures.map(|(key, value)| (key.to_owned(), value)));
+        }
+        let run = Run { samples, ended: Ended::Complete };
+        let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
+        Report { first: Case::new(&measured, SETTING, run, None), ..report() }
+    };
+    for (lost, resent, words) in [
+        (9.0, 0.0, ["9/s, 0.90 %", "0/s, 0.00 %"]),
+        (10.0, 49.0, ["10/s, 1.00 % (WARNING)", "49/s, 4.90 % (WARNING)"]),
+        (0.0, 50.0, ["0/s, 0.00 %", "50/s, 5.00 % (RED)"]),
+    ] {
+        let report = lossy(lost, resent);
+        let (text, page) = (markdown(&report), html::page(&report, "{}").unwrap());
+        assert!(words.iter().all(|cell| text.contains(&format!(" {cell} |"))), "{text}");
+        assert_eq!(text.contains("WARNING: RSC in the vSwitch Enabled"), lost >= 10.0);
+        assert_eq!(text.contains("RED: RSC in the vSwitch Enabled"), resent >= 50.0);
+        assert_eq!(page.contains(r#"class="warning""#), lost >= 10.0);
+        assert_eq!(page.contains(r#"class="red""#), resent >= 50.0);
+        let json = serde_json::to_value(&report).unwrap();
+        let percent = json["arms"]["on"]["resent"]["percent"].as_f64().unwrap();
+        assert!((percent - resent / 10.0).abs() < 1e-9);
+        assert!(json["arms"]["off"].get("resent").is_none(), "not counted is not 0");
+        let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+        jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
+    }
+}
+
+#[test]
 fn html_escapes_what_it_shows_and_embeds_the_numbers() {
     let report = report();
     let json = serde_json::to_string(&report).unwrap();

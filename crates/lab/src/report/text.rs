@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::case::capital;
-use super::table::{Points, Table, heaviest_side, sentences, stalls, tables};
+use super::table::{Points, Table, findings, heaviest_side, sentences, tables};
 use crate::experiments::itself::Tally;
 use comfy_table::TableStyle;
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
@@ -66,7 +66,7 @@ pub(super) fn results(report: &Report) -> Vec<String> {
         (Some(points), Some(measure)) => points.sentences(measure),
         _ => compared(report),
     };
-    stalls(report).into_iter().chain(found).collect()
+    findings(report).into_iter().chain(found).collect()
 }
 
 /// What the comparisons of each case come to.

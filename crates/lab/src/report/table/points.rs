@@ -1,6 +1,6 @@
 //! Cases that have one arm each and differ in their load: a sweep, or a row of connection counts.
 
-use super::{Table, arm_row, heads};
+use super::{LOSSES, Table, arm_row, heads, losses};
 use crate::experiment::Measure;
 use crate::report::Case;
 use crate::report::case::{block, capital, plural};
@@ -116,11 +116,13 @@ impl<'r> Points<'r> {
     fn list(&self, measures: &[Measure]) -> Table {
         let row = |case: &Case| {
             let arm = case.arms_in_order().next()?;
-            Some(arm_row(capital(&case.setting.words()), arm, measures))
+            let row = arm_row(capital(&case.setting.words()), arm, measures);
+            Some(row.into_iter().chain(losses(arm)).collect())
         };
+        let losses = LOSSES.map(str::to_owned);
         Table {
             title: "Median (min–max) of each load".to_owned(),
-            head: heads(measures),
+            head: heads(measures).into_iter().chain(losses).collect(),
             rows: self.cases.iter().filter_map(row).collect(),
         }
     }
