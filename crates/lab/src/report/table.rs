@@ -205,7 +205,7 @@ fn by_side(case: &Case, peer: Option<&ArmFigures>) -> Option<Table> {
     };
     let heads = columns.iter().map(|(_, label, _)| *label).chain(LOSSES).map(str::to_owned);
     (!columns.is_empty()).then(|| Table {
-        title: "Who used the processor (CPU seconds per second, medians; softirq runs inside the others too), and the \
+        title: "Who used the processor (CPU seconds per second, medians; softirq: what is in no program's time), and the \
                 frames that the switch took from the sender and gave to the receiver"
             .to_owned(),
         head: std::iter::once(String::new()).chain(heads).collect(),
