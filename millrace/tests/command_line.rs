@@ -128,6 +128,16 @@ fn bad_input_is_answered_with_a_message_and_an_exit_code() {
     }
 }
 
+#[test]
+fn how_an_option_of_ntttcp_is_served_is_told_before_the_run() {
+    let line = "ntttcp -s -ns -m 1,*,127.0.0.1 -a 6 -t 1 -p 9 --connect-attempts 1";
+    let words: Vec<&str> = line.split(' ').collect();
+    let told = "-a 6 is served by epoll";
+    let count =
+        |words: &[&str]| text(&millrace(Path::new(NOBODY), words).stderr).matches(told).count();
+    assert_eq!((count(&words), count(&[&words[..5], &words[7..]].concat())), (1, 0));
+}
+
 const TWO: &str = "\
 [[port]]
 name = \"vm1\"

@@ -3,7 +3,6 @@
 use crate::TrafficError;
 use crate::latch::{Bell, Latch};
 use crate::measure::TcpInfo;
-use crate::uring::Engine;
 use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 use rustix::fd::OwnedFd;
@@ -14,8 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) lanes: Vec<Lane>,
-    /// How the lanes talk to the kernel.
-    pub(crate) engine: Engine,
     /// Senders start when it is raised.
     pub(crate) begin: Latch,
     /// Everybody ends when it is raised.
@@ -61,10 +58,9 @@ pub(crate) struct Counters {
 const REMARKS_MAX: usize = 4;
 
 impl Stage {
-    pub(crate) fn new(lanes: usize, engine: Engine) -> Result<Stage, TrafficError> {
+    pub(crate) fn new(lanes: usize) -> Result<Stage, TrafficError> {
         Ok(Stage {
             lanes: (0..lanes).map(|_| Lane::default()).collect(),
-            engine,
             begin: Latch::new()?,
             stop: Latch::new()?,
             bell: Bell::new()?,

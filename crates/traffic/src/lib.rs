@@ -5,7 +5,7 @@
 //! (processor time, cycles, kernel counters) stands alone, for whoever wants to measure something else.
 //!
 //! A run has three kinds of threads:
-//! - one **lane** per NTttcp thread: a loop over its connections, by epoll or (with `-a N`) by io_uring, which counts into its own cache line and never
+//! - one **lane** per NTttcp thread: a loop over its connections, by epoll, which counts into its own cache line and never
 //!   reads a clock;
 //! - the **conductor** (the caller's thread): it walks through warm-up, the measured interval and cool-down, and reads all
 //!   counters at the two ends of the measured interval;
@@ -40,18 +40,15 @@ mod plan;
 mod receive;
 mod receiver;
 pub mod report;
-mod ring;
 mod run;
 mod send;
 mod sender;
 mod snapshot;
 mod socket;
 pub mod sync;
-mod uring;
 
 pub use error::TrafficError;
 pub use load::Load;
 pub use plan::{Family, Length, Mapping, Plan, Role, Transport};
 pub use report::Report;
 pub use run::{Progress, run};
-pub use uring::{Engine, EngineKind};

@@ -7,7 +7,6 @@
 use crate::lane::{Stage, lock};
 use crate::plan::{Plan, Role};
 use crate::sender::{await_connections, targets};
-use crate::uring::Engine;
 use crate::{TrafficError, host, receive, receiver, send};
 use rustix::net::sockopt::set_socket_linger;
 use std::sync::Arc;
@@ -104,7 +103,7 @@ impl Load {
     }
 
     fn new(plan: Plan, lanes: usize) -> Result<Load, TrafficError> {
-        let stage = Stage::new(lanes, Engine::choose(&plan))?;
+        let stage = Stage::new(lanes)?;
         Ok(Load { plan: Arc::new(plan), stage: Arc::new(stage), lanes: Vec::new() })
     }
 

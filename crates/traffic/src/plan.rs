@@ -90,10 +90,8 @@ pub struct Plan {
     pub connections_per_thread: u32,
     /// Bytes of one send or receive call, and of one UDP datagram.
     pub buffer_bytes: usize,
-    /// Calls made for a ready connection before the next one is served, where epoll says which are ready.
+    /// Calls made for a ready connection before the next one is served (`-a`).
     pub outstanding: u32,
-    /// Requests that each connection keeps in the kernel (`-a`), with io_uring; `None`: none, epoll says which are ready.
-    pub in_flight: Option<u32>,
     /// SO_RCVBUF; `None` leaves the host's default.
     pub receive_socket_bytes: Option<usize>,
     /// SO_SNDBUF; `None` leaves the host's default.
@@ -157,7 +155,6 @@ impl Plan {
             connections_per_thread: 1,
             buffer_bytes: 64 * 1024,
             outstanding: 2,
-            in_flight: None,
             receive_socket_bytes: None,
             send_socket_bytes: None,
             no_delay: false,

@@ -3,7 +3,6 @@
 use crate::lane::{Lane, Stage};
 use crate::payload::{Checker, Mismatch, Pattern};
 use crate::plan::{Plan, Transport};
-use crate::uring::{self, EngineKind};
 use crate::{TrafficError, host};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -29,10 +28,7 @@ pub(crate) fn run(
     port: OwnedFd,
     processor: Option<usize>,
 ) -> Result<(), TrafficError> {
-    let result = host::pin(processor).and_then(|()| match stage.engine.kind {
-        EngineKind::Epoll => Reader::new(plan, stage, lane, port)?.turns(),
-        EngineKind::IoUring => uring::receive(plan, stage, lane, port),
-    });
+    let result = host::pin(processor).and_then(|()| Reader::new(plan, stage, lane, port)?.turns());
     if result.is_err() {
         lane.failed.store(true, Ordering::Release);
     }
@@ -106,18 +102,31 @@ impl<'r> Reader<'r> {
     }
 
     fn accept(&mut self) {
-        let (more, sockets) = accept_all(self.stage, self.lane, &self.port);
-        for socket in sockets {
-            self.admit(socket);
-        }
-        if !more {
-            // Going on would turn for ever over a listener that stays ready.
-            let _ = epoll::delete(&self.epoll, &self.port);
+        // Whoever comes without pause must not keep the lane from its stop.
+        while !self.stage.stop.is_raised() {
+            match accept_with(&self.port, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => self.admit(socket),
+                Err(Errno::AGAIN) => return,
+                // The peer has already gone again.
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(error) => {
+                    self.lane.counters.add_error();
+                    self.lane.remark(format!(
+                        "no more connections were accepted: {error}; raise `ulimit -Hn`"
+                    ));
+                    // Going on would turn for ever over a listener that stays ready.
+                    let _ = epoll::delete(&self.epoll, &self.port);
+                    return;
+                }
+            }
         }
     }
 
     fn admit(&mut self, socket: OwnedFd) {
-        prepare(self.plan, &socket);
+        if self.plan.latency {
+            // Refused only on a socket that is gone already, which the next read finds.
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+        }
         let place = EventData::new_u64(self.streams.len() as u64);
         let socket = self.lane.open(socket);
         match epoll::add(&self.epoll, &socket, place, EventFlags::IN) {
@@ -190,37 +199,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Takes all connections that wait at a port, and whether to look for more: not when there are no more files.
-pub(crate) fn accept_all(stage: &Stage, lane: &Lane, port: &OwnedFd) -> (bool, Vec<OwnedFd>) {
-    let mut sockets = Vec::new();
-    // Whoever comes without pause must not keep the lane from its stop.
-    while !stage.stop.is_raised() {
-        match accept_with(port, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-            Ok(socket) => sockets.push(socket),
-            Err(Errno::AGAIN) => break,
-            // The peer has already gone again.
-            Err(Errno::CONNABORTED | Errno::INTR) => {}
-            Err(error) => {
-                lane.counters.add_error();
-                lane.remark(format!(
-                    "no more connections were accepted: {error}; raise `ulimit -Hn`"
-                ));
-                return (false, sockets);
-            }
-        }
-    }
-    (true, sockets)
-}
-
-/// Sets an accepted connection's options.
-pub(crate) fn prepare(plan: &Plan, socket: &OwnedFd) {
-    if plan.latency {
-        // Refused only on a socket that is gone already, which the next read finds.
-        let _ = sockopt::set_tcp_nodelay(socket, true);
-    }
-}
-
-pub(crate) fn check(lane: &Lane, pattern: Option<&Pattern>, checker: &mut Checker, bytes: &[u8]) {
+fn check(lane: &Lane, pattern: Option<&Pattern>, checker: &mut Checker, bytes: &[u8]) {
     let Some(pattern) = pattern else { return };
     match checker.check(pattern, bytes) {
         Ok(()) => lane.counters.add_verified(bytes.len()),

@@ -9,7 +9,6 @@ use crate::run::Progress;
 use crate::sender::join;
 use crate::snapshot::{Interval, Probes};
 use crate::sync::{Desk, DeskEvent, PeerKind};
-use crate::uring::Engine;
 use crate::{Report, TrafficError, host, receive, socket};
 use rustix::fd::{AsFd, OwnedFd};
 use std::net::SocketAddr;
@@ -33,7 +32,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
         SocketAddr::new(mapping.host, plan.base_port)
     });
     progress(Progress::Listening(first));
-    let stage = Stage::new(ports.len(), Engine::choose(plan))?;
+    let stage = Stage::new(ports.len())?;
     let (interval, ending) = scope(|scope| {
         let lanes = stage.lanes.iter().zip(ports);
         let (plan, stage) = (plan, &stage);

@@ -3,7 +3,6 @@
 use crate::lane::{Lane, Stage};
 use crate::payload::{HEADER, Pattern};
 use crate::plan::{Length, Plan, Transport};
-use crate::uring::{self, EngineKind};
 use crate::{TrafficError, connect, host, latency};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -44,8 +43,7 @@ pub(crate) fn run(
     lane: &Lane,
     target: Target,
 ) -> Result<(), TrafficError> {
-    let opened =
-        host::pin(target.processor).and_then(|()| open(plan, stage.engine.kind, lane, target));
+    let opened = host::pin(target.processor).and_then(|()| open(plan, lane, target));
     if opened.is_err() {
         lane.failed.store(true, Ordering::Release);
     }
@@ -54,11 +52,8 @@ pub(crate) fn run(
     while !stage.begin.is_raised() && !stage.stop.is_raised() {
         stage.begin.wait(Some(Duration::from_millis(100)));
     }
-    let result = match stage.engine.kind {
-        _ if plan.latency => latency::ping(plan, stage, lane, &mut streams),
-        EngineKind::Epoll => pump(plan, stage, lane, &mut streams),
-        EngineKind::IoUring => uring::send(plan, stage, lane, &mut streams),
-    };
+    let go = if plan.latency { latency::ping } else { pump };
+    let result = go(plan, stage, lane, &mut streams);
     for stream in streams.iter().filter(|stream| stream.alive) {
         // A peer that has just gone is the only way to fail, and all bytes are counted by now.
         let _ = shutdown(&stream.socket, Shutdown::Write);
@@ -68,24 +63,13 @@ pub(crate) fn run(
     result
 }
 
-fn open(
-    plan: &Plan,
-    engine: EngineKind,
-    lane: &Lane,
-    target: Target,
-) -> Result<Vec<Stream>, TrafficError> {
+fn open(plan: &Plan, lane: &Lane, target: Target) -> Result<Vec<Stream>, TrafficError> {
     let mut streams = Vec::new();
-    let waits = engine == EngineKind::IoUring;
     for place in 0..plan.connections_per_thread {
         let ahead = u16::try_from(place).unwrap_or(u16::MAX);
         let port =
             if target.source_port == 0 { 0 } else { target.source_port.saturating_add(ahead) };
         let socket = lane.open(connect::data(plan, target.peer, port)?);
-        if waits {
-            // The ring waits for it; a call that would not wait might come back at once.
-            rustix::io::ioctl_fionbio(&socket, false)
-                .map_err(TrafficError::system("make a socket wait"))?;
-        }
         streams.push(Stream {
             socket,
             number: target.number + u64::from(place),
@@ -143,7 +127,7 @@ fn watch(stage: &Stage, streams: &[Stream]) -> Result<OwnedFd, TrafficError> {
 }
 
 /// Writes what the plan says: plain or checked bytes, as a stream or as datagrams.
-pub(crate) struct Writer<'p> {
+struct Writer<'p> {
     plan: &'p Plan,
     plain: Vec<u8>,
     pattern: Option<Pattern>,
@@ -152,7 +136,7 @@ pub(crate) struct Writer<'p> {
 }
 
 impl Writer<'_> {
-    pub(crate) fn new(plan: &Plan) -> Writer<'_> {
+    fn new(plan: &Plan) -> Writer<'_> {
         let letter = if plan.transport == Transport::Tcp { b'A' } else { b'B' };
         let left = match plan.length {
             Length::Buffers(count) => Some(count.saturating_mul(plan.buffer_bytes as u64)),
@@ -190,11 +174,7 @@ impl Writer<'_> {
     }
 
     fn write_stream(&self, stream: &Stream) -> Result<usize, Errno> {
-        send(&stream.socket, self.next(stream, &stream.number.to_be_bytes()), SendFlags::NOSIGNAL)
-    }
-
-    /// What a stream sends next; `header` is its number.
-    fn next<'b>(&'b self, stream: &Stream, header: &'b [u8; HEADER]) -> &'b [u8] {
+        let header = stream.number.to_be_bytes();
         let room = self.room();
         let bytes = match &self.pattern {
             None => self.plain.get(..room).unwrap_or_default(),
@@ -203,26 +183,8 @@ impl Writer<'_> {
                 None => header.get(usize::try_from(stream.sent).unwrap_or(0)..).unwrap_or_default(),
             },
         };
-        bytes.get(..room.min(bytes.len())).unwrap_or_default()
-    }
-
-    /// Puts what a stream sends next into a buffer, as if it were sent already. How much that is; 0 where the share is used up.
-    pub(crate) fn fill(&mut self, stream: &mut Stream, buffer: &mut [u8]) -> usize {
-        let header = stream.number.to_be_bytes();
-        let bytes = self.next(stream, &header);
-        let length = bytes.len().min(buffer.len());
-        if let (Some(buffer), Some(bytes)) = (buffer.get_mut(..length), bytes.get(..length)) {
-            buffer.copy_from_slice(bytes);
-        }
-        stream.sent += length as u64;
-        self.left = self.left.map(|left| left.saturating_sub(length as u64));
-        length
-    }
-
-    /// So many of the bytes that were filled in last were not sent.
-    pub(crate) fn take_back(&mut self, stream: &mut Stream, unsent: usize) {
-        stream.sent = stream.sent.saturating_sub(unsent as u64);
-        self.left = self.left.map(|left| left.saturating_add(unsent as u64));
+        let bytes = bytes.get(..room.min(bytes.len())).unwrap_or_default();
+        send(&stream.socket, bytes, SendFlags::NOSIGNAL)
     }
 
     fn write_datagram(&mut self, stream: &Stream) -> Result<usize, Errno> {
@@ -247,21 +209,21 @@ impl Writer<'_> {
 }
 
 /// Holds a lane to its part of `-B`. It sleeps where it is ahead, and burns nothing.
-pub(crate) struct Pace {
+struct Pace {
     bytes_per_s: Option<f64>,
     start: Instant,
 }
 
 impl Pace {
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    pub(crate) fn new(plan: &Plan) -> Pace {
+    fn new(plan: &Plan) -> Pace {
         let rate =
             plan.bandwidth_bits_per_s.map(|bits| bits as f64 / 8.0 / plan.threads().max(1) as f64);
         Pace { bytes_per_s: rate, start: Instant::now() }
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    pub(crate) fn hold(&self, stage: &Stage, lane: &Lane) {
+    fn hold(&self, stage: &Stage, lane: &Lane) {
         let Some(rate) = self.bytes_per_s else { return };
         let due = lane.counters.bytes.load(Ordering::Relaxed) as f64 / rate.max(1.0);
         let ahead = due - self.start.elapsed().as_secs_f64();

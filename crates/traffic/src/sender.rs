@@ -8,7 +8,6 @@ use crate::run::Progress;
 use crate::send::{self, Target};
 use crate::snapshot::{Interval, Probes};
 use crate::sync::{PeerKind, Session, clear_of_commands};
-use crate::uring::Engine;
 use crate::{Report, TrafficError, host};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -24,7 +23,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
         }
     }
     let targets = targets(plan);
-    let stage = Stage::new(targets.len(), Engine::choose(plan))?;
+    let stage = Stage::new(targets.len())?;
     let (interval, ending) = scope(|scope| {
         let lanes = start(scope, plan, &stage, &targets);
         let measured = conduct(plan, &stage, &mut sessions, progress);

@@ -402,61 +402,6 @@ fn several_senders_begin_with_the_last_one() {
     });
 }
 
-/// `-a` at both ends, or at one of them.
-fn in_flight(sender: u32, receiver: u32) -> impl Fn(&mut Plan) {
-    move |plan| {
-        plan.in_flight = Some(if plan.role == Role::Sender { sender } else { receiver });
-    }
-}
-
-#[test]
-fn requests_in_flight_lose_no_byte_and_keep_the_order_of_each_stream() {
-    for (sending, receiving) in [(1, 1), (2, 8), (8, 3)] {
-        let (sender, receiver) = both(V4, 2, |plan| {
-            in_flight(sending, receiving)(plan);
-            plan.connections_per_thread = 20;
-            plan.verify = true;
-            plan.buffer_bytes = 10_007;
-            plan.length = Length::Buffers(1_000);
-        });
-        assert_eq!(sender.own.whole_run_bytes, 2 * 1_000 * 10_007);
-        assert_eq!(receiver.own.verified_bytes, Some(sender.own.whole_run_bytes));
-        assert_eq!((receiver.own.errors, receiver.own.connections), (0, 40));
-        for report in [&sender, &receiver] {
-            holds_to_schema(report);
-            // One or the other, and said so.
-            let uring = report.engine.kind == traffic::EngineKind::IoUring;
-            assert_eq!(uring, report.engine.reason.is_none());
-            assert!(report.to_text().contains("Note: -a"));
-        }
-    }
-}
-
-#[test]
-fn what_was_in_flight_at_the_end_is_counted_at_both_ends() {
-    let (sender, receiver) = both(V4, 1, |plan| {
-        in_flight(4, 4)(plan);
-        plan.connections_per_thread = 10;
-        plan.verify = true;
-    });
-    assert!(sender.own.bytes > 0);
-    assert_eq!(receiver.own.whole_run_bytes, sender.own.whole_run_bytes);
-    assert_eq!(receiver.own.verified_bytes, Some(sender.own.whole_run_bytes));
-    assert_eq!((sender.ending, receiver.ending), (Ending::Complete, Ending::Complete));
-}
-
-#[test]
-fn what_cannot_have_requests_in_flight_says_why_and_runs_all_the_same() {
-    let (sender, _) = both(V4, 1, |plan| {
-        in_flight(2, 2)(plan);
-        plan.latency = true;
-        plan.length = Length::Buffers(10);
-    });
-    assert_eq!(sender.engine.kind, traffic::EngineKind::Epoll);
-    assert_eq!(sender.engine.reason.as_deref(), Some("only bulk TCP has requests in flight"));
-    assert!(sender.to_text().contains("no requests were in flight (only bulk TCP"));
-}
-
 /// Windows NTttcp's receiver waits for data first, and then for a token a thousand ports higher.
 #[test]
 fn a_receiver_that_takes_data_and_no_synchronisation_is_told_of_ns_at_once() {

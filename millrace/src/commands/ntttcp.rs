@@ -42,8 +42,12 @@ fn carry_out(request: &Request) -> Outcome {
     Interrupt(request.plan.stop.clone())
         .watch_signals()
         .map_err(|error| failed(error.to_string()))?;
+    let quiet = request.output.quiet;
+    for note in request.plan.notes.iter().filter(|_| !quiet) {
+        // A closed standard error is no reason to stop.
+        let _ = writeln!(std::io::stderr(), "{note}");
+    }
     loop {
-        let quiet = request.output.quiet;
         let report = traffic::run(&request.plan, &mut |step| show_progress(&step, quiet))
             .map_err(|error| failed(error.to_string()))?;
         put(&report, request)?;

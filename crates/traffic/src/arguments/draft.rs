@@ -81,7 +81,6 @@ impl Draft {
             } else {
                 4
             }),
-            in_flight: self.outstanding.map(|asked| asked.max(1)),
             receive_socket_bytes: self.receive_socket_bytes,
             send_socket_bytes: self.send_socket_bytes,
             no_delay: self.no_delay,

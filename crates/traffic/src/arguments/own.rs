@@ -12,7 +12,7 @@ Windows style (any case):
   -s | -r                     sender | receiver
   -m THREADS,PROCESSOR,ADDRESS ...  one port per thread; processor to pin to, or *; receiver's address
   -l SIZE   buffer [64k; UDP 128]      -n COUNT  buffers per thread [20k without -t]
-  -a N      requests in flight [none]  -t S      seconds to measure (0: until stopped)
+  -a N      calls for a ready one [2]  -t S      seconds to measure (0: until stopped)
   -wu S     warm-up     -cd S  cool-down     -p PORT  first port [5001]
   -rb SIZE  -sb SIZE    socket buffers       -ndl     no delay
   -u UDP    -6 IPv6     -ns no synchronisation    -d verify    -thr KB/S of each thread

@@ -26,7 +26,11 @@ pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentE
                 let asked = words.optional(value::is_size);
                 let asked = asked
                     .map(|word| value::number(&option, &word, "a number of outstanding requests"));
-                draft.outstanding = Some(asked.transpose()?.unwrap_or(2));
+                let asked: u32 = asked.transpose()?.unwrap_or(2);
+                draft.notes.push(format!(
+                    "-a {asked} is served by epoll: no request waits in the kernel, up to {asked} calls are made for a connection whenever it is ready"
+                ));
+                draft.outstanding = Some(asked);
             }
             "-xml" => {
                 let file = words.optional(|_| true).unwrap_or_else(|| "xml.txt".into());

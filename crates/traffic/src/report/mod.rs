@@ -14,7 +14,6 @@ use crate::latency::histogram;
 use crate::plan::{Family, Length, Plan, Role, Transport};
 use crate::snapshot::{Count, Interval};
 pub use crate::sync::PeerKind;
-use crate::uring::{Engine, EngineKind};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 pub use side::{Segments, Side, Throughput};
@@ -47,8 +46,6 @@ pub struct Report {
     pub peer_kind: PeerKind,
     /// What was asked for.
     pub settings: Settings,
-    /// How this end's threads talked to the kernel.
-    pub engine: Engine,
     /// This end's figures.
     pub own: Side,
     /// The other end's figures, where it is Millrace too.
@@ -93,9 +90,6 @@ pub struct Settings {
     pub buffer_bytes: usize,
     /// Calls made for a ready connection before the next one is served (`-a`).
     pub outstanding: u32,
-    /// Requests asked to be in flight on each connection (`-a`).
-    #[serde(default)]
-    pub in_flight: Option<u32>,
     /// SO_RCVBUF asked for.
     pub receive_socket_bytes: Option<usize>,
     /// SO_SNDBUF asked for.
@@ -161,7 +155,6 @@ impl Report {
             ending,
             peer_kind: PeerKind::Unsynchronised,
             settings: Settings::of(plan),
-            engine: stage.engine.clone(),
             own: Side::new(plan, stage, interval, connections),
             peer: None,
             peer_ids: Vec::new(),
@@ -240,7 +233,6 @@ impl Settings {
             sync: plan.sync,
             buffer_bytes: plan.buffer_bytes,
             outstanding: plan.outstanding,
-            in_flight: plan.in_flight,
             receive_socket_bytes: plan.receive_socket_bytes,
             send_socket_bytes: plan.send_socket_bytes,
             no_delay: plan.no_delay,
@@ -284,24 +276,8 @@ fn round_trips(stage: &Stage) -> Option<RoundTrips> {
     })
 }
 
-/// What `-a` has come to.
-fn how_in_flight(plan: &Plan, engine: &Engine) -> Option<String> {
-    let asked = plan.in_flight?;
-    Some(match (engine.kind, &engine.reason) {
-        (EngineKind::IoUring, _) => format!(
-            "-a {asked}: each connection had a chain of {asked} requests in the kernel, carried out in order (io_uring)"
-        ),
-        (EngineKind::Epoll, reason) => format!(
-            "-a {asked}: no requests were in flight ({}); up to {} calls were made for a connection whenever it was ready (epoll)",
-            reason.as_deref().unwrap_or("epoll was asked for"),
-            plan.outstanding
-        ),
-    })
-}
-
 fn notes(plan: &Plan, stage: &Stage) -> Vec<String> {
     let mut notes = plan.notes.clone();
-    notes.extend(how_in_flight(plan, &stage.engine));
     for lane in &stage.lanes {
         for remark in lock(&lane.remarks).iter() {
             if !notes.contains(remark) {

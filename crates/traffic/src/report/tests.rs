@@ -76,7 +76,6 @@ fn report() -> Report {
         ending: Ending::StoppedByUser,
         peer_kind: PeerKind::Millrace,
         settings: Settings::of(&plan),
-        engine: Engine { kind: EngineKind::Epoll, reason: None },
         own: side(Role::Sender),
         peer: Some(side(Role::Receiver)),
         peer_ids: Vec::new(),
