@@ -120,7 +120,7 @@ impl Site {
         };
         let hosts = vec![host("sender", sender), host("receiver", receiver)];
         let (mtu, vnic) = (self.running.mtu, Some(self.running.kind.clone()));
-        BenchFacts { in_process: false, description, mtu, vnic, hosts }
+        BenchFacts { description, mtu, vnic, hosts, ..BenchFacts::default() }
     }
 
     /// What is looked at before measuring.

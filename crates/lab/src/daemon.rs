@@ -187,8 +187,12 @@ fn configuration(topology: &mut Topology) -> String {
         Vnic::Veth => format!("packet = \"{GUEST}\"\nrole = \"vnic\"\nmac-spoofing = \"allow\""),
     };
     let socket = socket(topology);
+    let workers = match &topology.placement {
+        Ok(placement) => format!("workers = {:?}\n", placement.switch),
+        Err(_) => String::new(),
+    };
     format!(
-        "[switch]\nsocket = {socket:?}\n[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\n[[port]]\nname = \"{PORT}\"\n{vnic}\n"
+        "[switch]\nsocket = {socket:?}\n{workers}[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\n[[port]]\nname = \"{PORT}\"\n{vnic}\n"
     )
 }
 

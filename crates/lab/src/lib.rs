@@ -21,6 +21,7 @@ mod namespaces;
 pub mod options;
 mod pair;
 mod passed;
+pub mod placement;
 mod progress;
 pub mod report;
 mod running;

@@ -34,6 +34,12 @@ impl Moment {
         self.at.duration_since(earlier.at).as_secs_f64()
     }
 
+    /// Processors used since an earlier moment, of each processor: 0 to 1.
+    pub(crate) fn processors_since(&self, earlier: &Moment) -> Vec<f64> {
+        let used = self.cpu.since(&earlier.cpu).busy_percent_of_each;
+        used.into_iter().map(|percent| percent / 100.0).collect()
+    }
+
     /// The machine-wide values of an interval in which an application received `bytes`.
     pub(crate) fn since(&self, earlier: &Moment, bytes: u64) -> Values {
         let usage = self.cpu.since(&earlier.cpu);

@@ -9,6 +9,7 @@ use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::pair::Pair;
 use crate::passed::{Passed, put_ratio};
+use crate::placement::Placement;
 use crate::report::Account;
 use crate::topology::{ETHERNET, PEER, Topology, Way};
 use crate::usage::{self, Reading as _, Sides};
@@ -39,6 +40,7 @@ struct Snapshot {
     /// Ports that came beside those of the load.
     visits: u64,
     way: Way,
+    placement: Option<Placement>,
 }
 
 impl<'t> Namespaces<'t> {
@@ -143,6 +145,7 @@ impl<'t> Namespaces<'t> {
         let passed = daemon.map(|daemon| daemon.passed(topology.way)).transpose()?;
         Ok(Snapshot {
             way: topology.way,
+            placement: topology.placement.clone().ok(),
             visits: daemon.map_or(0, Daemon::visits),
             sender,
             passed,
@@ -168,6 +171,9 @@ impl Snapshot {
         let ((frames, bytes), (before, bytes_before)) = (self.wire(), earlier.wire());
         put_ratio(&mut values, "frame_bytes_on_the_wire", bytes - bytes_before, frames - before);
         values.extend(self.sides.since(&earlier.sides));
+        let used = self.moment.processors_since(&earlier.moment);
+        let placed = self.placement.as_ref().map(|placement| placement.receiving(&used));
+        usage::add_cost_of_receiving(&mut values, placed);
         if let (Some(now), Some(then)) = (&self.passed, &earlier.passed) {
             values.extend(now.since(then));
         }

@@ -93,12 +93,12 @@ impl Options {
         }
     }
 
-    /// `--quick`: a first look, which sees differences of about 15 % and more. Ten pairs, because five verdicts take as many.
+    /// `--quick`: a first look, which sees differences of about 15 % and more. Twelve pairs, because 20 verdicts take as many.
     pub fn quick(mut self) -> Options {
         if self.tries > 0 {
             return Options { tries: itself::QUICK_TRIES, ..self };
         }
-        self.repetitions = self.repetitions.min(10);
+        self.repetitions = self.repetitions.min(12);
         self.interval = Duration::from_millis(500);
         if !self.blocks.is_empty() {
             self.connections = sweep::QUICK_CONNECTIONS.to_vec();

@@ -24,6 +24,7 @@ pub use write::{Written, write};
 
 use crate::experiment::Measure;
 use crate::experiments::itself::Tally;
+use crate::placement::Placement;
 use serde::{Deserialize, Serialize};
 
 /// The number that tells a reader of the JSON which fields to expect.
@@ -98,6 +99,9 @@ pub struct BenchFacts {
     /// Kind of the guest's port: `tap`, `packet` (a veth), `vhost-user`, `memory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic: Option<String>,
+    /// Which processors each side had to itself; absent where none had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
     /// Hosts that were there before, where it ran between such; empty otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostFacts>,

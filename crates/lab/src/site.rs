@@ -144,7 +144,17 @@ impl Hosts {
                 "The guest sends: its vNIC is {vnic}, and frames leave the uplink one by one at MTU {mtu}."
             ),
         };
-        BenchFacts { description, mtu: Some(mtu), vnic: Some(kind.into()), ..BenchFacts::default() }
+        let (placed, placement) = match &self.topology.placement {
+            Ok(placement) => (placement.words(), Some(placement.clone())),
+            Err(why) => (format!("Sender, switch and receiver share processors: {why}."), None),
+        };
+        BenchFacts {
+            description: format!("{description} {placed}"),
+            mtu: Some(mtu),
+            vnic: Some(kind.into()),
+            placement,
+            ..BenchFacts::default()
+        }
     }
 
     fn checks(&mut self, interrupt: &Interrupt) -> Result<Vec<Check>, LabError> {

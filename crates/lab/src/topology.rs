@@ -12,6 +12,7 @@
 use crate::LabError;
 use crate::experiments::Feature;
 use crate::host::{Host, Request};
+use crate::placement::Placement;
 use crate::report::Command;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -97,6 +98,8 @@ pub(crate) struct Topology {
     pub(crate) way: Way,
     /// MTU of every link, in bytes.
     pub(crate) mtu: u16,
+    /// Which processors each side has to itself, or why none has.
+    pub(crate) placement: Result<Placement, String>,
     directory: tempfile::TempDir,
     program: PathBuf,
 }
@@ -120,9 +123,11 @@ impl Topology {
             vnic: Vnic::possible(),
             way: feature.way,
             mtu,
+            placement: Placement::possible().ok_or_else(|| "there is one processor".to_owned()),
             directory,
             program: program.to_owned(),
         };
+        topology.place();
         topology.connect_switch()?;
         if feature.whole_guide {
             topology.connect_bridge()?;
@@ -130,6 +135,30 @@ impl Topology {
         let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
         topology.receiver.order(&Request::Answer { port: ROUND_TRIP_PORT }, &line)?;
         Ok(topology)
+    }
+
+    /// Gives each side its processors, before there are links and threads.
+    fn place(&mut self) {
+        let Ok(Placement { sender, switch, receiver }) = self.placement.clone() else { return };
+        // What the switch delivers on its own processors is received there already.
+        let steered = receiver != switch;
+        let sides = [
+            (&mut self.sender, &sender, true),
+            (&mut self.switch, &switch, true),
+            (&mut self.bridge, &switch, true),
+            (&mut self.receiver, &receiver, steered),
+        ];
+        let placed = sides.into_iter().try_for_each(|(host, processors, steered)| {
+            Placement::pin(host, processors)?;
+            if steered { Placement::steer(host, processors) } else { Ok(()) }
+        });
+        self.placement_held(placed);
+    }
+
+    fn placement_held(&mut self, placed: Result<(), LabError>) {
+        if let Err(error) = placed {
+            self.placement = Err(error.to_string());
+        }
     }
 
     /// Where the switch's configuration and socket are.
@@ -192,6 +221,10 @@ impl Topology {
         wire(outer, WIRE, UPLINK, switch, mtu)?;
         address(outer, WIRE, 77, station)?;
         offload(outer, WIRE, false, self.way == Way::FromVnic)?;
+        if self.way == Way::FromVnic {
+            let placed = steer_coalescing(&self.placement, outer, WIRE, |sides| &sides.receiver);
+            self.placement_held(placed);
+        }
         self.switch.run(&format!("ip link set {UPLINK} mtu {mtu} up"))?;
         if self.way == Way::FromVnic {
             offload(&mut self.switch, UPLINK, false, false)?;
@@ -222,10 +255,24 @@ impl Topology {
         }
         self.bridge.run(&format!("ip link set bridge0 mtu {mtu} up"))?;
         offload(&mut self.bridge, "in0", true, true)?;
+        let placed = steer_coalescing(&self.placement, &mut self.bridge, "in0", |of| &of.switch);
+        self.placement_held(placed);
         address(&mut self.sender, PEER, 78, SENDER)?;
         address(&mut self.receiver, PEER, 78, RECEIVER)?;
         offload(&mut self.sender, PEER, false, false)
     }
+}
+
+/// What arrives over a link that coalesces is received on the processors of a side.
+fn steer_coalescing(
+    placement: &Result<Placement, String>,
+    host: &mut Host,
+    link: &str,
+    side: fn(&Placement) -> &Vec<usize>,
+) -> Result<(), LabError> {
+    placement
+        .as_ref()
+        .map_or(Ok(()), |placed| Placement::steer_coalescing(host, link, side(placed)))
 }
 
 /// A veth whose other end lies in another host.

@@ -21,6 +21,9 @@ pub(crate) const OTHERS: &str = "others_cpu_s_per_s";
 /// Keys of the processes, in the order of [`Sides`].
 pub(crate) const PROCESSES: [&str; 3] =
     ["sender_cpu_s_per_s", "switch_cpu_s_per_s", "receiver_cpu_s_per_s"];
+/// Keys of what a GiB cost: the switch, the receiver, and both with their kernel.
+pub(crate) const RECEIVING: [&str; 3] =
+    ["switch_cpu_s_per_gib", "receiver_cpu_s_per_gib", "receiving_cpu_s_per_gib"];
 
 /// What is read.
 pub(crate) trait Reading: Sized {
@@ -89,6 +92,23 @@ fn split(busy: f64, ours: f64, others: f64, kernel: f64) -> [f64; 2] {
     let rest = (busy - ours).max(0.0);
     let kernel = (rest - others.max(0.0)).clamp(0.0, kernel);
     [kernel, rest - kernel]
+}
+
+/// Adds what a GiB cost the receiving side, in seconds of a processor: the switch's process, the receiver's, and both with
+/// all that the kernel does for them. That is what their processors did where they have their own (`placed`), and
+/// otherwise the kernel's time that is in no program's comes on top.
+pub(crate) fn add_cost_of_receiving(values: &mut Values, placed: Option<f64>) {
+    let [Some(seconds), Some(bytes)] = ["seconds", "received_bytes"].map(|key| values.get(key))
+    else {
+        return;
+    };
+    let by_gib = *seconds / (*bytes / f64::from(1 << 30));
+    let [_, switch, receiver] = PROCESSES.map(|key| values.get(key).copied());
+    let both = placed.or_else(|| Some(switch? + receiver? + values.get(SOFTIRQ)?));
+    let costs = RECEIVING.into_iter().zip([switch, receiver, both]);
+    let known = costs.filter_map(|(key, used)| Some((key.to_owned(), used? * by_gib)));
+    let known: Vec<_> = known.filter(|(_, cost)| cost.is_finite()).collect();
+    values.extend(known);
 }
 
 /// Lets an interval pass and reads meanwhile; with what share of the interval reading took. Times are on the clock that
@@ -168,6 +188,25 @@ mod tests {
         assert_eq!(split(2.0, 0.75, 0.5, 0.75), [0.75, 0.5]);
         // Others in another container.
         assert_eq!(split(2.0, 1.0, 0.0, 0.25), [0.25, 0.75]);
+    }
+
+    #[test]
+    fn a_gib_costs_the_receiving_side_what_its_processors_did() {
+        let cost = |bytes: f64, placed| {
+            let mut values = Values::from([
+                ("seconds".into(), 2.0),
+                ("received_bytes".into(), bytes),
+                (PROCESSES[1].into(), 0.5),
+                (PROCESSES[2].into(), 0.25),
+                (SOFTIRQ.into(), 0.25),
+            ]);
+            add_cost_of_receiving(&mut values, placed);
+            RECEIVING.map(|key| values.get(key).copied())
+        };
+        let gib = f64::from(1 << 30);
+        assert_eq!(cost(4.0 * gib, Some(0.875)), [0.25, 0.125, 0.4375].map(Some));
+        assert_eq!(cost(4.0 * gib, None), [0.25, 0.125, 0.5].map(Some));
+        assert_eq!(cost(0.0, None), [None; 3], "nothing received has no cost by the GiB");
     }
 
     proptest! {

@@ -13,6 +13,8 @@ use lab::experiments::{Feature, checksum, hotplug, jumbo, limits, lso, rsc};
 use lab::options::Options;
 use lab::report::Report;
 use lab::validate;
+use rustix::process::Pid;
+use rustix::thread::sched_getaffinity;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -37,7 +39,23 @@ fn done(result: Result<(), String>) -> ExitCode {
     }
 }
 
+/// That the switch has a processor to itself, and receives on it, wherever there are two.
+fn is_placed() -> Result<(), String> {
+    let parent = i32::try_from(std::os::unix::process::parent_id()).ok().and_then(Pid::from_raw);
+    let allowed = sched_getaffinity(parent).map_err(|error| error.to_string())?.count();
+    let own = sched_getaffinity(None).map_err(|error| error.to_string())?.count();
+    let mask = std::fs::read_to_string("/proc/sys/net/core/rps_default_mask").unwrap_or_default();
+    let steered = mask.contains(|digit: char| digit.is_ascii_hexdigit() && digit != '0');
+    if allowed < 2 || (own == 1 && steered) {
+        return Ok(());
+    }
+    Err(format!("the switch runs on {own} of {allowed} processors, and receives on {mask:?}"))
+}
+
 fn daemon(file: &str) -> Result<(), String> {
+    if rustix::process::geteuid().is_root() {
+        is_placed()?;
+    }
     let options = control::daemon::Options {
         file: Some(file.into()),
         socket: None,
@@ -97,10 +115,15 @@ fn rsc_holds(report: &Report) -> Result<(), String> {
     let rules = [
         ("RSC coalesces", depth("on") > 1.0),
         ("no RSC does not", depth("off") == 1.0),
+        ("each side has its place", report.bench.placement.is_some() || processors() < 2),
         ("round trips come back", report.latency.is_some()),
         ("the bridge carries the same load", report.peer.is_some()),
     ];
     all_hold("rsc", &rules)
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn median(report: &Report, arm: &str, key: &str) -> f64 {

@@ -161,6 +161,7 @@ impl Snapshot {
         values.extend(self.sender.sent_since(&earlier.sender));
         usage::add_machine(&mut processes, self.machine.as_ref(), earlier.machine.as_ref());
         values.extend(processes);
+        usage::add_cost_of_receiving(&mut values, None);
         values
     }
 }

@@ -39,8 +39,19 @@ pub(super) const THROUGHPUT: Measure = Measure {
     equal_within: None,
 };
 
-/// The guide's three columns.
-pub const MEASURES: &[Measure] = &[CPU, CYCLES, THROUGHPUT];
+/// Of the switch, the receiver and their kernel, whatever the sender used.
+pub(super) const RECEIVING: Measure = Measure {
+    key: "receiving_cpu_s_per_gib",
+    improvement: "receiving_cpu",
+    label: "Receiving CPU s/GiB",
+    scale: 1.0,
+    decimals: 2,
+    better: Better::Lower,
+    equal_within: None,
+};
+
+/// The guide's three columns, and its question by itself: what receiving costs.
+pub const MEASURES: &[Measure] = &[CPU, CYCLES, THROUGHPUT, RECEIVING];
 
 /// `millrace validate rsc`. The arms are called as in the guide's table.
 pub const FEATURE: &Feature = &Feature {

@@ -122,10 +122,20 @@ impl Host {
 
     /// Runs a command line of plain words to its end; what it printed.
     pub(crate) fn run(&mut self, line: &str) -> Result<String, LabError> {
-        let mut words = line.split_ascii_whitespace().map(str::to_owned);
-        let program = words.next().unwrap_or_default();
+        self.execute(line.split_ascii_whitespace().map(str::to_owned).collect(), line)
+    }
+
+    /// Runs a line by the shell, with mounts of its own.
+    pub(crate) fn shell(&mut self, line: &str) -> Result<(), LabError> {
+        let words = ["unshare", "--mount", "sh", "-c", line].map(str::to_owned).to_vec();
+        self.execute(words, line).map(drop)
+    }
+
+    fn execute(&mut self, mut words: Vec<String>, line: &str) -> Result<String, LabError> {
+        let arguments = words.split_off(words.len().min(1));
+        let program = words.pop().unwrap_or_default();
         self.record(line);
-        match self.ask(&Request::Run { program, arguments: words.collect() }, line, PATIENCE)? {
+        match self.ask(&Request::Run { program, arguments }, line, PATIENCE)? {
             Reply::Output { text } => Ok(text),
             Reply::Missing { program } => Err(missing(program)),
             Reply::Error { message } => {

@@ -54,7 +54,7 @@ pub(crate) fn facts() -> BenchFacts {
             .to_owned(),
         mtu: Some(MTU),
         vnic: Some("memory".into()),
-        hosts: Vec::new(),
+        ..BenchFacts::default()
     }
 }
 

@@ -186,7 +186,10 @@ pub(super) const SIDES: &[(&str, &str, usize)] = &[
     ("sender_cpu_s_per_s", "Sender", 2),
     ("switch_cpu_s_per_s", "Switch", 2),
     ("receiver_cpu_s_per_s", "Receiver", 2),
-    ("softirq_cpu_s_per_s", "Softirq", 2),
+    ("softirq_cpu_s_per_s", "Kernel, shared", 2),
+    ("others_cpu_s_per_s", "Others", 2),
+    ("switch_cpu_s_per_gib", "Switch s/GiB", 2),
+    ("receiver_cpu_s_per_gib", "Receiver s/GiB", 2),
     ("ingress_frame_bytes", "Bytes/frame in", 0),
     ("segments_per_train", "Segments/frame out", 2),
 ];
@@ -205,8 +208,8 @@ fn by_side(case: &Case, peer: Option<&ArmFigures>) -> Option<Table> {
     };
     let heads = columns.iter().map(|(_, label, _)| *label).chain(LOSSES).map(str::to_owned);
     (!columns.is_empty()).then(|| Table {
-        title: "Who used the processor (CPU seconds per second, medians; softirq: what is in no program's time), and the \
-                frames that the switch took from the sender and gave to the receiver"
+        title: "Who used the processor (CPU seconds per second, medians, and for a GiB; of the kernel what is in no \
+                program's time), and the frames that the switch took from the sender and gave to the receiver"
             .to_owned(),
         head: std::iter::once(String::new()).chain(heads).collect(),
         rows: arms.iter().map(row).collect(),

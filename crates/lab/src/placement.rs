@@ -1,0 +1,151 @@
+//! Which processors sender, switch and receiver use, so that each works as the machine of its own that it stands for.
+//!
+//! A frame from a virtual link is received on whatever processor sent it, so without this the sender's TCP runs inside the
+//! switch's system calls and the switch's receiving inside the sender's. Here each process is pinned, and what arrives
+//! over a link is received on its owner's processors: by packet steering (`rps_default_mask`), and where the kernel
+//! coalesces, before it steers, by a thread of the link's own. Everything is set in the hosts' network namespaces and
+//! processes and ends with these, whatever ends the experiment.
+
+use crate::LabError;
+use crate::host::Host;
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Processors by number. The sender shares none with the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Of the sender, with all that its kernel does for it.
+    pub sender: Vec<usize>,
+    /// Of the switch, ours or another.
+    pub switch: Vec<usize>,
+    /// Of the receiver; with two processors the switch's.
+    pub receiver: Vec<usize>,
+}
+
+impl Placement {
+    /// For the processors this process may use. `None`: there is one.
+    pub(crate) fn possible() -> Option<Placement> {
+        let allowed = sched_getaffinity(None).ok()?;
+        let processors = (0..CpuSet::MAX_CPU).filter(|place| allowed.is_set(*place));
+        Placement::of(&processors.collect::<Vec<_>>())
+    }
+
+    /// The first processor is the switch's, which has one worker; the receiver and the sender halve the rest.
+    fn of(processors: &[usize]) -> Option<Placement> {
+        let (switch, others) = processors.split_first()?;
+        let (receiver, sender) = others.split_at(others.len() / 2);
+        let (switch, sender) = (vec![*switch], sender.to_vec());
+        let receiver = if receiver.is_empty() { switch.clone() } else { receiver.to_vec() };
+        (!sender.is_empty()).then_some(Placement { sender, switch, receiver })
+    }
+
+    /// What people read.
+    pub(crate) fn words(&self) -> String {
+        let Placement { sender, switch, receiver } = self;
+        format!(
+            "Each with what its kernel does for it, the sender runs on processor {}, the switch on {} and the receiver on {}.",
+            list(sender),
+            list(switch),
+            list(receiver)
+        )
+    }
+
+    /// Processors used on the receiving side, of what each processor used: all but the sender's.
+    pub(crate) fn receiving(&self, used: &[f64]) -> f64 {
+        let own: BTreeSet<_> = self.switch.iter().chain(&self.receiver).collect();
+        own.into_iter().filter_map(|place| used.get(*place)).sum()
+    }
+
+    /// Pins a host that has one thread yet.
+    pub(crate) fn pin(host: &mut Host, processors: &[usize]) -> Result<(), LabError> {
+        host.run(&format!("taskset -pc {} {}", list(processors), host.process())).map(drop)
+    }
+
+    /// Has what arrives over links that the host makes from now on received on these processors.
+    pub(crate) fn steer(host: &mut Host, processors: &[usize]) -> Result<(), LabError> {
+        let mask = mask(processors);
+        host.shell(&format!("echo {mask} > /proc/sys/net/core/rps_default_mask"))
+    }
+
+    /// The same of a link that coalesces, which it does before steering: by a thread of its own.
+    pub(crate) fn steer_coalescing(
+        host: &mut Host,
+        link: &str,
+        processors: &[usize],
+    ) -> Result<(), LabError> {
+        host.shell(&format!(
+            "mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{link}/threaded"
+        ))?;
+        pin_threads(host, link, processors)
+    }
+}
+
+/// Pins the kernel's threads of a link, whose names begin with its own. Those of another experiment's link of the same name
+/// are where they belong already.
+fn pin_threads(host: &mut Host, link: &str, processors: &[usize]) -> Result<(), LabError> {
+    let name = format!("napi/{link}-");
+    for entry in std::fs::read_dir("/proc").map_err(LabError::io("reading /proc"))?.flatten() {
+        let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if comm.starts_with(&name) {
+            let thread = entry.file_name();
+            let line = format!("taskset -pc {} {}", list(processors), thread.display());
+            host.run(&line)?;
+        }
+    }
+    Ok(())
+}
+
+fn list(processors: &[usize]) -> String {
+    let words: Vec<String> = processors.iter().map(usize::to_string).collect();
+    words.join(",")
+}
+
+/// As the kernel reads it: hexadecimal words of 32 processors, the last ones first.
+fn mask(processors: &[usize]) -> String {
+    let words = processors.iter().max().map_or(1, |last| last / 32 + 1);
+    let word = |word: usize| {
+        let own = processors.iter().filter(|place| *place / 32 == word);
+        format!("{:08x}", own.fold(0_u32, |bits, place| bits | 1 << (place % 32)))
+    };
+    (0..words).rev().map(word).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(processors: &[usize]) -> Option<[Vec<usize>; 3]> {
+        let Placement { sender, switch, receiver } = Placement::of(processors)?;
+        Some([sender, switch, receiver])
+    }
+
+    #[test]
+    fn the_sender_never_shares_and_others_only_where_there_are_two() {
+        assert_eq!((of(&[]), of(&[3])), (None, None));
+        assert_eq!(of(&[0, 1]), Some([vec![1], vec![0], vec![0]]));
+        assert_eq!(of(&[1, 4, 7]), Some([vec![7], vec![1], vec![4]]));
+        for count in 2..64 {
+            let Placement { sender, switch, receiver } =
+                Placement::of(&(0..count).collect::<Vec<_>>()).unwrap();
+            assert!(
+                sender.iter().all(|place| !switch.contains(place) && !receiver.contains(place))
+            );
+            assert_eq!(receiver == switch, count == 2);
+            let all: BTreeSet<usize> = sender.into_iter().chain(switch).chain(receiver).collect();
+            assert_eq!(all.len(), count);
+        }
+    }
+
+    #[test]
+    fn a_shared_processor_is_counted_once() {
+        assert_eq!(Placement::of(&[0, 1]).unwrap().receiving(&[0.75, 1.0]), 0.75);
+        assert_eq!(Placement::of(&[0, 1, 2]).unwrap().receiving(&[0.5, 0.25, 1.0]), 0.75);
+    }
+
+    #[test]
+    fn masks_are_words_of_32_processors() {
+        assert_eq!(mask(&[1]), "00000002");
+        assert_eq!(mask(&[0, 33]), "00000002,00000001");
+    }
+}
