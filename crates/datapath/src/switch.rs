@@ -210,6 +210,12 @@ impl Switch {
         Ok(())
     }
 
+    /// Releases the address that a guarded port without a configured one is held to: its guest has been replaced.
+    pub fn release_held_mac(&mut self, port: PortId) -> Result<(), SwitchError> {
+        self.release(&self.entry(port)?.port.shared);
+        Ok(())
+    }
+
     fn replace(
         &mut self,
         port: PortId,

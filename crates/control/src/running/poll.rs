@@ -63,7 +63,7 @@ impl Running {
     /// The link's word goes where it differs from what the switch thinks; the switch tells of the change as an event.
     fn poll_links(&mut self, now: Instant) {
         let infos = self.infos();
-        let (mut gone, mut changed) = (Vec::new(), Vec::new());
+        let (mut gone, mut changed, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
         for (name, port) in &mut self.ports {
             let PortDevice::Open(open) = &mut port.device else { continue };
             let look = open.watch.state();
@@ -82,12 +82,17 @@ impl Running {
             open.mtu = look.mtu;
             let before = std::mem::replace(&mut open.connections, look.connections);
             let Some(known) = infos.iter().find(|info| info.id == open.id) else { continue };
-            if before != look.connections && known.held_mac.is_some() && state == PortState::Up {
-                // The guest of the last look has left since: it releases its address as if it had been seen to.
-                let down = PortState::Down("another guest has connected".to_owned());
-                changed.extend([(name.clone(), open.id, down), (name.clone(), open.id, state)]);
-            } else if is_news(known, &state) {
+            if before != look.connections && known.held_mac.is_some() {
+                // The address was the last guest's, which has left since the last look.
+                replaced.push((name.clone(), open.id));
+            }
+            if is_news(known, &state) {
                 changed.push((name.clone(), open.id, state));
+            }
+        }
+        for (name, id) in replaced {
+            if let Err(error) = self.switch.release_held_mac(id) {
+                self.events.note(now, format!("port {name}: {error}"));
             }
         }
         for (name, id, state) in changed {
@@ -232,6 +237,8 @@ mod tests {
         devices.replace_guest("/run/vm1");
         poll(&mut running);
         assert_eq!((held(&running), &running.infos()[0].state), (None, &PortState::Up));
+        let events = running.switch_body(start).events;
+        assert!(!events.iter().any(|event| event.text.contains("is down")), "{events:?}");
         assert_eq!(held_after(&running, next), Some(next));
         poll(&mut running);
         assert_eq!(held(&running), Some(next), "released once");
