@@ -22,6 +22,8 @@ pub(crate) struct Picture {
     pub(crate) mac_unknown: bool,
     /// The address it is held to instead.
     pub(crate) held_mac: Option<Mac>,
+    /// The port behind which that address was seen last, where it is another one.
+    pub(crate) held_mac_behind: Option<String>,
     /// Why it carries no frames.
     pub(crate) trouble: Option<String>,
     /// Frames that did not fit its MTU.
@@ -47,12 +49,18 @@ impl Picture {
             mac: port.mac.map(|mac| mac.0),
             mac_unknown: port.vhost_user.is_some() && port.mac.is_none() && port.mac_guard(),
             held_mac: None,
+            held_mac_behind: None,
             trouble: None,
             too_big: 0,
             guarded: Default::default(),
             degraded: Vec::new(),
             rsc: None,
         }
+    }
+
+    /// Whether frames of a VLAN (0: untagged) meet the port.
+    pub(crate) fn carries(&self, vlan: u16) -> bool {
+        carries(&self.vlan, vlan)
     }
 
     fn meets(&self, other: &Picture) -> bool {
@@ -78,6 +86,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
         found.extend(guarded(port));
         found.extend(duplicate_mac(port, earlier));
         found.extend(mac_unknown(port));
+        found.extend(held_mac_elsewhere(port));
         found.extend(lonely(port, ports));
         found.extend(rsc_not_operational(port));
         found.extend(degraded(port));
@@ -172,6 +181,17 @@ fn mac_unknown(port: &Picture) -> Option<Problem> {
     })
 }
 
+/// An owner of the address that was silent until the guest took it.
+fn held_mac_elsewhere(port: &Picture) -> Option<Problem> {
+    let (mac, other) = (port.held_mac?, port.held_mac_behind.as_ref()?);
+    Some(
+        Problem::new(format!("port {} is held to an address that {other} has too", port.name))
+            .seen(format!("{mac}, last seen behind {other}"))
+            .wanted("an address of its own for each machine")
+            .remedy("set mac to the guest's own address, and find out which machine sends from this one"),
+    )
+}
+
 fn lonely(port: &Picture, ports: &[Picture]) -> Option<Problem> {
     let uplink = |other: &Picture| other.role == PortRole::Uplink && other.name != port.name;
     let reaches = ports.iter().any(|other| uplink(other) && shares_vlan(&port.vlan, &other.vlan));
@@ -219,11 +239,14 @@ fn degraded(port: &Picture) -> Option<Problem> {
     })
 }
 
-fn shares_vlan(one: &Vlan, other: &Vlan) -> bool {
-    let carries = |vlan: &Vlan, id: u16| match vlan {
+fn carries(vlan: &Vlan, id: u16) -> bool {
+    match vlan {
         Vlan::Access(own) => *own == id,
         Vlan::Trunk { native, allowed } => *native == id || allowed.contains(id),
-    };
+    }
+}
+
+fn shares_vlan(one: &Vlan, other: &Vlan) -> bool {
     (0..4095).any(|id| carries(one, id) && carries(other, id))
 }
 

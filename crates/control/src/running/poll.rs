@@ -244,6 +244,38 @@ mod tests {
         assert_eq!(held(&running), Some(next), "released once");
     }
 
+    /// Nothing was said of an address that a guest had taken from a machine outside.
+    #[test]
+    fn a_held_address_that_lives_behind_an_uplink_is_found() {
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        let text = "[[port]]\nname='vm1'\nvhost-user='/run/vm1'\n\
+            [[port]]\nname='uplink0'\npacket='eth9'\n";
+        let config = Config::from_toml("t", text).unwrap();
+        let running = Running::start(config, Box::new(devices.clone()), start).unwrap();
+        let (vm, outside) = (devices.peer("/run/vm1").unwrap(), devices.peer("eth9").unwrap());
+        let mac = Mac([2, 0, 0, 0, 0, 1]);
+        let mut frame = [[0xff; 6], mac.0].concat();
+        frame.resize(64, 0);
+        let found = |running: &Running| {
+            let findings = running.findings();
+            findings
+                .iter()
+                .any(|found| found.error == "port vm1 is held to an address that uplink0 has too")
+        };
+        let end = Instant::now() + Duration::from_secs(60);
+        while running.infos().iter().all(|info| info.held_mac.is_none()) {
+            vm.send(VnetHeader::default(), &frame);
+            assert!(Instant::now() < end, "no address is held");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!found(&running));
+        while !found(&running) {
+            outside.send(VnetHeader::default(), &frame);
+            assert!(Instant::now() < end, "not found");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn a_port_that_a_worker_found_down_first_still_releases_its_address() {
         let down = || PortState::Down("its guest left".to_owned());

@@ -10,7 +10,7 @@ use crate::config::{PortConfig, PortName};
 use crate::devices::Condition;
 use crate::guest;
 use crate::health::{self, Picture};
-use datapath::{DropReason, PortCounters, PortInfo, PortState, RscException, RscStatus};
+use datapath::{DropReason, MacEntry, PortCounters, PortInfo, PortState, RscException, RscStatus};
 use ports::Offloads;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -80,7 +80,7 @@ impl Running {
 
     /// Learned addresses.
     pub fn macs(&self) -> Vec<MacBody> {
-        let body = |entry: datapath::MacEntry| MacBody {
+        let body = |entry: MacEntry| MacBody {
             mac: entry.mac.to_string(),
             vlan: entry.vlan,
             port: self.name_of(entry.port),
@@ -96,9 +96,10 @@ impl Running {
 
     /// What a look at the configuration's health finds.
     pub fn findings(&self) -> Vec<Problem> {
-        let infos = self.infos();
-        let pictures: Vec<_> =
-            self.ports.iter().map(|(name, port)| self.picture(name, port, &infos)).collect();
+        let (infos, macs) = (self.infos(), self.switch.macs());
+        let picture =
+            |(name, port): (&PortName, &RunningPort)| self.picture(name, port, &infos, &macs);
+        let pictures: Vec<_> = self.ports.iter().map(picture).collect();
         let mut findings = health::findings(&pictures);
         let restart = self.restart_needed();
         if !restart.is_empty() {
@@ -172,7 +173,13 @@ impl Running {
         }
     }
 
-    fn picture(&self, name: &PortName, port: &RunningPort, infos: &[PortInfo]) -> Picture {
+    fn picture(
+        &self,
+        name: &PortName,
+        port: &RunningPort,
+        infos: &[PortInfo],
+        macs: &[MacEntry],
+    ) -> Picture {
         let info = info_of(port, infos);
         let (state, reason) = port.state(info);
         let drops = self.counters_of(port).drops;
@@ -191,6 +198,11 @@ impl Running {
             picture.degraded.clone_from(&open.degraded);
         }
         picture.held_mac = info.and_then(|info| info.held_mac);
+        picture.held_mac_behind = picture.held_mac.and_then(|held| {
+            // A port's own address is learned at other ports only.
+            let is_it = |entry: &&MacEntry| entry.mac == held && picture.carries(entry.vlan);
+            macs.iter().find(is_it).map(|entry| self.name_of(entry.port))
+        });
         picture.rsc = info.map(PortInfo::rsc);
         picture
     }
