@@ -50,26 +50,31 @@ pub(crate) fn limit() -> u64 {
 mod tests {
     use super::*;
 
-    fn guests(count: usize) -> Config {
-        let port = |number| format!("[[port]]\nname='vm{number}'\nvhost-user='/run/vm{number}'\n");
+    fn guests(count: usize, pairs: u16) -> Config {
+        let port = |number| {
+            format!("[[port]]\nname='vm{number}'\nvhost-user='/run/vm{number}'\nqueues={pairs}\n")
+        };
         Config::from_toml("t", &(0..count).map(port).collect::<String>()).unwrap()
     }
 
     #[test]
     fn a_limit_that_is_too_low_is_told_with_what_is_wanted() {
-        assert_eq!(shortage(&guests(7), 1024), None);
-        let problem = shortage(&guests(8), 1024).unwrap();
+        assert_eq!(shortage(&guests(7, 1), 1024), None);
+        let problem = shortage(&guests(8, 1), 1024).unwrap();
         assert!(problem.seen.contains("1024"), "{problem}");
         assert!(problem.wanted.starts_with("1120 "), "{problem}");
         assert!(problem.remedy.contains("LimitNOFILE=1120"), "{problem}");
     }
 
-    /// It had none: systemd's is 1024.
+    /// It had none, and systemd's is 1024; then one that ended at 22 pairs.
     #[test]
-    fn the_unit_s_limit_is_enough_for_a_guest_at_each_port() {
+    fn the_unit_s_limit_is_enough_for_what_it_says() {
         let unit = include_str!("../../../packaging/millrace.service");
         let limit = unit.lines().find_map(|line| line.strip_prefix("LimitNOFILE="));
         let limit = limit.and_then(|limit| limit.parse().ok()).unwrap();
-        assert_eq!(shortage(&guests(datapath::Switch::PORTS), limit), None);
+        let ports = datapath::Switch::PORTS;
+        let is_enough = |count, pairs| shortage(&guests(count, pairs), limit).is_none();
+        assert!(is_enough(ports, 50) && !is_enough(ports, 51));
+        assert!(is_enough(828, 64) && !is_enough(829, 64));
     }
 }
