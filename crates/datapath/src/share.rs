@@ -14,6 +14,8 @@ pub(crate) const QUANTUM: i64 = 8192;
 /// The account of queues that share a quantum.
 pub(crate) struct Account {
     port: PortId,
+    /// The number of its only queue at an uplink; `None`: all queues of a vNIC.
+    queue: Option<usize>,
     /// Never above one quantum: a port that was idle has saved nothing.
     balance: i64,
     /// The places of its queues among the worker's.
@@ -23,11 +25,21 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// `old`: the accounts until now. A port's debt outlives a change of its queues.
-    pub(crate) fn of(port: PortId, queues: Range<usize>, old: &[Account]) -> Account {
-        let of_port = old.iter().filter(|account| account.port == port);
-        let balance = of_port.map(|account| account.balance).fold(QUANTUM, i64::min);
-        Account { port, balance, last: queues.end, queues }
+    /// `old`: the accounts until now. A debt outlives a change of the worker's queues.
+    pub(crate) fn of(
+        port: PortId,
+        queue: Option<usize>,
+        queues: Range<usize>,
+        old: &[Account],
+    ) -> Account {
+        // A port whose role has changed had an account of the other kind.
+        let is_same = |account: &&Account| {
+            account.port == port
+                && (account.queue == queue || account.queue.is_none() || queue.is_none())
+        };
+        let balance =
+            old.iter().filter(is_same).map(|account| account.balance).fold(QUANTUM, i64::min);
+        Account { port, queue, balance, last: queues.end, queues }
     }
 
     /// Some rounds pass; whether its queues may have turns.
@@ -115,7 +127,9 @@ mod tests {
     /// An account for each of so many ports of one queue.
     fn accounts(ports: usize) -> Vec<Account> {
         (0..ports)
-            .map(|port| Account::of(PortId(u16::try_from(port).unwrap()), port..port + 1, &[]))
+            .map(|port| {
+                Account::of(PortId(u16::try_from(port).unwrap()), None, port..port + 1, &[])
+            })
             .collect()
     }
 
@@ -127,8 +141,20 @@ mod tests {
     fn a_debt_outlives_a_change_of_the_queues() {
         let mut accounts = accounts(2);
         accounts[1].balance = -5;
-        let changed = [0, 1, 2].map(|port| Account::of(PortId(port), 0..3, &accounts).balance);
+        let changed =
+            [0, 1, 2].map(|port| Account::of(PortId(port), None, 0..3, &accounts).balance);
         assert_eq!(changed, [QUANTUM, -5, QUANTUM]);
+    }
+
+    /// Each queue of an uplink was charged the dearest one's debt.
+    #[test]
+    fn a_queue_of_an_uplink_keeps_its_own_balance() {
+        let mut old =
+            [0, 1, 2].map(|queue| Account::of(PortId(7), Some(queue), queue..queue + 1, &[]));
+        (old[1].balance, old[2].balance) = (-5, 3);
+        let of = |queue| Account::of(PortId(7), queue, 0..1, &old).balance;
+        assert_eq!([Some(0), Some(1), Some(2), Some(3)].map(of), [QUANTUM, -5, 3, QUANTUM]);
+        assert_eq!(of(None), -5, "a vNIC from now on");
     }
 
     proptest! {
@@ -183,7 +209,7 @@ mod tests {
         fn the_queues_of_one_port_get_one_share_together(busy in 1usize..=8, cost in 1u64..100_000) {
             let mut senders: Vec<_> = (0..9).map(|_| Sender::new(vec![cost])).collect();
             senders[1 + busy..].iter_mut().for_each(|sender| sender.backlogged = false);
-            let mut accounts = [Account::of(PortId(0), 0..1, &[]), Account::of(PortId(1), 1..9, &[])];
+            let mut accounts = [Account::of(PortId(0), None, 0..1, &[]), Account::of(PortId(1), None, 1..9, &[])];
             (0..4000).for_each(|_| {
                 turn_round(&mut accounts, &mut senders);
             });

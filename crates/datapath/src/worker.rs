@@ -214,7 +214,9 @@ impl Worker {
         let mut end = 0;
         let account = |queues: &[OwnedQueue]| {
             end += queues.len();
-            Some(Account::of(queues.first()?.port, end - queues.len()..end, accounts))
+            let first = queues.first()?;
+            let number = (!is_vnic(first.port)).then_some(first.number);
+            Some(Account::of(first.port, number, end - queues.len()..end, accounts))
         };
         *accounts = shared.filter_map(account).collect();
     }
