@@ -64,11 +64,10 @@ pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use guestmem::{Gpa, GuestMemory, Region, UserAddress};
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-    use std::sync::Arc;
+    use crate::vring::tests::ring;
+    use guestmem::Gpa;
     use test_guest::driver::{Buffer, Driver, RingLayout, Shape};
-    use virtqueue::{Queue, RingAddresses, Setup};
+    use virtqueue::{RingAddresses, Setup};
 
     #[test]
     fn commands_of_the_standard_are_understood() {
@@ -86,22 +85,12 @@ mod tests {
     /// While commands are served the session handles no message, and its status waited for the ring's lock.
     #[test]
     fn a_control_queue_that_never_empties_is_served_in_steps() {
-        let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
-        ftruncate(&*file, 0x10000).unwrap();
-        let user = UserAddress(0);
-        let region = Region { gpa: Gpa(0), size: 0x10000, user, file_offset: 0, file };
-        let memory = GuestMemory::map(vec![region]).unwrap();
-        let rings = RingAddresses { descriptors: Gpa(0), driver: Gpa(0x1000), device: Gpa(0x2000) };
-        let features = virtqueue::RingFeatures::empty();
-        let setup = Setup { size: 64, rings, features, base: 0 };
+        let (mut ring, memory, Setup { size, rings, .. }) = ring();
         let RingAddresses { descriptors, driver, device } = rings;
         let tables = Gpa(0x4000);
-        let layout = RingLayout { size: 64, descriptors, driver, device, tables, features: 0 };
-        let mut driver = Driver::new(memory.clone(), layout);
-        let mut queue = Queue::resume(memory.clone(), &setup, None).unwrap();
-        queue.set_enabled(true);
-        let features = Features::empty();
-        let mut ring = Running { queue, features, kick: None, call: None, error: None };
+        let layout = RingLayout { size, descriptors, driver, device, tables, features: 0 };
+        let mut driver = Driver::new(memory, layout);
+        ring.queue.set_enabled(true);
         let command = Buffer { gpa: Gpa(0x3000), len: 3, writable: false };
         let answer = Buffer { gpa: Gpa(0x3100), len: 1, writable: true };
         let mut served = 0;

@@ -204,21 +204,18 @@ fn watch(ready: &OwnedFd, kick: &OwnedFd) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::signal::Budget;
-    use guestmem::{Gpa, GuestMemory, Region, UserAddress};
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-    use virtqueue::{RingAddresses, RingFeatures, Setup};
+    use crate::vring::tests::ring;
 
     fn running(call: Arc<Signal>) -> Running {
-        let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
-        ftruncate(&*file, 0x10000).unwrap();
-        let user = UserAddress(0);
-        let region = Region { gpa: Gpa(0), size: 0x10000, user, file_offset: 0, file };
-        let memory = GuestMemory::map(vec![region]).unwrap();
-        let rings = RingAddresses { descriptors: Gpa(0), driver: Gpa(0x1000), device: Gpa(0x2000) };
-        let setup = Setup { size: 64, rings, features: RingFeatures::empty(), base: 0 };
-        let queue = Queue::resume(memory, &setup, None).unwrap();
         let (error, call) = (Some(call.clone()), Some(call));
-        Running { queue, features: Features::empty(), kick: None, call, error }
+        Running { call, error, ..ring().0 }
+    }
+
+    impl RingSlot {
+        /// Whether a thread holds the slot's lock.
+        pub(crate) fn is_locked(&self) -> bool {
+            self.content.try_lock().is_err()
+        }
     }
 
     /// Dropped with the slot's lock, a file whose close waits stopped every worker that wanted the ring.

@@ -322,9 +322,12 @@ fn serve_one(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signal::tests::AT_CLOSE;
     use crate::{Access, Features};
+    use std::cell::RefCell;
     use std::fs::File;
     use std::path::Path;
+    use std::rc::Rc;
     use test_guest::Guest;
     use virtqueue::{Limit, Queue};
 
@@ -369,6 +372,32 @@ mod tests {
         });
         assert!(send.fault().is_some());
         assert!(errors());
+    }
+
+    /// The front end can make the close of its file wait, and with it every worker that wants the ring.
+    #[test]
+    fn no_message_closes_an_eventfd_under_its_ring_s_lock() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (session, _guest) = connected(folder.path());
+        let mut backend = Backend::new(session.shared.clone());
+        let rings = session.shared.rings.clone();
+        let closed = Rc::new(RefCell::new(Vec::new()));
+        let noted = closed.clone();
+        let look = move || noted.borrow_mut().push(rings.iter().any(|ring| ring.is_locked()));
+        AT_CLOSE.set(Some(Box::new(look)));
+        let event = || Some(File::from(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
+        for file in [event, || None] {
+            backend.set_vring_call(0, event()).unwrap();
+            backend.set_vring_err(0, event()).unwrap();
+            backend.set_vring_call(0, file()).unwrap();
+            backend.set_vring_err(0, file()).unwrap();
+        }
+        backend.set_vring_call(0, event()).unwrap();
+        backend.set_vring_err(0, event()).unwrap();
+        backend.reset_device().unwrap();
+        drop(backend);
+        AT_CLOSE.set(None);
+        assert_eq!(*closed.borrow(), [false; 8]);
     }
 
     #[test]

@@ -145,15 +145,29 @@ impl Event {
     }
 }
 
+/// Lets a test look at what its thread holds when an eventfd is closed.
 #[cfg(test)]
-mod tests {
+impl Drop for Event {
+    fn drop(&mut self) {
+        tests::AT_CLOSE.with_borrow_mut(|look| look.iter_mut().for_each(|look| look()));
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
     use rustix::pipe::pipe;
+    use std::cell::RefCell;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::time::Instant;
+
+    thread_local! {
+        /// Called before this thread closes an eventfd.
+        pub(crate) static AT_CLOSE: RefCell<Option<Box<dyn FnMut()>>> = RefCell::default();
+    }
 
     /// A blocking eventfd of a front end.
     fn event(count: u64) -> (Signal, OwnedFd) {

@@ -78,25 +78,41 @@ fn find(memory: &GuestMemory, address: UserAddress) -> Result<Gpa, StartError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use guestmem::Region;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use virtqueue::RingFeatures;
+
+    const USER: UserAddress = UserAddress(1 << 40);
+
+    fn memory() -> Arc<GuestMemory> {
+        let (size, user) = (0x10000, USER);
+        let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
+        ftruncate(&*file, size).unwrap();
+        GuestMemory::map(vec![Region { gpa: Gpa(0), size, user, file_offset: 0, file }]).unwrap()
+    }
+
+    /// A split ring in a guest's first 12 KiB, its memory and where it is.
+    pub(crate) fn ring() -> (Running, Arc<GuestMemory>, Setup) {
+        let memory = memory();
+        let rings = RingAddresses { descriptors: Gpa(0), driver: Gpa(0x1000), device: Gpa(0x2000) };
+        let setup = Setup { size: 64, rings, features: RingFeatures::empty(), base: 0 };
+        let queue = Queue::resume(memory.clone(), &setup, None).unwrap();
+        let (features, kick, call, error) = (Features::empty(), None, None, None);
+        (Running { queue, features, kick, call, error }, memory, setup)
+    }
 
     const AVAIL: u16 = 1 << 7;
     const USED: u16 = 1 << 15;
 
     /// Where a packed ring of 4 descriptors with these flags goes on, of which base 0 was said.
     fn resumed(flags: [u16; 4]) -> u32 {
-        let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
-        ftruncate(&*file, 4096).unwrap();
-        let user = UserAddress(1 << 40);
-        let region = Region { gpa: Gpa(0), size: 4096, user, file_offset: 0, file };
-        let memory = GuestMemory::map(vec![region]).unwrap();
+        let memory = memory();
         for (flags, slot) in flags.iter().zip(0..) {
             assert!(memory.write(Gpa(16 * slot + 14), &flags.to_le_bytes()));
         }
-        let address = |offset| UserAddress(user.0 + offset);
+        let address = |offset| UserAddress(USER.0 + offset);
         let addresses =
             Addresses { descriptors: address(0), driver: address(256), device: address(512) };
         let vring = Vring { size: 4, addresses: Some(addresses), ..Vring::default() };
