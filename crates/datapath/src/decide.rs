@@ -10,7 +10,8 @@ use crate::settings::{PortId, Role};
 use crate::view::Port;
 use crate::work;
 use crate::worker::Turn;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use ports::lock;
+use std::sync::{Arc, MutexGuard};
 
 /// `Err`: why the frame is dropped.
 type Verdict = Result<(), DropReason>;
@@ -66,7 +67,7 @@ impl Decision<'_> {
 impl<'t> Decider<'t> {
     pub(crate) fn new(turn: &'t Turn<'t>, cell: &'t PortCell) -> Decider<'t> {
         let bucket = turn.from.bucket.as_ref().map(|bucket| {
-            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut bucket = lock(bucket);
             bucket.refill(turn.now);
             bucket
         });
@@ -241,7 +242,7 @@ impl<'t> Decider<'t> {
         let Some(storm) = &self.turn.from.storm else { return Ok(()) };
         let now = self.turn.now;
         let storm = self.storm.get_or_insert_with(|| {
-            let mut storm = storm.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut storm = lock(storm);
             storm.refill(now);
             storm
         });

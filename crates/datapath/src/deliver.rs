@@ -12,8 +12,7 @@ use crate::status::{HealthEvent, PortState};
 use crate::view::Port;
 use crate::work;
 use ports::capture::Direction;
-use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, recycle};
-use std::sync::PoisonError;
+use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, lock, recycle};
 
 /// What delivering one list needs to know: the turn it is of, and the egress queue it goes to.
 pub(crate) struct Delivery<'t, 'q> {
@@ -165,8 +164,7 @@ impl Deliverer {
         self.drops.clear();
         let shared = &delivery.to.shared;
         let Some(queue) = shared.egress.get(delivery.queue) else { return };
-        let result =
-            queue.lock().unwrap_or_else(PoisonError::into_inner).deliver(outgoing, &mut self.drops);
+        let result = lock(queue).deliver(outgoing, &mut self.drops);
         match result {
             Ok(()) => {
                 if !shared.state.is_up() && self.drops.is_empty() && !outgoing.is_empty() {

@@ -6,10 +6,11 @@
 
 use crate::settings::PortId;
 use crate::status::MacEntry;
+use ports::lock;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::Mac;
 
 /// Slots that an address may be in: two cache lines.
@@ -110,7 +111,7 @@ impl MacTable {
 
     /// A port comes to hold or releases an address, one port at a time, and workers will read of it.
     pub(crate) fn change_held<Answer>(&self, change: impl FnOnce() -> Answer) -> Answer {
-        let _one_at_a_time = self.lock();
+        let _one_at_a_time = lock(&self.writer);
         let answer = change();
         self.held.fetch_add(1, Ordering::Release);
         answer
@@ -165,14 +166,10 @@ impl MacTable {
         found.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Learned> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that the address is behind `port`, which may have `limit` of them (0: any number).
     #[cold]
     pub(crate) fn insert(&self, key: MacKey, port: PortId, limit: u16, second: u64) -> Insertion {
-        let mut learned = self.lock();
+        let mut learned = lock(&self.writer);
         let window = self.window(key);
         let own = window.iter().position(|slot| slot.read().0 == key);
         let was_at = own.and_then(|own| window.get(own)).map(|slot| slot.read().1.port());
@@ -221,7 +218,7 @@ impl MacTable {
     #[inline]
     pub(crate) fn remove(&self, key: MacKey, second: u64) {
         if let Some((slot, _)) = self.find(key, second) {
-            let _writing = self.lock();
+            let _writing = lock(&self.writer);
             // Before it was locked the slot may have got another key.
             if slot.read().0 == key {
                 slot.key.store(0, Ordering::Release);
@@ -231,7 +228,7 @@ impl MacTable {
 
     /// Forgets the addresses for which `is_meant` says so.
     pub(crate) fn forget(&self, is_meant: impl Fn(Mac, PortId) -> bool) {
-        let _writing = self.lock();
+        let _writing = lock(&self.writer);
         for slot in &self.slots {
             let (key, entry) = slot.read();
             if key.0 != 0 && is_meant(key.mac(), entry.port()) {

@@ -8,8 +8,7 @@
 
 use crate::outbox::Target;
 use crate::view::{PortShared, View};
-use ports::{Burst, Most, Nanos, Room};
-use std::sync::PoisonError;
+use ports::{Burst, Most, Nanos, Room, lock};
 
 /// The longest a queue waits for another.
 const PATIENCE: u64 = 10_000_000;
@@ -56,7 +55,7 @@ impl Pressure {
 }
 
 fn room(port: &PortShared, queue: usize) -> Option<Room> {
-    port.egress.get(queue)?.lock().unwrap_or_else(PoisonError::into_inner).room()
+    lock(port.egress.get(queue)?).room()
 }
 
 /// A burst that fits, though every frame leaves a part of its last buffer empty; `None`: not even one is sure to.

@@ -8,10 +8,10 @@ use crate::settings::{PortId, PortSettings, Role, Vlan};
 use crate::status::{HealthEvent, PortState};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use ports::{Capabilities, EgressQueue, Nanos};
+use ports::{Capabilities, EgressQueue, Nanos, lock};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use wire::{Mac, Parsed, Traits};
 
 /// All ports, by number.
@@ -217,12 +217,12 @@ impl StateCell {
     }
 
     pub(crate) fn get(&self) -> PortState {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.state).clone()
     }
 
     /// `true`: it is another state than before. A broken port stays broken.
     fn set(&self, state: PortState) -> bool {
-        let mut current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.state);
         if *current == state || matches!(*current, PortState::Broken(_)) {
             return false;
         }
@@ -270,7 +270,7 @@ impl Events {
     const KEPT: usize = 1024;
 
     pub(crate) fn push(&self, event: HealthEvent) {
-        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut events = lock(&self.0);
         if events.contains(&event) {
             return;
         }
@@ -281,6 +281,6 @@ impl Events {
     }
 
     pub(crate) fn take(&self) -> Vec<HealthEvent> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+        lock(&self.0).drain(..).collect()
     }
 }

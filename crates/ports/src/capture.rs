@@ -6,7 +6,7 @@
 //!
 //! tcpdump and Wireshark read the result; trains are in it as they went through the switch, longer than any MTU.
 
-use crate::{Nanos, Slice};
+use crate::{Nanos, Slice, lock};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -165,10 +165,6 @@ fn words(error: &PcapError) -> String {
         PcapError::IoError(error) => format!("cannot write the capture: {error}"),
         other => format!("cannot write the capture: {other}"),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The writer thread.

@@ -40,3 +40,4 @@ pub use queue::{EgressQueue, IngressQueue};
 pub use recycle::recycle;
 pub use slice::Slice;
 pub use time::Nanos;
+pub use vhost_user::lock;

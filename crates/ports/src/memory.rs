@@ -5,11 +5,11 @@
 
 use crate::{
     Burst, Capabilities, Device, Egress, EgressDrop, EgressQueue, Ingress, IngressQueue, Nanos,
-    Offloads, Outgoing, PortFault, Slice,
+    Offloads, Outgoing, PortFault, Slice, lock,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use wire::vnet::VnetHeader;
 
 /// A frame of the memory port: the virtio header and the bytes.
@@ -127,10 +127,6 @@ struct Wire {
     from_switch: Mutex<FromSwitch>,
     depth: usize,
     wake: OwnedFd,
-}
-
-fn lock<T>(lane: &Mutex<T>) -> MutexGuard<'_, T> {
-    lane.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The other side of a memory port: what a guest would be.

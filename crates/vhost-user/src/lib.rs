@@ -52,6 +52,7 @@ mod vring;
 
 pub use error::SessionError;
 pub use features::Features;
+pub use lock::lock;
 pub use negotiated::Negotiated;
 pub use options::{Access, Options, SocketRole};
 pub use ring_slot::{RingSlot, Running};

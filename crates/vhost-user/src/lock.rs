@@ -1,7 +1,10 @@
-//! Locks of this crate. A thread that panicked has left nothing half-changed behind that would be worth a second panic.
+//! Locks of the data path and the ports. A thread that panicked has left nothing half-changed behind that would be worth a
+//! second panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex, poisoned or not.
+#[inline]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
