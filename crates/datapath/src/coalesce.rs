@@ -16,7 +16,7 @@ use crate::deliver::Delivery;
 use crate::frame::Frame;
 use crate::segment::sum_of;
 use crate::settings::{PortSettings, Rsc, RscPolicy};
-use candidate::{Candidate, FlowKey, Role, classify};
+use candidate::{Candidate, Class, FlowKey, classify};
 use fast_path::Fingerprint;
 use flows::Flows;
 use ports::{Burst, Offloads};
@@ -179,9 +179,9 @@ impl Coalescer {
             sum_of(frame.payload(delivery.burst))
         };
         match classify(frame, header, any_options, payload_sum) {
-            Role::Stranger => self.pass(place),
-            Role::Alone(key, exception) => self.alone(place, key, exception, cell),
-            Role::Segment(segment) => {
+            Class::Stranger => self.pass(place),
+            Class::Alone(key, exception) => self.alone(place, key, exception, cell),
+            Class::Segment(segment) => {
                 self.segment(place, &segment, (frame, header), policy, delivery)
             }
         }

@@ -52,8 +52,8 @@ reasons! {
         Isolated = "isolated",
         /// Nobody else is in the frame's VLAN.
         NoPort = "no_port",
-        /// The turn had cost as much as one may: a flood or a train to be segmented, many times dearer than the port's
-        /// usual frames. A train that would be segmented is counted at the port it was to leave by.
+        /// The turn had cost as much as one may: a flood or a train to be segmented, many times dearer than the
+        /// port's last frames. A train that would be segmented is counted at the port it was to leave by.
         WorkLimit = "work_limit",
         /// Above the port's rate.
         RateLimited = "rate_limited",

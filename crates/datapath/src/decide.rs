@@ -6,7 +6,7 @@ use crate::headers::Headers;
 use crate::macs::{Insertion, MacKey};
 use crate::outbox::{Cause, Outbox, Run, Target};
 use crate::rate::{Bucket, Storm};
-use crate::settings::{PortId, Role};
+use crate::settings::{PortId, PortRole};
 use crate::view::Port;
 use crate::work;
 use crate::worker::Turn;
@@ -212,7 +212,7 @@ impl<'t> Decider<'t> {
     fn learn_anew(&self, source: u64, key: MacKey) -> Verdict {
         let (port, limit) = (self.turn.from.shared.id, self.turn.from.settings.mac_limit);
         // A vNIC never takes an owned address. Behind an uplink it may be what a guest has that moved to another host.
-        let is_vnic = self.turn.from.settings.role == Role::Vnic;
+        let is_vnic = self.turn.from.settings.role == PortRole::Vnic;
         if self.owner(source, key.vlan()).is_some_and(|owner| is_vnic || owner.insists()) {
             return Err(DropReason::AddressTaken);
         }
@@ -258,7 +258,9 @@ impl<'t> Decider<'t> {
         let to = match self.owner(mac, frame.vlan) {
             None => learned(),
             Some(owner) if owner.insists() => Some(owner),
-            Some(owner) => learned().filter(|at| at.settings.role == Role::Uplink).or(Some(owner)),
+            Some(owner) => {
+                learned().filter(|at| at.settings.role == PortRole::Uplink).or(Some(owner))
+            }
         };
         let Some(to) = to else { return Ok(None) };
         if to.shared.id == self.turn.from.shared.id {

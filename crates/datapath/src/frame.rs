@@ -1,7 +1,7 @@
 //! A frame inside the switch: a private copy of its headers, parsed once, and payload that stays where it is.
 
 use crate::counters::{DropReason, PortCell};
-use crate::headers::{Headers, LONG_HEADERS, Span, TAG, USUAL_HEADERS};
+use crate::headers::{Headers, LONG_HEADERS, SHORT_HEADERS, Span, TAG};
 use crate::offload::validate_offload;
 use crate::parts::{Lent, Parts};
 use ports::{Burst, RawFrame, Slice, VlanTag};
@@ -105,7 +105,7 @@ impl Frame {
         self.header = headers.trim(self.header, self.parsed.payload);
     }
 
-    /// Copies and parses again, where the headers are longer than usual.
+    /// Copies and parses again, where the headers are longer than [`SHORT_HEADERS`].
     #[cold]
     fn read_long(&mut self, headers: &mut Headers, slices: &[Slice<'_>], raw: &RawFrame) {
         headers.trim(self.header, 0);
@@ -220,7 +220,7 @@ fn gather<'h>(
     tag: Option<VlanTag>,
     headers: &'h mut Headers,
 ) -> (u16, Span, &'h [u8]) {
-    let header = headers.gather(slices, tag, USUAL_HEADERS);
+    let header = headers.gather(slices, tag, SHORT_HEADERS);
     (if tag.is_some() { TAG } else { 0 }, header, headers.get(header))
 }
 

@@ -2,8 +2,8 @@
 
 use ports::{Slice, VlanTag};
 
-/// Bytes copied at first: every usual header stack, TCP options and two tags included.
-pub(crate) const USUAL_HEADERS: usize = 128;
+/// Bytes copied at first: enough for TCP with all its options over IPv6 with two tags.
+pub(crate) const SHORT_HEADERS: usize = 128;
 /// Bytes copied when the headers go on: what long extension header chains get.
 pub(crate) const LONG_HEADERS: usize = 256;
 /// Bytes of an 802.1Q tag.
@@ -88,13 +88,13 @@ impl Headers {
         self.room(frames * (LONG_HEADERS + usize::from(TAG)));
     }
 
-    /// Copies the first bytes of a frame in one piece, enough for all usual headers, and shows the copy.
+    /// Copies the first [`SHORT_HEADERS`] bytes of a frame in one piece and shows the copy.
     #[inline]
     pub(crate) fn copy_in(&mut self, bytes: &Slice<'_>) -> (Span, &[u8]) {
-        let bytes = bytes.take(USUAL_HEADERS);
+        let bytes = bytes.take(SHORT_HEADERS);
         let span = self.claim(bytes.len());
         let start = span.start as usize;
-        let room = self.bytes.get_mut(start..start + USUAL_HEADERS);
+        let room = self.bytes.get_mut(start..start + SHORT_HEADERS);
         let room = room.and_then(<[u8]>::first_chunk_mut);
         let copy = room.and_then(|room| copy_short(&bytes, room));
         (span, copy.unwrap_or_default())
@@ -183,10 +183,10 @@ pub(crate) fn nothing<'a, T>() -> &'a [T] {
     &[]
 }
 
-/// Copies into the first bytes of `room`. What the compiler knows the length of is copied without a call, so the usual
-/// lengths go as their first and last 64 or 32 bytes, which may overlap.
+/// Copies into the first bytes of `room`. What the compiler knows the length of is copied without a call, so 32 to
+/// 128 bytes go as their first and last 64 or 32 bytes, which may overlap.
 #[inline]
-fn copy_short<'r>(bytes: &Slice<'_>, room: &'r mut [u8; USUAL_HEADERS]) -> Option<&'r [u8]> {
+fn copy_short<'r>(bytes: &Slice<'_>, room: &'r mut [u8; SHORT_HEADERS]) -> Option<&'r [u8]> {
     let copy = room.get_mut(..bytes.len())?;
     match copy.len() {
         64.. => {
@@ -216,7 +216,7 @@ mod tests {
             headers.make_room(frames.len());
             let spans: Vec<Span> = frames.iter().map(|frame| headers.copy_in(&Slice::from(&frame[..])).0).collect();
             for (frame, span) in frames.iter().zip(spans) {
-                prop_assert_eq!(headers.get(span), &frame[..frame.len().min(USUAL_HEADERS)]);
+                prop_assert_eq!(headers.get(span), &frame[..frame.len().min(SHORT_HEADERS)]);
             }
         }
 

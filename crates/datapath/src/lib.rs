@@ -44,7 +44,7 @@ pub use counters::{DropReason, PortCounters, RscException};
 pub use guard::{Guards, Prefix};
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
 pub use settings::{
-    PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, StormLimit, Vlan, VlanSet,
+    PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, StormLimit, Vlan, VlanSet,
 };
 pub use status::{
     HealthEvent, MacEntry, PortInfo, PortState, RscFailureReason, RscStatus, WorkerInfo,

@@ -44,7 +44,7 @@ pub(crate) struct Mark {
 }
 
 impl<'q> Parts<'q> {
-    /// Room for a usual turn.
+    /// Room for most turns.
     pub(crate) fn new() -> Parts<'q> {
         Parts {
             headers: Headers::with_capacity(128 * 1024),

@@ -8,7 +8,7 @@
 
 use crate::outbox::Target;
 use crate::view::{PortShared, View};
-use ports::{Burst, Most, Nanos, Room, lock};
+use ports::{Burst, BurstLimit, Nanos, Room, lock};
 
 /// The longest a queue waits for another.
 const PATIENCE: u64 = 10_000_000;
@@ -36,8 +36,8 @@ pub(crate) struct Pressure {
 
 impl Pressure {
     /// What may be taken now; `None`: nothing yet.
-    pub(crate) fn allowance(&self, view: &View, now: Nanos) -> Option<Most> {
-        let full = Some(Most::default());
+    pub(crate) fn allowance(&self, view: &View, now: Nanos) -> Option<BurstLimit> {
+        let full = Some(BurstLimit::default());
         let Some(target) = self.toward else { return full };
         let Some(port) = view.port(target.port) else { return full };
         let Some(room) = room(&port.shared, target.queue) else { return full };
@@ -59,10 +59,10 @@ fn room(port: &PortShared, queue: usize) -> Option<Room> {
 }
 
 /// A burst that fits, though every frame leaves a part of its last buffer empty; `None`: not even one is sure to.
-fn fitting(room: Room) -> Option<Most> {
+fn fitting(room: Room) -> Option<BurstLimit> {
     let frames = (room.buffers / 4).min(Burst::FRAMES);
     let bytes = (room.bytes / 4 * 3).saturating_sub(Burst::LARGEST_FRAME).min(Burst::BYTES);
-    (frames > 0 && bytes > 0).then_some(Most { frames, bytes })
+    (frames > 0 && bytes > 0).then_some(BurstLimit { frames, bytes })
 }
 
 #[cfg(test)]

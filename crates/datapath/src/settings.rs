@@ -9,7 +9,7 @@ pub struct PortId(pub u16);
 
 /// Which way a port faces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Role {
+pub enum PortRole {
     /// A guest, container or namespace behind one vNIC.
     #[default]
     Vnic,
@@ -146,7 +146,7 @@ impl Default for Rsc {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortSettings {
     /// Which way it faces.
-    pub role: Role,
+    pub role: PortRole,
     /// Largest IP packet that leaves through this port, in bytes.
     pub mtu: u16,
     /// VLAN mode.

@@ -4,7 +4,7 @@ use crate::coalesce::Policy;
 use crate::counters::PortCell;
 use crate::filter::Filter;
 use crate::rate::{Bucket, Storm};
-use crate::settings::{PortId, PortSettings, Role, Vlan};
+use crate::settings::{PortId, PortRole, PortSettings, Vlan};
 use crate::status::{HealthEvent, PortState};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
@@ -123,7 +123,7 @@ impl Port {
     /// Isolated ports reach uplinks only.
     pub(crate) fn may_reach(&self, other: &Port) -> bool {
         let barred = |isolated: &Port, peer: &Port| {
-            isolated.settings.isolated && peer.settings.role == Role::Vnic
+            isolated.settings.isolated && peer.settings.role == PortRole::Vnic
         };
         !barred(self, other) && !barred(other, self)
     }

@@ -1,7 +1,7 @@
 //! Work: what a turn costs its worker, in units of about a nanosecond on a core of 2.7 GHz (docs/performance.md has the
 //! measured time of each). It is counted, not timed, so that it is the same on virtual time and under a busy host.
 
-use ports::Most;
+use ports::BurstLimit;
 
 /// A turn: clock, loan of the ring, publish.
 const TURN: u64 = 100;
@@ -83,12 +83,12 @@ impl Dearness {
 
     /// The burst limit for a turn of about [`TURN_TARGET`]; one frame at least.
     #[allow(clippy::cast_possible_truncation, reason = "at most 16 times the target")]
-    pub(crate) fn most(self) -> Most {
+    pub(crate) fn limit(self) -> BurstLimit {
         let plain = TURN_TARGET * Dearness::PLAIN / self.0;
         let frames = (plain / (FRAME_IN + FRAME_OUT)).max(1) as usize;
         let bytes = (plain * BYTES).max(1) as usize;
-        let full = Most::default();
-        Most { frames: full.frames.min(frames), bytes: full.bytes.min(bytes) }
+        let full = BurstLimit::default();
+        BurstLimit { frames: full.frames.min(frames), bytes: full.bytes.min(bytes) }
     }
 
     /// A burst of so many frames and bytes has cost so much.
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_full_burst_to_one_vnic_is_not_cut() {
-        let full = Most { frames: Burst::FRAMES, bytes: Burst::BYTES };
+        let full = BurstLimit { frames: Burst::FRAMES, bytes: Burst::BYTES };
         let mut dearness = Dearness::default();
         for len in [60, 1514, 9014, 65_549] {
             let frames = (Burst::BYTES / len).min(Burst::FRAMES);
@@ -115,7 +115,7 @@ mod tests {
                 + of_coalescing(frames);
             assert!(work <= TURN_TARGET, "{len} bytes: {work}");
             dearness.note(frames, bytes, work);
-            assert_eq!(dearness.most(), full, "after frames of {len} bytes");
+            assert_eq!(dearness.limit(), full, "after frames of {len} bytes");
         }
     }
 
@@ -128,14 +128,14 @@ mod tests {
             256 * 60,
             of_taking(256, 256, 0) + of_delivering(256, 256, 256 * 60, 5000),
         );
-        let short = dearness.most().frames;
+        let short = dearness.limit().frames;
         assert!((8..32).contains(&short), "{short}");
         let turns = (0..).take_while(|_| {
             dearness.note(short, short * 60, of_taking(short, short, 0));
-            dearness.most().frames < Burst::FRAMES
+            dearness.limit().frames < Burst::FRAMES
         });
         assert!((4..32).contains(&turns.count()));
         dearness.note(1, 60, u64::MAX >> 8);
-        assert_eq!(dearness.most(), Most { frames: 1, bytes: 1 });
+        assert_eq!(dearness.limit(), BurstLimit { frames: 1, bytes: 1 });
     }
 }

@@ -11,7 +11,7 @@ use crate::mailbox::Mailbox;
 use crate::outbox::{Outbox, Target};
 use crate::parts::Parts;
 use crate::pressure::{PAUSE, Pressure};
-use crate::settings::{PortId, Role};
+use crate::settings::{PortId, PortRole};
 use crate::share::{self, Account};
 use crate::status::PortState;
 use crate::view::{Owners, Port, View};
@@ -35,7 +35,7 @@ pub(crate) struct OwnedQueue {
     /// Its number at the port.
     pub(crate) number: usize,
     pub(crate) ingress: IngressQueue,
-    /// Rests until then: its device failed, or its receiver has no room. `None` in the usual case.
+    /// Rests until then: its device failed, or its receiver has no room.
     pub(crate) resting_until: Option<Nanos>,
     /// When to read the device's count of lost frames next: reading it may be a system call.
     pub(crate) next_count: Nanos,
@@ -209,7 +209,7 @@ impl Worker {
     /// have one each.
     fn share_out(&mut self) {
         let Worker { queues, view, accounts, .. } = self;
-        let is_vnic = |id| view.port(id).is_some_and(|port| port.settings.role == Role::Vnic);
+        let is_vnic = |id| view.port(id).is_some_and(|port| port.settings.role == PortRole::Vnic);
         let shared = queues.chunk_by(|one, next| one.port == next.port && is_vnic(one.port));
         let mut end = 0;
         let account = |queues: &[OwnedQueue]| {
@@ -272,16 +272,16 @@ pub(crate) struct Turn<'t> {
 impl Turn<'_> {
     /// One burst of one queue, from take to release; the frames taken, and their work.
     fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> (usize, u64) {
-        let mut most = queue.dearness.most();
+        let mut limit = queue.dearness.limit();
         if self.from.settings.back_pressure {
             let Some(room) = queue.pressure.allowance(self.view, self.now) else {
                 queue.resting_until = Some(self.now + PAUSE);
                 return (0, 0);
             };
-            most = room.min(most);
+            limit = room.min(limit);
         }
         let mut burst = std::mem::take(&mut scratch.burst).recycle();
-        burst.limit(most);
+        burst.limit(limit);
         let kernel_ns = queue.ingress.kernel_ns();
         let fault = queue.ingress.take(self.now, &mut burst).err();
         let (taken, bytes, mut work) = (burst.frames().len(), burst.bytes(), 0);

@@ -7,7 +7,7 @@ mod common;
 
 use common::trace::Segment;
 use common::{ALL, Bench, access, plain, trunk};
-use datapath::{DropReason, Guards, PortSettings, PortState, Role};
+use datapath::{DropReason, Guards, PortRole, PortSettings, PortState};
 use ports::Offloads;
 use ports::memory::{self, MemoryFrame, Peer};
 
@@ -180,7 +180,7 @@ fn a_flood_pays_for_ports_that_get_it() {
 
 #[test]
 fn the_flood_of_one_vlan_leaves_room_for_that_of_another() {
-    let uplink = PortSettings { role: Role::Uplink, ..trunk(0, &[10, 20]) };
+    let uplink = PortSettings { role: PortRole::Uplink, ..trunk(0, &[10, 20]) };
     let ports = [vec![(uplink, ALL)], vec![(access(10), ALL); 200], vec![(access(20), ALL); 4]];
     let mut bench = Bench::new(&ports.concat());
     let tagged = |vlan| {

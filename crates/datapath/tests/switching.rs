@@ -13,7 +13,7 @@ mod common;
 
 use common::trace::Segment;
 use common::{ALL, Bench, access, plain, trunk};
-use datapath::{DropReason, HealthEvent, PortSettings, PortState, RateLimit, Role, StormLimit};
+use datapath::{DropReason, HealthEvent, PortRole, PortSettings, PortState, RateLimit, StormLimit};
 use ports::memory::MemoryFrame;
 use ports::{Nanos, Offloads};
 use proptest::prelude::*;
@@ -234,7 +234,7 @@ fn a_port_that_fills_the_address_table_evicts_its_own() {
 
 #[test]
 fn reserved_addresses_are_not_forwarded() {
-    let uplink = PortSettings { role: Role::Uplink, ..plain() };
+    let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
     let mut bench = bench(&[plain(), plain(), uplink]);
     let to = |last| {
         let mut frame = frame(1, 2, 0);
@@ -324,7 +324,7 @@ fn a_change_of_the_guard_releases_the_held_address() {
 #[test]
 fn a_held_address_locks_no_station_of_an_uplink_out() {
     let guarded = PortSettings { mac_guard: true, ..plain() };
-    let uplink = PortSettings { role: Role::Uplink, ..plain() };
+    let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
     let mut bench = bench(&[guarded, uplink]);
     bench.send(0, &[frame(9, 255, 0)]);
     bench.send(1, &[frame(9, 255, 0)]);
@@ -396,7 +396,7 @@ fn a_ports_own_address_takes_no_entry_however_many_its_vlans() {
 #[test]
 fn an_address_moves_to_an_uplink_only_while_its_port_is_down() {
     let owner = PortSettings { mac: Some(mac(1)), ..plain() };
-    let uplink = PortSettings { role: Role::Uplink, ..plain() };
+    let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
     let mut bench = bench(&[owner, plain(), uplink]);
     let taken = |bench: &Bench| [1, 2].map(|port| drops(bench, port, DropReason::AddressTaken));
     bench.send(1, &[frame(3, 255, 0)]);
@@ -424,7 +424,7 @@ fn an_address_moves_to_an_uplink_only_while_its_port_is_down() {
 #[test]
 fn a_held_address_is_where_it_sent_from_last_its_port_or_an_uplink() {
     let guarded = PortSettings { mac_guard: true, ..plain() };
-    let uplink = PortSettings { role: Role::Uplink, ..plain() };
+    let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
     let mut bench = bench(&[guarded, plain(), uplink]);
     let sequence = [(2, [0, 0, 1]), (0, [1, 0, 0]), (2, [0, 0, 1]), (0, [1, 0, 0])];
     for (from, arrives) in sequence {
@@ -461,7 +461,7 @@ fn a_port_that_moves_into_a_vlan_does_not_bring_an_address_that_is_held_there() 
 #[test]
 fn isolated_ports_reach_uplinks_only() {
     let isolated = PortSettings { isolated: true, ..plain() };
-    let uplink = PortSettings { role: Role::Uplink, ..plain() };
+    let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
     let mut bench = bench(&[isolated.clone(), isolated, plain(), uplink]);
     bench.send(0, &[frame(1, 255, 0)]);
     assert_eq!(counts(&bench), [0, 0, 0, 1]);

@@ -10,7 +10,7 @@
 mod common;
 
 use common::{ALL, Bench, access, plain, trunk};
-use datapath::{DropReason, PortSettings, Role, Vlan};
+use datapath::{DropReason, PortRole, PortSettings, Vlan};
 use ports::memory::MemoryFrame;
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ fn ports() -> Vec<PortSettings> {
         trunk(20, &[10, 30]),
         PortSettings { vlan: Vlan::Trunk { native: 0, allowed: (0..4095).collect() }, ..plain() },
     ];
-    ports.iter_mut().skip(5).for_each(|port| port.role = Role::Uplink);
+    ports.iter_mut().skip(5).for_each(|port| port.role = PortRole::Uplink);
     ports
 }
 

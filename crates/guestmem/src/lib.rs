@@ -6,7 +6,7 @@
 //!
 //! **Cost**: a translation that hits the translator's one entry is two compares and an add (about 7 instructions, no
 //! load from shared memory); any other walks the sorted list of spans. Regions that touch in guest addresses are one
-//! span, so a usual guest has one or two.
+//! span, so most guests have one or two.
 //!
 //! **Change** is by snapshot: [`GuestMemory::with_region`] and [`GuestMemory::without_region`] give a new snapshot,
 //! mapped afresh. The old one stays mapped until the last `Arc` to it is gone, so a worker in the

@@ -34,29 +34,29 @@ pub struct Burst<'q> {
     slices: Vec<Slice<'q>>,
     bytes: usize,
     /// What it may hold this time.
-    most: Most,
+    limit: BurstLimit,
 }
 
 /// Frames and bytes after which a burst is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Most {
+pub struct BurstLimit {
     /// Frames.
     pub frames: usize,
     /// Bytes; the frame that reaches them is the last.
     pub bytes: usize,
 }
 
-impl Most {
+impl BurstLimit {
     /// The tighter of both, frames and bytes each.
-    pub fn min(self, other: Most) -> Most {
-        Most { frames: self.frames.min(other.frames), bytes: self.bytes.min(other.bytes) }
+    pub fn min(self, other: BurstLimit) -> BurstLimit {
+        BurstLimit { frames: self.frames.min(other.frames), bytes: self.bytes.min(other.bytes) }
     }
 }
 
-impl Default for Most {
+impl Default for BurstLimit {
     /// As much as a burst can hold.
-    fn default() -> Most {
-        Most { frames: Burst::FRAMES, bytes: Burst::BYTES }
+    fn default() -> BurstLimit {
+        BurstLimit { frames: Burst::FRAMES, bytes: Burst::BYTES }
     }
 }
 
@@ -77,32 +77,32 @@ impl<'q> Burst<'q> {
             frames: Vec::with_capacity(Self::FRAMES),
             slices: Vec::with_capacity(4 * Self::FRAMES),
             bytes: 0,
-            most: Most::default(),
+            limit: BurstLimit::default(),
         }
     }
 
     /// Holds no more than this until it is recycled.
-    pub fn limit(&mut self, most: Most) {
-        self.most = most;
+    pub fn limit(&mut self, limit: BurstLimit) {
+        self.limit = limit;
     }
 
     /// No more frames should be pushed.
     pub fn is_full(&self) -> bool {
-        self.frames.len() >= self.most.frames || self.bytes >= self.most.bytes
+        self.frames.len() >= self.limit.frames || self.bytes >= self.limit.bytes
     }
 
     /// Frames that still fit.
     pub fn room(&self) -> usize {
-        if self.bytes >= self.most.bytes {
+        if self.bytes >= self.limit.bytes {
             0
         } else {
-            self.most.frames - self.frames.len().min(self.most.frames)
+            self.limit.frames - self.frames.len().min(self.limit.frames)
         }
     }
 
     /// Bytes that still fit.
     pub fn room_bytes(&self) -> usize {
-        self.most.bytes.saturating_sub(self.bytes)
+        self.limit.bytes.saturating_sub(self.bytes)
     }
 
     /// Bytes of its frames, tags beside them not counted.
@@ -126,7 +126,7 @@ impl<'q> Burst<'q> {
     pub fn push(&mut self, vnet: VnetHeader, vlan: Option<VlanTag>, slices: &[Slice<'q>]) {
         let start = self.slices.len() as u32;
         let len: usize = slices.iter().map(Slice::len).sum();
-        // The usual case is known where this is inlined.
+        // Most frames are one slice; an inlined caller knows which it is.
         match slices {
             [slice] => self.slices.push(*slice),
             _ => self.slices.extend_from_slice(slices),
@@ -136,7 +136,7 @@ impl<'q> Burst<'q> {
         self.bytes += len as usize;
     }
 
-    /// Adds untagged frames of one piece each: the usual case of a port, short.
+    /// Adds untagged frames of one slice each, with fewer checks than [`Burst::push`].
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "as above")]
     pub fn extend(&mut self, frames: impl Iterator<Item = (VnetHeader, Slice<'q>)> + Clone) {
@@ -166,6 +166,11 @@ impl<'q> Burst<'q> {
     /// Ends the loan and keeps the capacity for the next burst.
     pub fn recycle<'next>(mut self) -> Burst<'next> {
         self.frames.clear();
-        Burst { frames: self.frames, slices: recycle(self.slices), bytes: 0, most: Most::default() }
+        Burst {
+            frames: self.frames,
+            slices: recycle(self.slices),
+            bytes: 0,
+            limit: BurstLimit::default(),
+        }
     }
 }

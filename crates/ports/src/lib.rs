@@ -33,7 +33,7 @@ pub mod tap;
 mod time;
 pub mod vhost;
 
-pub use burst::{Burst, Most, RawFrame, VlanTag};
+pub use burst::{Burst, BurstLimit, RawFrame, VlanTag};
 pub use capabilities::Capabilities;
 pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault, Room};
 pub use queue::{EgressQueue, IngressQueue};

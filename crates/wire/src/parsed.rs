@@ -73,7 +73,7 @@ pub enum TcpOptions {
 }
 
 /// The result of [`parse`](crate::parse): offsets are from the first byte of the frame, lengths in bytes. In this order the
-/// fields that usual frames have in common stand together and are written as one.
+/// fields that the fast path sets stand together and are written as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Parsed {

@@ -10,7 +10,7 @@ use super::value::{
 };
 use super::vlan::{VlanId, VlanList};
 use super::{IpGuard, Rate, Rule, Size};
-use datapath::{Guards, PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, Vlan};
+use datapath::{Guards, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Vlan};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wire::Mac;
@@ -297,8 +297,8 @@ impl PortConfig {
     ) -> PortSettings {
         PortSettings {
             role: match self.role() {
-                PortRole::Vnic => Role::Vnic,
-                PortRole::Uplink => Role::Uplink,
+                PortRole::Vnic => datapath::PortRole::Vnic,
+                PortRole::Uplink => datapath::PortRole::Uplink,
             },
             mtu: self.mtu.map_or(device_mtu, |mtu| mtu.0),
             vlan: self.vlan_mode(),

@@ -215,5 +215,5 @@ fn what_is_absent_follows_the_role() {
     assert_eq!(settings("v").rsc.policy, datapath::RscPolicy::Ndis);
     assert_eq!((settings("u").mac, settings("u").mac_guard), (None, false));
     assert_eq!(settings("u").rsc.policy, datapath::RscPolicy::Off);
-    assert_eq!(settings("u").role, datapath::Role::Uplink);
+    assert_eq!(settings("u").role, datapath::PortRole::Uplink);
 }

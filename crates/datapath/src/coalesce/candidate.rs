@@ -89,7 +89,7 @@ impl Candidate {
 }
 
 /// What a frame is to the coalescer.
-pub(crate) enum Role {
+pub(crate) enum Class {
     /// Not TCP: passes, and no flow is touched.
     Stranger,
     /// TCP that goes alone and ends what is open of its flow. With the exception it is counted by, if it is one.
@@ -105,28 +105,28 @@ pub(crate) fn classify(
     header: &[u8],
     any_options: bool,
     payload_sum: impl FnOnce() -> Sum,
-) -> Role {
+) -> Class {
     let parsed = &frame.parsed;
     match parsed.kind {
         Kind::Tcp => {}
         Kind::Fragment if parsed.protocol == wire::tcp::PROTOCOL => {
-            return Role::Alone(None, Some(RscException::Fragment));
+            return Class::Alone(None, Some(RscException::Fragment));
         }
-        _ => return Role::Stranger,
+        _ => return Class::Stranger,
     }
-    let Some(tcp) = TcpHeader::at(header, parsed.l4) else { return Role::Stranger };
-    let Some(network) = Network::read(frame, header) else { return Role::Stranger };
+    let Some(tcp) = TcpHeader::at(header, parsed.l4) else { return Class::Stranger };
+    let Some(network) = Network::read(frame, header) else { return Class::Stranger };
     let key = flow_key(frame, header, tcp, &network);
     if frame.is_train() {
-        return Role::Alone(Some(key), None);
+        return Class::Alone(Some(key), None);
     }
     if let Some(exception) = exception(frame, header, tcp, any_options) {
-        return Role::Alone(Some(key), Some(exception));
+        return Class::Alone(Some(key), Some(exception));
     }
     if !checksums_good(frame, header, payload_sum) {
-        return Role::Alone(Some(key), Some(RscException::BadChecksum));
+        return Class::Alone(Some(key), Some(RscException::BadChecksum));
     }
-    Role::Segment(Candidate {
+    Class::Segment(Candidate {
         key,
         sequence: tcp.sequence.get(),
         acknowledgement: tcp.acknowledgement.get(),

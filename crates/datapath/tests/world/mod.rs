@@ -18,7 +18,8 @@ mod scenes;
 
 use accounting::{Cost, Watch, measure, until};
 use datapath::{
-    PortId, PortSettings, RateLimit, Role, Rsc, RscPolicy, StormLimit, Switch, SwitchOptions, Vlan,
+    PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, StormLimit, Switch, SwitchOptions,
+    Vlan,
 };
 use frames::{clean, mac};
 use hostile::Hostile;
@@ -180,7 +181,7 @@ impl World {
         let vlan = Vlan::Trunk { native: 0, allowed };
         let guest_trunk = PortSettings { vlan: vlan.clone(), rsc, ..victim(TRUNK_GUEST, 9000) };
         let trunk =
-            PortSettings { role: Role::Uplink, mtu: 65535, vlan, ..PortSettings::default() };
+            PortSettings { role: PortRole::Uplink, mtu: 65535, vlan, ..PortSettings::default() };
         let rated = PortSettings { rate: Some(RATE), ..victim(RATED, 65535) };
         let alone = PortSettings { vlan: Vlan::Access(30), ..free.clone() };
         self.add_vhost(GUEST, to_guest, victim(GUEST, 9000));

@@ -10,7 +10,7 @@ use crate::passed::put_ratio;
 use crate::report::{BenchFacts, Check};
 use crate::usage::{self, Machine, PROCESSES, Reading};
 use datapath::{
-    PortCounters, PortId, PortSettings, Role, RscPolicy, RscStatus, Switch, SwitchOptions,
+    PortCounters, PortId, PortRole, PortSettings, RscPolicy, RscStatus, Switch, SwitchOptions,
 };
 use hdrhistogram::Histogram;
 use ports::{Offloads, memory};
@@ -92,7 +92,7 @@ impl InProcess {
         let mut switch = Switch::start(SwitchOptions::default()).map_err(refused)?;
         let mut settings = PortSettings { mtu: MTU, ..PortSettings::default() };
         settings.rsc.policy = RscPolicy::Ndis;
-        let outside = PortSettings { role: Role::Uplink, mtu: MTU, ..PortSettings::default() };
+        let outside = PortSettings { role: PortRole::Uplink, mtu: MTU, ..PortSettings::default() };
         switch.add_port("uplink", uplink, outside).map_err(refused)?;
         let port = switch.add_port("vnic", vnic, settings.clone()).map_err(refused)?;
         let bench = InProcess {
