@@ -120,85 +120,52 @@ impl Counter {
     }
 }
 
-/// What one worker counted at one port.
-#[derive(Default, Debug)]
-pub struct PortCell {
+/// What is counted at a port; `Count` is a worker's [`Counter`] or a sum.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts<Count> {
     /// Frames taken from the port (a train is one).
-    pub ingress_frames: Counter,
+    pub ingress_frames: Count,
     /// Their bytes.
-    pub ingress_bytes: Counter,
+    pub ingress_bytes: Count,
     /// Of these, frames whose transport checksum the sender left to others.
-    pub unfinished_checksums: Counter,
+    pub unfinished_checksums: Count,
     /// Frames delivered to the port (a train is one).
-    pub egress_frames: Counter,
+    pub egress_frames: Count,
     /// Their bytes.
-    pub egress_bytes: Counter,
+    pub egress_bytes: Count,
     /// Copies delivered to the port by flooding or multicast.
-    pub flooded_frames: Counter,
+    pub flooded_frames: Count,
     /// Copies delivered to the port by a mirror.
-    pub mirrored_frames: Counter,
+    pub mirrored_frames: Count,
     /// Trains segmented for the port.
-    pub segmented_trains: Counter,
+    pub segmented_trains: Count,
     /// Segments made of them.
-    pub segments: Counter,
+    pub segments: Count,
     /// Transport checksums completed for the port.
-    pub checksums: Counter,
+    pub checksums: Count,
+    /// Frames the device itself lost before the switch saw them. Set in sums only: the device counts them.
+    pub device_lost: Count,
     /// Addresses learned at the port that had to make room for another of its own.
-    pub evicted_addresses: Counter,
-    /// By [`DropReason`].
-    pub drops: [Counter; DropReason::ALL.len()],
+    pub evicted_addresses: Count,
+    /// By [`DropReason::ALL`].
+    pub drops: [Count; DropReason::ALL.len()],
     /// NDIS CoalescedPkts: segments that joined a train that was already open.
-    pub coalesced_packets: Counter,
+    pub coalesced_packets: Count,
     /// NDIS CoalescedOctets: their TCP payload.
-    pub coalesced_bytes: Counter,
+    pub coalesced_bytes: Count,
     /// NDIS CoalesceEvents: trains of more than one segment.
-    pub coalescing_events: Counter,
-    /// By [`RscException`].
-    pub rsc_exceptions: [Counter; RscException::ALL.len()],
+    pub coalescing_events: Count,
+    /// By [`RscException::ALL`].
+    pub rsc_exceptions: [Count; RscException::ALL.len()],
     /// Trains by number of segments: 1, 2, 3–4, 5–8, 9–16, 17–32, 33–64, more.
-    pub train_depth: [Counter; 8],
+    pub train_depth: [Count; 8],
 }
 
-/// A sum over workers at one moment. Field by field as in [`PortCell`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PortCounters {
-    /// Frames taken from the port (a train is one).
-    pub ingress_frames: u64,
-    /// Their bytes.
-    pub ingress_bytes: u64,
-    /// Of these, frames whose transport checksum the sender left to others.
-    pub unfinished_checksums: u64,
-    /// Frames delivered to the port (a train is one).
-    pub egress_frames: u64,
-    /// Their bytes.
-    pub egress_bytes: u64,
-    /// Copies delivered to the port by flooding or multicast.
-    pub flooded_frames: u64,
-    /// Copies delivered to the port by a mirror.
-    pub mirrored_frames: u64,
-    /// Trains segmented for the port.
-    pub segmented_trains: u64,
-    /// Segments made of them.
-    pub segments: u64,
-    /// Transport checksums completed for the port.
-    pub checksums: u64,
-    /// Frames the device itself lost before the switch saw them.
-    pub device_lost: u64,
-    /// Addresses learned at the port that had to make room for another of its own.
-    pub evicted_addresses: u64,
-    /// By [`DropReason::ALL`].
-    pub drops: [u64; DropReason::ALL.len()],
-    /// Segments that joined an open train.
-    pub coalesced_packets: u64,
-    /// Their TCP payload in bytes.
-    pub coalesced_bytes: u64,
-    /// Trains of more than one segment.
-    pub coalescing_events: u64,
-    /// By [`RscException::ALL`].
-    pub rsc_exceptions: [u64; RscException::ALL.len()],
-    /// Trains by number of segments: 1, 2, 3–4, 5–8, 9–16, 17–32, 33–64, more.
-    pub train_depth: [u64; 8],
-}
+/// What one worker counted at one port.
+pub type PortCell = Counts<Counter>;
+
+/// A sum over workers at one moment.
+pub type PortCounters = Counts<u64>;
 
 impl PortCounters {
     /// Adds what one worker counted.
