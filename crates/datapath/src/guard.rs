@@ -39,15 +39,8 @@ impl Prefix {
 
     /// Whether the address is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.first, self.last, address) {
-            (IpAddr::V4(first), IpAddr::V4(last), IpAddr::V4(address)) => {
-                (first.to_bits()..=last.to_bits()).contains(&address.to_bits())
-            }
-            (IpAddr::V6(first), IpAddr::V6(last), IpAddr::V6(address)) => {
-                (first.to_bits()..=last.to_bits()).contains(&address.to_bits())
-            }
-            _ => false,
-        }
+        // Every IPv4 address is ordered before every IPv6 address.
+        (self.first..=self.last).contains(&address)
     }
 }
 
