@@ -52,7 +52,7 @@ impl<const WORDS: usize> Slots<WORDS> {
     #[inline(always)]
     fn recall(&mut self, key: Key<WORDS>, decide: impl FnOnce() -> Decision) -> Decision {
         let slot = &mut self.0[usize::from(hash(&key))];
-        // Without a branch for each word.
+        // One comparison of all words: `slot.0 != key` takes ten instructions a frame more (`acl_seen` of the bench).
         let differ = slot.0.iter().zip(&key).fold(0, |differ, (one, two)| differ | (one ^ two));
         if differ != 0 {
             *slot = (key, decide());
