@@ -141,6 +141,7 @@ impl Suspect<'_> {
                 let target = || Some(self.is_own_v6(self.bytes(icmp?, 8)?, own));
                 match (kind, source == [0; 16]) {
                     (Some(Some([136])), false) => Some(self.is_own_v6(source, own) && target()?),
+                    (Some(None), _) => None,
                     (_, false) => Some(self.is_own_v6(source, own)),
                     // Without an address yet: duplicate address detection, then what asks for a router or joins a group.
                     (Some(Some([135])), true) => target(),

@@ -277,6 +277,27 @@ fn ip_guard_holds_arp_and_neighbour_discovery_to_the_ports_addresses() {
     }
 }
 
+/// The type lay behind the bytes that were copied first, and what could not be read passed.
+#[test]
+fn no_extension_header_is_long_enough_to_hide_an_advertisement() {
+    let guards = own_addresses();
+    let behind = |units, target| {
+        let message = neighbour("fd00::5", 136, target).split_off(54);
+        let (first, packet) = chain(&[Extension::Options(60, units)], &message);
+        ipv6("fd00::5", first, &packet)
+    };
+    for units in 0..40 {
+        let forged = behind(units, "fd00:0:0:1::1");
+        assert_guarded(&guards, &forged, Some(DropReason::IpGuard));
+    }
+    for units in 0..40 {
+        let own = behind(units, "fd00::5");
+        // Up to 256 bytes of headers are read.
+        let expected = (own.len() > 256).then_some(DropReason::IpGuard);
+        assert_eq!(verdict(guarded(guards.clone()), &own), expected, "{units}");
+    }
+}
+
 /// Finished behind the guard, such a checksum would be another sender's address, or another ICMP type.
 #[test]
 fn what_guards_judge_is_no_place_for_a_checksum() {

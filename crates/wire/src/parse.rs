@@ -23,6 +23,9 @@ use crate::{Header, Kind, Malformed, Parsed, TcpOptions, Traits};
 /// IPv6 extension headers that are walked before the frame is given up.
 const MAX_EXTENSIONS: usize = 8;
 
+/// Bytes that filters ask about where the transport is neither TCP nor UDP: a neighbour advertisement up to its target.
+const ASKED: u16 = 24;
+
 /// Parses the headers of a frame of `frame_len` bytes of which `headers` are the first.
 /// `None`: fewer than the 14 bytes of an Ethernet header, with which nothing can be done.
 #[inline]
@@ -184,6 +187,10 @@ impl<'h> Walk<'h> {
             udp::PROTOCOL => self.udp(),
             extension::NONE if self.found.traits.contains(Traits::IPV6) => Ok(Kind::OtherIp),
             _ => {
+                let asked = u32::from(self.found.payload + ASKED).min(self.found.end);
+                if self.headers.get(..asked as usize).is_none() {
+                    return Err(Malformed::BeyondHeaders);
+                }
                 self.found.l4 = self.found.payload;
                 Ok(Kind::OtherIp)
             }
