@@ -124,8 +124,21 @@ impl Rule {
                 (v4(true) || v4(false)) && (!ported || matches!(number, 6 | 17))
             }
         };
-        let wanted = "prefixes of one family, and ports with tcp or udp only";
-        if agrees { Ok(()) } else { Err((self.to_string(), wanted)) }
+        if !agrees {
+            let wanted = "prefixes of one family, and ports with tcp or udp only";
+            return Err((self.to_string(), wanted));
+        }
+        match self.protocol {
+            // The switch looks behind them for the transport, and such a rule would never match.
+            AclProtocol::Ip(number @ (0 | 43 | 44 | 51 | 60))
+                if !prefixes().any(|p| p.is_ipv4()) =>
+            {
+                let wanted = "an IPv4 prefix (0.0.0.0/0 is all of IPv4): in IPv6 0, 43, 44, 51 and 60 are \
+                              extension headers, and a rule is about the transport behind them";
+                Err((number.to_string(), wanted))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -257,6 +270,7 @@ mod tests {
             "allow out udp from fd00::5 port 53 to 52:54:00:00:00:01",
             "deny out from 52:54:00:00:00:01 10.0.0.5 port 80",
             "deny in 47",
+            "deny in 51 from 0.0.0.0/0",
         ] {
             let rule: Rule = text.parse().unwrap();
             assert_eq!(rule.to_string(), text);
@@ -284,6 +298,8 @@ mod tests {
             ("deny in from 10.0.0.1 to fd00::1", "\"deny in from 10.0.0.1 to fd00::1\""),
             ("deny in icmp to port 1", "\"deny in icmp to port 1\""),
             ("deny in 256", "\"256\""),
+            ("deny in 51", "\"51\""),
+            ("allow out 0 to fd00::1", "\"0\""),
         ] {
             let problem = text.parse::<Rule>().unwrap_err();
             assert_eq!(problem.seen, seen, "{text}");
