@@ -64,16 +64,20 @@ impl GuestMemory {
             .collect::<Result<Vec<_>, _>>()?;
         let pairs: Vec<_> = regions.iter().zip(facts).collect();
         let plan = layout::plan(&pairs)?;
+        let pages: Vec<_> = pairs.iter().map(|(_, facts)| facts.page).collect();
         let mut addresses = AddressRange::new(plan.len, plan.align)?;
         let mut spans: Vec<MemorySpan> = Vec::new();
         let mut placed = Vec::with_capacity(regions.len());
-        for (region, place) in regions.into_iter().zip(&plan.places) {
+        for ((region, place), page) in regions.into_iter().zip(&plan.places).zip(pages) {
             addresses.map(
                 place.map_start,
                 place.map_len,
                 region.file.as_fd(),
                 place.file_offset,
             )?;
+            if page > PAGE {
+                addresses.populate(place.map_start, place.map_len)?;
+            }
             let host = addresses.at(place.start);
             let span = MemorySpan { start: region.gpa.0, len: region.size, host };
             match spans.last_mut().filter(|_| place.joins) {

@@ -94,6 +94,18 @@ pub enum MemoryError {
         /// What the kernel calls the file.
         path: PathBuf,
     },
+    /// The host has too few huge pages for the guest.
+    #[error(
+        "populating {bytes:#x} bytes of huge pages: {source}; the host has too few free ones: raise vm.nr_hugepages, \
+         or let the front end take them at its start (QEMU: prealloc=on)"
+    )]
+    HugePages {
+        /// Bytes of the mapping.
+        bytes: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// The dirty log lies in huge pages.
     #[error(
         "the dirty log's file has pages of {page} bytes, 4096 are served: use a memfd without huge pages"

@@ -72,6 +72,23 @@ fn a_log_in_huge_pages_is_refused() {
     }
 }
 
+/// A worker made each of them when it touched it first, 8192 in a burst.
+#[test]
+fn huge_pages_are_there_before_a_worker_touches_them() {
+    let Ok(huge) = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) else { return };
+    let huge = Arc::new(huge);
+    let made = || rustix::fs::fstat(&huge).unwrap().st_blocks * 512;
+    ftruncate(&huge, 4 << 20).unwrap();
+    match GuestMemory::map(vec![region(0, 4 << 20, &huge, 0)]) {
+        Ok(_memory) => assert_eq!(made(), 4 << 20),
+        // A host without huge pages to give.
+        Err(refused) => {
+            assert!(matches!(refused, MemoryError::HugePages { .. }), "{refused}");
+            assert!(refused.to_string().contains("nr_hugepages"), "{refused}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn translation_agrees_with_a_page_table(
