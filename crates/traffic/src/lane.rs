@@ -41,7 +41,8 @@ pub(crate) struct Lane {
     pub(crate) failed: AtomicBool,
     /// What a person should know: the first byte that was wrong, why a connection broke.
     pub(crate) remarks: Mutex<Vec<String>>,
-    pub(crate) round_trips: Mutex<Option<Histogram<u64>>>,
+    /// Of round trips, or of requests.
+    pub(crate) times: Mutex<Option<Histogram<u64>>>,
 }
 
 /// What a lane counts, from its start on.

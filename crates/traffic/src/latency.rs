@@ -1,4 +1,5 @@
-//! The latency test's sender: one byte there and back, one connection after the other, each round trip timed.
+//! Times: the latency test's sender (one byte there and back, one connection after the other, each round trip timed), and
+//! the stopwatch of `-lm`, which times each request of the bulk data.
 
 use crate::TrafficError;
 use crate::lane::{Lane, Stage, lock};
@@ -23,7 +24,7 @@ pub(crate) fn ping(
     lane: &Lane,
     streams: &mut [Stream],
 ) -> Result<(), TrafficError> {
-    let mut trips = histogram()?;
+    let mut trips = Stopwatch::new()?;
     for stream in streams.iter() {
         rustix::io::ioctl_fionbio(&stream.socket, false)
             .and_then(|()| set_socket_timeout(&stream.socket, Timeout::Recv, Some(GLANCE)))
@@ -33,7 +34,7 @@ pub(crate) fn ping(
         Length::Buffers(count) => count,
         Length::Seconds(_) | Length::UntilStopped => u64::MAX,
     };
-    let mut start = Instant::now();
+    let mut start = Some(Instant::now());
     'run: while streams.iter().any(|stream| stream.alive) {
         for stream in streams.iter_mut().filter(|stream| stream.alive) {
             if stage.stop.is_raised() || left == 0 {
@@ -41,14 +42,8 @@ pub(crate) fn ping(
             }
             left -= 1;
             match round_trip(stage, lane, stream) {
-                Ok(back) => {
-                    let end = Instant::now();
-                    if back && stage.measuring.load(Ordering::Relaxed) {
-                        let nanoseconds = end.duration_since(start).as_nanos();
-                        trips.saturating_record(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
-                    }
-                    start = end;
-                }
+                Ok(true) => trips.lap(stage, &mut start),
+                Ok(false) => start = Some(Instant::now()),
                 Err(error) => {
                     stream.alive = false;
                     lane.close(Some(&error.to_string()));
@@ -57,8 +52,42 @@ pub(crate) fn ping(
             }
         }
     }
-    *lock(&lane.round_trips) = Some(trips);
+    trips.hand_over(lane);
     Ok(())
+}
+
+/// What a lane has timed.
+pub(crate) struct Stopwatch {
+    times: Histogram<u64>,
+}
+
+impl Stopwatch {
+    /// # Errors
+    /// No memory for a histogram.
+    pub(crate) fn new() -> Result<Stopwatch, TrafficError> {
+        Ok(Stopwatch { times: histogram()? })
+    }
+
+    /// The stopwatch of a lane whose requests are timed.
+    pub(crate) fn of(plan: &Plan) -> Result<Option<Stopwatch>, TrafficError> {
+        plan.request_times.then(Stopwatch::new).transpose()
+    }
+
+    /// A request is done that was made at `since`; the connection's next one is made at once. Counts in the measured
+    /// interval only, and not a connection's first request, which waited for the begin.
+    pub(crate) fn lap(&mut self, stage: &Stage, since: &mut Option<Instant>) {
+        let now = Instant::now();
+        let Some(then) = since.replace(now) else { return };
+        if stage.measuring.load(Ordering::Relaxed) {
+            let nanoseconds = now.duration_since(then).as_nanos();
+            self.times.saturating_record(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Gives the lane its times, at the end.
+    pub(crate) fn hand_over(self, lane: &Lane) {
+        *lock(&lane.times) = Some(self.times);
+    }
 }
 
 /// An empty histogram of nanoseconds, three digits exact.

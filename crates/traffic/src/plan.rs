@@ -124,6 +124,8 @@ pub struct Plan {
     pub verify: bool,
     /// One byte to and fro instead of bulk: round-trip times.
     pub latency: bool,
+    /// Each request of the bulk data is timed (Windows `-lm`).
+    pub request_times: bool,
     /// Receiver: seconds to wait for a sender; 0 waits for ever.
     pub wait_s: u64,
     /// Sender: connection attempts, 100 ms apart, before it gives up.
@@ -171,6 +173,7 @@ impl Plan {
             source_port: None,
             verify: false,
             latency: false,
+            request_times: false,
             wait_s: 0,
             connect_attempts: 100,
             interface: None,
@@ -249,6 +252,12 @@ impl Plan {
                     "a sender needs the receiver's address, not {host}: give it after -s or in -m"
                 ));
             }
+        }
+        if self.latency && self.request_times {
+            return refuse(
+                "-lm times the requests of bulk data, and --latency sends none: leave out one of them"
+                    .into(),
+            );
         }
         let largest = if self.transport == Transport::Udp { DATAGRAM_MAX } else { BUFFER_MAX };
         if self.buffer_bytes == 0 || self.buffer_bytes > largest {

@@ -1,6 +1,7 @@
 //! A receiving lane: one port, all connections that come to it, one large buffer.
 
 use crate::lane::{Lane, Stage};
+use crate::latency::Stopwatch;
 use crate::payload::{Checker, Mismatch, Pattern};
 use crate::plan::{Plan, Transport};
 use crate::{TrafficError, host};
@@ -13,6 +14,7 @@ use rustix::net::{
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 const STOP: u64 = u64::MAX;
 const PORT: u64 = u64::MAX - 1;
@@ -46,11 +48,16 @@ struct Reader<'r> {
     streams: Vec<Option<Stream>>,
     buffer: Vec<u8>,
     pattern: Option<Pattern>,
+    watch: Option<Stopwatch>,
+    /// As a stream's, of a port of datagrams.
+    since: Option<Instant>,
 }
 
 struct Stream {
     socket: Arc<OwnedFd>,
     checker: Checker,
+    /// When the read under way was asked for, where reads are timed.
+    since: Option<Instant>,
 }
 
 impl<'r> Reader<'r> {
@@ -78,6 +85,8 @@ impl<'r> Reader<'r> {
             streams: Vec::new(),
             buffer: vec![0; room],
             pattern: plan.verify.then(|| Pattern::new(room)),
+            watch: Stopwatch::of(plan)?,
+            since: None,
         })
     }
 
@@ -97,6 +106,9 @@ impl<'r> Reader<'r> {
                     place => self.read(usize::try_from(place).unwrap_or(usize::MAX)),
                 }
             }
+        }
+        if let Some(watch) = self.watch.take() {
+            watch.hand_over(self.lane);
         }
         Ok(())
     }
@@ -130,7 +142,9 @@ impl<'r> Reader<'r> {
         let place = EventData::new_u64(self.streams.len() as u64);
         let socket = self.lane.open(socket);
         match epoll::add(&self.epoll, &socket, place, EventFlags::IN) {
-            Ok(()) => self.streams.push(Some(Stream { socket, checker: Checker::default() })),
+            Ok(()) => {
+                self.streams.push(Some(Stream { socket, checker: Checker::default(), since: None }))
+            }
             Err(error) => self.lane.close(Some(&error.to_string())),
         }
         self.stage.bell.ring();
@@ -147,6 +161,9 @@ impl<'r> Reader<'r> {
                     self.lane.counters.add(count);
                     let bytes = self.buffer.get(..count).unwrap_or_default();
                     check(self.lane, self.pattern.as_ref(), &mut stream.checker, bytes);
+                    if let Some(watch) = &mut self.watch {
+                        watch.lap(self.stage, &mut stream.since);
+                    }
                     if self.plan.latency
                         && send(&stream.socket, bytes, SendFlags::NOSIGNAL) != Ok(count)
                     {
@@ -191,6 +208,9 @@ impl<'r> Reader<'r> {
             self.lane.counters.add(count);
             let bytes = self.buffer.get(..count).unwrap_or_default();
             check(self.lane, self.pattern.as_ref(), &mut Checker::default(), bytes);
+            if let Some(watch) = &mut self.watch {
+                watch.lap(self.stage, &mut self.since);
+            }
             let Some(from) = from.filter(|_| self.plan.latency) else { continue };
             if sendto(&self.port, bytes, SendFlags::NOSIGNAL, &from) != Ok(count) {
                 self.lane.counters.add_error();

@@ -1,6 +1,7 @@
 //! A sending lane: connects, waits for the begin, and writes buffers until it is told to stop or has written its share.
 
 use crate::lane::{Lane, Stage};
+use crate::latency::Stopwatch;
 use crate::payload::{HEADER, Pattern};
 use crate::plan::{Length, Plan, Transport};
 use crate::{TrafficError, connect, host, latency};
@@ -30,6 +31,8 @@ pub(crate) struct Stream {
     pub(crate) socket: Arc<OwnedFd>,
     number: u64,
     sent: u64,
+    /// When the request under way was made, where requests are timed.
+    since: Option<Instant>,
     pub(crate) alive: bool,
 }
 
@@ -74,6 +77,7 @@ fn open(plan: &Plan, lane: &Lane, target: Target) -> Result<Vec<Stream>, Traffic
             socket,
             number: target.number + u64::from(place),
             sent: 0,
+            since: None,
             alive: true,
         });
     }
@@ -87,7 +91,7 @@ fn pump(
     streams: &mut [Stream],
 ) -> Result<(), TrafficError> {
     let epoll = watch(stage, streams)?;
-    let mut writer = Writer::new(plan);
+    let mut writer = Writer::new(plan)?;
     let pace = Pace::new(plan);
     let mut events = Vec::with_capacity(EVENTS);
     while !stage.stop.is_raised()
@@ -102,14 +106,22 @@ fn pump(
         for event in &events {
             let place = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
             let Some(stream) = streams.get_mut(place) else { continue };
-            if let Err(error) = writer.serve(lane, stream) {
+            if let Err(error) = writer.serve(stage, lane, stream) {
                 stream.alive = false;
                 let _ = epoll::delete(&epoll, &stream.socket);
                 lane.close(Some(&error.to_string()));
                 stage.bell.ring();
             }
         }
-        pace.hold(stage, lane);
+        if pace.hold(stage, lane) {
+            // The limit's time is no request's.
+            streams
+                .iter_mut()
+                .for_each(|stream| stream.since = stream.since.map(|_| Instant::now()));
+        }
+    }
+    if let Some(watch) = writer.watch {
+        watch.hand_over(lane);
     }
     Ok(())
 }
@@ -133,26 +145,28 @@ struct Writer<'p> {
     pattern: Option<Pattern>,
     datagrams: u64,
     left: Option<u64>,
+    watch: Option<Stopwatch>,
 }
 
 impl Writer<'_> {
-    fn new(plan: &Plan) -> Writer<'_> {
+    fn new(plan: &Plan) -> Result<Writer<'_>, TrafficError> {
         let letter = if plan.transport == Transport::Tcp { b'A' } else { b'B' };
         let left = match plan.length {
             Length::Buffers(count) => Some(count.saturating_mul(plan.buffer_bytes as u64)),
             Length::Seconds(_) | Length::UntilStopped => None,
         };
-        Writer {
+        Ok(Writer {
             plan,
             plain: vec![letter; plan.buffer_bytes],
             pattern: plan.verify.then(|| Pattern::new(plan.buffer_bytes)),
             datagrams: 0,
             left,
-        }
+            watch: Stopwatch::of(plan)?,
+        })
     }
 
     /// Up to `-a` buffers for one ready connection.
-    fn serve(&mut self, lane: &Lane, stream: &mut Stream) -> Result<(), Errno> {
+    fn serve(&mut self, stage: &Stage, lane: &Lane, stream: &mut Stream) -> Result<(), Errno> {
         for _ in 0..self.plan.outstanding.max(1) {
             let result = match self.plan.transport {
                 Transport::Tcp => self.write_stream(stream),
@@ -162,7 +176,12 @@ impl Writer<'_> {
                 Ok(0) | Err(Errno::AGAIN | Errno::INTR) => break,
                 Ok(sent) => {
                     lane.counters.add(sent);
+                    let buffers = |stream: &Stream| stream.sent / self.plan.buffer_bytes as u64;
+                    let before = buffers(stream);
                     stream.sent += sent as u64;
+                    if let Some(watch) = self.watch.as_mut().filter(|_| buffers(stream) > before) {
+                        watch.lap(stage, &mut stream.since);
+                    }
                     self.left = self.left.map(|left| left.saturating_sub(sent as u64));
                 }
                 // What an earlier datagram met at the peer, or a full device queue: the next one may fare better.
@@ -223,12 +242,15 @@ impl Pace {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    fn hold(&self, stage: &Stage, lane: &Lane) {
-        let Some(rate) = self.bytes_per_s else { return };
+    /// Whether it has slept.
+    fn hold(&self, stage: &Stage, lane: &Lane) -> bool {
+        let Some(rate) = self.bytes_per_s else { return false };
         let due = lane.counters.bytes.load(Ordering::Relaxed) as f64 / rate.max(1.0);
         let ahead = due - self.start.elapsed().as_secs_f64();
-        if ahead > 0.000_2 {
+        let sleeps = ahead > 0.000_2;
+        if sleeps {
             stage.stop.wait(Some(Duration::from_secs_f64(ahead.min(1.0))));
         }
+        sleeps
     }
 }

@@ -138,6 +138,27 @@ fn round_trips_are_counted_one_by_one() {
     holds_to_schema(&sender);
 }
 
+#[test]
+fn each_request_of_the_bulk_data_is_timed_at_both_ends() {
+    for transport in [Transport::Tcp, Transport::Udp] {
+        let (sender, receiver) = both(V4, 1, |plan| {
+            plan.request_times = true;
+            plan.transport = transport;
+            plan.buffer_bytes = 5_000;
+            plan.connections_per_thread = 2;
+        });
+        for report in [&sender, &receiver] {
+            let times = report.request_times.unwrap();
+            // One for each buffer, but for a connection's first; a read may bring less than a buffer.
+            assert!(times.count > 0 && times.count <= report.own.calls, "{times:?}");
+            assert!(times.min_ns <= times.p50_ns && times.p50_ns <= times.max_ns, "{times:?}");
+            assert!(report.round_trips.is_none());
+            holds_to_schema(report);
+        }
+    }
+    assert!(both(V4, 1, buffers(9)).0.request_times.is_none());
+}
+
 /// Passes on what comes to a port, with every tenth thousand bytes left out where it is told to lose.
 fn relay(from: u16, to: u16, loses: bool) {
     use std::io::{Read, Write};

@@ -88,6 +88,9 @@ fn put(report: &Report, request: &Request) -> Result<(), Failure> {
             .map_err(|error| Problem::new("writing JSON").seen(error))?;
         write_to(destination, &json)?;
     }
+    if let Some(path) = &wanted.linux_json {
+        write_file(path, &format!("{:#}\n", report.to_linux_json()))?;
+    }
     if let Some(destination) = &wanted.xml {
         write_to(destination, &report.to_xml())?;
     }

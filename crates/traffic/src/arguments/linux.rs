@@ -115,14 +115,16 @@ fn with_optional(
             draft.output.log =
                 Some(word.unwrap_or_else(|| "ntttcp-for-linux-log.log".into()).into())
         }
-        'x' => draft.output.xml = Some(file(word, "ntttcp-for-linux-log.xml")),
-        _ => draft.output.json = Some(file(word, "ntttcp-for-linux-log.json")),
+        'x' => {
+            let file = word.unwrap_or_else(|| "ntttcp-for-linux-log.xml".into());
+            draft.output.xml = Some(Destination::File(file.into()));
+        }
+        _ => {
+            draft.output.linux_json =
+                Some(word.unwrap_or_else(|| "ntttcp-for-linux-log.json".into()).into())
+        }
     }
     Ok(())
-}
-
-fn file(word: Option<String>, default: &str) -> Destination {
-    Destination::File(word.unwrap_or_else(|| default.into()).into())
 }
 
 fn ports(option: &str, word: &str) -> Result<u16, ArgumentError> {

@@ -60,8 +60,10 @@ pub struct Request {
 pub struct Output {
     /// No progress and no table (`-Q`).
     pub quiet: bool,
-    /// JSON is wanted.
+    /// JSON of [`crate::report::JSON_SCHEMA`] is wanted.
     pub json: Option<Destination>,
+    /// ntttcp-for-linux's JSON is wanted in this file (`-j`).
+    pub linux_json: Option<PathBuf>,
     /// XML is wanted.
     pub xml: Option<Destination>,
     /// A copy of the text (`-O`).

@@ -16,6 +16,7 @@ Windows style (any case):
   -wu S     warm-up     -cd S  cool-down     -p PORT  first port [5001]
   -rb SIZE  -sb SIZE    socket buffers       -ndl     no delay
   -u UDP    -6 IPv6     -ns no synchronisation    -d verify    -thr KB/S of each thread
+  -lm       time each request
   -to MS    wait for the sender    -nic NAME    -v    -xml [FILE]
 
 Linux style:

@@ -138,6 +138,9 @@ fn ntttcp_for_linux_defaults_hold() {
     let multi = request("-r -M -e -N -u -x out.xml -j");
     assert!(multi.plan.multi_client && !multi.plan.sync && multi.plan.transport == Transport::Udp);
     assert_eq!(multi.output.xml, Some(Destination::File("out.xml".into())));
+    // Their JSON under their name, and ours under ours.
+    assert_eq!(multi.output.linux_json, Some("ntttcp-for-linux-log.json".into()));
+    assert_eq!(multi.output.json, None);
 }
 
 #[test]
@@ -179,7 +182,7 @@ fn refusals_name_the_option_and_the_remedy() {
         ("-r --nonsense", "--help"),
         ("-r -t", "needs a value"),
         ("-r -m 1,*,10.0.0.1 -t 5 -hv -rb 1", "leave it out"),
-        ("-s -m 1,*,10.0.0.1 -t 5 -lm", "not measured here; --latency"),
+        ("-s -m 1,*,10.0.0.1 -t 5 -lm --latency", "leave out one"),
         ("-s -m 1,*,10.0.0.1 -t 5 -uso", "needs a value"),
     ] {
         let refusal = refusal(line);

@@ -36,7 +36,7 @@ pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentE
                 let file = words.optional(|_| true).unwrap_or_else(|| "xml.txt".into());
                 draft.output.xml = Some(Destination::File(file.into()));
             }
-            "-uc" | "-hv" | "-sam" | "-jm" | "-x" | "-lm" | "-rt" => {
+            "-uc" | "-hv" | "-sam" | "-jm" | "-x" | "-rt" => {
                 return Err(not_served(&option));
             }
             "-uro" => draft.notes.push(format!("{option} has no effect: {HOST_DECIDES}")),
@@ -56,6 +56,7 @@ fn flag(option: &str, draft: &mut Draft) -> bool {
         "-ndl" => draft.no_delay = true,
         "-v" => draft.verbose = true,
         "-d" => draft.verify = true,
+        "-lm" => draft.request_times = true,
         _ => return false,
     }
     true
@@ -147,9 +148,6 @@ fn windows_only(option: &str) -> String {
 
 fn not_served(option: &str) -> ArgumentError {
     let reason = match option {
-        "-lm" => {
-            "NTttcp times each request of the bulk data by it, which is not measured here; --latency makes round trips of one byte instead of bulk data"
-        }
         "-rt" | "-jm" => "--latency measures round trips with their distribution",
         _ => "it has no counterpart on Linux: leave it out",
     };

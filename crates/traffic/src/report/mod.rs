@@ -2,9 +2,10 @@
 //!
 //! [`Report`] is what `--json` prints: numbers are JSON numbers, what could not be measured is a
 //! [`Figure`](crate::measure::Figure) with a reason. [`Report::to_text`] is NTttcp's familiar table,
-//! [`Report::to_xml`] its XML.
+//! [`Report::to_xml`] its XML, [`Report::to_linux_json`] ntttcp-for-linux's JSON.
 
 mod condition;
+mod linux;
 mod side;
 mod text;
 mod xml;
@@ -59,7 +60,10 @@ pub struct Report {
     /// This end's threads, in the order of the mappings.
     pub threads: Vec<ThreadFigures>,
     /// Round trips of a latency test.
-    pub round_trips: Option<RoundTrips>,
+    pub round_trips: Option<Times>,
+    /// Requests of the bulk data, with `-lm`: from the end of a connection's last one to the end of this one.
+    #[serde(default)]
+    pub request_times: Option<Times>,
     /// UDP, both ends Millrace: datagrams that were sent and did not arrive, over the whole run.
     pub datagrams_lost: Option<u64>,
     /// Both ends Millrace: bytes that the sender's application says it has sent and the receiver's never got, over the whole
@@ -123,9 +127,9 @@ pub struct ThreadFigures {
     pub bytes_per_call: Option<f64>,
 }
 
-/// Round trips of one byte, in nanoseconds, three digits exact.
+/// Times of round trips or requests, in nanoseconds, three digits exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RoundTrips {
+pub struct Times {
     /// How many.
     pub count: u64,
     /// The fastest.
@@ -165,8 +169,9 @@ impl Report {
                 .map(|lane| ThreadFigures::of(*lane, interval.seconds))
                 .collect(),
             round_trips: (plan.latency && plan.role == Role::Sender)
-                .then(|| round_trips(stage))
+                .then(|| times(stage))
                 .flatten(),
+            request_times: plan.request_times.then(|| times(stage)).flatten(),
             datagrams_lost: None,
             bytes_missing: None,
             bytes_undelivered: None,
@@ -258,14 +263,14 @@ impl ThreadFigures {
     }
 }
 
-fn round_trips(stage: &Stage) -> Option<RoundTrips> {
+fn times(stage: &Stage) -> Option<Times> {
     let mut all: Histogram<u64> = histogram().ok()?;
     for lane in &stage.lanes {
-        if let Some(trips) = lock(&lane.round_trips).as_ref() {
-            all.add(trips).ok()?;
+        if let Some(times) = lock(&lane.times).as_ref() {
+            all.add(times).ok()?;
         }
     }
-    (!all.is_empty()).then(|| RoundTrips {
+    (!all.is_empty()).then(|| Times {
         count: all.len(),
         min_ns: all.min(),
         mean_ns: all.mean(),

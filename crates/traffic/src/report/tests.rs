@@ -62,15 +62,8 @@ fn side(role: Role) -> Side {
 fn report() -> Report {
     let plan = Plan::new(Role::Sender, IpAddr::V4(Ipv4Addr::LOCALHOST), 5001, 2);
     let lane = Count { bytes: 2_097_152, calls: 32, errors: 0 };
-    let trips = RoundTrips {
-        count: 10,
-        min_ns: 1,
-        mean_ns: 2.5,
-        p50_ns: 2,
-        p90_ns: 4,
-        p99_ns: 5,
-        max_ns: 6,
-    };
+    let trips =
+        Times { count: 10, min_ns: 1, mean_ns: 2.5, p50_ns: 2, p90_ns: 4, p99_ns: 5, max_ns: 6 };
     Report {
         tool: "Millrace".into(),
         ending: Ending::StoppedByUser,
@@ -82,6 +75,7 @@ fn report() -> Report {
         decimal_megabytes: false,
         threads: vec![ThreadFigures::of(lane, 2.0)],
         round_trips: Some(trips),
+        request_times: Some(Times { count: 20, ..trips }),
         datagrams_lost: None,
         bytes_missing: None,
         notes: vec!["a note with <brackets> & \"quotes\"".into()],
@@ -128,6 +122,33 @@ fn xml_is_well_formed_with_ntttcps_names() {
     let receiver = Report { own: side(Role::Receiver), ..report() }.to_xml();
     assert!(roxmltree::Document::parse(&receiver).unwrap().root_element().has_tag_name("ntttcpr"));
     insta::assert_snapshot!(xml);
+}
+
+#[test]
+fn dash_j_has_ntttcp_for_linuxs_keys_and_strings() {
+    let json = report().to_linux_json();
+    let own = &json["ntttcps"];
+    let value = |at: &str| own.pointer(at).and_then(serde_json::Value::as_str).unwrap_or("none");
+    for (at, wanted) in [
+        ("/parameters/runTime", "2"),
+        ("/totalBytes/value", "2.097152"),
+        ("/throughputs/1/metric", "mbps"),
+        ("/throughputs/1/value", "8.389"),
+        ("/threads/0/throughputs/1/value", "1.049 bps"),
+        ("/cycles/value", "1907.349"),
+        ("/cpu/value", "50.000"),
+        ("/packetsSent", "1500"),
+    ] {
+        assert_eq!(value(at), wanted, "{at}");
+    }
+    fn all_strings(value: &serde_json::Value) -> bool {
+        match value {
+            serde_json::Value::Object(parts) => parts.values().all(all_strings),
+            serde_json::Value::Array(parts) => parts.iter().all(all_strings),
+            value => value.is_string(),
+        }
+    }
+    assert!(all_strings(&json));
 }
 
 #[test]

@@ -42,10 +42,12 @@ impl Report {
     }
 
     fn extras(&self, text: &mut String) {
-        if let Some(trips) = self.round_trips {
+        let requests = if self.own.role == Role::Sender { "Sends" } else { "Reads" };
+        let timed = [("Round trips of one byte", self.round_trips), (requests, self.request_times)];
+        for (what, trips) in timed.iter().filter_map(|(what, times)| Some((what, (*times)?))) {
             let _ = writeln!(
                 text,
-                "\nRound trips of one byte, ns: {} measured, min {}, avg {:.0}, p50 {}, p90 {}, p99 {}, max {}",
+                "\n{what}, ns: {} measured, min {}, avg {:.0}, p50 {}, p90 {}, p99 {}, max {}",
                 trips.count,
                 trips.min_ns,
                 trips.mean_ns,

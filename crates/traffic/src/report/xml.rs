@@ -58,7 +58,11 @@ impl Report {
         xml.element("run_time", "", run_time);
         xml.element("warmup_time", "", settings.warm_up_s);
         xml.element("cooldown_time", "", settings.cool_down_s);
-        xml.element("latency_measurement", "", truth(self.round_trips.is_some()));
+        xml.element(
+            "latency_measurement",
+            "",
+            truth(self.round_trips.or(self.request_times).is_some()),
+        );
         xml.close("parameters");
     }
 
@@ -113,6 +117,11 @@ impl Report {
         xml.element("throughput", "Bps", fixed(own.throughput.bytes_per_s));
         xml.element("total_buffers", "", fixed(own.buffers));
         xml.element("throughput", "buffers/s", fixed(per_s));
+        if let Some(times) = self.request_times {
+            xml.element("avg_latency", "ns", format!("{:.0}", times.mean_ns));
+            xml.element("min_latency", "ns", times.min_ns);
+            xml.element("max_latency", "ns", times.max_ns);
+        }
     }
 
     fn costs(&self, xml: &mut Xml) {
