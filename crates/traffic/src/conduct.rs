@@ -29,6 +29,8 @@ pub(crate) trait Ear {
     fn fd(&self) -> Option<BorrowedFd<'_>>;
     /// Tells the peer that traffic may flow.
     fn begin(&mut self);
+    /// Whether it would tell that it has ended the test.
+    fn tells_end(&self) -> bool;
     /// The peer has ended the test.
     fn peer_has_ended(&mut self) -> bool;
 }
@@ -42,6 +44,10 @@ impl Ear for Deaf {
     }
 
     fn begin(&mut self) {}
+
+    fn tells_end(&self) -> bool {
+        false
+    }
 
     fn peer_has_ended(&mut self) -> bool {
         false

@@ -28,9 +28,9 @@ pub enum TrafficError {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// The data port is open and the synchronisation port is not.
+    /// The data port is open, and neither kind of synchronisation is to be had.
     #[error(
-        "the receiver at {address} takes data but does not synchronise as ntttcp-for-linux does: Windows NTttcp does it in another way, so run both ends with `-ns` (on Linux `-N`)"
+        "the receiver at {address} takes data and synchronises neither as ntttcp-for-linux nor as Windows NTttcp: run both ends with `-ns` (on Linux `-N`)"
     )]
     Unsynchronised {
         /// Its first data port.

@@ -6,6 +6,7 @@ use crate::measure::TcpInfo;
 use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 use rustix::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +20,8 @@ pub(crate) struct Stage {
     pub(crate) stop: Latch,
     /// A lane has news for the conductor.
     pub(crate) bell: Bell,
+    /// Connections that were opened before the lanes, by their peers.
+    pub(crate) kept: Mutex<Vec<(SocketAddr, OwnedFd)>>,
     /// The measured interval: round trips count only now.
     pub(crate) measuring: AtomicBool,
 }
@@ -65,8 +68,16 @@ impl Stage {
             begin: Latch::new()?,
             stop: Latch::new()?,
             bell: Bell::new()?,
+            kept: Mutex::default(),
             measuring: AtomicBool::new(false),
         })
+    }
+
+    /// A connection to `peer` that is there already.
+    pub(crate) fn take_kept(&self, peer: SocketAddr) -> Option<OwnedFd> {
+        let mut kept = lock(&self.kept);
+        let place = kept.iter().position(|(address, _)| *address == peer)?;
+        Some(kept.swap_remove(place).1)
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -108,6 +108,8 @@ pub struct Plan {
     pub cool_down_s: u32,
     /// Agree with the peer on begin and end (off with `-ns` and `-N`).
     pub sync: bool,
+    /// Receiver: take Windows NTttcp's synchronisation too.
+    pub tokens: bool,
     /// Receiver: wait for several senders (Linux `-M`), until one says it is the last.
     pub multi_client: bool,
     /// Sender: this is the last of several (Linux `-L`).
@@ -165,6 +167,7 @@ impl Plan {
             length: if seconds == 0 { Length::UntilStopped } else { Length::Seconds(seconds) },
             cool_down_s: 0,
             sync: true,
+            tokens: false,
             multi_client: false,
             last_client: false,
             bandwidth_bits_per_s: None,

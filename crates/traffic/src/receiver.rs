@@ -48,6 +48,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
     let mut report = Report::new(plan, &stage, &interval, ending, stage.opened() as u64);
     report.notes.extend(notes);
     if let Some(mut desk) = desk {
+        report.notes.append(&mut desk.notes);
         exchange(&mut desk, &mut report);
     }
     Ok(report)
@@ -152,7 +153,8 @@ fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
             Transport::Tcp => conductor.stage.closed() >= conductor.stage.opened(),
             // Datagrams have no end: the peer's word is one, and then silence for a glance.
             Transport::Udp => {
-                !plan.sync || (conductor.ear.peer_has_ended() && seen.replace(bytes) == Some(bytes))
+                !conductor.ear.tells_end()
+                    || (conductor.ear.peer_has_ended() && seen.replace(bytes) == Some(bytes))
             }
         };
         if ended {

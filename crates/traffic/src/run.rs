@@ -2,7 +2,7 @@
 
 use crate::plan::{Plan, Role};
 use crate::{Report, TrafficError, receiver, sender};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What happens while a run is under way, for whoever shows it. Rates come twice a second.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,8 +11,10 @@ pub enum Progress {
     Listening(SocketAddr),
     /// So many connections are open (sender) or the first one is (receiver).
     Connected(usize),
-    /// Data came to the receiver before any synchronisation: a sender with another one, as Windows NTttcp has, or none.
+    /// Data came to the receiver before any synchronisation: a sender that has none, or Windows NTttcp, whose comes next.
     Unsynchronised,
+    /// The receiver takes data and not ntttcp-for-linux's synchronisation: Windows NTttcp's is tried.
+    Tokens(IpAddr),
     /// The receiver waits for more senders.
     AwaitingOthers,
     /// Traffic flows and does not count yet.

@@ -46,7 +46,7 @@ pub(crate) fn run(
     lane: &Lane,
     target: Target,
 ) -> Result<(), TrafficError> {
-    let opened = host::pin(target.processor).and_then(|()| open(plan, lane, target));
+    let opened = host::pin(target.processor).and_then(|()| open(plan, stage, lane, target));
     if opened.is_err() {
         lane.failed.store(true, Ordering::Release);
     }
@@ -66,13 +66,22 @@ pub(crate) fn run(
     result
 }
 
-fn open(plan: &Plan, lane: &Lane, target: Target) -> Result<Vec<Stream>, TrafficError> {
+fn open(
+    plan: &Plan,
+    stage: &Stage,
+    lane: &Lane,
+    target: Target,
+) -> Result<Vec<Stream>, TrafficError> {
     let mut streams = Vec::new();
     for place in 0..plan.connections_per_thread {
         let ahead = u16::try_from(place).unwrap_or(u16::MAX);
         let port =
             if target.source_port == 0 { 0 } else { target.source_port.saturating_add(ahead) };
-        let socket = lane.open(connect::data(plan, target.peer, port)?);
+        let socket = match stage.take_kept(target.peer) {
+            Some(socket) => socket,
+            None => connect::data(plan, target.peer, port)?,
+        };
+        let socket = lane.open(socket);
         streams.push(Stream {
             socket,
             number: target.number + u64::from(place),

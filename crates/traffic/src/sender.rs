@@ -1,32 +1,41 @@
 //! The sender's part of a run: agree, connect, begin, measure, end, exchange figures.
 
 use crate::conduct::{Conductor, Deaf};
-use crate::lane::Stage;
+use crate::lane::{Stage, lock};
 use crate::plan::{Plan, Transport};
 use crate::report::{Ending, Side};
 use crate::run::Progress;
 use crate::send::{self, Target};
 use crate::snapshot::{Interval, Probes};
-use crate::sync::{PeerKind, Session, clear_of_commands};
+use crate::sync::{Opened, PeerKind, Session, clear_of_commands, token};
 use crate::{Report, TrafficError, host};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::thread::{Scope, ScopedJoinHandle, scope};
 use std::time::Duration;
 
+/// What a run with a Windows peer has in its report.
+pub(crate) const TOKENS: &str = "the other end synchronised by tokens, as Windows NTttcp does: it agrees on no time, so give both ends the same -wu, -t and -cd";
+
 pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
     host::allow_files(plan.connections())?;
-    let mut sessions = Vec::new();
-    if plan.sync {
-        for host in plan.hosts() {
-            sessions.push(Session::open(plan, host)?);
-        }
-    }
     let targets = targets(plan);
     let stage = Stage::new(targets.len())?;
+    let (mut sessions, mut windows) = (Vec::new(), Vec::new());
+    for host in plan.hosts().into_iter().filter(|_| plan.sync) {
+        match Session::open(plan, host)? {
+            Opened::Session(session) => sessions.push(session),
+            Opened::Windows(address, socket) => {
+                one_connection_a_port(plan)?;
+                lock(&stage.kept).push((address, socket));
+                windows.push(host);
+                progress(Progress::Tokens(host));
+            }
+        }
+    }
     let (interval, ending) = scope(|scope| {
         let lanes = start(scope, plan, &stage, &targets);
-        let measured = conduct(plan, &stage, &mut sessions, progress);
+        let measured = conduct(plan, &stage, &mut sessions, &windows, progress);
         stage.stop.raise();
         let ended = join(lanes);
         // A lane's own failure says more than "not all connected".
@@ -34,9 +43,13 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
     })?;
     let mut report = Report::new(plan, &stage, &interval, ending, plan.connections());
     note_time(plan, &sessions, &mut report);
+    if !windows.is_empty() {
+        report.notes.push(TOKENS.into());
+    }
     report.peer_kind = sessions
         .iter()
         .map(|session| session.kind)
+        .chain(windows.iter().map(|_| PeerKind::Ntttcp))
         .min_by_key(|kind| *kind as u8)
         .unwrap_or(PeerKind::Unsynchronised);
     finish(sessions, &mut report);
@@ -44,6 +57,17 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
         report.add_undelivered(stage.undelivered());
     }
     Ok(report)
+}
+
+/// Of each port, Windows NTttcp accepts the first connection and no other.
+fn one_connection_a_port(plan: &Plan) -> Result<(), TrafficError> {
+    let each = u64::from(plan.threads_per_port) * u64::from(plan.connections_per_thread);
+    if each == 1 {
+        return Ok(());
+    }
+    Err(TrafficError::Plan(format!(
+        "the receiver synchronises as Windows NTttcp does, which takes one connection at each port, and {each} are asked for: use more ports with -n 1 -l 1"
+    )))
 }
 
 /// Where each lane connects, port by port and thread by thread.
@@ -90,6 +114,7 @@ fn conduct(
     plan: &Plan,
     stage: &Stage,
     sessions: &mut [Session<'_>],
+    windows: &[IpAddr],
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Interval, Ending), TrafficError> {
     let probes = Probes::new(plan);
@@ -97,6 +122,9 @@ fn conduct(
     progress(Progress::Connected(stage.opened()));
     for session in sessions.iter_mut() {
         session.request_begin()?;
+    }
+    for host in windows {
+        token::exchange(plan, *host, |address| stage.take_kept(address))?;
     }
     for session in sessions.iter_mut() {
         session.await_begin(&mut || progress(Progress::AwaitingOthers))?;

@@ -67,10 +67,14 @@ fn show_progress(step: &Progress, quiet: bool) {
         Progress::Listening(address) => format!("listening on {address}"),
         Progress::Connected(count) => format!("{count} connected"),
         Progress::Unsynchronised => {
-            "data came and nobody synchronises as ntttcp-for-linux does: Windows NTttcp does it in \
-                                     another way, so run both ends with -ns (on Linux -N)"
+            "data came and no synchronisation yet: if the sender runs with -ns (-N), so must this end, and Windows \
+             NTttcp's is taken in the Windows dialect only"
                 .to_owned()
         }
+        Progress::Tokens(host) => format!(
+            "{host} takes data and not ntttcp-for-linux's synchronisation: trying Windows NTttcp's; if it runs with -ns \
+             (-N), so must this end"
+        ),
         Progress::AwaitingOthers => "waiting for more senders".to_owned(),
         Progress::WarmUp => "warming up".to_owned(),
         Progress::Measuring => "measuring".to_owned(),

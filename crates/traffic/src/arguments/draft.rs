@@ -90,6 +90,7 @@ impl Draft {
             length: length(dialect, self.seconds, self.buffers),
             cool_down_s: self.cool_down_s,
             sync: !self.no_sync,
+            tokens: dialect == Dialect::Windows && !self.no_sync,
             multi_client: self.multi_client,
             last_client: self.last_client,
             bandwidth_bits_per_s: self.bandwidth_bits_per_s,

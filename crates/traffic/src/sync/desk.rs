@@ -1,9 +1,11 @@
-//! The receiver's synchronisation desk: the listeners below the data ports, and every sender that has come to them.
+//! The receiver's synchronisation desk: the listeners below the data ports, those of Windows' tokens, and every sender that has
+//! come to them.
 
-use super::{Action, ClientId, Code, Inbox, Message, Offer, ReceiverSync, Senders};
+use super::{Action, ClientId, Code, Inbox, Message, Offer, ReceiverSync, Senders, token};
 use crate::conduct::Ear;
 use crate::plan::Plan;
 use crate::report::Side;
+use crate::sender::TOKENS;
 use crate::{TrafficError, socket};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -39,13 +41,21 @@ pub(crate) struct Desk {
     machine: ReceiverSync,
     events: VecDeque<DeskEvent>,
     /// Answers that let the traffic flow, kept back until [`Ear::begin`].
-    held: Option<Vec<(ClientId, Message)>>,
+    held: Option<Vec<(ClientId, Vec<u8>)>>,
     ended: bool,
+    own_total_s: u32,
+    /// Who has given the token of each port; the listeners of these are the last ones.
+    tokens: Vec<Option<ClientId>>,
+    by_tokens: bool,
+    /// Sentences for the report.
+    pub(crate) notes: Vec<String>,
 }
 
 struct Client {
     socket: OwnedFd,
     inbox: Inbox,
+    /// Of which port this is the token's connection.
+    token: Option<usize>,
 }
 
 impl Desk {
@@ -54,7 +64,21 @@ impl Desk {
         let hosts = plan.hosts();
         let port = plan.base_port.saturating_sub(1);
         let open = |host: &IpAddr| socket::sync_listener(SocketAddr::new(*host, port));
-        let listeners: Vec<OwnedFd> = hosts.iter().map(open).collect::<Result<_, _>>()?;
+        let mut listeners: Vec<OwnedFd> = hosts.iter().map(open).collect::<Result<_, _>>()?;
+        let (mut tokens, mut notes) = (Vec::new(), Vec::new());
+        if plan.tokens {
+            let ports: Vec<SocketAddr> =
+                hosts.iter().flat_map(|host| token::ports(plan, *host)).collect();
+            match ports.into_iter().map(socket::sync_listener).collect::<Result<Vec<_>, _>>() {
+                Ok(more) => {
+                    tokens = vec![None; more.len()];
+                    listeners.extend(more);
+                }
+                Err(error) => {
+                    notes.push(format!("Windows NTttcp's tokens could not be taken: {error}"));
+                }
+            }
+        }
         let epoll =
             watch(&listeners).map_err(TrafficError::system("watch the synchronisation port"))?;
         let ports = hosts.iter().map(|host| plan.ports_at(*host)).min().unwrap_or(0);
@@ -71,6 +95,10 @@ impl Desk {
             events,
             held: None,
             ended: false,
+            own_total_s: plan.total_s(),
+            tokens,
+            by_tokens: false,
+            notes,
         })
     }
 
@@ -110,7 +138,7 @@ impl Desk {
     /// Answers a sender's figures with ours.
     pub(crate) fn answer(&mut self, client: ClientId, own: &Side) {
         let Ok(body) = serde_json::to_vec(own) else { return };
-        self.write(client, &Message::Body(Code::Figures, body));
+        self.write(client, &Message::Body(Code::Figures, body).encode());
     }
 
     fn accept(&mut self, listener: ClientId) {
@@ -121,9 +149,10 @@ impl Desk {
         };
         let client = self.next;
         let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(client), EventFlags::IN);
-        if watched.is_ok() && self.clients.len() < CLIENTS_MAX {
+        if watched.is_ok() && self.clients.len() < CLIENTS_MAX + self.tokens.len() {
+            let token = place.checked_sub(self.listeners.len() - self.tokens.len());
             self.next += 1;
-            self.clients.insert(client, Client { socket, inbox: Inbox::default() });
+            self.clients.insert(client, Client { socket, inbox: Inbox::default(), token });
         }
     }
 
@@ -133,6 +162,10 @@ impl Desk {
         match recv(&client.socket, &mut bytes[..], RecvFlags::empty()) {
             Err(Errno::AGAIN | Errno::INTR) => return,
             Ok((0, _)) | Err(_) => return self.drop_client(number),
+            Ok((count, _)) if client.token.is_some() => {
+                let (port, said) = (client.token.unwrap_or(0), bytes.get(..count));
+                return self.take_token(number, port, said == Some(token::TOKEN));
+            }
             Ok((count, _)) => client.inbox.push(bytes.get(..count).unwrap_or_default()),
         }
         loop {
@@ -149,11 +182,28 @@ impl Desk {
         }
     }
 
+    /// With the last port's the test begins. A sender gives its token before it waits for ours.
+    fn take_token(&mut self, client: ClientId, port: usize, is_one: bool) {
+        let Some(slot) = self.tokens.get_mut(port).filter(|slot| is_one && slot.is_none()) else {
+            return self.drop_client(client);
+        };
+        *slot = Some(client);
+        if !self.tokens.iter().all(Option::is_some) || !self.machine.is_idle() {
+            return;
+        }
+        let answers = self.tokens.iter().flatten();
+        self.held = Some(answers.map(|client| (*client, token::TOKEN.to_vec())).collect());
+        self.by_tokens = true;
+        self.machine.occupy();
+        self.notes.push(TOKENS.into());
+        self.events.push_back(DeskEvent::Start { total_s: self.own_total_s });
+    }
+
     fn act(&mut self, action: Action) {
         match action {
             Action::Reply(client, message) => match &mut self.held {
-                Some(held) => held.push((client, message)),
-                None => self.write(client, &message),
+                Some(held) => held.push((client, message.encode())),
+                None => self.write(client, &message.encode()),
             },
             Action::Start { total_s } => {
                 self.held = Some(Vec::new());
@@ -167,16 +217,16 @@ impl Desk {
     }
 
     /// Answers fit into an empty socket buffer; a sender that lets it fill up is dropped.
-    fn write(&mut self, number: ClientId, message: &Message) {
-        let bytes = message.encode();
+    fn write(&mut self, number: ClientId, bytes: &[u8]) {
         let Some(client) = self.clients.get(&number) else { return };
-        if send(&client.socket, &bytes, SendFlags::NOSIGNAL) != Ok(bytes.len()) {
+        if send(&client.socket, bytes, SendFlags::NOSIGNAL) != Ok(bytes.len()) {
             self.drop_client(number);
         }
     }
 
     fn drop_client(&mut self, number: ClientId) {
         self.clients.remove(&number);
+        self.tokens.iter_mut().filter(|slot| **slot == Some(number)).for_each(|slot| *slot = None);
         if self.machine.takes_part(number) {
             self.events.push_back(DeskEvent::Stop);
         }
@@ -193,6 +243,10 @@ impl Ear for Desk {
         for (client, message) in self.held.take().unwrap_or_default() {
             self.write(client, &message);
         }
+    }
+
+    fn tells_end(&self) -> bool {
+        !self.by_tokens
     }
 
     /// Figures that come before our own end stay for [`Desk::turn`] after it.

@@ -18,6 +18,8 @@
 //! an *offer* (do both ends mean the same test?) before the time, and after the test an exchange of both ends' figures.
 //! Such messages are the mark with a code in the low half, followed by a length and so many bytes of JSON.
 //!
+//! **Windows NTttcp's** has nothing in common with this: see `token`.
+//!
 //! [`ReceiverSync`] and [`SenderSync`] are pure: messages in, messages out. `Desk` and `Session` have the sockets.
 
 mod desk;
@@ -26,6 +28,7 @@ mod offer;
 mod receiver;
 mod sender;
 mod session;
+pub(crate) mod token;
 
 pub(crate) use desk::{Desk, DeskEvent};
 pub use inbox::{BODY_MAX, Garbled, Inbox};
@@ -33,7 +36,7 @@ pub use offer::Offer;
 pub use receiver::{Action, ClientId, ReceiverSync, Senders};
 pub use sender::{Refusal, SenderSync, Step};
 pub use session::PeerKind;
-pub(crate) use session::Session;
+pub(crate) use session::{Opened, Session};
 
 /// What a Millrace receiver adds to the state it answers to `X` ("MR" in the high half).
 pub const MARK: i32 = 0x4d52_0000;

@@ -83,6 +83,16 @@ impl ReceiverSync {
         self.waiting.retain(|client| *client != from);
     }
 
+    /// A test runs that was not agreed on here; later queries hear so.
+    pub fn occupy(&mut self) {
+        self.state = State::Running;
+    }
+
+    /// Whether a test may begin.
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle
+    }
+
     /// The test is over; later queries hear so.
     pub fn finish(&mut self) {
         self.state = State::Finished;

@@ -3,6 +3,7 @@
 use super::{
     Code, Garbled, Inbox, Message, Offer, Refusal, SenderSync, Step, clear_of_commands, word,
 };
+use crate::connect::Reached;
 use crate::plan::Plan;
 use crate::report::Side;
 use crate::{TrafficError, connect};
@@ -29,6 +30,14 @@ pub enum PeerKind {
 const ANSWER: Duration = Duration::from_secs(30);
 const GLANCE: Duration = Duration::from_millis(100);
 
+/// How a receiver answered.
+pub(crate) enum Opened<'p> {
+    /// As ntttcp-for-linux does.
+    Session(Session<'p>),
+    /// As Windows NTttcp does: a connection to this address that belongs to the test.
+    Windows(SocketAddr, OwnedFd),
+}
+
 /// See the module.
 pub(crate) struct Session<'p> {
     address: SocketAddr,
@@ -44,9 +53,12 @@ pub(crate) struct Session<'p> {
 
 impl<'p> Session<'p> {
     /// Connects to `host`, asks for its state and agrees on the time.
-    pub(crate) fn open(plan: &'p Plan, host: IpAddr) -> Result<Session<'p>, TrafficError> {
+    pub(crate) fn open(plan: &'p Plan, host: IpAddr) -> Result<Opened<'p>, TrafficError> {
         let address = SocketAddr::new(host, plan.base_port.saturating_sub(1));
-        let socket = connect::sync(plan, address)?;
+        let Reached { socket, windows } = connect::sync(plan, address)?;
+        if let Some(address) = windows {
+            return Ok(Opened::Windows(address, socket));
+        }
         let offer = serde_json::to_vec(&Offer::of(plan, plan.ports_at(host)))
             .map_err(|error| TrafficError::Garbled { address, detail: error.to_string() })?;
         let sync = SenderSync::new(clear_of_commands(plan.total_s()), plan.last_client, offer);
@@ -62,7 +74,7 @@ impl<'p> Session<'p> {
                     if ours {
                         session.kind = PeerKind::Millrace;
                     }
-                    return Ok(session);
+                    return Ok(Opened::Session(session));
                 }
                 Step::Wait | Step::Run => {
                     return Err(session.garbled("it runs before it was asked to"));
