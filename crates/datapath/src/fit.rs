@@ -9,7 +9,7 @@ use crate::deliver::Delivery;
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};
 use crate::parts::{Lent, Parts};
-use crate::segment::{self, Layout};
+use crate::segment::{self, Cutter, Layout};
 use crate::settings::Vlan;
 use crate::view::{Port, Tagging};
 use crate::work;
@@ -122,14 +122,15 @@ impl Fitter<'_, '_, '_> {
     }
 
     fn segment(&mut self, train: &Frame, layout: Layout, template: Span) {
+        let mut payload = Cutter::new(train.payload(self.delivery.burst));
         for segment in segment::segments(train, layout) {
-            let Delivery { burst, parts, .. } = &mut *self.delivery;
+            let parts = &mut *self.delivery.parts;
             let (header, vnet) = segment.header(&mut parts.headers, template);
             let start = parts.pieces.len();
-            segment.lend_payload(burst, parts);
+            payload.cut(segment.len.into(), &mut parts.pieces);
             let len = u32::from(header.len()) + u32::from(segment.len);
-            let payload = parts.since(start);
-            self.finish(Fitted { vnet, header, payload, len });
+            let lent = parts.since(start);
+            self.finish(Fitted { vnet, header, payload: lent, len });
             self.delivery.cell.segments.add(1);
             *self.work += work::OF_SEGMENT;
         }

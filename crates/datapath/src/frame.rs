@@ -145,36 +145,19 @@ impl Frame {
         self.lend_behind_header(slices, parts);
     }
 
-    /// Adds the source's own bytes from `offset` (in the frame as the switch sees it) on, `len` of them, to `pieces`.
-    #[inline(always)]
-    pub(crate) fn lend<'q>(
-        &self,
-        slices: &[Slice<'q>],
-        offset: u32,
-        len: u32,
-        pieces: &mut Vec<Slice<'q>>,
-    ) {
-        let skip = offset.saturating_sub(self.restored.into()) as usize;
-        match slices {
-            [slice] => pieces.push(slice.skip(skip).take(len as usize)),
-            _ => pieces.extend(stretch(slices, skip, len as usize)),
-        }
-    }
-
     /// The payload, in the source's buffers.
     pub(crate) fn payload<'q>(&self, burst: &Burst<'q>) -> impl Iterator<Item = Slice<'q>> {
-        let skip = u32::from(self.parsed.payload).saturating_sub(self.restored.into());
-        stretch(self.slices(burst), skip as usize, self.parsed.payload_len() as usize)
+        let skip = self.parsed.payload.saturating_sub(self.restored);
+        stretch(self.slices(burst), skip.into(), self.parsed.payload_len() as usize)
     }
 
     /// Adds the payload to the turn's pieces.
     #[inline]
     pub(crate) fn lend_payload<'q>(&self, burst: &Burst<'q>, parts: &mut Parts<'q>) {
-        let (start, len) = (self.parsed.payload, self.parsed.payload_len());
         if self.payload_is_rest() {
             parts.lend_again(self.rest);
-        } else if len > 0 {
-            self.lend(self.slices(burst), start.into(), len, &mut parts.pieces);
+        } else {
+            parts.pieces.extend(self.payload(burst));
         }
     }
 

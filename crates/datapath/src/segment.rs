@@ -5,8 +5,7 @@
 
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};
-use crate::parts::Parts;
-use ports::{Burst, Slice};
+use ports::Slice;
 use wire::checksum::Sum;
 use wire::ipv4::Ipv4Header;
 use wire::ipv6::Ipv6Header;
@@ -120,12 +119,31 @@ pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<It
     })
 }
 
-impl Segment<'_> {
-    /// Adds its payload to the turn's pieces.
-    pub(crate) fn lend_payload<'q>(&self, burst: &Burst<'q>, parts: &mut Parts<'q>) {
-        let before = u32::from(self.number) * u32::from(self.train.vnet.gso_size.get());
-        let start = u32::from(self.train.parsed.payload) + before;
-        self.train.lend(self.train.slices(burst), start, self.len.into(), &mut parts.pieces);
+/// The payload of a train, cut from its start on: each slice is visited once, and not once for each segment, since a guest
+/// chooses how many there are of both.
+pub(crate) struct Cutter<'q, S> {
+    slices: S,
+    /// What is left of the last slice.
+    left: Slice<'q>,
+}
+
+impl<'q, S: Iterator<Item = Slice<'q>>> Cutter<'q, S> {
+    pub(crate) fn new(slices: S) -> Cutter<'q, S> {
+        Cutter { slices, left: Slice::from(&[][..]) }
+    }
+
+    /// Adds the next `len` bytes to `pieces`.
+    pub(crate) fn cut(&mut self, mut len: usize, pieces: &mut Vec<Slice<'q>>) {
+        while len > 0 {
+            if self.left.is_empty() {
+                let Some(next) = self.slices.next() else { return };
+                self.left = next;
+            }
+            let piece = self.left.take(len);
+            self.left = self.left.skip(piece.len());
+            len -= piece.len();
+            pieces.push(piece);
+        }
     }
 }
 
@@ -147,4 +165,33 @@ pub(crate) fn finish_checksum(header: &mut [u8], vnet: &mut VnetHeader, rest: &[
         *place = if offset == 6 { sum.finish_udp() } else { sum.finish() }.to_be_bytes();
     }
     *vnet = VnetHeader::default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_train_is_cut_in_order_and_each_slice_is_visited_once(
+            slices in vec(vec(any::<u8>(), 1..40), 0..60),
+            size in 1..100usize,
+        ) {
+            let whole = slices.concat();
+            let mut visited = 0;
+            let lent = slices.iter().map(|slice| Slice::from(&slice[..])).inspect(|_| visited += 1);
+            let (mut cutter, mut pieces) = (Cutter::new(lent), Vec::new());
+            for segment in whole.chunks(size) {
+                pieces.clear();
+                cutter.cut(segment.len(), &mut pieces);
+                let mut bytes = Vec::new();
+                pieces.iter().for_each(|piece| piece.append_to(&mut bytes));
+                prop_assert_eq!(&bytes, segment);
+                prop_assert!(pieces.iter().all(|piece| !piece.is_empty()));
+            }
+            prop_assert_eq!(visited, slices.len());
+        }
+    }
 }

@@ -52,7 +52,7 @@ pub(crate) enum Attack {
     /// A frame, cut into pieces, and more memory behind it.
     Frame {
         frame: Frame,
-        pieces: u8,
+        pieces: u16,
         indirect: bool,
         trailing: u8,
     },
@@ -158,7 +158,7 @@ impl World {
     fn send_frame(
         &mut self,
         frame: &Frame,
-        (pieces, indirect, trailing): (u8, bool, u8),
+        (pieces, indirect, trailing): (u16, bool, u8),
         hostile: &mut Hostile,
     ) {
         let id = self.sent.frames.len() as u32;
@@ -166,7 +166,9 @@ impl World {
         let whole = hostile.place(&[&vnet.encode()[..], &bytes].concat());
         let usual = !matches!(frame.wrong, Wrong::Start(_) | Wrong::Offset(_) | Wrong::Flags(_));
         self.sent.frames.insert(id, (bytes, usual));
-        let count = u32::from(pieces % 8) + 1;
+        // Mostly few, in one of eight frames up to what a table holds.
+        let most = if pieces >> 13 == 7 { 1024 } else { 8 };
+        let count = u32::from(pieces % most) + 1;
         let each = whole.len.div_ceil(count);
         let piece = |number: u32| Range {
             gpa: whole.gpa + u64::from(number * each),
@@ -178,6 +180,9 @@ impl World {
         ranges.extend(vec![Range { gpa: 0, len: 1 << 16 }; trailing]);
         hostile.send(&ranges, indirect);
         self.steps(2);
+        if frame.train && count > 256 {
+            self.scattered(&ranges, whole, hostile);
+        }
     }
 
     fn addresses(&mut self, count: u8, first: u16, to: To, hostile: &mut Hostile) {

@@ -124,7 +124,7 @@ impl Frame {
         bytes.extend(if self.v6 { [0x86, 0xdd] } else { [8, 0] });
         let l3 = bytes.len();
         let header = if self.udp { 8 } else { 20 };
-        let most = if self.train { 20_000 } else { 1460 };
+        let most = if self.train { 60_000 } else { 1460 };
         let payload = usize::from(self.payload) % most;
         bytes.extend(ip(self.v6, self.udp, header + payload));
         let l4 = bytes.len();
@@ -143,7 +143,7 @@ impl Frame {
             let kind = [GsoType::Tcp4, GsoType::Tcp6];
             let kind = if self.udp { GsoType::UdpL4 } else { kind[usize::from(self.v6)] };
             vnet.set_gso(kind, self.ecn);
-            vnet.gso_size.set(SIZES[5 + usize::from(self.payload % 2)]);
+            vnet.gso_size.set(SIZES[4 + usize::from(self.payload % 3)]);
             vnet.hdr_len.set((l4 + header) as u16);
         }
         self.spoil(&mut vnet, &mut bytes, l3);

@@ -3,7 +3,7 @@
 use super::accounting::sleeps;
 use super::attack::{Paced, nothing, train};
 use super::frames::{From, Segment, Tag, To, clean, mac};
-use super::hostile::Hostile;
+use super::hostile::{Hostile, Range};
 use super::{
     GUARDED, GUEST, HOSTILE, MEMORY_64K, MEMORY_9000, RATE, RATED, RECEIVER, RESTARTING, TO_ABSENT,
     TRUNK, TRUNK_GUEST, VLAN_10, World, modern,
@@ -21,6 +21,10 @@ use std::time::Duration;
 /// How much dearer a burst to a receiver of small pieces may be than one to a victim.
 const DEARER: u32 = 25;
 const SPARE: Duration = Duration::from_micros(300);
+
+/// How much dearer a burst of trains in many pieces may be than of trains in one.
+const SCATTERED: u32 = 4;
+const SPARE_OF_TRAINS: Duration = Duration::from_millis(2);
 
 /// Commands of a control queue that may be served while one status or answer is waited for.
 const MOST_COMMANDS: u64 = 10_000;
@@ -58,6 +62,26 @@ impl World {
         assert!(
             slow <= usual * DEARER + SPARE,
             "FINDING (receiver): a burst to it takes {slow:?}, to a victim {usual:?}: {}",
+            self.doing
+        );
+    }
+
+    /// A burst of a train in many pieces costs little more than of the same train in one. Each is tried several times, since
+    /// a processor's time has what others do to its caches.
+    pub(crate) fn scattered(&mut self, pieces: &[Range], whole: Range, hostile: &mut Hostile) {
+        let mut best = [Duration::MAX; 2];
+        for _ in 0..3 {
+            for (best, ranges) in best.iter_mut().zip([pieces, &[whole]]) {
+                self.run_dry();
+                (0..8).for_each(|_| hostile.send(ranges, true));
+                *best = (0..4).map(|_| self.step().cpu).sum::<Duration>().min(*best);
+            }
+        }
+        let [scattered, usual] = best;
+        assert!(
+            scattered <= usual * SCATTERED + SPARE_OF_TRAINS,
+            "FINDING (pieces): {} of them take {scattered:?}, one {usual:?}: {}",
+            pieces.len(),
             self.doing
         );
     }
