@@ -78,15 +78,18 @@ impl Segment<'_> {
         (span, vnet)
     }
 
-    /// Writes the transport header with the pseudo-header's sum as checksum; where the checksum is in it.
+    /// Writes the transport header; where the checksum is in it. The sum there is that of the train's pseudo-header, with
+    /// another length (RFC 1624): only the sender knows the final destination of a source route, which belongs in it.
+    #[allow(clippy::cast_possible_truncation, reason = "an IP packet has less than 64 KiB")]
     fn transport(&self, bytes: &mut [u8], transport_len: u16) -> u16 {
-        let moved = Parsed { l3: self.layout.l3, ..self.train.parsed };
-        let pseudo =
-            wire::checksum::pseudo(bytes, &moved, transport_len.into()).unwrap_or_default();
-        if self.train.parsed.kind == Kind::Udp {
+        let parsed = &self.train.parsed;
+        // What it was less goes in as its complement: one more word, whatever the carry.
+        let shorter = parsed.payload_len() - u32::from(self.len);
+        let pseudo = |sum: U16| U16::new(Sum(sum.get()).add_u16(!(shorter as u16)).0);
+        if parsed.kind == Kind::Udp {
             if let Some(udp) = UdpHeader::at_mut(bytes, self.layout.l4) {
                 udp.length = U16::new(transport_len);
-                udp.checksum = U16::new(pseudo.0);
+                udp.checksum = pseudo(udp.checksum);
             }
             return 6;
         }
@@ -98,7 +101,7 @@ impl Segment<'_> {
             flags.set(TcpFlags::PSH, flags.contains(TcpFlags::PSH) && self.last);
             tcp.flags = flags.bits();
             tcp.sequence = U32::new(tcp.sequence.get().wrapping_add(before));
-            tcp.checksum = U16::new(pseudo.0);
+            tcp.checksum = pseudo(tcp.checksum);
         }
         16
     }

@@ -17,6 +17,7 @@ use ports::memory::MemoryFrame;
 use proptest::prelude::*;
 use smoltcp::wire::{IpAddress, TcpPacket, UdpPacket};
 use std::net::IpAddr;
+use wire::checksum::Sum;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{Kind, Parsed, Traits, parse};
 
@@ -337,6 +338,54 @@ fn a_train_of_tiny_segments_is_refused_and_a_short_one_of_messages_is_not() {
     bench.send(0, &[train(9000, 1), train(60_000, 47), train(43, 1), train(84, 2)]);
     assert_eq!(bad_offloads(&bench), 3);
     assert_eq!(bench.received(3).len(), 42);
+}
+
+/// A train of three segments by way of another host, IPv6 by a routing header and IPv4 by a source route; its pseudo-header
+/// has the last destination, 10.0.0.3 or fd..03, whose sum is returned with it.
+fn routed(v6: bool, udp_train: bool) -> (MemoryFrame, Sum) {
+    let protocol = if udp_train { 17 } else { 6 };
+    let transport = match udp_train {
+        true => udp(53, &[7; 3000]),
+        false => tcp(3000, false)[34..].to_vec(),
+    };
+    let len = transport.len() as u32;
+    let (mut bytes, addresses) = if v6 {
+        let last = [&[0xfd; 15][..], &[3]].concat();
+        let routing = [&[protocol, 2, 0, 1, 0, 0, 0, 0][..], &last].concat();
+        let bytes = ipv6(43, &[&routing[..], &transport].concat());
+        (bytes, Sum::of(&[&[0xfd; 15][..], &[1], &last].concat()))
+    } else {
+        let mut bytes = ipv4(protocol, &[&[131, 7, 4, 10, 0, 0, 3, 0][..], &transport].concat());
+        bytes[14] = 0x47;
+        wire::ipv4::fill_checksum(&mut bytes[14..42]);
+        (bytes, Sum::of(&[10, 0, 0, 1, 10, 0, 0, 3]))
+    };
+    let addresses = addresses.add_u16(protocol.into());
+    let (start, offset) = (bytes.len() - transport.len(), if udp_train { 6 } else { 16 });
+    let sum = addresses.add_u16(len as u16).0.to_be_bytes();
+    bytes[start + offset..][..2].copy_from_slice(&sum);
+    let mut train = claim(&bytes, start as u16, offset as u16);
+    let kind = if v6 { GsoType::Tcp6 } else { GsoType::Tcp4 };
+    train.vnet.set_gso(if udp_train { GsoType::UdpL4 } else { kind }, false);
+    train.vnet.gso_size.set(1000);
+    (train, addresses)
+}
+
+#[test]
+fn segments_of_a_train_with_a_source_route_have_right_checksums() {
+    for (v6, udp_train) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (train, addresses) = routed(v6, udp_train);
+        let start = usize::from(train.vnet.csum_start.get());
+        let mut bench = victims(1500);
+        bench.send(0, &[train]);
+        let segments = bench.received(3);
+        assert_eq!(segments.len(), 3, "IPv6: {v6}, UDP: {udp_train}");
+        for segment in segments {
+            let transport = &segment.bytes[start..];
+            let sum = addresses.add_u16(transport.len() as u16) + Sum::of(transport);
+            assert!(sum.is_valid(), "IPv6: {v6}, UDP: {udp_train}");
+        }
+    }
 }
 
 /// UDP messages sent in one call.
