@@ -213,7 +213,8 @@ fn tag_change(frame: &Frame, to: &Port) -> Option<Tagging> {
     let fits = match wanted {
         Tagging::Untagged => !frame.parsed.traits.contains(Traits::VLAN),
         Tagging::Tagged(id) => {
-            frame.parsed.traits.contains(Traits::VLAN) && frame.parsed.vlan_id() == id
+            let tags = frame.parsed.traits & (Traits::VLAN | Traits::SERVICE);
+            tags == Traits::VLAN && frame.parsed.vlan_id() == id
         }
     };
     (!fits).then_some(wanted)
@@ -241,7 +242,8 @@ fn retag(
             (headers.insert_tag(span, wire::ethernet::ethertype::VLAN, id), 4)
         }
         (Some(Tagging::Tagged(id)), true) => {
-            // A priority tag becomes a VLAN tag: priority and drop eligibility stay, the sender does not choose the type.
+            // Priority and drop eligibility stay. The sender does not choose the type: a bridge that knows no 802.1ad takes
+            // such a frame for untagged, of its native VLAN.
             let tci = frame.parsed.vlan_tci & 0xf000 | id;
             headers.set_tag(span, wire::ethernet::ethertype::VLAN, tci);
             (span, 0)

@@ -134,6 +134,16 @@ fn a_double_tag_of_a_trunk_is_carried_whole_or_dropped_by_name() {
     }
 }
 
+#[test]
+fn a_trunk_does_not_choose_the_type_of_the_tag_it_leaves_with() {
+    let mut bench = bench();
+    bench.send(1, &[frame(0xff, &[(0x88a8, PRIORITY | 30)], 0)]);
+    let out = received(&bench);
+    for uplink in &out[5..8] {
+        assert_eq!(*uplink, [frame(0xff, &[(0x8100, PRIORITY | 30)], 0).bytes]);
+    }
+}
+
 fn tags() -> impl Strategy<Value = Vec<Tag>> {
     let tpid = prop_oneof![4 => Just(0x8100u16), 2 => Just(0x88a8), 1 => Just(0x9100)];
     let id =
@@ -169,7 +179,7 @@ proptest! {
                     let tag = outer_tag(bytes).0;
                     let untagged = tag.is_none_or(|(_, tci)| tci & 0xfff != 0);
                     prop_assert!(untagged, "a priority tag left");
-                    prop_assert!(from == 1 || tag.is_none_or(|(tpid, _)| tpid == 0x8100));
+                    prop_assert!(tag.is_none_or(|(tpid, _)| tpid == 0x8100));
                 }
                 each[port].extend(out);
             }

@@ -105,6 +105,8 @@ impl<'h> Walk<'h> {
             let header = header.inspect_err(|_| self.found.vlan_tci = Parsed::CUT_TAG)?;
             if tag == Traits::VLAN {
                 self.found.vlan_tci = header.tci.get();
+                let service = self.found.ethertype == ethertype::PROVIDER_VLAN;
+                self.found.traits.set(Traits::SERVICE, service);
             }
             self.found.traits |= tag;
             self.found.ethertype = header.ethertype.get();

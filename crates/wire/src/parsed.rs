@@ -18,6 +18,8 @@ bitflags! {
         const IP_OPTIONS = 1 << 4;
         /// The IP packet is longer than its UDP datagram (RFC 9868 options live there): neither merged nor segmented.
         const SURPLUS = 1 << 5;
+        /// The outer tag is one of 802.1ad.
+        const SERVICE = 1 << 6;
     }
 }
 

@@ -138,7 +138,7 @@ fn tags() {
     assert_eq!(one.traits, Traits::IPV4 | Traits::VLAN);
     let two = parsed(&tagged(&[0x88, 0xa8, 0, 20, 0x81, 0, 0, 10]));
     assert_eq!((two.kind, two.l3, two.vlan_id()), (Tcp, 22, 20));
-    assert_eq!(two.traits, Traits::IPV4 | Traits::VLAN | Traits::QINQ);
+    assert_eq!(two.traits, Traits::IPV4 | Traits::VLAN | Traits::QINQ | Traits::SERVICE);
     let three = parsed(&tagged(&[0x81, 0, 0, 3, 0x81, 0, 0, 2, 0x81, 0, 0, 1]));
     assert_eq!((three.kind, three.l3, three.ethertype), (NotIp, 22, 0x8100));
     let cut = parsed(&tagged(&[0x81, 0, 0, 10])[..17]);

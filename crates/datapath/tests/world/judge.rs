@@ -53,6 +53,10 @@ pub(crate) fn judge(frame: &MemoryFrame, port: &Limits, sent: &Sent) {
         "FINDING (reserved address): a frame to {:02x?} left by {name}",
         &bytes[..6]
     );
+    assert!(
+        bytes[12..14] != [0x88, 0xa8],
+        "FINDING (VLAN): a service tag left by {name}, which a bridge may take for no tag: {frame:02x?}"
+    );
     claims(vnet, bytes, &parsed, port);
     if is_outside(bytes, &parsed) {
         return outside(frame, &parsed, port, sent);
