@@ -200,11 +200,15 @@ impl Deliverer {
         self.taken = Taken { frames, bytes };
         cell.egress_frames.add(frames as u64);
         cell.egress_bytes.add(bytes);
+            // Both are in order: a full port drops nearly all of a list.
+            let mut drops = self.drops.iter().peekable();
         if let Some(capture) = &to.capture {
             for (place, frame) in outgoing.iter().enumerate() {
-                let drop = self.drops.iter().find(|(dropped, _)| *dropped == place);
+                let drop = drops.next_if(|(dropped, _)| *dropped == place);
                 let reason = drop.map(|(_, drop)| egress_reason(*drop).name());
-                capture.offer(now, Direction::Egress, frame.header, frame.payload, reason);
+                let (header, payload) = (frame.header, frame.payload);
+                let copied = capture.offer(now, Direction::Egress, header, payload, reason);
+                self.work += work::of_capturing(copied);
             }
         }
     }

@@ -29,6 +29,9 @@ pub(crate) const OF_ASKING: u64 = 2;
 /// A segment made of a train: its header, and the checksum's fixed part.
 pub(crate) const OF_SEGMENT: u64 = 40;
 
+/// A frame offered to a capture: an allocation and a place in a queue.
+const CAPTURE: u64 = 100;
+
 /// What a burst is sized for: about 65 µs. A full burst to one vNIC costs less.
 pub(crate) const TURN_TARGET: u64 = 1 << 16;
 /// A turn that has cost this much, about 2 ms, floods no further frame and segments no further train: those are dropped and
@@ -55,6 +58,11 @@ pub(crate) fn of_copy(bytes: u32, kernel_ns: u32) -> u64 {
 /// A look at each of these frames by the coalescer.
 pub(crate) fn of_coalescing(frames: usize) -> u64 {
     frames as u64 * COALESCE
+}
+
+/// A frame copied for a capture, and so many bytes of it.
+pub(crate) fn of_capturing(bytes: usize) -> u64 {
+    CAPTURE + bytes as u64 / BYTES
 }
 
 /// A checksum over so many bytes.

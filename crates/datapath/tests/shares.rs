@@ -9,7 +9,9 @@ use common::trace::Segment;
 use common::{ALL, Bench, access, plain, trunk};
 use datapath::{DropReason, Guards, PortRole, PortSettings, PortState};
 use ports::Offloads;
+use ports::capture::{Capture, CaptureOptions};
 use ports::memory::{self, MemoryFrame, Peer};
+use std::sync::Arc;
 
 /// A frame of about 1500 bytes from one station to another, given by the last byte of their addresses; 255 is broadcast.
 fn frame(source: u8, destination: u8) -> MemoryFrame {
@@ -76,6 +78,18 @@ fn a_sender_of_trains_pays_for_their_segments() {
     let [trains, plain] = taken(&mut bench, [train, frame(2, 3)]);
     let bytes = trains * 60_000;
     assert!(plain * 1454 > 8 * bytes, "{plain} frames beside {trains} trains of 1250 segments");
+}
+
+#[test]
+fn a_sender_to_a_captured_port_pays_for_the_copies() {
+    let mut bench = Bench::new(&vec![(plain(), ALL); 4]);
+    bench.send(2, &[frame(3, 255)]);
+    bench.send(3, &[frame(4, 255)]);
+    let options = CaptureOptions::new("p2", std::time::SystemTime::UNIX_EPOCH);
+    let capture = Arc::new(Capture::start(std::io::sink(), options).unwrap());
+    bench.switch.set_capture(bench.ids[2], Some(capture)).unwrap();
+    let [captured, plain] = taken(&mut bench, [frame(1, 3), frame(2, 4)]);
+    assert!(5 * plain > 6 * captured, "{plain} beside {captured} that are captured");
 }
 
 #[test]

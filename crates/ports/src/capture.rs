@@ -116,7 +116,7 @@ impl Capture {
     }
 
     /// Offers a frame: private header and lent payload, and why it was dropped if it was. Never waits. Copies what is
-    /// kept, so it allocates; it is called for captured ports only.
+    /// kept, so it allocates; it is called for captured ports only. Returns the bytes copied.
     pub fn offer(
         &self,
         time: Nanos,
@@ -124,16 +124,18 @@ impl Capture {
         header: &[u8],
         payload: &[Slice<'_>],
         drop_reason: Option<&'static str>,
-    ) {
+    ) -> usize {
         let length = header.len() + payload.iter().map(Slice::len).sum::<usize>();
         let mut bytes = Vec::with_capacity(length.min(self.snaplen));
         for part in std::iter::once(&Slice::from(header)).chain(payload) {
             part.take(self.snaplen - bytes.len()).append_to(&mut bytes);
         }
+        let copied = bytes.len();
         let record = Record { time, direction, length, bytes, drop_reason };
         if self.to_writer.try_send(Message::Frame(record)).is_err() {
             self.progress.missed.fetch_add(1, Ordering::Relaxed);
         }
+        copied
     }
 
     /// How it is doing.
