@@ -188,6 +188,9 @@ impl Deliverer {
         let Delivery { to, cell, now, .. } = *delivery;
         let (mut bytes, mut slices) = (0, 0);
         for frame in outgoing {
+        if to.shared.kernel_ns > 0 {
+            self.work += outgoing.iter().map(work::of_cutting).sum::<u64>();
+        }
             bytes += u64::from(frame.len);
             slices += frame.payload.len();
         }

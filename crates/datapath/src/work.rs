@@ -1,7 +1,7 @@
 //! Work: what a turn costs its worker, in units of about a nanosecond on a core of 2.7 GHz (docs/performance.md has the
 //! measured time of each). It is counted, not timed, so that it is the same on virtual time and under a busy host.
 
-use ports::BurstLimit;
+use ports::{BurstLimit, Outgoing};
 
 /// A turn: clock, loan of the ring, publish.
 const TURN: u64 = 100;
@@ -31,6 +31,10 @@ pub(crate) const OF_SEGMENT: u64 = 40;
 
 /// A frame offered to a capture: an allocation and a place in a queue.
 const CAPTURE: u64 = 100;
+/// A segment that the kernel makes of a train.
+const CUT: u64 = 300;
+/// The segment size that every host takes without being asked (RFC 9293, 3.7.1).
+const USUAL_SEGMENT: u16 = 536;
 
 /// What a burst is sized for: about 65 µs. A full burst to one vNIC costs less.
 pub(crate) const TURN_TARGET: u64 = 1 << 16;
@@ -63,6 +67,15 @@ pub(crate) fn of_coalescing(frames: usize) -> u64 {
 /// A frame copied for a capture, and so many bytes of it.
 pub(crate) fn of_capturing(bytes: usize) -> u64 {
     CAPTURE + bytes as u64 / BYTES
+}
+
+/// The segments of a train handed to the kernel, which cuts it within our call where its device cannot. Many devices can,
+/// and of segments as long as any path takes the bytes cost more than the cuts, so that honest bulk pays nothing here.
+pub(crate) fn of_cutting(frame: &Outgoing<'_>) -> u64 {
+    match frame.vnet.gso_size.get() {
+        0 | USUAL_SEGMENT.. => 0,
+        size => u64::from(frame.len.div_ceil(size.into())) * CUT,
+    }
 }
 
 /// A checksum over so many bytes.
@@ -125,6 +138,21 @@ mod tests {
             dearness.note(frames, bytes, work);
             assert_eq!(dearness.limit(), full, "after frames of {len} bytes");
         }
+    }
+
+    #[test]
+    fn a_train_pays_for_its_cuts_only_where_they_outweigh_its_bytes() {
+        let cutting = |size, len| {
+            let mut vnet = wire::vnet::VnetHeader::default();
+            vnet.gso_size.set(size);
+            of_cutting(&Outgoing { vnet, header: &[], payload: &[], len })
+        };
+        assert_eq!(
+            [(0, 1514), (536, 65_000), (1448, 65_226)].map(|(size, len)| cutting(size, len)),
+            [0; 3]
+        );
+        assert_eq!(cutting(48, 65_520), 1365 * CUT);
+        assert_eq!(cutting(1, 128), 128 * CUT);
     }
 
     #[test]
