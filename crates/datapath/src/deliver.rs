@@ -7,7 +7,6 @@ use crate::frame::Frame;
 use crate::outbox::{Cause, Run};
 use crate::parts::Parts;
 use crate::pressure::Taken;
-use crate::settings::PortId;
 use crate::status::{HealthEvent, PortState};
 use crate::view::Port;
 use crate::work;
@@ -37,8 +36,6 @@ pub(crate) struct Deliverer {
     fitted: Vec<Fitted>,
     outgoing: Vec<Outgoing<'static>>,
     drops: Vec<(usize, EgressDrop)>,
-    /// The last report of a frame too big: from where, to where, in which second.
-    last_reported: Option<(PortId, PortId, u64)>,
     /// What the turn has cost so far.
     pub(crate) work: u64,
     /// Of the last list.
@@ -71,7 +68,6 @@ impl Deliverer {
             fitted: Vec::with_capacity(2 * Burst::FRAMES),
             outgoing: Vec::with_capacity(2 * Burst::FRAMES),
             drops: Vec::with_capacity(Burst::FRAMES),
-            last_reported: None,
             work: 0,
             taken: Taken::default(),
         }
@@ -115,7 +111,7 @@ impl Deliverer {
             let mut fitter = Fitter { delivery, fitted: &mut self.fitted, work: &mut self.work };
             let fitted = fitter.fit(frame);
             if let Err(reason) = fitted {
-                refuse(frame, reason, delivery, &mut self.last_reported);
+                refuse(frame, reason, delivery);
             }
         }
     }
@@ -148,13 +144,13 @@ impl Deliverer {
             let mut fitter = Fitter { delivery, fitted: &mut self.fitted, work: &mut self.work };
             let Some(train) = train else {
                 if let Err(reason) = fitter.fit(first) {
-                    refuse(first, reason, delivery, &mut self.last_reported);
+                    refuse(first, reason, delivery);
                 }
                 continue;
             };
             let members = || self.coalescer.members(train).filter_map(frame);
             if let Err(reason) = fitter.fit_train(train, first, members()) {
-                members().for_each(|it| refuse(it, reason, delivery, &mut self.last_reported));
+                members().for_each(|it| refuse(it, reason, delivery));
             }
         }
     }
@@ -188,13 +184,13 @@ impl Deliverer {
         let Delivery { to, cell, now, .. } = *delivery;
         let (mut bytes, mut slices) = (0, 0);
         for frame in outgoing {
-        if to.shared.kernel_ns > 0 {
-            self.work += outgoing.iter().map(work::of_cutting).sum::<u64>();
-        }
             bytes += u64::from(frame.len);
             slices += frame.payload.len();
         }
         self.work += work::of_delivering(outgoing.len(), slices, bytes, to.shared.kernel_ns);
+        if to.shared.kernel_ns > 0 {
+            self.work += outgoing.iter().map(work::of_cutting).sum::<u64>();
+        }
         for (place, drop) in &self.drops {
             count_drop(cell, egress_reason(*drop), 1);
             bytes -= outgoing.get(*place).map_or(0, |frame| u64::from(frame.len));
@@ -203,9 +199,9 @@ impl Deliverer {
         self.taken = Taken { frames, bytes };
         cell.egress_frames.add(frames as u64);
         cell.egress_bytes.add(bytes);
+        if let Some(capture) = &to.capture {
             // Both are in order: a full port drops nearly all of a list.
             let mut drops = self.drops.iter().peekable();
-        if let Some(capture) = &to.capture {
             for (place, frame) in outgoing.iter().enumerate() {
                 let drop = drops.next_if(|(dropped, _)| *dropped == place);
                 let reason = drop.map(|(_, drop)| egress_reason(*drop).name());
@@ -217,17 +213,12 @@ impl Deliverer {
     }
 }
 
-/// Counts a frame that could not be fitted and shows it to the capture. A frame too big is reported once a second.
+/// Counts a frame that could not be fitted and shows it to the capture. A frame too big is reported once a second for
+/// each port that cannot take it, however many send such frames.
 #[cold]
-fn refuse(
-    frame: &Frame,
-    reason: DropReason,
-    delivery: &Delivery<'_, '_>,
-    last_reported: &mut Option<(PortId, PortId, u64)>,
-) {
+fn refuse(frame: &Frame, reason: DropReason, delivery: &Delivery<'_, '_>) {
     let Delivery { from, to, cell, now, .. } = *delivery;
-    let report = Some((from.shared.id, to.shared.id, now.as_secs()));
-    if reason == DropReason::TooBig && std::mem::replace(last_reported, report) != report {
+    if reason == DropReason::TooBig && to.shared.may_report_too_big(now) {
         to.shared.events.push(HealthEvent::TooBig {
             from: from.shared.id,
             from_mtu: from.settings.mtu,

@@ -98,6 +98,7 @@ impl Switch {
             resting_until: egress.iter().map(|_| AtomicU64::new(0)).collect(),
             lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
             state: StateCell::default(),
+            too_big_at: AtomicU64::new(u64::MAX),
             egress: egress.into_iter().map(Mutex::new).collect(),
             events: self.events.clone(),
         };

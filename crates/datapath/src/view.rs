@@ -75,6 +75,8 @@ pub(crate) struct PortShared {
     /// Until when (nanoseconds) each egress queue is left alone, after its device was down.
     pub(crate) resting_until: Box<[AtomicU64]>,
     pub(crate) state: StateCell,
+    /// The second of the last report that a frame was too big for the port.
+    pub(crate) too_big_at: AtomicU64,
     pub(crate) events: Arc<Events>,
 }
 
@@ -251,6 +253,12 @@ impl PortShared {
         if let Some(until) = self.resting_until.get(queue) {
             until.store((now + Self::REST).0, Ordering::Relaxed);
         }
+    }
+
+    /// Whether nothing was reported too big for the port in this second; from now on something was.
+    pub(crate) fn may_report_too_big(&self, now: Nanos) -> bool {
+        let second = now.as_secs();
+        self.too_big_at.swap(second, Ordering::Relaxed) != second
     }
 
     /// Notes a state; a change is an event.

@@ -522,6 +522,21 @@ fn what_is_too_big_is_dropped_and_told_with_both_mtus() {
 }
 
 #[test]
+fn a_flood_of_what_is_too_big_is_told_once_a_second_for_each_port() {
+    let jumbo = PortSettings { mtu: 9000, ..plain() };
+    let mut bench = bench(&[jumbo, plain(), plain()]);
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        bench.send(0, &vec![Segment::parse("1+1461 .").frame(); 10]);
+        told.push(bench.switch.take_events().len());
+    }
+    bench.now = bench.now + Nanos::SECOND;
+    bench.send(0, &[Segment::parse("1+1461 .").frame()]);
+    told.push(bench.switch.take_events().len());
+    assert_eq!(told, [2, 0, 0, 0, 2]);
+}
+
+#[test]
 fn a_full_port_drops_by_name_and_others_go_on() {
     let mut bench = bench(&[plain(), plain(), plain()]);
     for _ in 0..10 {
