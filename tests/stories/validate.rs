@@ -41,3 +41,35 @@ fn promises(options: &[&str], in_process: bool) {
         assert!(!report[list].as_array().unwrap().is_empty(), "{list}");
     }
 }
+
+#[test]
+fn the_lab_tries_itself_on_traffic_that_is_slowed() {
+    story(&[Need::Tap, Need::Program("ethtool")], || {
+        let mut command = millrace();
+        let short = ["--tries", "1", "--repetitions", "8", "--seconds", "0.2"];
+        command.args(["validate", "self", "--json"]).args(short).current_dir("/run");
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
+        let cases = report["cases"].as_array().unwrap();
+        let truths: Vec<&Value> = cases.iter().map(|case| &case["truth"]).collect();
+        assert_eq!(truths, [1.0, 0.95]);
+        // What is slowed is the traffic: without its rate the sender would send several times as much.
+        for case in cases {
+            for name in case["order"].as_array().unwrap() {
+                let arm = &case["arms"][name.as_str().unwrap()];
+                let rate = arm["throughput_bps"]["median"].as_f64().unwrap();
+                assert!(rate > 0.0 && rate < 600e6, "{name}: {rate}");
+            }
+        }
+        let commands = report["commands"].to_string();
+        for rate in [400_000_000, 380_000_000] {
+            assert!(commands.contains(&format!("(-B {rate} from here on)")), "{commands}");
+        }
+        let checks = report["checks"].to_string();
+        assert!(
+            checks.contains("The same arm twice") && checks.contains("slowed by 5 %"),
+            "{checks}"
+        );
+    });
+}

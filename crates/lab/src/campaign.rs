@@ -5,7 +5,7 @@
 //! (in a `State`), so that a campaign can be taken up again where it ended.
 
 use crate::experiment::{Ended, Experiment, Run};
-use crate::experiments::{Feature, Load, itself};
+use crate::experiments::{Feature, Load};
 use crate::host::is_root;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
@@ -77,8 +77,7 @@ impl Point {
     fn setting(&self) -> Setting {
         let (connections, buffer_bytes) = match self.load {
             Load::Bulk(bulk) => (bulk.connections, Some(bulk.buffer_bytes)),
-            Load::RoundTrips(1) => (1, None),
-            Load::RoundTrips(bytes) => (1, Some(bytes)),
+            Load::RoundTrips => (1, None),
         };
         Setting { connections, buffer_bytes, way: Some(self.feature.way) }
     }
@@ -160,10 +159,6 @@ fn measure(
         };
         let case = Case::new(&point.experiment, point.setting(), run.0, run.1);
         complete = state.keep(place, point.part, case);
-        let so_far = itself::tally(&state.cases(Part::Bulk));
-        if let Some(tally) = so_far.get(place % so_far.len().max(1)) {
-            progress.tell(&format!("{}: {}", tally.kind.words(), tally.sentence()));
-        }
         if !complete {
             break;
         }

@@ -88,6 +88,8 @@ pub struct Experiment {
     pub interval: Duration,
     /// When to stop.
     pub stop: StopRule,
+    /// Where it is known beforehand: the ratio of throughput that is to be found.
+    pub truth: Option<f64>,
 }
 
 /// Raw numbers of one interval, by key. The measures are among them; the others explain.
@@ -381,6 +383,7 @@ mod tests {
             settle: Duration::from_secs(1),
             interval: Duration::from_secs(2),
             stop: StopRule { repetitions, narrow: None, least: repetitions / 2, budget: None },
+            truth: None,
         }
     }
 

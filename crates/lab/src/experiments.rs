@@ -70,6 +70,7 @@ impl Feature {
             settle: (interval / 4).max(Duration::from_millis(50)),
             interval,
             stop,
+            truth: None,
         }
     }
 }
@@ -135,8 +136,8 @@ impl Bulk {
 pub(crate) enum Load {
     /// Bulk connections.
     Bulk(Bulk),
-    /// A request of so many bytes and a byte in return on one connection, one request at a time.
-    RoundTrips(u32),
+    /// A byte to and fro on one connection, one request at a time.
+    RoundTrips,
 }
 
 impl Load {

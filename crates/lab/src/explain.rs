@@ -21,6 +21,9 @@ const HOSTS: &str = "Sender, switch and receiver are processes of this machine, 
 const BETWEEN: &str = "Avg. CPU % and Cycles/Byte are of the switch's whole machine, with guests that run there. Sender \
     and Receiver are whole machines where they are machines of their own, and processes where they are not.";
 
+/// More cases than this are looked at together.
+const MANY: usize = 12;
+
 /// What a campaign has come to so far. An error where it has come to nothing.
 pub(crate) fn report(
     campaign: &Campaign,
@@ -29,11 +32,7 @@ pub(crate) fn report(
 ) -> Result<Report, LabError> {
     let mut cases = state.cases(Part::Bulk);
     let mut latency = state.cases(Part::RoundTrips).into_iter().next();
-    let tries = itself::tally(&cases);
-    // Each try is an experiment by itself.
-    if tries.is_empty()
-        && let Some(point) = campaign.points.first()
-    {
+    if let Some(point) = campaign.points.first() {
         let bulk = cases.iter_mut().map(|case| (case, point.feature.measures));
         let trips = latency.iter_mut().map(|case| (case, latency::MEASURES));
         report::hold_together(&mut bulk.chain(trips).collect::<Vec<_>>());
@@ -49,7 +48,7 @@ pub(crate) fn report(
     checks.extend(proofs(campaign, options, &cases));
     let accounts: Vec<Account> = cases.iter().filter_map(|case| case.account).collect();
     checks.extend(report::account_checks(&accounts));
-    checks.extend(itself::checks(&tries));
+    checks.extend(itself::checks(&cases));
     let mut notes = state.notes.clone();
     notes.extend(explanations(&cases, &bench));
     let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
@@ -69,7 +68,6 @@ pub(crate) fn report(
             .cases(Part::Peer)
             .into_iter()
             .find_map(|case| case.arms_in_order().next().cloned()),
-        tries,
         checks,
         commands: std::iter::once(invocation).chain(state.commands.iter().cloned()).collect(),
         notes,
@@ -92,8 +90,8 @@ fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> 
             if cases.len() > 1 {
                 check.name = format!("{} ({})", check.name, case.setting.words());
             }
-            // Of many cases with one arm only those are worth a line that are not as they should be.
-            if case.order.len() > 1 || !check.passed {
+            // Of many cases only those are worth a line that are not as they should be.
+            if (case.order.len() > 1 && cases.len() <= MANY) || !check.passed {
                 checks.push(check);
             }
         }

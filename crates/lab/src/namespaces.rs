@@ -208,7 +208,7 @@ impl Bench for Namespaces<'_> {
         let (mut trips, mut watched) = (None, None);
         match self.load {
             Load::Bulk(_) => watched = Some(self.watch(interval)?),
-            Load::RoundTrips(_) => {
+            Load::RoundTrips => {
                 self.pass(Duration::ZERO)?;
                 let to = self.topology.round_trip_address(self.links().0);
                 trips = Some(self.topology.sender.round_trips(to, interval)?);

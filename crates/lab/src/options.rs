@@ -20,7 +20,7 @@ pub struct Options {
     pub interval: Duration,
     /// Ends a point early once all its figures are known this closely (0.02: within two per cent).
     pub narrow: Option<f64>,
-    /// Two stacks in this process instead of hosts in namespaces. For RSC and for the lab itself only.
+    /// Two stacks in this process instead of hosts in namespaces. For RSC only.
     pub in_process: bool,
     /// Experiments of each kind by which the lab itself is validated; 0 for anything else.
     #[serde(default)]
@@ -81,13 +81,12 @@ impl Options {
         }
     }
 
-    /// What `validate self` does: 20 tries of each kind, in this process, each until the difference is known within 4 %.
+    /// What `validate self` does: 20 tries of each kind.
     pub fn itself(program: PathBuf) -> Options {
         Options {
-            repetitions: itself::MAX_REPETITIONS,
+            repetitions: itself::REPETITIONS,
             interval: itself::INTERVAL,
             narrow: Some(itself::NARROW),
-            in_process: true,
             tries: itself::TRIES,
             ..Options::new(program)
         }
@@ -135,7 +134,7 @@ impl Options {
         if validates && self.tries == 0 {
             put("mtu", self.mtu.to_string());
         }
-        match (&self.between, self.in_process && self.tries == 0) {
+        match (&self.between, self.in_process) {
             (Some(_), _) => line + " --sender TOKEN@ADDRESS:PORT",
             (None, true) => line + " --in-process",
             (None, false) => line,
@@ -143,11 +142,8 @@ impl Options {
     }
 
     pub(crate) fn stop(&self) -> StopRule {
-        let least = match self.tries {
-            0 => self.repetitions.div_ceil(2),
-            _ => itself::LEAST.min(self.repetitions),
-        };
-        StopRule { repetitions: self.repetitions, narrow: self.narrow, least, budget: None }
+        let (repetitions, narrow) = (self.repetitions, self.narrow);
+        StopRule { repetitions, narrow, least: repetitions.div_ceil(2), budget: None }
     }
 }
 

@@ -56,15 +56,6 @@ impl Progress {
         }
     }
 
-    /// Says something that stays to be read.
-    pub(crate) fn tell(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(text),
-            // As above.
-            None => drop(writeln!(std::io::stderr(), "{text}")),
-        }
-    }
-
     fn text(&self, step: &Step<'_>) -> String {
         let arm = step.arm.map_or("warming up", |arm| arm.label.as_str());
         let rate = step.last.and_then(|values| values.get("throughput_bps"));

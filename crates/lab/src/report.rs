@@ -23,7 +23,6 @@ pub(crate) use write::put;
 pub use write::{Written, write};
 
 use crate::experiment::Measure;
-use crate::experiments::itself::Tally;
 use crate::placement::Placement;
 use serde::{Deserialize, Serialize};
 
@@ -62,9 +61,6 @@ pub struct Report {
     /// Another switch under the same load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<ArmFigures>,
-    /// Of experiments on the lab itself: how often each kind of try came to the right answer.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tries: Vec<Tally>,
     /// What was looked at before measuring.
     pub checks: Vec<Check>,
     /// Every command, so that anyone can do it again by hand.

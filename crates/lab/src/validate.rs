@@ -17,7 +17,7 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
     let mut points: Vec<Point> =
         counts.map(|count| point(Part::Bulk, Load::bulk(*count), bulk.clone())).collect();
     if feature.whole_guide {
-        points.push(point(Part::RoundTrips, Load::RoundTrips(1), latency::experiment(&bulk)));
+        points.push(point(Part::RoundTrips, Load::RoundTrips, latency::experiment(&bulk)));
         let first = options.connections.first().copied().unwrap_or(1);
         points.push(point(Part::Peer, Load::bulk(first), peer_experiment(&bulk)));
     }

@@ -3,6 +3,7 @@
 use crate::TrafficError;
 use crate::latch::{Bell, Latch};
 use crate::measure::TcpInfo;
+use crate::plan::Plan;
 use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 use rustix::fd::OwnedFd;
@@ -14,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) lanes: Vec<Lane>,
+    /// Most that all senders together send, in bits a second; 0 is no limit. It may change while they send.
+    pub(crate) bandwidth: AtomicU64,
     /// Senders start when it is raised.
     pub(crate) begin: Latch,
     /// Everybody ends when it is raised.
@@ -62,9 +65,10 @@ pub(crate) struct Counters {
 const REMARKS_MAX: usize = 4;
 
 impl Stage {
-    pub(crate) fn new(lanes: usize) -> Result<Stage, TrafficError> {
+    pub(crate) fn new(plan: &Plan, lanes: usize) -> Result<Stage, TrafficError> {
         Ok(Stage {
             lanes: (0..lanes).map(|_| Lane::default()).collect(),
+            bandwidth: AtomicU64::new(plan.bandwidth_bits_per_s.unwrap_or(0)),
             begin: Latch::new()?,
             stop: Latch::new()?,
             bell: Bell::new()?,

@@ -36,6 +36,11 @@ impl Load {
         }
     }
 
+    /// From now on a sender sends at most so many bits a second on all its connections together. `None`: as fast as it can.
+    pub fn limit(&self, bits_per_s: Option<u64>) {
+        self.stage.bandwidth.store(bits_per_s.unwrap_or(0), Ordering::Relaxed);
+    }
+
     /// Bytes that this end's application has sent or received since the start.
     pub fn bytes(&self) -> u64 {
         self.stage.bytes()
@@ -103,7 +108,7 @@ impl Load {
     }
 
     fn new(plan: Plan, lanes: usize) -> Result<Load, TrafficError> {
-        let stage = Stage::new(lanes)?;
+        let stage = Stage::new(&plan, lanes)?;
         Ok(Load { plan: Arc::new(plan), stage: Arc::new(stage), lanes: Vec::new() })
     }
 

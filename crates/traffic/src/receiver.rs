@@ -32,7 +32,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
         SocketAddr::new(mapping.host, plan.base_port)
     });
     progress(Progress::Listening(first));
-    let stage = Stage::new(ports.len())?;
+    let stage = Stage::new(plan, ports.len())?;
     let (interval, ending) = scope(|scope| {
         let lanes = stage.lanes.iter().zip(ports);
         let (plan, stage) = (plan, &stage);

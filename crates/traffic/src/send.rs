@@ -101,7 +101,7 @@ fn pump(
 ) -> Result<(), TrafficError> {
     let epoll = watch(stage, streams)?;
     let mut writer = Writer::new(plan)?;
-    let pace = Pace::new(plan);
+    let mut pace = Pace::new();
     let mut events = Vec::with_capacity(EVENTS);
     while !stage.stop.is_raised()
         && writer.left != Some(0)
@@ -236,30 +236,61 @@ impl Writer<'_> {
     }
 }
 
-/// Holds a lane to its part of `-B`. It sleeps where it is ahead, and burns nothing.
+/// Holds a lane to its part of the bandwidth, from the moment that was set: what it is late with it sends at once. It sleeps
+/// where it is ahead, and burns nothing.
 struct Pace {
-    bytes_per_s: Option<f64>,
-    start: Instant,
+    bandwidth: u64,
+    since: Instant,
+    bytes: u64,
 }
 
 impl Pace {
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    fn new(plan: &Plan) -> Pace {
-        let rate =
-            plan.bandwidth_bits_per_s.map(|bits| bits as f64 / 8.0 / plan.threads().max(1) as f64);
-        Pace { bytes_per_s: rate, start: Instant::now() }
+    fn new() -> Pace {
+        Pace { bandwidth: 0, since: Instant::now(), bytes: 0 }
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
     /// Whether it has slept.
-    fn hold(&self, stage: &Stage, lane: &Lane) -> bool {
-        let Some(rate) = self.bytes_per_s else { return false };
-        let due = lane.counters.bytes.load(Ordering::Relaxed) as f64 / rate.max(1.0);
-        let ahead = due - self.start.elapsed().as_secs_f64();
+    fn hold(&mut self, stage: &Stage, lane: &Lane) -> bool {
+        let bandwidth = stage.bandwidth.load(Ordering::Relaxed).div_ceil(stage.lanes.len() as u64);
+        let bytes = lane.counters.bytes.load(Ordering::Relaxed);
+        let ahead = self.ahead(bandwidth, bytes, Instant::now());
         let sleeps = ahead > 0.000_2;
         if sleeps {
             stage.stop.wait(Some(Duration::from_secs_f64(ahead.min(1.0))));
         }
         sleeps
+    }
+
+    /// By how many seconds a lane that has sent so many bytes is ahead of its bandwidth; 0 is no limit.
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    fn ahead(&mut self, bandwidth: u64, bytes: u64, now: Instant) -> f64 {
+        if bandwidth != self.bandwidth {
+            *self = Pace { bandwidth, since: now, bytes };
+        }
+        if bandwidth == 0 {
+            return 0.0;
+        }
+        let due = (bytes - self.bytes) as f64 * 8.0 / bandwidth as f64;
+        due - now.duration_since(self.since).as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_keeps_its_bandwidth_from_the_moment_it_was_set() {
+        let (mut pace, begin) = (Pace::new(), Instant::now());
+        let mut ahead = |bandwidth: u64, bytes: u64, second: u64| {
+            pace.ahead(bandwidth, bytes, begin + Duration::from_secs(second))
+        };
+        assert_eq!(ahead(0, 5000, 0), 0.0);
+        assert_eq!(ahead(800, 5000, 1), 0.0, "what was sent before does not count");
+        assert_eq!(ahead(800, 5200, 2), 1.0);
+        assert_eq!(ahead(800, 5200, 4), -1.0, "it is late and may catch up");
+        assert_eq!(ahead(400, 5200, 4), 0.0);
+        assert_eq!(ahead(400, 5300, 5), 1.0);
+        assert_eq!(ahead(0, 9000, 6), 0.0);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) const TOKENS: &str = "the other end synchronised by tokens, as Window
 pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
     host::allow_files(plan.connections())?;
     let targets = targets(plan);
-    let stage = Stage::new(targets.len())?;
+    let stage = Stage::new(plan, targets.len())?;
     let (mut sessions, mut windows) = (Vec::new(), Vec::new());
     for host in plan.hosts().into_iter().filter(|_| plan.sync) {
         match Session::open(plan, host)? {

@@ -33,7 +33,7 @@ enum What {
     /// Adding and removing a port every 100 ms against none, under a flow between two others
     #[command(after_help = HOTPLUG_HELP)]
     Hotplug(OnAndOff),
-    /// This command's own verdicts: the same arm twice, and a small slow-down, twenty times each
+    /// This command's own verdicts: the same arm twice, and traffic slowed by 5 %, twenty times each
     #[command(name = "self")]
     Itself(Itself),
 }
@@ -129,17 +129,17 @@ struct Jumbo {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  millrace validate self                           # about five minutes, longer on a busy machine
-  millrace validate self --quick                   # five tries of each kind, eight minutes at most
+  millrace validate self                           # eight minutes, longer on a busy machine
+  millrace validate self --quick                   # five tries of each kind, two minutes
   millrace validate self --json --output proof
 
-Each try is a whole experiment with the order, the stop rule, the interval and the verdict of all others, on requests
-between two TCP stacks through the real switch, in this process. In half of the tries both arms are the same: no
-difference may be seen. In the others one sender wastes 1/19 of the time of each request: that must be seen. It leaves
-95 % of the throughput on a machine left alone, and less where others want the processor. A try goes on until its
-interval is narrower than 4 %, for 44 seconds at most; one that is undecided by then counts as wrong and is reported.
-Exits with 1 when fewer than 19 of 20 tries of a kind are right (with fewer than 20 tries: when one is wrong), and with
-130 after Ctrl-C; --resume goes on.")]
+Each try is a whole experiment with the bench, the order, the intervals and the verdict of all others: TCP from the sender
+to the guest at 400 Mb/s. In half of the tries both arms are the same: no difference may be seen. In the others one arm's
+sender sends 5 % less: that must be seen. A try is undecided where its interval holds both answers, and wrong where it
+holds the wrong one only; it goes on until it is known to within 2.5 %, or has 64 intervals per arm. All verdicts are
+held together to 99 %. Needs namespaces.
+Exits with 1 when a try is wrong or more than one in twenty of a kind is undecided, and with 130 after Ctrl-C; --resume
+goes on.")]
 struct Itself {
     /// Tries of each kind [default: 20; with --quick 5].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]

@@ -61,7 +61,7 @@ impl<'s> Hosts<'s> {
         };
         match load {
             Load::Bulk(bulk) => bench.connect(bulk)?,
-            Load::RoundTrips(_) => {
+            Load::RoundTrips => {
                 let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
                 let answer = Request::Answer { port: ROUND_TRIP_PORT };
                 bench.site.receiver.order(&answer, &line)?;
@@ -186,7 +186,7 @@ impl Bench for Hosts<'_> {
         let mut trips = None;
         match self.load {
             Load::Bulk(_) => self.pass(interval)?,
-            Load::RoundTrips(_) => {
+            Load::RoundTrips => {
                 self.pass(Duration::ZERO)?;
                 let to = SocketAddr::new(self.site.to, ROUND_TRIP_PORT);
                 trips = Some(self.site.sender.round_trips(to, interval)?);

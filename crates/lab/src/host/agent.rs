@@ -81,6 +81,10 @@ impl Agent {
             Request::Listen { at, bulk } => done(self.ends.receive(at, bulk)),
             Request::Answer { port } => done(self.answer(port)),
             Request::Send { to, bulk } => done(self.ends.send(to, bulk)),
+            Request::Limit { bits_per_s } => {
+                self.ends.limit(bits_per_s);
+                Reply::Done
+            }
             Request::StopSending => {
                 self.ends.stop();
                 Reply::Done

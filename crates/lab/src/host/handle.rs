@@ -160,6 +160,19 @@ impl Host {
         }
     }
 
+    /// Sends at most so many bits a second from now on, on all bulk connections together.
+    pub(crate) fn limit(&mut self, bits_per_s: u64) -> Result<(), LabError> {
+        let line = format!("(-B {bits_per_s} from here on)");
+        if !self.commands.iter().any(|known| known.command == line) {
+            self.record(&line);
+        }
+        let doing = "limit what is sent";
+        match self.ask(&Request::Limit { bits_per_s: Some(bits_per_s) }, doing, PATIENCE)? {
+            Reply::Done => Ok(()),
+            other => Err(self.refused(doing, &format!("{other:?}"))),
+        }
+    }
+
     /// Changes the MTU of one of its links, in bytes. Also of the switch, which runs no commands any more.
     pub(crate) fn set_mtu(&mut self, link: &str, mtu: u16) -> Result<(), LabError> {
         let line = format!("ip link set {link} mtu {mtu}");

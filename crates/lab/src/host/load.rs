@@ -17,6 +17,8 @@ pub(super) struct Ends {
     receiving: Option<Load>,
     /// It stays when it is stopped, until all of it is accounted for.
     sending: Option<Load>,
+    /// Most that is sent, in bits a second, now and by whatever is sent next.
+    limit: Option<u64>,
     stopped: bool,
 }
 
@@ -32,8 +34,17 @@ impl Ends {
     pub(super) fn send(&mut self, to: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
         forget(&mut self.sending);
         self.stopped = false;
-        self.sending = Some(Load::start(plan('s', to, bulk)?)?);
+        let plan = plan('s', to, bulk)?;
+        self.sending = Some(Load::start(Plan { bandwidth_bits_per_s: self.limit, ..plan })?);
         Ok(())
+    }
+
+    /// Sends at most so many bits a second from now on.
+    pub(super) fn limit(&mut self, bits_per_s: Option<u64>) {
+        self.limit = bits_per_s;
+        if let Some(sending) = &self.sending {
+            sending.limit(bits_per_s);
+        }
     }
 
     /// Ends what is sent, with all that was given to the connections on its way.

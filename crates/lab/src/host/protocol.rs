@@ -72,6 +72,11 @@ pub enum Request {
         /// What to send.
         bulk: Bulk,
     },
+    /// From now on send at most so much on all bulk connections together.
+    Limit {
+        /// Bits a second; `None`: as fast as it goes.
+        bits_per_s: Option<u64>,
+    },
     /// End all bulk connections.
     StopSending,
     /// Read all counters.
@@ -124,6 +129,7 @@ impl Request {
             }
             Request::Machine
             | Request::Link { .. }
+            | Request::Limit { .. }
             | Request::StopSending
             | Request::Read { .. } => None,
         }
@@ -280,6 +286,7 @@ mod tests {
                 bulk: Bulk { connections: 16, buffer_bytes: 512 },
             },
             Request::StopSending,
+            Request::Limit { bits_per_s: Some(1) },
         ];
         for request in requests {
             let line = serde_json::to_string(&request).unwrap();

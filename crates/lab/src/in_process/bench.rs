@@ -3,7 +3,7 @@
 use super::guest::{End, Guest, Shared};
 use crate::LabError;
 use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::{Load, OFF, itself};
+use crate::experiments::{Load, OFF};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::passed::put_ratio;
@@ -159,12 +159,7 @@ impl InProcess {
     fn round_trips(&self, values: &mut Values) {
         let trips = self.sender.shared.round_trips.lock();
         let Some(trips) = trips.unwrap_or_else(PoisonError::into_inner).take() else { return };
-        let trips = crate::host::summary(&trips);
-        values.extend(trips.values());
-        if let (Load::RoundTrips(bytes), true) = (self.load, trips.count > 0) {
-            let bits = f64::from(bytes) * 8.0;
-            values.insert(itself::KEY.into(), bits * 1e9 / trips.median_ns);
-        }
+        values.extend(crate::host::summary(&trips).values());
     }
 }
 
@@ -207,8 +202,6 @@ impl Reading for Guests {
 
 impl Bench for InProcess {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
-        let wasted = if arm.name == itself::SLOWED { itself::WASTED_MILLIONTHS } else { 0 };
-        self.sender.shared.wasted_millionths.store(wasted, Relaxed);
         let policy = if arm.name == OFF { RscPolicy::Off } else { RscPolicy::Ndis };
         if policy == self.settings.rsc.policy {
             return Ok(());
@@ -224,7 +217,7 @@ impl Bench for InProcess {
     }
 
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
-        if let Load::RoundTrips(_) = self.load {
+        if self.load == Load::RoundTrips {
             let trips = Histogram::new_with_bounds(1, LONGEST_NS, 3).ok();
             *self.sender.shared.round_trips.lock().unwrap_or_else(PoisonError::into_inner) = trips;
         }

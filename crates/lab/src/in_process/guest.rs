@@ -9,7 +9,7 @@ use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
 use smoltcp::time::Instant as StackInstant;
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Address};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,9 +20,6 @@ const BUFFERS: usize = 1 << 20;
 /// Rounds without work before a guest sleeps, and how long.
 const IDLE_ROUNDS: u32 = 64;
 const NAP: Duration = Duration::from_micros(20);
-/// From an answer to the next request, where requests are large: so each finds the switch asleep, whatever was done since the
-/// last one, and a scheduler that counts is on the side of those who sleep.
-const PAUSE: Duration = Duration::from_micros(250);
 
 /// Which end of the connections a guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +39,6 @@ pub(super) struct Shared {
     pub(super) cpu_ns: AtomicU64,
     /// Frames dropped for a wrong checksum.
     pub(super) bad_checksums: AtomicU64,
-    /// Part of each request's time that the sender wastes after it, in millionths.
-    pub(super) wasted_millionths: AtomicU32,
     /// Round trips since the observer last took them.
     pub(super) round_trips: Mutex<Option<Histogram<u64>>>,
 }
@@ -57,12 +52,8 @@ pub(super) struct Guest {
     handles: Vec<SocketHandle>,
     shared: Arc<Shared>,
     begin: Instant,
-    /// The request that is repeated.
-    request: Vec<u8>,
     /// When the request that is on its way was sent.
     asked: Option<Instant>,
-    /// Bytes received of requests that are not answered.
-    unanswered: usize,
 }
 
 impl Guest {
@@ -79,23 +70,8 @@ impl Guest {
             let _ = list.push(IpCidr::new(Ipv4Address::new(10, 77, 0, station).into(), 24));
         });
         let (sockets, handles) = (SocketSet::new(Vec::new()), Vec::new());
-        let request = match load {
-            Load::Bulk(_) => Vec::new(),
-            Load::RoundTrips(bytes) => vec![b'?'; bytes as usize],
-        };
-        let mut guest = Guest {
-            end,
-            load,
-            device,
-            interface,
-            sockets,
-            handles,
-            shared,
-            begin,
-            request,
-            asked: None,
-            unanswered: 0,
-        };
+        let mut guest =
+            Guest { end, load, device, interface, sockets, handles, shared, begin, asked: None };
         guest.open();
         guest
     }
@@ -103,14 +79,14 @@ impl Guest {
     fn open(&mut self) {
         let count = match self.load {
             Load::Bulk(bulk) => u16::try_from(bulk.connections).unwrap_or(u16::MAX),
-            Load::RoundTrips(_) => 1,
+            Load::RoundTrips => 1,
         };
         let room = BUFFERS / usize::from(count.max(1));
         for place in 0..count {
             let buffer = || tcp::SocketBuffer::new(vec![0; room]);
             let mut socket = tcp::Socket::new(buffer(), buffer());
             socket.set_nagle_enabled(false);
-            if let Load::RoundTrips(_) = self.load {
+            if self.load == Load::RoundTrips {
                 socket.set_ack_delay(None);
             }
             let receiver = (Ipv4Address::new(10, 77, 0, 2), PORT + place % 1000);
@@ -140,8 +116,7 @@ impl Guest {
             }
             match (idle >= IDLE_ROUNDS, self.load) {
                 (true, Load::Bulk(_)) => std::thread::sleep(NAP),
-                (true, Load::RoundTrips(1)) => std::thread::yield_now(),
-                (true, Load::RoundTrips(_)) => std::thread::sleep(NAP),
+                (true, Load::RoundTrips) => std::thread::yield_now(),
                 (false, _) => {}
             }
         }
@@ -161,8 +136,8 @@ impl Guest {
             moved |= match (self.load, self.end) {
                 (Load::Bulk(_), End::Sender) => self.send_all(handle),
                 (Load::Bulk(_), End::Receiver) => self.receive_all(handle) > 0,
-                (Load::RoundTrips(_), End::Sender) => self.ask(handle),
-                (Load::RoundTrips(_), End::Receiver) => self.answer(handle),
+                (Load::RoundTrips, End::Sender) => self.ask(handle),
+                (Load::RoundTrips, End::Receiver) => self.answer(handle),
             };
         }
         moved
@@ -194,41 +169,27 @@ impl Guest {
             if socket.recv(|bytes| (bytes.len(), bytes.len())).unwrap_or(0) == 0 {
                 return false;
             }
-            let wasted = f64::from(self.shared.wasted_millionths.load(Relaxed)) / 1e6;
-            waste(asked.elapsed().mul_f64(wasted));
             let took = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let trips = self.shared.round_trips.lock();
             if let Some(trips) = trips.unwrap_or_else(PoisonError::into_inner).as_mut() {
                 trips.saturating_record(took);
             }
-            if self.request.len() > 1 {
-                std::thread::sleep(PAUSE);
-            }
             self.asked = None;
         }
         let begin = Instant::now();
-        let room = socket.send_capacity() - socket.send_queue();
-        let sent = room >= self.request.len() && socket.send_slice(&self.request).unwrap_or(0) > 0;
+        let sent = socket.send_slice(b"?").unwrap_or(0) > 0;
         self.asked = sent.then_some(begin);
         sent
     }
 
-    /// Answers each request once all of it has come.
+    /// Answers each byte with a byte.
     fn answer(&mut self, handle: SocketHandle) -> bool {
         let count = self.receive_all(handle);
-        self.unanswered += count;
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
-        while self.unanswered >= self.request.len() && socket.send_slice(b"!").is_ok() {
-            self.unanswered -= self.request.len();
+        for _ in 0..count {
+            // One request is on its way at a time, and its answer has room.
+            let _ = socket.send_slice(b"!");
         }
         count > 0
-    }
-}
-
-/// Work that nobody needs, for so long.
-fn waste(time: Duration) {
-    let begin = Instant::now();
-    while begin.elapsed() < time {
-        std::hint::spin_loop();
     }
 }

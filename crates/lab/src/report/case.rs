@@ -99,6 +99,9 @@ pub struct Case {
     pub interval_s: f64,
     /// Why there are no more samples.
     pub ended: Ended,
+    /// Where it is known beforehand: the ratio of throughput that was to be found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truth: Option<f64>,
     /// Who counted what over the whole load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
@@ -203,6 +206,7 @@ impl Case {
             order: experiment.arms.iter().map(|arm| arm.name.clone()).collect(),
             interval_s: experiment.interval.as_secs_f64(),
             ended: run.ended,
+            truth: experiment.truth,
             account,
             samples: run.samples,
         };

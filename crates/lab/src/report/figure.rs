@@ -8,7 +8,6 @@ mod canvas;
 mod lines;
 mod pick;
 mod strip;
-mod tries;
 mod usage;
 
 pub(super) use pick::{details, overview};

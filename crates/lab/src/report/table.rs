@@ -1,7 +1,6 @@
 //! The tables of a report, as rows of words. Terminal, Markdown and HTML show the same ones.
 
 mod points;
-mod tries;
 
 pub(super) use points::Points;
 
@@ -25,9 +24,6 @@ pub(super) struct Table {
 
 /// All tables of a report, in the order they are shown.
 pub(super) fn tables(report: &Report) -> Vec<Table> {
-    if !report.tries.is_empty() {
-        return vec![tries::table(report)];
-    }
     if let Some(points) = Points::of(report.all_cases()) {
         return points.tables(report.measures);
     }

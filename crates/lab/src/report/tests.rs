@@ -64,7 +64,6 @@ fn report() -> Report {
         cases: Vec::new(),
         latency: Some(Case::new(&latency::experiment(&measured), TRIPS, run(samples()), None)),
         peer: Some(ArmFigures::of("Linux bridge, GRO on", peer.iter().map(|s| &s.values))),
-        tries: Vec::new(),
         checks: vec![Check {
             name: "frames on the wire".into(),
             passed: true,

@@ -3,7 +3,6 @@
 use super::Report;
 use super::case::capital;
 use super::table::{Points, Table, findings, heaviest_side, sentences, tables};
-use crate::experiments::itself::Tally;
 use comfy_table::TableStyle;
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
 use std::fmt::Write as _;
@@ -58,10 +57,6 @@ fn summary(report: &Report) -> Vec<String> {
 
 /// What the tables come to.
 pub(super) fn results(report: &Report) -> Vec<String> {
-    if !report.tries.is_empty() {
-        let told = |tally: &Tally| format!("{}: {}.", tally.kind.words(), tally.sentence());
-        return report.tries.iter().map(told).collect();
-    }
     let found = match (Points::of(report.all_cases()), report.measures.first()) {
         (Some(points), Some(measure)) => points.sentences(measure),
         _ => compared(report),

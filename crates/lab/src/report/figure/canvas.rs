@@ -24,12 +24,6 @@ impl Canvas {
         Some(Canvas::between(title, 0.0, round_up(largest)?))
     }
 
-    /// Paper for values of both signs, the largest of which is `largest`.
-    pub(super) fn around_zero(title: &str, largest: f64) -> Option<Canvas> {
-        let top = round_up(largest)?;
-        Some(Canvas::between(title, -top, top))
-    }
-
     fn between(title: &str, bottom: f64, top: f64) -> Canvas {
         let svg = format!(
             r#"<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" aria-label="{}">"#,

@@ -3,7 +3,6 @@
 use super::bars::bars;
 use super::lines::{evenly, lines};
 use super::strip::strip;
-use super::tries::tries;
 use super::usage::{Line, usage};
 use super::{COLOURS, Figure, Series};
 use crate::experiment::Measure;
@@ -14,9 +13,6 @@ use crate::report::{Case, Report};
 
 /// What a report is about in one look: throughput by block size, or the steps of a ladder.
 pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
-    if !report.tries.is_empty() {
-        return report.tries.iter().filter_map(|tally| tries(report, tally)).collect();
-    }
     match Points::of(report.all_cases()) {
         Some(points) => {
             report.measures.iter().flat_map(|measure| by_point(&points, measure)).collect()
@@ -30,9 +26,6 @@ pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
 
 /// Every interval of the arms that are compared, who used the processor, how deep trains were.
 pub(in crate::report) fn details(report: &Report) -> Vec<Figure> {
-    if !report.tries.is_empty() {
-        return Vec::new();
-    }
     if Points::of(report.all_cases()).is_some() {
         return by_load(report.all_cases());
     }
