@@ -161,13 +161,22 @@ impl World {
         (pieces, indirect, trailing): (u16, bool, u8),
         hostile: &mut Hostile,
     ) {
+        // Mostly few, in one of four frames up to what a table holds: that is what is wrong with it then.
+        let scattered = pieces >> 14 == 3;
+        let most = if scattered { 1024 } else { 8 };
+        let train = Frame {
+            from: From::Own,
+            tags: (None, None),
+            train: true,
+            wrong: Wrong::Nothing,
+            ..frame.clone()
+        };
+        let frame = if scattered { &train } else { frame };
         let id = self.sent.frames.len() as u32;
         let (vnet, bytes) = frame.build(HOSTILE as u8, id);
         let whole = hostile.place(&[&vnet.encode()[..], &bytes].concat());
         let usual = !matches!(frame.wrong, Wrong::Start(_) | Wrong::Offset(_) | Wrong::Flags(_));
         self.sent.frames.insert(id, (bytes, usual));
-        // Mostly few, in one of eight frames up to what a table holds.
-        let most = if pieces >> 13 == 7 { 1024 } else { 8 };
         let count = u32::from(pieces % most) + 1;
         let each = whole.len.div_ceil(count);
         let piece = |number: u32| Range {
@@ -180,7 +189,7 @@ impl World {
         ranges.extend(vec![Range { gpa: 0, len: 1 << 16 }; trailing]);
         hostile.send(&ranges, indirect);
         self.steps(2);
-        if frame.train && count > 256 {
+        if scattered {
             self.scattered(&ranges, whole, hostile);
         }
     }

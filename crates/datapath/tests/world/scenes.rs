@@ -24,7 +24,7 @@ const SPARE: Duration = Duration::from_micros(300);
 
 /// How much dearer a burst of trains in many pieces may be than of trains in one.
 const SCATTERED: u32 = 4;
-const SPARE_OF_TRAINS: Duration = Duration::from_millis(2);
+const SPARE_OF_TRAINS: Duration = Duration::from_micros(500);
 
 /// Commands of a control queue that may be served while one status or answer is waited for.
 const MOST_COMMANDS: u64 = 10_000;
