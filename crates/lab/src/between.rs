@@ -14,6 +14,7 @@ use crate::experiments::{Feature, Load};
 use crate::host::{Host, Identity, ROUND_TRIPS_MAX, Whereabouts};
 use crate::interrupt::Interrupt;
 use crate::options::Options;
+use crate::pair::Pair;
 use crate::report::{BenchFacts, Check, Command, HostFacts};
 use crate::running::Running;
 use bench::Hosts;
@@ -134,6 +135,11 @@ impl Site {
         let hosts = [&self.sender, &self.receiver];
         let theirs = hosts.into_iter().flat_map(|host| host.commands().iter().cloned());
         std::iter::once(toggle).chain(theirs).collect()
+    }
+
+    fn pair(&mut self) -> Pair<'_> {
+        let Site { sender, receiver, to, link, .. } = self;
+        Pair { sender, receiver, to: *to, link }
     }
 
     /// A fresh load.

@@ -46,8 +46,6 @@ pub(crate) enum Part {
     Bulk,
     /// The round trips.
     RoundTrips,
-    /// The same load through the Linux bridge.
-    Peer,
 }
 
 /// What came of it.
@@ -87,7 +85,6 @@ impl Point {
         match self.part {
             Part::Bulk => format!("{name}, {}", self.setting().words()),
             Part::RoundTrips => "Round trips".to_owned(),
-            Part::Peer => "Linux bridge".to_owned(),
         }
     }
 }
@@ -152,11 +149,10 @@ fn measure(
         progress.phase(&point.words(&of), left, point.experiment.stop.narrow.is_some());
         let run = visit(&mut site, point, options, state, interrupt)
             .and_then(|site| site.run(point, interrupt, &mut |step| progress.step(step)));
-        let run = match run {
-            // There may be no bridge here, and the report is complete without.
-            Err(error) if point.part == Part::Peer && !error.is_interruption() => continue,
-            run => kept(run, !state.is_empty())?,
-        };
+        let run = kept(run, !state.is_empty())?;
+        for note in site.iter().flat_map(|(_, site)| site.left_out()) {
+            state.note(note);
+        }
         let case = Case::new(&point.experiment, point.setting(), run.0, run.1);
         complete = state.keep(place, point.part, case);
         if !complete {

@@ -119,11 +119,6 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Someone pressed Ctrl-C.
-    pub(crate) fn is_interruption(&self) -> bool {
-        matches!(self, LabError::Interrupted)
-    }
-
     /// For `map_err` where only the deed has to be said.
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> LabError {
         let doing = doing.into();

@@ -73,8 +73,8 @@ pub struct StopRule {
 pub struct Experiment {
     /// Key: `rsc`.
     pub name: &'static str,
-    /// The arm that should be better and the baseline; with `steps`, the baseline and what is added to it step by step;
-    /// or a single one.
+    /// The arm that should be better, the baseline, and any that the first is held against beside; with `steps`, the
+    /// baseline and what is added to it step by step; or a single one.
     pub arms: Vec<Arm>,
     /// Each arm stands on the one before it.
     pub steps: bool,
@@ -166,6 +166,12 @@ pub trait Bench {
     /// Measures one interval of the load.
     fn measure(&mut self, arm: &Arm, interval: Duration) -> Result<Measured, LabError>;
 
+    /// An arm could not be brought into force or measured. The experiment goes on without it, or ends by the error that
+    /// comes back.
+    fn give_up(&mut self, _arm: &Arm, error: LabError) -> Result<(), LabError> {
+        Err(error)
+    }
+
     /// Time since the bench was set up.
     fn now(&self) -> Duration;
 }
@@ -227,11 +233,13 @@ impl Experiment {
             last: None,
         });
         bench.pass(self.warm_up)?;
-        let mut in_force = None;
+        let (mut in_force, mut given_up) = (None, Vec::new());
         for (round, place) in sequence(self.arms.len(), self.stop.repetitions) {
-            let Some(arm) = self.arms.get(place) else { continue };
+            let Some(arm) = self.arms.get(place).filter(|_| !given_up.contains(&place)) else {
+                continue;
+            };
             let done = samples.len();
-            if done.is_multiple_of(self.arms.len())
+            if samples.last().is_none_or(|last| last.round != round)
                 && let Some(ended) = self.enough(samples, bench.now().saturating_sub(begin))
             {
                 return Ok(ended);
@@ -243,16 +251,36 @@ impl Experiment {
                 left: self.left(done),
                 last: samples.last().map(|sample| &sample.values),
             });
-            if in_force != Some(place) {
-                bench.switch_to(arm)?;
-                in_force = Some(place);
+            let changes = in_force != Some(place);
+            in_force = Some(place);
+            match self.sample(bench, round, arm, changes) {
+                Ok(sample) => samples.push(sample),
+                Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+                Err(error) => {
+                    bench.give_up(arm, error)?;
+                    given_up.push(place);
+                    in_force = None;
+                }
             }
-            bench.pass(self.settle)?;
-            let started_s = bench.now().as_secs_f64();
-            let Measured { values, usage } = bench.measure(arm, self.interval)?;
-            samples.push(Sample { round, arm: arm.name.clone(), started_s, values, usage });
         }
         Ok(Ended::Complete)
+    }
+
+    /// One interval of an arm, which is in force already unless it `changes`.
+    fn sample(
+        &self,
+        bench: &mut dyn Bench,
+        round: usize,
+        arm: &Arm,
+        changes: bool,
+    ) -> Result<Sample, LabError> {
+        if changes {
+            bench.switch_to(arm)?;
+        }
+        bench.pass(self.settle)?;
+        let started_s = bench.now().as_secs_f64();
+        let Measured { values, usage } = bench.measure(arm, self.interval)?;
+        Ok(Sample { round, arm: arm.name.clone(), started_s, values, usage })
     }
 
     /// Asked between rounds, never within one.
@@ -260,7 +288,7 @@ impl Experiment {
         if self.stop.budget.is_some_and(|budget| spent >= budget) {
             return Some(Ended::TimeUp);
         }
-        let rounds = samples.len() / self.arms.len();
+        let rounds = samples.last().map_or(0, |last| last.round + 1);
         let beyond = rounds.checked_sub(self.stop.least)?;
         let narrow = self.stop.narrow.filter(|_| beyond.is_multiple_of(ASK_EVERY))?;
         let known = |measure| {
@@ -277,7 +305,8 @@ impl Experiment {
     }
 }
 
-/// Which arms are compared, treatment and baseline: the whole first, then each step with the one before it.
+/// Which arms are compared, treatment and baseline: the whole first, then each step with the one before it, or the treatment
+/// with each further arm.
 pub(crate) fn questions(arms: &[String], steps: bool) -> Vec<[&str; 2]> {
     match arms {
         [first, .., last] if steps => {
@@ -287,7 +316,9 @@ pub(crate) fn questions(arms: &[String], steps: bool) -> Vec<[&str; 2]> {
                 .map(|pair| pair.map(String::as_str))
                 .collect()
         }
-        [treatment, baseline, ..] => vec![[treatment, baseline]],
+        [treatment, others @ ..] => {
+            others.iter().map(|other| [treatment.as_str(), other]).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -331,6 +362,9 @@ mod tests {
         log: Vec<String>,
         interrupt_at: Option<Duration>,
         die_at: Option<Duration>,
+        /// An arm that cannot be brought into force from this time on.
+        breaks: Option<(&'static str, u64)>,
+        given_up: Vec<String>,
         noise: f64,
     }
 
@@ -348,7 +382,19 @@ mod tests {
     }
 
     impl Bench for FakeBench {
+        fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
+            if arm.name != "peer" {
+                return Err(error);
+            }
+            self.given_up.push(format!("{}: {error}", arm.name));
+            Ok(())
+        }
+
         fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
+            if self.breaks.is_some_and(|(name, at)| name == arm.name && self.clock.as_secs() >= at)
+            {
+                return Err(LabError::Switch("broken".into()));
+            }
             self.in_force = arm.name.clone();
             self.log.push(format!("{}s {}", self.clock.as_secs(), arm.name));
             Ok(())
@@ -393,6 +439,25 @@ mod tests {
             steps.push((step.arm.map(|arm| arm.name.clone()), step.left.as_secs()));
         });
         (run, steps)
+    }
+
+    #[test]
+    fn a_peer_that_breaks_is_left_out_and_the_others_go_on() {
+        let mut experiment = experiment(4);
+        experiment.arms.push(Arm { name: "peer".into(), label: "Peer".into() });
+        let mut bench = FakeBench { breaks: Some(("peer", 20)), ..FakeBench::default() };
+        let (ended, _) = run(&experiment, &mut bench);
+        assert_eq!(ended.ended, Ended::Complete);
+        let of = |arm: &str| ended.samples.iter().filter(|sample| sample.arm == arm).count();
+        assert_eq!([of("on"), of("off"), of("peer")], [4, 4, 2]);
+        assert_eq!(bench.given_up.len(), 1, "asked once: {:?}", bench.given_up);
+        let all = experiment.arms.iter().map(|arm| arm.name.clone()).collect::<Vec<_>>();
+        let pairs = questions(&all, false);
+        assert_eq!(pairs, [["on", "off"], ["on", "peer"]]);
+        let found = compare_arms(&ended.samples, &MEASURES[0], pairs[1], 0.99).unwrap();
+        assert_eq!(found.pairs, 2, "its whole rounds are compared");
+        let mut bench = FakeBench { breaks: Some(("off", 0)), ..FakeBench::default() };
+        assert!(matches!(run(&experiment, &mut bench).0.ended, Ended::Failed(_)));
     }
 
     #[test]

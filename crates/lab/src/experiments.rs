@@ -9,6 +9,7 @@ pub mod ladder;
 pub mod latency;
 pub mod limits;
 pub mod lso;
+pub(crate) mod peers;
 pub mod rsc;
 pub mod sweep;
 mod vnic;
@@ -45,8 +46,8 @@ pub struct Feature {
     pub(crate) measures: &'static [Measure],
     /// Which way the load runs.
     pub(crate) way: Way,
-    /// Whether round trips and the Linux bridge are measured too, and whether it can run in process: all of
-    /// Microsoft's guide.
+    /// Whether round trips and other switches are measured too, and whether it can run in process: all of Microsoft's
+    /// guide.
     pub(crate) whole_guide: bool,
     /// Brings an arm into force under running traffic, by its name; done when this returns.
     pub(crate) switch: fn(&mut Topology, &mut Daemon, &str) -> Result<(), LabError>,

@@ -64,10 +64,6 @@ pub(crate) fn report(
         first,
         cases: if campaign.points.len() > 1 && cases.len() > 1 { cases } else { Vec::new() },
         latency,
-        peer: state
-            .cases(Part::Peer)
-            .into_iter()
-            .find_map(|case| case.arms_in_order().next().cloned()),
         checks,
         commands: std::iter::once(invocation).chain(state.commands.iter().cloned()).collect(),
         notes,
@@ -101,7 +97,7 @@ fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> 
 
 /// A feature's proof. Where an arm brought nothing there is nothing to prove it by.
 fn proven(case: &Case, proof: Proof) -> Check {
-    let dead = case.arms_in_order().find(|arm| arm.stalled == arm.intervals);
+    let dead = case.own_arms().map(|(_, arm)| arm).find(|arm| arm.stalled == arm.intervals);
     let seen = match dead {
         Some(arm) => format!("no byte arrived in any interval of {}", arm.label),
         None => "the switch counted no frames in one of the arms".to_owned(),

@@ -5,7 +5,7 @@ use crate::LabError;
 use crate::host::Request;
 use crate::interrupt::Interrupt;
 use crate::report::{Check, difference};
-use crate::topology::Topology;
+use crate::topology::{Route, Topology};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ pub(crate) fn check(
     topology: &mut Topology,
     interrupt: &Interrupt,
 ) -> Result<Option<Check>, LabError> {
-    let (from_link, to_link) = topology.way.links();
-    let to = topology.address(from_link);
+    let (_, to_link) = topology.links(Route::Switch);
+    let to = topology.address(Route::Switch);
     let arguments = ["-s", "-1"].map(str::to_owned).to_vec();
     let server = Request::Start { program: "iperf3".into(), arguments };
     match topology.receiver.order(&server, "iperf3 -s -1") {

@@ -3,31 +3,33 @@
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::experiment::{Arm, Bench, Measured, Usage, Values};
-use crate::experiments::{Bulk, Feature, Load};
-use crate::host::{Host, Reading};
+use crate::experiments::{Feature, Load, ON, peers};
+use crate::host::Reading;
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
-use crate::pair::Pair;
+use crate::pair::{Carried, Pair};
 use crate::passed::{Passed, put_ratio};
 use crate::placement::Placement;
 use crate::report::Account;
-use crate::topology::{ETHERNET, PEER, Topology, Way};
+use crate::topology::{ETHERNET, IP_AND_TCP, Route, Topology, Way};
 use crate::usage::{self, Reading as _, Sides};
 use std::time::{Duration, Instant};
+
+/// How long connections that are opened anew run before anything is measured.
+const GATHER_SPEED: Duration = Duration::from_millis(300);
 
 /// See the module.
 pub(crate) struct Namespaces<'t> {
     topology: &'t mut Topology,
-    /// The switch; `None` on the way through the Linux bridge.
-    daemon: Option<&'t mut Daemon>,
+    daemon: &'t mut Daemon,
     feature: &'static Feature,
     load: Load,
     meter: Meter,
     interrupt: Interrupt,
     begin: Instant,
-    /// The receiver before the load.
-    before: Reading,
-    sending: bool,
+    /// The route in use.
+    route: Route,
+    carried: Carried,
 }
 
 /// Everything that is read at both ends of an interval.
@@ -44,85 +46,48 @@ struct Snapshot {
 }
 
 impl<'t> Namespaces<'t> {
-    /// Starts the load, through the switch or (without one) through the bridge.
+    /// Starts the load, with the first arm in force.
     pub(crate) fn start(
         topology: &'t mut Topology,
-        daemon: Option<&'t mut Daemon>,
+        daemon: &'t mut Daemon,
         feature: &'static Feature,
         load: Load,
         interrupt: Interrupt,
     ) -> Result<Namespaces<'t>, LabError> {
-        let begin = Instant::now();
-        let (meter, before) = (Meter::new(), Reading::default());
-        let sending = false;
-        let mut bench = Namespaces {
-            topology,
-            daemon,
-            feature,
-            load,
-            meter,
-            interrupt,
-            begin,
-            before,
-            sending,
-        };
+        let (meter, begin) = (Meter::new(), Instant::now());
+        let (route, carried) = (Route::Switch, Carried::default());
+        let mut bench =
+            Namespaces { topology, daemon, feature, load, meter, interrupt, begin, route, carried };
         // Connections begin with the first arm, whatever an earlier run left in force.
         if let Some(first) = (feature.arms)(bench.topology.mtu).first() {
-            bench.switch(&first.name)?;
-        }
-        if let Load::Bulk(bulk) = load {
-            bench.connect(bulk)?;
+            bench.switch_to(first)?;
         }
         Ok(bench)
     }
 
-    /// The links of sender and receiver on the way that is measured.
-    fn links(&self) -> (&'static str, &'static str) {
-        if self.daemon.is_some() { self.topology.way.links() } else { (PEER, PEER) }
+    /// Opens connections over the route in use.
+    fn connect(&mut self) -> Result<(), LabError> {
+        let Load::Bulk(bulk) = self.load else { return Ok(()) };
+        self.carried.begin(pair(self.topology, self.route), bulk, &self.interrupt)
     }
 
-    fn switch(&mut self, arm: &str) -> Result<(), LabError> {
-        match &mut self.daemon {
-            Some(daemon) => (self.feature.switch)(self.topology, daemon, arm),
-            None => Ok(()),
-        }
+    /// Ends the connections of the route in use, and waits until all has arrived.
+    fn leave(&mut self) {
+        let (_, link) = self.topology.links(self.route);
+        let header = self.topology.counted_header(link);
+        let payload = |before: &Reading, after: &Reading| {
+            let frames = after.arrived_frames.saturating_sub(before.arrived_frames);
+            let bytes = after.arrived_bytes.saturating_sub(before.arrived_bytes);
+            bytes.saturating_sub(frames * (header + IP_AND_TCP))
+        };
+        self.carried.end(pair(self.topology, self.route), &self.interrupt, payload);
     }
 
-    /// Sender and receiver on the way that is measured.
-    fn pair(&mut self) -> Pair<'_> {
-        let (from_link, link) = self.links();
-        let to = self.topology.address(from_link);
-        let Topology { sender, receiver, .. } = &mut *self.topology;
-        Pair { sender, receiver, to, link }
-    }
-
-    fn connect(&mut self, bulk: Bulk) -> Result<(), LabError> {
-        self.sending = true;
-        let interrupt = self.interrupt.clone();
-        self.before = self.pair().connect(bulk, &interrupt)?;
-        Ok(())
-    }
-
-    fn stop_sending(&mut self) -> Result<(), LabError> {
-        if std::mem::take(&mut self.sending) { self.pair().stop() } else { Ok(()) }
-    }
-
-    /// Ends the load, waits until all of it has arrived, and asks everyone what they counted. `None` where nobody answers,
-    /// or where there are no bulk connections.
+    /// Ends the load, and says what everyone counted. `None` where a host did not answer, or where there are no bulk
+    /// connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
-        let Load::Bulk(_) = self.load else { return None };
-        self.stop_sending().ok()?;
-        let interrupt = self.interrupt.clone();
-        let (sent, after) = self.pair().drain(&interrupt)?;
-        let frames = after.arrived_frames.saturating_sub(self.before.arrived_frames);
-        let bytes = after.arrived_bytes.saturating_sub(self.before.arrived_bytes);
-        Some(Account {
-            undelivered_connections: after.connections,
-            undelivered_bytes: sent.undelivered_bytes,
-            sent_bytes: sent.given_bytes,
-            received_bytes: after.received_bytes,
-            interface_payload_bytes: self.topology.payload(self.links().1, frames, bytes),
-        })
+        self.leave();
+        self.carried.account()
     }
 
     /// Lets an interval pass and looks who uses the processor.
@@ -133,20 +98,21 @@ impl<'t> Namespaces<'t> {
 
     /// Of sender, switch, receiver.
     fn processes(&self) -> [u32; 3] {
-        [&self.topology.sender, &self.topology.switch, &self.topology.receiver].map(Host::process)
+        let Topology { sender, receiver, .. } = &*self.topology;
+        [sender.process(), self.topology.switch_process(self.route), receiver.process()]
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
-        let (from_link, to_link) = self.links();
+        let (from_link, to_link) = self.topology.links(self.route);
         let sides = Sides::read(self.processes());
         let topology = &mut *self.topology;
         let sender = topology.sender.read(from_link)?;
-        let daemon = self.daemon.as_deref();
-        let passed = daemon.map(|daemon| daemon.passed(topology.way)).transpose()?;
+        let ours = (self.route == Route::Switch).then_some(&*self.daemon);
+        let passed = ours.map(|daemon| daemon.passed(topology.way)).transpose()?;
         Ok(Snapshot {
             way: topology.way,
             placement: topology.placement.clone().ok(),
-            visits: daemon.map_or(0, Daemon::visits),
+            visits: self.daemon.visits(),
             sender,
             passed,
             sides,
@@ -193,9 +159,41 @@ impl Snapshot {
     }
 }
 
+/// Sender and receiver on a route.
+fn pair(topology: &mut Topology, route: Route) -> Pair<'_> {
+    let ((_, link), to) = (topology.links(route), topology.address(route));
+    let Topology { sender, receiver, .. } = topology;
+    Pair { sender, receiver, to, link }
+}
+
 impl Bench for Namespaces<'_> {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
-        self.switch(&arm.name)
+        let (peer, setup) = (peers::of(&arm.name), peers::setup(&arm.name));
+        let moves = setup.route != self.route;
+        if moves {
+            self.leave();
+            self.route = setup.route;
+        }
+        self.topology.enter(setup)?;
+        if setup.route == Route::Switch {
+            let own = if peer.is_some() { ON } else { &arm.name };
+            (self.feature.switch)(self.topology, self.daemon, own)?;
+        }
+        if !self.carried.sends() {
+            self.connect()?;
+        }
+        if moves { self.pass(GATHER_SPEED) } else { Ok(()) }
+    }
+
+    fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
+        // Without our own switch there is nothing to compare with.
+        if peers::of(&arm.name).is_none() || self.topology.switch.check().is_err() {
+            return Err(error);
+        }
+        // What a broken path still holds is nobody's.
+        let _ = self.carried.stop(pair(self.topology, self.route));
+        self.topology.left_out.push(format!("{} was left out: {error}.", arm.label));
+        Ok(())
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), LabError> {
@@ -210,7 +208,7 @@ impl Bench for Namespaces<'_> {
             Load::Bulk(_) => watched = Some(self.watch(interval)?),
             Load::RoundTrips => {
                 self.pass(Duration::ZERO)?;
-                let to = self.topology.round_trip_address(self.links().0);
+                let to = self.topology.round_trip_address(self.route);
                 trips = Some(self.topology.sender.round_trips(to, interval)?);
             }
         }
@@ -231,9 +229,7 @@ impl Bench for Namespaces<'_> {
 impl Drop for Namespaces<'_> {
     fn drop(&mut self) {
         // A third port comes no more; a host that is gone has no connections to end.
-        if let Some(daemon) = &mut self.daemon {
-            let _ = daemon.come_and_go(false);
-        }
-        let _ = self.stop_sending();
+        let _ = self.daemon.come_and_go(false);
+        let _ = self.carried.stop(pair(self.topology, self.route));
     }
 }

@@ -4,6 +4,7 @@ use crate::LabError;
 use crate::experiments::Bulk;
 use crate::host::{Host, Reading, Request, connecting};
 use crate::interrupt::Interrupt;
+use crate::report::Account;
 use crate::topology::PORT;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -73,6 +74,69 @@ impl Pair<'_> {
             None => self.receiver.read(self.link).ok()?,
         };
         Some((self.sender.read(self.link).ok()?, received))
+    }
+}
+
+/// Bulk connections of a bench, over one path after the other, and what all of them carried.
+#[derive(Default)]
+pub(crate) struct Carried {
+    /// The receiver before those that send now.
+    before: Reading,
+    sending: bool,
+    account: Account,
+    /// A host did not say what it had counted.
+    unknown: bool,
+}
+
+impl Carried {
+    /// Opens connections, which send from now on.
+    pub(crate) fn begin(
+        &mut self,
+        mut pair: Pair<'_>,
+        bulk: Bulk,
+        interrupt: &Interrupt,
+    ) -> Result<(), LabError> {
+        self.sending = true;
+        self.before = pair.connect(bulk, interrupt)?;
+        Ok(())
+    }
+
+    /// Whether connections send.
+    pub(crate) fn sends(&self) -> bool {
+        self.sending
+    }
+
+    /// Ends what is sent, whatever is still on its way.
+    pub(crate) fn stop(&mut self, mut pair: Pair<'_>) -> Result<(), LabError> {
+        if std::mem::take(&mut self.sending) { pair.stop() } else { Ok(()) }
+    }
+
+    /// Ends what is sent, waits until all of it has arrived, and adds up what both ends counted and what `payload` says
+    /// the frames had between two readings of the receiver.
+    pub(crate) fn end(
+        &mut self,
+        mut pair: Pair<'_>,
+        interrupt: &Interrupt,
+        payload: impl FnOnce(&Reading, &Reading) -> u64,
+    ) {
+        if !std::mem::take(&mut self.sending) {
+            return;
+        }
+        let Some((sent, after)) = pair.stop().ok().and_then(|()| pair.drain(interrupt)) else {
+            self.unknown = true;
+            return;
+        };
+        let all = &mut self.account;
+        all.undelivered_connections += after.connections;
+        all.undelivered_bytes += sent.undelivered_bytes;
+        all.sent_bytes += sent.given_bytes;
+        all.received_bytes += after.received_bytes;
+        all.interface_payload_bytes += payload(&self.before, &after);
+    }
+
+    /// What was counted. `None` where a host did not say, and where nothing was carried.
+    pub(crate) fn account(&self) -> Option<Account> {
+        (!self.unknown && self.account != Account::default()).then_some(self.account)
     }
 }
 

@@ -68,32 +68,29 @@ impl Placement {
         host.shell(&format!("echo {mask} > /proc/sys/net/core/rps_default_mask"))
     }
 
-    /// The same of a link that coalesces, which it does before steering: by a thread of its own.
-    pub(crate) fn steer_coalescing(
+    /// Has a link of the host coalesce in a thread of its own, which it does before steering, whenever it coalesces.
+    pub(crate) fn thread(host: &mut Host, link: &str) -> Result<(), LabError> {
+        let set = format!("mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{link}/threaded");
+        host.shell(&set)
+    }
+
+    /// Pins those threads: they begin anew whenever coalescing does. `host` may be any. Threads of another experiment's
+    /// link of the same name are where they belong already.
+    pub(crate) fn pin_threads(
         host: &mut Host,
         link: &str,
         processors: &[usize],
     ) -> Result<(), LabError> {
-        host.shell(&format!(
-            "mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{link}/threaded"
-        ))?;
-        pin_threads(host, link, processors)
-    }
-}
-
-/// Pins the kernel's threads of a link, whose names begin with its own. Those of another experiment's link of the same name
-/// are where they belong already.
-fn pin_threads(host: &mut Host, link: &str, processors: &[usize]) -> Result<(), LabError> {
-    let name = format!("napi/{link}-");
-    for entry in std::fs::read_dir("/proc").map_err(LabError::io("reading /proc"))?.flatten() {
-        let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        if comm.starts_with(&name) {
-            let thread = entry.file_name();
-            let line = format!("taskset -pc {} {}", list(processors), thread.display());
-            host.run(&line)?;
+        let name = format!("napi/{link}-");
+        for entry in std::fs::read_dir("/proc").map_err(LabError::io("reading /proc"))?.flatten() {
+            let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            if comm.starts_with(&name) {
+                let thread = entry.file_name();
+                host.run(&format!("taskset -pc {} {}", list(processors), thread.display()))?;
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn list(processors: &[usize]) -> String {

@@ -58,9 +58,6 @@ pub struct Report {
     /// Round trips of one byte, arm against arm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Case>,
-    /// Another switch under the same load.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub peer: Option<ArmFigures>,
     /// What was looked at before measuring.
     pub checks: Vec<Check>,
     /// Every command, so that anyone can do it again by hand.

@@ -4,7 +4,7 @@
 //! receiver are processes of this machine, each in a network namespace of its own.
 
 use crate::between::{self, Between};
-use crate::campaign::{Part, Point};
+use crate::campaign::Point;
 use crate::daemon::Daemon;
 use crate::experiment::{Run, Step};
 use crate::experiments::{Feature, Load};
@@ -84,6 +84,14 @@ impl Site {
         }
     }
 
+    /// Arms that could not be measured, and why.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        match self {
+            Site::Namespaces(hosts) => hosts.topology.left_out.clone(),
+            Site::InProcess(_) | Site::Between(_) => Vec::new(),
+        }
+    }
+
     /// Every command so far.
     pub(crate) fn commands(&self) -> Vec<Command> {
         match self {
@@ -106,12 +114,9 @@ impl Site {
         let (interrupt, load) = (interrupt.clone(), point.load);
         match self {
             Site::Namespaces(hosts) => {
-                let mut bench = hosts.bench(point.part != Part::Peer, load, interrupt)?;
+                let mut bench = hosts.bench(load, interrupt)?;
                 let run = point.experiment.run(&mut bench, progress);
                 Ok((run, bench.account()))
-            }
-            Site::InProcess(_) | Site::Between(_) if point.part == Part::Peer => {
-                Err(LabError::NoPeer)
             }
             Site::Between(site) => {
                 let mut bench = site.bench(load, interrupt)?;
@@ -165,14 +170,7 @@ impl Hosts {
         Ok(checks)
     }
 
-    /// The load through the switch, or else through the bridge.
-    fn bench(
-        &mut self,
-        through_switch: bool,
-        load: Load,
-        interrupt: Interrupt,
-    ) -> Result<Namespaces<'_>, LabError> {
-        let daemon = through_switch.then_some(&mut self.daemon);
-        Namespaces::start(&mut self.topology, daemon, self.feature, load, interrupt)
+    fn bench(&mut self, load: Load, interrupt: Interrupt) -> Result<Namespaces<'_>, LabError> {
+        Namespaces::start(&mut self.topology, &mut self.daemon, self.feature, load, interrupt)
     }
 }

@@ -2,18 +2,23 @@
 //!
 //! ```text
 //! sender wire0 ── uplink0 switch (millrace run) ── vnic0 receiver
-//! sender peer0 ── in0 bridge (Linux bridge, GRO on) out0 ── peer0 receiver
+//! sender peer0 ── in0 bridge (Linux bridge) out0 ── peer0 receiver
+//! sender ovs0 ── in1 ovs (Open vSwitch, from its first use on) out1 ── ovs0 receiver
 //! ```
 //!
 //! Where the vNIC's side is what sends, sender and receiver have changed places: the sender has vnic0, the receiver
 //! wire0. The wires carry frames of MTU size, as a physical network does: TSO and GSO are off where frames enter them,
 //! checksum offload stays on, as every NIC has it. Addresses exist inside these namespaces only.
 
+mod ovs;
+
 use crate::LabError;
 use crate::experiments::Feature;
+use crate::experiments::peers::Setup;
 use crate::host::{Host, Request};
 use crate::placement::Placement;
 use crate::report::Command;
+use ports::link::LinkOffload;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -21,7 +26,9 @@ use std::path::{Path, PathBuf};
 /// The outer host's link to the switch.
 pub(crate) const WIRE: &str = "wire0";
 /// The sender's and the receiver's links to the bridge.
-pub(crate) const PEER: &str = "peer0";
+const PEER: &str = "peer0";
+/// Where the bridge takes frames from the sender.
+const IN: &str = "in0";
 /// The switch's end of the wire.
 pub(crate) const UPLINK: &str = "uplink0";
 /// The guest's link to the switch.
@@ -84,6 +91,17 @@ impl Way {
     }
 }
 
+/// Through which switch frames get from the sender to the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Ours.
+    Switch,
+    /// The Linux bridge.
+    Bridge,
+    /// Open vSwitch.
+    OpenVswitch,
+}
+
 /// The sender's and the receiver's last byte of their addresses.
 const SENDER: u8 = 1;
 const RECEIVER: u8 = 2;
@@ -94,12 +112,15 @@ pub(crate) struct Topology {
     pub(crate) receiver: Host,
     pub(crate) bridge: Host,
     pub(crate) switch: Host,
+    ovs: Option<Host>,
     pub(crate) vnic: Vnic,
     pub(crate) way: Way,
     /// MTU of every link, in bytes.
     pub(crate) mtu: u16,
     /// Which processors each side has to itself, or why none has.
     pub(crate) placement: Result<Placement, String>,
+    /// Arms that could not be measured, and why, for people.
+    pub(crate) left_out: Vec<String>,
     directory: tempfile::TempDir,
     program: PathBuf,
 }
@@ -120,10 +141,12 @@ impl Topology {
             receiver: start("receiver")?,
             bridge: start("bridge")?,
             switch: start("switch")?,
+            ovs: None,
             vnic: Vnic::possible(),
             way: feature.way,
             mtu,
             placement: Placement::possible().ok_or_else(|| "there is one processor".to_owned()),
+            left_out: Vec::new(),
             directory,
             program: program.to_owned(),
         };
@@ -171,20 +194,71 @@ impl Topology {
         &self.program
     }
 
-    /// Where the receiver listens: behind the bridge for [`PEER`], otherwise behind the switch.
-    pub(crate) fn address(&self, link: &str) -> IpAddr {
-        IpAddr::from([10, if link == PEER { 78 } else { 77 }, 0, 2])
+    /// The links of sender and receiver on a route.
+    pub(crate) fn links(&self, route: Route) -> (&'static str, &'static str) {
+        match route {
+            Route::Switch => self.way.links(),
+            Route::Bridge => (PEER, PEER),
+            Route::OpenVswitch => (ovs::LINK, ovs::LINK),
+        }
+    }
+
+    /// The process of a route's switch; 0 where there is none yet. The bridge's is idle: it is the kernel that works.
+    pub(crate) fn switch_process(&self, route: Route) -> u32 {
+        match route {
+            Route::Switch => self.switch.process(),
+            Route::Bridge => self.bridge.process(),
+            Route::OpenVswitch => self.ovs.as_ref().map_or(0, Host::process),
+        }
+    }
+
+    /// Where the receiver listens on a route.
+    pub(crate) fn address(&self, route: Route) -> IpAddr {
+        let net = match route {
+            Route::Switch => 77,
+            Route::Bridge => 78,
+            Route::OpenVswitch => 79,
+        };
+        IpAddr::from([10, net, 0, 2])
     }
 
     /// Where the receiver answers round trips.
-    pub(crate) fn round_trip_address(&self, link: &str) -> SocketAddr {
-        SocketAddr::new(self.address(link), ROUND_TRIP_PORT)
+    pub(crate) fn round_trip_address(&self, route: Route) -> SocketAddr {
+        SocketAddr::new(self.address(route), ROUND_TRIP_PORT)
+    }
+
+    /// Makes the links and the switch of a route ready, other than ours: that is the daemon's.
+    pub(crate) fn enter(&mut self, setup: Setup) -> Result<(), LabError> {
+        let (host, link) = match setup.route {
+            Route::Switch if self.way == Way::ToVnic => (&mut self.switch, UPLINK),
+            Route::Switch => return Ok(()),
+            Route::Bridge => (&mut self.bridge, IN),
+            Route::OpenVswitch => {
+                if self.ovs.is_none() {
+                    self.ovs = Some(ovs::start(self)?);
+                }
+                return Ok(());
+            }
+        };
+        if host.offload(link, LinkOffload::Gro)? == setup.coalesces {
+            return Ok(());
+        }
+        host.set_offload(link, LinkOffload::Gro, "gro", setup.coalesces)?;
+        if let (true, Ok(placement)) = (setup.coalesces, self.placement.clone()) {
+            let pinned = Placement::pin_threads(&mut self.bridge, link, &placement.switch);
+            self.placement_held(pinned);
+        }
+        Ok(())
     }
 
     /// Every command so far, host by host.
     pub(crate) fn commands(&self) -> Vec<Command> {
         let hosts = [&self.switch, &self.bridge, &self.sender, &self.receiver];
-        hosts.into_iter().flat_map(|host| host.commands().iter().cloned()).collect()
+        hosts
+            .into_iter()
+            .chain(&self.ovs)
+            .flat_map(|host| host.commands().iter().cloned())
+            .collect()
     }
 
     /// The host with the vNIC.
@@ -221,13 +295,20 @@ impl Topology {
         wire(outer, WIRE, UPLINK, switch, mtu)?;
         address(outer, WIRE, 77, station)?;
         offload(outer, WIRE, false, self.way == Way::FromVnic)?;
-        if self.way == Way::FromVnic {
-            let placed = steer_coalescing(&self.placement, outer, WIRE, |sides| &sides.receiver);
+        if let (Way::FromVnic, Ok(Placement { receiver, .. })) = (self.way, &self.placement) {
+            let placed = Placement::thread(outer, WIRE);
+            let placed = placed.and_then(|()| Placement::pin_threads(outer, WIRE, receiver));
             self.placement_held(placed);
         }
         self.switch.run(&format!("ip link set {UPLINK} mtu {mtu} up"))?;
         if self.way == Way::FromVnic {
             offload(&mut self.switch, UPLINK, false, false)?;
+        } else if self.placement.is_ok() {
+            // The kernel knows of the thread only while the link coalesces.
+            self.switch.set_offload(UPLINK, LinkOffload::Gro, "gro", true)?;
+            let placed = Placement::thread(&mut self.switch, UPLINK);
+            self.switch.set_offload(UPLINK, LinkOffload::Gro, "gro", false)?;
+            self.placement_held(placed);
         }
         if self.vnic != Vnic::Tap {
             wire(self.guest(), VNIC, GUEST, switch, mtu)?;
@@ -247,32 +328,24 @@ impl Topology {
 
     fn connect_bridge(&mut self) -> Result<(), LabError> {
         let (mtu, bridge) = (self.mtu, self.bridge.process());
-        wire(&mut self.sender, PEER, "in0", bridge, mtu)?;
+        wire(&mut self.sender, PEER, IN, bridge, mtu)?;
         wire(&mut self.receiver, PEER, "out0", bridge, mtu)?;
         self.bridge.run("ip link add bridge0 type bridge")?;
-        for link in ["in0", "out0"] {
+        for link in [IN, "out0"] {
             self.bridge.run(&format!("ip link set {link} mtu {mtu} master bridge0 up"))?;
         }
         self.bridge.run(&format!("ip link set bridge0 mtu {mtu} up"))?;
-        offload(&mut self.bridge, "in0", true, true)?;
-        let placed = steer_coalescing(&self.placement, &mut self.bridge, "in0", |of| &of.switch);
-        self.placement_held(placed);
+        offload(&mut self.bridge, IN, true, true)?;
+        if self.placement.is_ok() {
+            let placed = Placement::thread(&mut self.bridge, IN);
+            self.placement_held(placed);
+        }
+        // Each arm says whether it coalesces; what is pinned is pinned then.
+        self.bridge.set_offload(IN, LinkOffload::Gro, "gro", false)?;
         address(&mut self.sender, PEER, 78, SENDER)?;
         address(&mut self.receiver, PEER, 78, RECEIVER)?;
         offload(&mut self.sender, PEER, false, false)
     }
-}
-
-/// What arrives over a link that coalesces is received on the processors of a side.
-fn steer_coalescing(
-    placement: &Result<Placement, String>,
-    host: &mut Host,
-    link: &str,
-    side: fn(&Placement) -> &Vec<usize>,
-) -> Result<(), LabError> {
-    placement
-        .as_ref()
-        .map_or(Ok(()), |placed| Placement::steer_coalescing(host, link, side(placed)))
 }
 
 /// A veth whose other end lies in another host.

@@ -112,12 +112,23 @@ fn measured(feature: &'static Feature, interrupt: &Interrupt) -> Result<Report, 
 
 fn rsc_holds(report: &Report) -> Result<(), String> {
     let depth = |arm| median(report, arm, "segments_per_train");
+    let frames = |arm| report.first.median(arm, "ingress_frame_bytes");
+    let uplink = frames("uplink_gro");
+    let measured = |arm: &str| {
+        let rounds = report.first.peers.get(arm).and_then(|found| found.get("throughput"));
+        rounds.is_some_and(|found| found.pairs == 2)
+    };
+    let named = report.notes.iter().any(|note| note.starts_with("Open vSwitch"));
     let rules = [
         ("RSC coalesces", depth("on") > 1.0),
         ("no RSC does not", depth("off") == 1.0),
         ("each side has its place", report.bench.placement.is_some() || processors() < 2),
         ("round trips come back", report.latency.is_some()),
-        ("the bridge carries the same load", report.peer.is_some()),
+        ("the bridge carries the same load", measured("linux_bridge")),
+        ("and without GRO", measured("linux_bridge_no_gro")),
+        ("the kernel coalesces at the uplink", uplink > Some(1514.0)),
+        ("which is over in the other arms", frames("on") <= Some(1514.0)),
+        ("a peer that did not run is named", measured("open_vswitch") || named),
     ];
     all_hold("rsc", &rules)
 }

@@ -41,14 +41,16 @@ enum What {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  millrace validate rsc                            # about two minutes
+  millrace validate rsc                            # about five minutes
   millrace validate rsc --quick --connections 1,16
   millrace validate rsc --in-process --json        # where namespaces are not allowed
   millrace validate rsc --sender TOKEN@192.0.2.1:5900 --receiver TOKEN@10.0.0.7:5900
                                                    # two hosts, a millrace lab agent on each, the switch here
 
 Sender, switch and receiver run in network namespaces of their own, which end with the command; the host's network is not
-touched. With --sender they are existing hosts, and RSC of one port of the running switch is toggled and restored. RSC is
+touched. Each has its own processors where there are three, and with two the sender has one. The Linux bridge with and
+without GRO, Open vSwitch (netdev data path) where installed, and our switch with the kernel's GRO at the uplink carry the
+same load in turn with both arms; one that cannot run is named. With --sender they are existing hosts, and RSC of one port of the running switch is toggled and restored. RSC is
 toggled while the connections keep running, in A B B A order. The default of 26 intervals per arm detects differences of
 5 % and more.
 Exits with 1 when a check fails or an error occurs, and with 130 after Ctrl-C; what was measured is written in any case.")]

@@ -3,11 +3,11 @@
 use super::Site;
 use crate::LabError;
 use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::{Bulk, Load, ON};
+use crate::experiments::{Load, ON};
 use crate::host::{Identity, Reading, Request};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
-use crate::pair::Pair;
+use crate::pair::Carried;
 use crate::passed::delivered;
 use crate::report::{Account, difference};
 use crate::topology::{ETHERNET, IP_AND_TCP, ROUND_TRIP_PORT};
@@ -24,9 +24,7 @@ pub(crate) struct Hosts<'s> {
     meter: Meter,
     interrupt: Interrupt,
     begin: Instant,
-    /// The receiver before the load.
-    before: Reading,
-    sending: bool,
+    carried: Carried,
 }
 
 /// Everything that is read at both ends of an interval.
@@ -50,17 +48,13 @@ impl<'s> Hosts<'s> {
         // Connections begin with the first arm, whatever an earlier load left in force.
         site.running.switch(ON)?;
         let (meter, begin) = (Meter::new(), Instant::now());
-        let mut bench = Hosts {
-            site,
-            load,
-            meter,
-            interrupt,
-            begin,
-            before: Reading::default(),
-            sending: false,
-        };
+        let mut bench = Hosts { site, load, meter, interrupt, begin, carried: Carried::default() };
         match load {
-            Load::Bulk(bulk) => bench.connect(bulk)?,
+            Load::Bulk(bulk) => {
+                let interrupt = bench.interrupt.clone();
+                let Hosts { site, carried, .. } = &mut bench;
+                carried.begin(site.pair(), bulk, &interrupt)?;
+            }
             Load::RoundTrips => {
                 let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
                 let answer = Request::Answer { port: ROUND_TRIP_PORT };
@@ -70,36 +64,11 @@ impl<'s> Hosts<'s> {
         Ok(bench)
     }
 
-    fn pair(&mut self) -> Pair<'_> {
-        let Site { sender, receiver, to, link, .. } = &mut *self.site;
-        Pair { sender, receiver, to: *to, link }
-    }
-
-    fn connect(&mut self, bulk: Bulk) -> Result<(), LabError> {
-        self.sending = true;
-        let interrupt = self.interrupt.clone();
-        self.before = self.pair().connect(bulk, &interrupt)?;
-        Ok(())
-    }
-
-    fn stop_sending(&mut self) -> Result<(), LabError> {
-        if std::mem::take(&mut self.sending) { self.pair().stop() } else { Ok(()) }
-    }
-
     /// Ends the load, waits until all of it has arrived, and asks everyone what they counted. `None` where nobody answers,
     /// or where there are no bulk connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
-        let Load::Bulk(_) = self.load else { return None };
-        self.stop_sending().ok()?;
-        let interrupt = self.interrupt.clone();
-        let (sent, after) = self.pair().drain(&interrupt)?;
-        Some(Account {
-            undelivered_connections: after.connections,
-            undelivered_bytes: sent.undelivered_bytes,
-            sent_bytes: sent.given_bytes,
-            received_bytes: after.received_bytes,
-            interface_payload_bytes: payload(&self.before, &after),
-        })
+        self.carried.end(self.site.pair(), &self.interrupt, payload);
+        self.carried.account()
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
@@ -207,7 +176,7 @@ impl Bench for Hosts<'_> {
 impl Drop for Hosts<'_> {
     fn drop(&mut self) {
         // A host that is gone has no connections to end.
-        let _ = self.stop_sending();
+        let _ = self.carried.stop(self.site.pair());
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Feature, OFF, ON, PROOF, on_off, rsc};
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::report::{Case, Check};
-use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, WIRE, Way};
+use crate::topology::{GUEST, Route, Topology, UPLINK, VNIC, Vnic, WIRE, Way};
 
 /// MTU without jumbo frames, in bytes.
 pub const SMALL: u16 = 1500;
@@ -84,7 +84,7 @@ fn passes(topology: &mut Topology, daemon: &Daemon, mtu: u16) -> Result<Check, L
 
 /// Whether the receiver answers packets of this size, which no one may fragment.
 fn answered(topology: &mut Topology, bytes: u16) -> Result<bool, LabError> {
-    let to = topology.address(WIRE);
+    let to = topology.address(Route::Switch);
     let payload = bytes.saturating_sub(PING_HEADERS);
     let line = format!("ping -n -M do -c 3 -i 0.2 -W 1 -s {payload} {to}");
     match topology.sender.run(&line) {

@@ -327,6 +327,7 @@ fn missing(program: String) -> LabError {
         "ip" => "iproute2",
         "ping" => "iputils-ping",
         "iperf3" => "iperf3",
+        "ovsdb-tool" | "ovsdb-server" | "ovs-vsctl" => "openvswitch-switch",
         _ => "util-linux",
     };
     LabError::ProgramMissing { program, package }

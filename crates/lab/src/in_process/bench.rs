@@ -3,7 +3,7 @@
 use super::guest::{End, Guest, Shared};
 use crate::LabError;
 use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::{Load, OFF};
+use crate::experiments::{Load, OFF, peers};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::passed::put_ratio;
@@ -202,6 +202,9 @@ impl Reading for Guests {
 
 impl Bench for InProcess {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
+        if peers::of(&arm.name).is_some() {
+            return Err(LabError::NoPeer);
+        }
         let policy = if arm.name == OFF { RscPolicy::Off } else { RscPolicy::Ndis };
         if policy == self.settings.rsc.policy {
             return Ok(());
@@ -210,6 +213,11 @@ impl Bench for InProcess {
         self.switch
             .change_port(self.port, self.settings.clone())
             .map_err(|error| LabError::Switch(error.to_string()))
+    }
+
+    /// Other switches are not in this process.
+    fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
+        if peers::of(&arm.name).is_some() { Ok(()) } else { Err(error) }
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), LabError> {

@@ -93,6 +93,9 @@ pub struct Case {
     /// Where each arm stands on the one before it: the comparisons of the second and all later ones, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<BTreeMap<String, Comparison>>,
+    /// The first arm against each arm beyond the question, by that arm's name: other switches.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub peers: BTreeMap<String, BTreeMap<String, Comparison>>,
     /// Names of the arms, the baseline second, or steps from the ground up.
     pub order: Vec<String>,
     /// Length of an interval, in seconds.
@@ -197,13 +200,20 @@ impl Case {
             let own = run.samples.iter().filter(|sample| sample.arm == arm.name);
             ArmFigures::of(&arm.label, own.map(|sample| &sample.values))
         };
+        // An arm beyond the question that never ran is none.
+        let ran = |arm: &Arm| run.samples.iter().any(|sample| sample.arm == arm.name);
+        let asked = if experiment.steps { experiment.arms.len() } else { 2 };
+        let arms = experiment.arms.iter().enumerate();
+        let arms: Vec<&Arm> =
+            arms.filter(|(place, arm)| *place < asked || ran(arm)).map(|(_, arm)| arm).collect();
         let mut case = Case {
             setting,
-            arms: experiment.arms.iter().map(|arm| (arm.name.clone(), figures(arm))).collect(),
+            arms: arms.iter().map(|arm| (arm.name.clone(), figures(arm))).collect(),
             improvement: BTreeMap::new(),
             comparisons: BTreeMap::new(),
             steps: Vec::new(),
-            order: experiment.arms.iter().map(|arm| arm.name.clone()).collect(),
+            peers: BTreeMap::new(),
+            order: arms.iter().map(|arm| arm.name.clone()).collect(),
             interval_s: experiment.interval.as_secs_f64(),
             ended: run.ended,
             truth: experiment.truth,
@@ -231,10 +241,15 @@ impl Case {
             found.collect::<BTreeMap<_, _>>()
         });
         let comparisons = answers.next().unwrap_or_default();
-        let steps: Vec<_> = answers.collect();
+        let later: Vec<_> = answers.collect();
         self.improvement =
             comparisons.iter().map(|(key, found)| (key.clone(), found.ratio)).collect();
-        (self.comparisons, self.steps) = (comparisons, steps);
+        self.comparisons = comparisons;
+        if steps {
+            self.steps = later;
+        } else {
+            self.peers = self.order.iter().skip(2).cloned().zip(later).collect();
+        }
     }
 
     /// The median of an arm's figure.
@@ -252,10 +267,16 @@ impl Case {
         self.order.iter().filter_map(|name| self.arms.get(name))
     }
 
-    /// Intervals of the arm that has fewest.
+    /// The arms of the question, without those beyond it.
+    pub(crate) fn own_arms(&self) -> impl Iterator<Item = (&String, &ArmFigures)> {
+        let own = self.order.iter().filter(|name| !self.peers.contains_key(*name));
+        own.filter_map(|name| Some((name, self.arms.get(name)?)))
+    }
+
+    /// Intervals of the arm that has fewest, of those of the question.
     pub fn rounds(&self) -> usize {
         let count = |name: &String| self.samples.iter().filter(|s| s.arm == *name).count();
-        self.order.iter().map(count).min().unwrap_or(0)
+        self.own_arms().map(|(name, _)| count(name)).min().unwrap_or(0)
     }
 }
 

@@ -30,13 +30,13 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
     let mut tables = Vec::new();
     for case in report.all_cases() {
         let title = capital(&format!("{}, {}", case.setting.words(), taken(case)));
-        tables.push(measured(&title, case, report.measures, report.peer.as_ref()));
+        tables.push(measured(&title, case, report.measures));
         tables.extend(gains(case, report.measures));
-        tables.extend(by_side(case, report.peer.as_ref()));
+        tables.extend(by_side(case));
     }
     if let Some(latency) = &report.latency {
         let title = format!("Round trips of one byte, {}", taken(latency));
-        tables.push(measured(&title, latency, report.latency_measures, None));
+        tables.push(measured(&title, latency, report.latency_measures));
     }
     tables
 }
@@ -78,13 +78,18 @@ fn comparison_row(
     [label, format!("{pairs} pairs")].into_iter().chain(cells).collect()
 }
 
-/// The guide's table: a row per arm, the improvement, the peer.
-fn measured(title: &str, case: &Case, measures: &[Measure], peer: Option<&ArmFigures>) -> Table {
+/// The guide's table: a row per arm and the improvement, then each peer and what the first arm is against it.
+fn measured(title: &str, case: &Case, measures: &[Measure]) -> Table {
     let row = |arm: &ArmFigures| arm_row(arm.label.clone(), arm, measures);
-    let mut rows: Vec<Vec<String>> = case.arms_in_order().map(row).collect();
+    let mut rows: Vec<Vec<String>> = case.own_arms().map(|(_, arm)| row(arm)).collect();
     let name = if case.steps.is_empty() { "Improvement" } else { "All steps together" };
     rows.push(comparison_row(name.to_owned(), &case.comparisons, measures));
-    rows.extend(peer.map(row));
+    let first = case.arms_in_order().next().map_or("", |arm| arm.label.as_str());
+    for name in case.order.iter().filter(|name| case.peers.contains_key(*name)) {
+        let against = format!("{first}, against it");
+        rows.extend(case.arms.get(name).map(row));
+        rows.extend(case.peers.get(name).map(|found| comparison_row(against, found, measures)));
+    }
     Table { title: title.to_owned(), head: heads(measures), rows }
 }
 
@@ -133,9 +138,8 @@ pub(crate) fn level(level: f64) -> String {
 pub(super) fn findings(report: &Report) -> Vec<String> {
     let cases = report.all_cases().iter().chain(&report.latency);
     let arms = cases.flat_map(|case| case.arms_in_order().map(|arm| (case.setting.words(), arm)));
-    let peer = report.peer.iter().map(|arm| (report.first.setting.words(), arm));
     let mut lines = Vec::new();
-    for (words, arm) in arms.chain(peer) {
+    for (words, arm) in arms {
         let ArmFigures { label, stalled, intervals, .. } = arm;
         if *stalled > 0 {
             lines.push(format!(
@@ -191,8 +195,8 @@ pub(super) const SIDES: &[(&str, &str, usize)] = &[
 ];
 
 /// Who used the processor, and the proof that each arm was what it says.
-fn by_side(case: &Case, peer: Option<&ArmFigures>) -> Option<Table> {
-    let arms: Vec<&ArmFigures> = case.arms_in_order().chain(peer).collect();
+fn by_side(case: &Case) -> Option<Table> {
+    let arms: Vec<&ArmFigures> = case.arms_in_order().collect();
     let known = |(key, ..): &&(&str, &str, usize)| arms.iter().any(|arm| arm.median(key).is_some());
     let columns: Vec<_> = SIDES.iter().filter(known).collect();
     let row = |arm: &&ArmFigures| {

@@ -1,8 +1,8 @@
 //! Snapshots of every form of a report, and what must hold for any.
 
 use super::*;
-use crate::experiment::{Ended, Run, Sample, StopRule, Usage, Values};
-use crate::experiments::{latency, rsc};
+use crate::experiment::{Ended, Experiment, Run, Sample, StopRule, Usage, Values};
+use crate::experiments::{latency, peers, rsc};
 use crate::topology::Way;
 use std::time::Duration;
 
@@ -44,10 +44,42 @@ fn samples() -> Vec<Sample> {
         .collect()
 }
 
+/// With a bridge in turn with both arms, which lies between them, and ended after four rounds.
+fn samples_and_peer() -> Vec<Sample> {
+    let bridge = |sample: &Sample| {
+        let mut values = sample.values.clone();
+        values.extend([("throughput_bps".into(), 1000.0 * 8.0 * 1_048_576.0)]);
+        Sample { arm: "linux_bridge".into(), values, ..sample.clone() }
+    };
+    let all = samples();
+    let peer = all.iter().filter(|sample| sample.arm == "off" && sample.round < 4).map(bridge);
+    all.iter().cloned().chain(peer).collect()
+}
+
+/// As `validate rsc` makes it.
+fn with_peers(mut experiment: Experiment) -> Experiment {
+    experiment.arms.extend(peers::arms());
+    experiment
+}
+
+#[test]
+fn a_peer_has_its_own_pairs_and_one_that_never_ran_has_no_row() {
+    let report = report();
+    let case = &report.first;
+    assert_eq!(case.order, ["on", "off", "linux_bridge"]);
+    let against = &case.peers["linux_bridge"]["throughput"];
+    assert_eq!((against.pairs, case.comparisons["throughput"].pairs), (4, 6));
+    assert!((against.ratio - 1.128).abs() < 0.01, "{against:?}");
+    assert_eq!(case.rounds(), 6, "a peer that ended early shortens nothing");
+    let text = terminal(&report);
+    assert!(text.contains("Linux bridge, GRO on") && !text.contains("Open vSwitch"), "{text}");
+}
+
 fn report() -> Report {
     let run = |samples| Run { samples, ended: Ended::Complete };
     let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
-    let peer: Vec<Sample> = samples().split_off(8);
+    let trips = latency::experiment(&measured);
+    let measured = with_peers(measured);
     Report {
         schema: SCHEMA,
         experiment: "rsc".into(),
@@ -60,10 +92,9 @@ fn report() -> Report {
             processor: "A <B>".into(),
             ..Machine::default()
         },
-        first: Case::new(&measured, SETTING, run(samples()), None),
+        first: Case::new(&measured, SETTING, run(samples_and_peer()), None),
         cases: Vec::new(),
-        latency: Some(Case::new(&latency::experiment(&measured), TRIPS, run(samples()), None)),
-        peer: Some(ArmFigures::of("Linux bridge, GRO on", peer.iter().map(|s| &s.values))),
+        latency: Some(Case::new(&trips, TRIPS, run(samples()), None)),
         checks: vec![Check {
             name: "frames on the wire".into(),
             passed: true,
@@ -203,7 +234,8 @@ fn html_escapes_what_it_shows_and_embeds_the_numbers() {
     assert_eq!(page.matches("</script>").count(), 2);
     // Three measures, the sides over time.
     assert_eq!(page.matches("<svg ").count(), 4);
-    assert_eq!(page.matches("<circle ").count(), 3 * 12 + 2 * 12);
+    // Twelve intervals of the two arms and four of the bridge.
+    assert_eq!(page.matches("<circle ").count(), 3 * 16 + 2 * 16);
     assert!(!page.contains("http://") && !page.contains("https://"));
     let embedded = page.split(r#"id="report">"#).nth(1).unwrap().split("</script>").next().unwrap();
     assert_eq!(embedded.replace("<\\/", "</"), json);
