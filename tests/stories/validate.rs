@@ -73,3 +73,19 @@ fn the_lab_tries_itself_on_traffic_that_is_slowed() {
         );
     });
 }
+
+#[test]
+fn what_rules_and_vlans_cost_is_measured_with_both_in_force() {
+    story(&[Need::Tap, Need::Program("ethtool"), Need::Program("ping")], || {
+        for (experiment, seen) in [("acl", "100 rules"), ("vlan", "access 0, then trunk 1-4094")] {
+            let mut command = millrace();
+            let short = ["--repetitions", "2", "--seconds", "0.2"];
+            command.args(["validate", experiment, "--json"]).args(short).current_dir("/run");
+            let output = command.output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
+            assert!(output.status.success(), "{error}\n{:#}", report["checks"]);
+            assert!(report["checks"].to_string().contains(seen), "{:#}", report["checks"]);
+        }
+    });
+}

@@ -7,7 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::passed::Passed;
 use crate::report::{Check, Command};
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
-use control::body::{RscBody, RscSetting, StateBody};
+use control::body::{AclBody, PortBody, RscBody, RscSetting, StateBody};
 use control::client::{Client, ClientError};
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -94,6 +94,16 @@ impl Daemon {
     /// Changes keys of the vNIC's port, spelled as in the file; null takes a key away.
     pub(crate) fn change_vnic(&self, change: &Value) -> Result<(), LabError> {
         self.change(PORT, change)
+    }
+
+    /// The vNIC's port.
+    pub(crate) fn vnic(&self) -> Result<PortBody, LabError> {
+        self.client.port(PORT).map_err(switch_error)
+    }
+
+    /// The rules of the vNIC's port, with the frames each decided about.
+    pub(crate) fn vnic_acl(&self) -> Result<AclBody, LabError> {
+        self.client.acl(PORT).map_err(switch_error)
     }
 
     fn change(&self, port: &str, change: &Value) -> Result<(), LabError> {

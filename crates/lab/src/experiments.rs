@@ -1,5 +1,6 @@
 //! One small file per experiment: what is switched, its words, its proof. A new one is a new file and a line here.
 
+pub mod acl;
 pub mod checksum;
 pub mod connections;
 pub mod hotplug;
@@ -12,6 +13,7 @@ pub mod lso;
 pub(crate) mod peers;
 pub mod rsc;
 pub mod sweep;
+pub mod vlan;
 mod vnic;
 
 use crate::LabError;
@@ -75,6 +77,15 @@ impl Feature {
         }
     }
 }
+
+/// Part of a figure that is as good as nothing.
+const EQUAL_WITHIN: Option<f64> = Some(0.05);
+/// Those of RSC, where no difference is hoped for.
+const NO_WORSE: &[Measure] = &[
+    Measure { equal_within: EQUAL_WITHIN, ..rsc::CPU },
+    Measure { equal_within: EQUAL_WITHIN, ..rsc::CYCLES },
+    Measure { equal_within: EQUAL_WITHIN, ..rsc::THROUGHPUT },
+];
 
 /// The columns of an experiment's table, by its key.
 pub(crate) fn measures(experiment: &str) -> &'static [Measure] {

@@ -5,7 +5,7 @@ use super::measuring::{Measuring, carry_out};
 use crate::cli::Global;
 use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
-use lab::experiments::{Feature, checksum, hotplug, itself, jumbo, limits, lso, rsc};
+use lab::experiments::{Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, rsc, vlan};
 use lab::options::Options;
 use lab::validate;
 
@@ -33,6 +33,12 @@ enum What {
     /// Adding and removing a port every 100 ms against none, under a flow between two others
     #[command(after_help = HOTPLUG_HELP)]
     Hotplug(OnAndOff),
+    /// A hundred ACL rules toward the guest against none
+    #[command(after_help = ACL_HELP)]
+    Acl(OnAndOff),
+    /// The guest's port as a trunk against an access port
+    #[command(after_help = VLAN_HELP)]
+    Vlan(OnAndOff),
     /// This command's own verdicts: the same arm twice, and traffic slowed by 5 %, twenty times each
     #[command(name = "self")]
     Itself(Itself),
@@ -89,6 +95,20 @@ Example:
 
 A third port comes and goes while two others carry a flow. Frames that these two lose are counted, and the check fails
 when they lose more than with no third port. Needs namespaces and /dev/net/tun. Exit codes are those of `validate rsc`.";
+
+const ACL_HELP: &str = "\
+Example:
+  millrace validate acl --quick
+
+The rules come and go while the connections keep running; no difference above 5 % is hoped for. Needs namespaces and
+`ping`. Exit codes are those of `validate rsc`.";
+
+const VLAN_HELP: &str = "\
+Example:
+  millrace validate vlan --quick
+
+The guest's port becomes a trunk and an access port again while the connections keep running, untagged in both; no
+difference above 5 % is hoped for. Needs namespaces. Exit codes are those of `validate rsc`.";
 
 /// Options of most features.
 #[derive(Args)]
@@ -170,6 +190,8 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         What::Lso(common) => own(lso::FEATURE, common),
         What::Checksum(common) => own(checksum::FEATURE, common),
         What::Hotplug(common) => own(hotplug::FEATURE, common),
+        What::Acl(common) => own(acl::FEATURE, common),
+        What::Vlan(common) => own(vlan::FEATURE, common),
         What::Itself(Itself { tries, measuring }) => {
             let options = measuring.options(Options::itself, &[])?;
             let tries = tries.map_or(options.tries, usize::from);

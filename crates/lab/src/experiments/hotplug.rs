@@ -2,30 +2,20 @@
 //!
 //! The port that comes is a TAP that nobody uses, so whatever it costs the others is the switch's doing.
 
-use super::{Feature, OFF, ON, PROOF, no_checks, on_off, rsc};
-use crate::experiment::Measure;
+use super::{Feature, NO_WORSE, OFF, ON, PROOF, no_checks, on_off};
 use crate::report::{Case, Check};
 use crate::statistics::{Better, FEWEST_PAIRS, Verdict, compare};
 use crate::topology::Way;
 
 /// Key of the frames that the two other ports lost.
 const LOST: &str = "lost_frames";
-/// Part of a figure that is as good as nothing.
-const EQUAL_WITHIN: Option<f64> = Some(0.05);
-/// Those of RSC; here no difference is hoped for.
-const MEASURES: &[Measure] = &[
-    Measure { equal_within: EQUAL_WITHIN, ..rsc::CPU },
-    Measure { equal_within: EQUAL_WITHIN, ..rsc::CYCLES },
-    Measure { equal_within: EQUAL_WITHIN, ..rsc::THROUGHPUT },
-];
-
 /// `millrace validate hotplug`. Here the arm that should not be worse is the one in which ports come and go.
 pub const FEATURE: &Feature = &Feature {
     name: "hotplug",
     title: "Hot add and remove: a port every 100 ms, or none",
     arms: |_| on_off("A port is added and removed every 100 ms", "No port is added"),
     steps: false,
-    measures: MEASURES,
+    measures: NO_WORSE,
     way: Way::ToVnic,
     whole_guide: false,
     switch: |_, daemon, arm| daemon.come_and_go(arm == ON),

@@ -1,0 +1,59 @@
+//! Port ACLs: a hundred rules toward the guest, of which the last decides, against none.
+
+use super::{Feature, NO_WORSE, OFF, ON, on_off};
+use crate::LabError;
+use crate::daemon::Daemon;
+use crate::report::Check;
+use crate::topology::{Route, Topology, Way};
+use serde_json::{Value, json};
+
+/// Rules of the arm with rules.
+const RULES: usize = 100;
+/// Decides about every frame, since no other rule matches.
+const LAST: &str = "allow out";
+
+/// `millrace validate acl`. Here the arm that should not be worse is the one with rules.
+pub const FEATURE: &Feature = &Feature {
+    name: "acl",
+    title: "Port ACLs: a hundred rules or none",
+    arms: |_| on_off(format!("{RULES} ACL rules"), "No ACL"),
+    steps: false,
+    measures: NO_WORSE,
+    way: Way::ToVnic,
+    whole_guide: false,
+    switch: |_, daemon, arm| daemon.change_vnic(&change(arm)),
+    checks,
+    proof: None,
+    note: Some("What rules cost: no difference above 5 % is the result to hope for."),
+};
+
+/// What an arm changes at the vNIC's port. The addresses are for documentation (RFC 5737): nobody has them.
+fn change(arm: &str) -> Value {
+    let deny = |number| {
+        format!(
+            "deny out tcp from 198.51.100.{number} to 192.0.2.{number} port 1-{}",
+            1000 + number
+        )
+    };
+    let rules = (1..RULES).map(deny).chain([LAST.to_owned()]);
+    json!({ "acl": (arm == ON).then(|| rules.collect::<Vec<_>>()) })
+}
+
+/// That the last rule decides about a packet that is sent, and that no rule is left where there are none.
+fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+    daemon.change_vnic(&change(OFF))?;
+    let without = daemon.vnic_acl()?.rules.len();
+    daemon.change_vnic(&change(ON))?;
+    let to = topology.address(Route::Switch);
+    topology.sender.run(&format!("ping -n -c 1 -W 1 {to}"))?;
+    let rules = daemon.vnic_acl()?.rules;
+    let decided = rules.last().map_or(0, |rule| rule.hits);
+    Ok(vec![Check {
+        name: "Rules of the vNIC's port".into(),
+        passed: without == 0 && rules.len() == RULES && decided > 0,
+        seen: format!(
+            "{} rules, the last of which decided about {decided} frames of a ping; {without} rules without an ACL",
+            rules.len()
+        ),
+    }])
+}

@@ -1,0 +1,47 @@
+//! VLANs: the guest's port as an access port, or as a trunk whose untagged VLAN is the same one.
+
+use super::{Feature, NO_WORSE, OFF, ON, on_off};
+use crate::LabError;
+use crate::daemon::Daemon;
+use crate::report::Check;
+use crate::topology::{Topology, Way};
+use serde_json::{Value, json};
+
+/// VLANs that the trunk allows beside its untagged one.
+const ALLOWED: &str = "1-4094";
+
+/// `millrace validate vlan`. Here the arm that should not be worse is the trunk.
+pub const FEATURE: &Feature = &Feature {
+    name: "vlan",
+    title: "VLANs: a trunk or an access port",
+    arms: |_| on_off(format!("A trunk of VLANs {ALLOWED}"), "An access port"),
+    steps: false,
+    measures: NO_WORSE,
+    way: Way::ToVnic,
+    whole_guide: false,
+    switch: |_, daemon, arm| daemon.change_vnic(&change(arm)),
+    checks,
+    proof: None,
+    note: Some(
+        "The load is untagged in both arms. No difference above 5 % is the result to hope for.",
+    ),
+};
+
+/// What an arm changes at the vNIC's port.
+fn change(arm: &str) -> Value {
+    json!({ "trunk": (arm == ON).then_some(ALLOWED) })
+}
+
+/// That the port is what each arm says.
+fn checks(_: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+    let mut seen = Vec::new();
+    for arm in [OFF, ON] {
+        daemon.change_vnic(&change(arm))?;
+        seen.push(daemon.vnic()?.vlan);
+    }
+    Ok(vec![Check {
+        name: "VLANs of the vNIC's port".into(),
+        passed: seen.iter().zip(["access", "trunk"]).all(|(seen, kind)| seen.starts_with(kind)),
+        seen: seen.join(", then "),
+    }])
+}
