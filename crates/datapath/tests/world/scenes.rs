@@ -25,6 +25,8 @@ const SPARE: Duration = Duration::from_micros(300);
 /// How much dearer a burst of trains in many pieces may be than of trains in one.
 const SCATTERED: u32 = 4;
 const SPARE_OF_TRAINS: Duration = Duration::from_micros(500);
+/// Of a piece that is visited once: what is refused at once has them read all the same.
+const PIECE: Duration = Duration::from_nanos(250);
 
 /// Commands of a control queue that may be served while one status or answer is waited for.
 const MOST_COMMANDS: u64 = 10_000;
@@ -69,17 +71,19 @@ impl World {
     /// A burst of a train in many pieces costs little more than of the same train in one. Each is tried several times, since
     /// a processor's time has what others do to its caches.
     pub(crate) fn scattered(&mut self, pieces: &[Range], whole: Range, hostile: &mut Hostile) {
+        const TRAINS: u32 = 8;
         let mut best = [Duration::MAX; 2];
         for _ in 0..3 {
             for (best, ranges) in best.iter_mut().zip([pieces, &[whole]]) {
                 self.run_dry();
-                (0..8).for_each(|_| hostile.send(ranges, true));
+                (0..TRAINS).for_each(|_| hostile.send(ranges, true));
                 *best = (0..4).map(|_| self.step().cpu).sum::<Duration>().min(*best);
             }
         }
         let [scattered, usual] = best;
+        let visits = TRAINS * u32::try_from(pieces.len()).unwrap();
         assert!(
-            scattered <= usual * SCATTERED + SPARE_OF_TRAINS,
+            scattered <= usual * SCATTERED + SPARE_OF_TRAINS + PIECE * visits,
             "FINDING (pieces): {} of them take {scattered:?}, one {usual:?}: {}",
             pieces.len(),
             self.doing
