@@ -18,6 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// Tries until a bound of processor time holds, each held to the best so far: what others do to the caches passes, a fault
+/// stays.
+const TRIES: usize = 12;
+
 /// How much dearer a burst to a receiver of small pieces may be than one to a victim.
 const DEARER: u32 = 25;
 const SPARE: Duration = Duration::from_micros(300);
@@ -52,38 +56,47 @@ impl World {
             self.receiver = Some(self.attacker(RECEIVER, modern()));
         }
         let mut best = [Duration::MAX; 2];
-        for _ in 0..3 {
+        let mut holds = false;
+        for _ in 0..TRIES {
             if let Some(receiver) = &mut self.receiver {
                 receiver.receive_in_pieces(pieces, bytes);
             }
             for (best, to) in best.iter_mut().zip([RECEIVER, MEMORY_9000]) {
                 *best = self.cost_of_burst(to).min(*best);
             }
+            holds = best[0] <= best[1] * DEARER + SPARE;
+            if holds {
+                break;
+            }
         }
         let [slow, usual] = best;
         assert!(
-            slow <= usual * DEARER + SPARE,
+            holds,
             "FINDING (receiver): a burst to it takes {slow:?}, to a victim {usual:?}: {}",
             self.doing
         );
     }
 
-    /// A burst of a train in many pieces costs little more than of the same train in one. Each is tried several times, since
-    /// a processor's time has what others do to its caches.
+    /// A burst of a train in many pieces costs little more than of the same train in one.
     pub(crate) fn scattered(&mut self, pieces: &[Range], whole: Range, hostile: &mut Hostile) {
         const TRAINS: u32 = 8;
+        let visits = TRAINS * u32::try_from(pieces.len()).unwrap();
         let mut best = [Duration::MAX; 2];
-        for _ in 0..3 {
+        let mut holds = false;
+        for _ in 0..TRIES {
             for (best, ranges) in best.iter_mut().zip([pieces, &[whole]]) {
                 self.run_dry();
                 (0..TRAINS).for_each(|_| hostile.send(ranges, true));
                 *best = (0..4).map(|_| self.step().cpu).sum::<Duration>().min(*best);
             }
+            holds = best[0] <= best[1] * SCATTERED + SPARE_OF_TRAINS + PIECE * visits;
+            if holds {
+                break;
+            }
         }
         let [scattered, usual] = best;
-        let visits = TRAINS * u32::try_from(pieces.len()).unwrap();
         assert!(
-            scattered <= usual * SCATTERED + SPARE_OF_TRAINS + PIECE * visits,
+            holds,
             "FINDING (pieces): {} of them take {scattered:?}, one {usual:?}: {}",
             pieces.len(),
             self.doing
