@@ -161,8 +161,9 @@ impl World {
         (pieces, indirect, trailing): (u16, bool, u8),
         hostile: &mut Hostile,
     ) {
-        // Mostly few, in one of four frames up to what a table holds: that is what is wrong with it then.
-        let scattered = pieces >> 14 == 3;
+        // Mostly few, in one of four frames up to what a table holds: that is what is wrong with it then. Floods are left out:
+        // each receiver has its own copy of the pieces, and storm control passes now one, now none.
+        let scattered = pieces >> 14 == 3 && matches!(frame.to, To::Victim(_));
         let most = if scattered { 1024 } else { 8 };
         let train = Frame {
             from: From::Own,
