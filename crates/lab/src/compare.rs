@@ -204,7 +204,7 @@ impl Recorded {
 
     /// What has to be the same for a change to be the switch's. An older report does not say its MTU and vNIC.
     fn circumstances(&self) -> [(&'static str, Option<String>); 7] {
-        let Machine { kernel, processor, processors, memory_bytes, .. } = &self.machine;
+        let Machine { kernel, memory_bytes, .. } = &self.machine;
         let gibibytes = *memory_bytes as f64 / f64::from(1 << 30);
         let hosts = self.bench.hosts.iter();
         let hosts: Vec<String> =
@@ -214,7 +214,7 @@ impl Recorded {
             ("MTU", self.bench.mtu.map(|mtu| mtu.to_string())),
             ("vNIC", self.bench.vnic.clone()),
             ("kernel", Some(kernel.clone())),
-            ("machine", Some(format!("{processors} x {processor}, {gibibytes:.0} GiB"))),
+            ("machine", Some(format!("{}, {gibibytes:.0} GiB", self.machine.counts()))),
             ("hosts", Some(hosts.join("; "))),
             ("interval", Some(format!("{} s", self.first.interval_s))),
         ]

@@ -151,7 +151,7 @@ fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
 
 fn definitions(cases: &[Case]) -> String {
     let compared = if cases.iter().any(|case| case.order.len() > 1) {
-        "Improvement is the median of the paired ratios of A B B A rounds, with the exact interval of a median and the \
+        "A change is the median of the paired ratios of A B B A rounds, with the exact interval of a median and the \
          level that it has. All verdicts are held together to 99 % by Holm's correction where there are pairs enough for \
          it, 10 for 5 verdicts and 13 for 30; of fewer each stands alone, at its level. "
     } else {

@@ -4,12 +4,14 @@
 //! first case (a load: so many connections, such blocks, this way); where there were several, `cases` holds them all. Nothing is shown that is not in the JSON.
 
 mod account;
+mod answer;
 mod case;
 mod figure;
 mod html;
 mod machine;
 mod table;
 mod text;
+mod topology;
 mod write;
 
 pub use account::Account;

@@ -139,6 +139,14 @@ impl Setting {
     }
 }
 
+impl Setting {
+    /// `4 connections`, with the way and the block where they are not the usual ones.
+    pub(super) fn short(&self) -> String {
+        let way = self.way.filter(|way| *way == Way::ToVnic);
+        Setting { way: if way.is_some() { None } else { self.way }, ..*self }.words()
+    }
+}
+
 /// With its first letter in upper case.
 pub(super) fn capital(text: &str) -> String {
     let mut letters = text.chars();
@@ -271,6 +279,14 @@ impl Case {
     pub(crate) fn own_arms(&self) -> impl Iterator<Item = (&String, &ArmFigures)> {
         let own = self.order.iter().filter(|name| !self.peers.contains_key(*name));
         own.filter_map(|name| Some((name, self.arms.get(name)?)))
+    }
+
+    /// The arms beyond the question, each with what the first arm is against it.
+    pub(super) fn peers_in_order(
+        &self,
+    ) -> impl Iterator<Item = (&ArmFigures, &BTreeMap<String, Comparison>)> {
+        let peer = |name| Some((self.arms.get(name)?, self.peers.get(name)?));
+        self.order.iter().filter_map(peer)
     }
 
     /// Intervals of the arm that has fewest, of those of the question.

@@ -5,13 +5,15 @@
 
 mod bars;
 mod canvas;
+mod forest;
 mod lines;
 mod pick;
 mod strip;
 mod usage;
 
-pub(super) use pick::{details, overview};
+pub(super) use pick::{details, overview, summary};
 
+pub(super) use canvas::escape;
 use serde::Serialize;
 
 /// One figure.

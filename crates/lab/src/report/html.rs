@@ -1,9 +1,11 @@
 //! A report as one self-contained HTML page.
 
 use super::Report;
-use super::figure::{details, overview};
-use super::table::tables;
+use super::answer::{caveat, headline, trust};
+use super::figure::{details, overview, summary};
+use super::table::{tables, with_interval};
 use super::text::results;
+use super::topology;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
@@ -13,11 +15,26 @@ pub(super) fn page(report: &Report, json: &str) -> Result<String, minijinja::Err
     environment.add_template("report.html", include_str!("report.html"))?;
     environment.get_template("report.html")?.render(context! {
         report => Value::from(Serde(report)),
-        tables => Value::from(Serde(tables(report))),
+        tables => Value::from(Serde(tables(report, with_interval))),
+        machine => report.machine.words(),
+        headline => headline(report),
+        caveat => caveat(report),
+        summary => Value::from(Serde(summary(report))),
+        trust => Value::from(Serde(trust(report))),
+        topology => Value::from(Serde(topology::picture(report))),
         results => results(report),
+        activities => activities(report),
         overview => Value::from(Serde(overview(report))),
         details => Value::from(Serde(details(report))),
         // Inside a script element only a closing tag could do harm.
         json => json.replace("</", "<\\/"),
     })
+}
+
+/// What the measuring is called: by the guide where it is the guide's.
+fn activities(report: &Report) -> &'static str {
+    match report.experiment.as_str() {
+        "rsc" => "Activities 2 and 3: workloads with RSC on and off",
+        _ => "Measured",
+    }
 }

@@ -10,8 +10,11 @@ pub struct Machine {
     pub kernel: String,
     /// Model name of the first processor.
     pub processor: String,
-    /// Processors the kernel uses.
+    /// Processors that the kernel has online.
     pub processors: usize,
+    /// Of these, the ones that this process may use; `None` in older reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usable: Option<usize>,
     /// Frequency of the time stamp counter, by which cycles per byte are computed, in Hz.
     pub time_stamp_hz: Option<f64>,
     /// Memory in bytes.
@@ -28,10 +31,13 @@ impl Machine {
             Some(line.split_once(':')?.1.trim().to_owned())
         };
         let release = text("/proc/sys/kernel/osrelease");
+        let usable = std::thread::available_parallelism().map_or(1, usize::from);
+        let online = counted(text("/sys/devices/system/cpu/online").trim());
         Machine {
             kernel: format!("{} {}", text("/proc/sys/kernel/ostype").trim(), release.trim()),
             processor: field("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            processors: online.unwrap_or(usable),
+            usable: Some(usable),
             time_stamp_hz,
             memory_bytes: memory(&text("/proc/meminfo")).unwrap_or(0),
         }
@@ -41,8 +47,26 @@ impl Machine {
 impl Machine {
     /// What people read: `Linux 6.18.44, 4 x Intel Xeon`.
     pub(crate) fn words(&self) -> String {
-        format!("{}, {} x {}", self.kernel, self.processors, self.processor)
+        format!("{}, {}", self.kernel, self.counts())
     }
+
+    /// `4 x Intel Xeon`, and how many of them may be used where that is not all.
+    pub(crate) fn counts(&self) -> String {
+        let all = format!("{} x {}", self.processors, self.processor);
+        match self.usable.filter(|usable| *usable != self.processors) {
+            Some(usable) => format!("{all}, {usable} usable"),
+            None => all,
+        }
+    }
+}
+
+/// How many numbers a list such as `0-3,6` has.
+fn counted(list: &str) -> Option<usize> {
+    let of = |range: &str| -> Option<usize> {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some((last.parse::<usize>().ok()? + 1).saturating_sub(first.parse().ok()?))
+    };
+    list.split(',').map(of).sum()
 }
 
 fn memory(meminfo: &str) -> Option<u64> {
@@ -97,6 +121,15 @@ mod tests {
     fn memory_is_read_in_bytes() {
         assert_eq!(memory("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(2_097_152));
         assert_eq!(memory("MemTotal: lots"), None);
+    }
+
+    #[test]
+    fn the_machine_and_what_may_be_used_of_it_are_told_apart() {
+        assert_eq!((counted("0-3,6"), counted("0"), counted("")), (Some(5), Some(1), None));
+        let part = Machine { processors: 4, usable: Some(1), ..Machine::default() };
+        assert_eq!(part.counts(), "4 x , 1 usable");
+        assert_eq!(Machine { usable: Some(4), ..part.clone() }.counts(), "4 x ");
+        assert_eq!(Machine { usable: None, ..part }.counts(), "4 x ", "an older report");
     }
 
     #[test]

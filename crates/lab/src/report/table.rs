@@ -4,6 +4,7 @@ mod points;
 
 pub(super) use points::Points;
 
+use super::answer::change;
 use super::case::capital;
 use super::{ArmFigures, Case, Figures, Report};
 use crate::experiment::Measure;
@@ -22,23 +23,44 @@ pub(super) struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
+/// What a cell says of a comparison.
+pub(super) type Words = fn(&Measure, &Comparison) -> String;
+
 /// All tables of a report, in the order they are shown.
-pub(super) fn tables(report: &Report) -> Vec<Table> {
+pub(super) fn tables(report: &Report, words: Words) -> Vec<Table> {
+    if report.all_cases().iter().any(|case| case.truth.is_some()) {
+        return vec![tries(report, words)];
+    }
     if let Some(points) = Points::of(report.all_cases()) {
         return points.tables(report.measures);
     }
     let mut tables = Vec::new();
     for case in report.all_cases() {
         let title = capital(&format!("{}, {}", case.setting.words(), taken(case)));
-        tables.push(measured(&title, case, report.measures));
-        tables.extend(gains(case, report.measures));
+        tables.push(measured(&title, case, report.measures, words));
+        tables.extend(gains(case, report.measures, words));
         tables.extend(by_side(case));
+        tables.extend(passed(case));
     }
     if let Some(latency) = &report.latency {
         let title = format!("Round trips of one byte, {}", taken(latency));
-        tables.push(measured(&title, latency, report.latency_measures));
+        tables.push(measured(&title, latency, report.latency_measures, words));
     }
     tables
+}
+
+/// A row for each try.
+fn tries(report: &Report, words: Words) -> Table {
+    let row = |(place, case): (usize, &Case)| {
+        let truth = case.truth.map_or(0.0, |truth| (truth - 1.0) * 100.0);
+        let label = format!("Try {}, {truth:+.0} % is right", place + 1);
+        comparison_row(label, &case.comparisons, report.measures, words)
+    };
+    Table {
+        title: "Change that each try found".to_owned(),
+        head: heads(report.measures),
+        rows: report.all_cases().iter().enumerate().map(row).collect(),
+    }
 }
 
 fn taken(case: &Case) -> String {
@@ -66,41 +88,41 @@ fn comparison_row(
     label: String,
     found: &BTreeMap<String, Comparison>,
     measures: &[Measure],
+    words: Words,
 ) -> Vec<String> {
     let pairs = found.values().map(|found| found.pairs).max().unwrap_or(0);
     let cells = measures.iter().map(|measure| match found.get(measure.improvement) {
         None => "not measured".to_owned(),
         Some(found) if found.pairs < pairs => {
-            format!("{}, {} pairs", difference(found), found.pairs)
+            format!("{}, {} pairs", words(measure, found), found.pairs)
         }
-        Some(found) => difference(found),
+        Some(found) => words(measure, found),
     });
     [label, format!("{pairs} pairs")].into_iter().chain(cells).collect()
 }
 
-/// The guide's table: a row per arm and the improvement, then each peer and what the first arm is against it.
-fn measured(title: &str, case: &Case, measures: &[Measure]) -> Table {
+/// The guide's table: a row per arm and the change, then each peer and what the first arm is against it.
+fn measured(title: &str, case: &Case, measures: &[Measure], words: Words) -> Table {
     let row = |arm: &ArmFigures| arm_row(arm.label.clone(), arm, measures);
     let mut rows: Vec<Vec<String>> = case.own_arms().map(|(_, arm)| row(arm)).collect();
-    let name = if case.steps.is_empty() { "Improvement" } else { "All steps together" };
-    rows.push(comparison_row(name.to_owned(), &case.comparisons, measures));
+    let name = if case.steps.is_empty() { "Change" } else { "All steps together" };
+    rows.push(comparison_row(name.to_owned(), &case.comparisons, measures, words));
     let first = case.arms_in_order().next().map_or("", |arm| arm.label.as_str());
-    for name in case.order.iter().filter(|name| case.peers.contains_key(*name)) {
-        let against = format!("{first}, against it");
-        rows.extend(case.arms.get(name).map(row));
-        rows.extend(case.peers.get(name).map(|found| comparison_row(against, found, measures)));
+    for (peer, found) in case.peers_in_order() {
+        rows.push(row(peer));
+        rows.push(comparison_row(format!("{first}, against it"), found, measures, words));
     }
     Table { title: title.to_owned(), head: heads(measures), rows }
 }
 
 /// What each step adds to the one before it.
-fn gains(case: &Case, measures: &[Measure]) -> Option<Table> {
+fn gains(case: &Case, measures: &[Measure], words: Words) -> Option<Table> {
     let labels = case.arms_in_order().skip(1).map(|arm| arm.label.clone());
     let rows = labels.zip(&case.steps);
     (!case.steps.is_empty()).then(|| Table {
         title: format!("Gain of each step against the one before it, {}", case.setting.words()),
         head: heads(measures),
-        rows: rows.map(|(label, found)| comparison_row(label, found, measures)).collect(),
+        rows: rows.map(|(label, found)| comparison_row(label, found, measures, words)).collect(),
     })
 }
 
@@ -111,22 +133,17 @@ fn spread(figures: Option<&Figures>, measure: &Measure) -> String {
     format!("{} ({}–{})", show(summary.median), show(summary.min), show(summary.max))
 }
 
-/// `+29.6 % (+27.0 to +31.2 at 99.33 %)`, or that there is none.
-pub(super) fn difference(found: &Comparison) -> String {
+/// `29.6 % higher`, `100.0 % longer, worse`, or that there is none.
+pub(super) fn brief(measure: &Measure, found: &Comparison) -> String {
+    let worse = if found.verdict == Verdict::Worse { ", worse" } else { "" };
+    format!("{}{worse}", change(measure, found))
+}
+
+/// The same with its interval: `29.6 % higher (+27.0 to +31.2 at 99.33 %)`.
+pub(super) fn with_interval(measure: &Measure, found: &Comparison) -> String {
     let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
     let (low, high) = (percent(found.interval.low), percent(found.interval.high));
-    let interval = format!("({low} to {high} at {} %)", level(found.level));
-    let bound = found.equal_within.unwrap_or_default() * 100.0;
-    match found.verdict {
-        Verdict::TooFewSamples => format!("too few rounds to tell {interval}"),
-        Verdict::Equivalent => format!("no difference above {bound:.0} % {interval}"),
-        Verdict::NoDifferenceSeen if bound > 0.0 => {
-            format!("not known to within {bound:.0} % {interval}")
-        }
-        Verdict::NoDifferenceSeen => format!("no difference seen beyond the noise {interval}"),
-        Verdict::Improved => format!("{} % {interval}", percent(found.ratio)),
-        Verdict::Worse => format!("worse: {} % {interval}", percent(found.ratio)),
-    }
+    format!("{} ({low} to {high} at {} %)", brief(measure, found), level(found.level))
 }
 
 /// A level in per cent: never rounded up.
@@ -160,29 +177,11 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     lines
 }
 
-/// One sentence per measure.
-pub(super) fn sentences(case: &Case, measures: &[Measure]) -> Vec<String> {
-    let sentence = |measure: &Measure| {
-        let found = case.comparisons.get(measure.improvement)?;
-        let percent = (found.ratio - 1.0) * 100.0;
-        Some(match found.verdict {
-            verdict @ (Verdict::Improved | Verdict::Worse) => format!(
-                "{}: {:.1} % {}{} ({} pairs, at {} %).",
-                measure.label,
-                percent.abs(),
-                if percent > 0.0 { "higher" } else { "lower" },
-                if verdict == Verdict::Worse { ", which is worse" } else { "" },
-                found.pairs,
-                level(found.level),
-            ),
-            _ => format!("{}: {}.", measure.label, difference(found)),
-        })
-    };
-    measures.iter().filter_map(sentence).collect()
-}
+/// A column of medians: key, what people read, decimals.
+type Column = (&'static str, &'static str, usize);
 
-/// Columns of the second table: key, what people read, decimals.
-pub(super) const SIDES: &[(&str, &str, usize)] = &[
+/// Who used the processor.
+pub(super) const SIDES: &[Column] = &[
     ("sender_cpu_s_per_s", "Sender", 2),
     ("switch_cpu_s_per_s", "Switch", 2),
     ("receiver_cpu_s_per_s", "Receiver", 2),
@@ -190,27 +189,49 @@ pub(super) const SIDES: &[(&str, &str, usize)] = &[
     ("others_cpu_s_per_s", "Others", 2),
     ("switch_cpu_s_per_gib", "Switch s/GiB", 2),
     ("receiver_cpu_s_per_gib", "Receiver s/GiB", 2),
+];
+
+/// What the switch took and gave.
+const FRAMES: &[Column] = &[
     ("ingress_frame_bytes", "Bytes/frame in", 0),
     ("segments_per_train", "Segments/frame out", 2),
 ];
 
-/// Who used the processor, and the proof that each arm was what it says.
+/// Who used the processor.
 fn by_side(case: &Case) -> Option<Table> {
+    let title = "Who used the processor (CPU seconds per second, and for a GiB; medians). Kernel, shared: what is in no \
+                 program's time";
+    medians(title, case, SIDES, [], |_| [])
+}
+
+/// The proof that each arm was what it says, and what it lost.
+fn passed(case: &Case) -> Option<Table> {
+    let title = "Frames that the switch took from the sender and gave to the receiver (medians), and what was lost or \
+                 sent again (all intervals)";
+    medians(title, case, FRAMES, LOSSES, losses)
+}
+
+/// A row of medians for each arm, without the columns that no arm has; `None` where none is left.
+fn medians<const MORE: usize>(
+    title: &str,
+    case: &Case,
+    columns: &[Column],
+    more: [&str; MORE],
+    further: fn(&ArmFigures) -> [String; MORE],
+) -> Option<Table> {
     let arms: Vec<&ArmFigures> = case.arms_in_order().collect();
-    let known = |(key, ..): &&(&str, &str, usize)| arms.iter().any(|arm| arm.median(key).is_some());
-    let columns: Vec<_> = SIDES.iter().filter(known).collect();
+    let known = |(key, ..): &&Column| arms.iter().any(|arm| arm.median(key).is_some());
+    let columns: Vec<_> = columns.iter().filter(known).collect();
     let row = |arm: &&ArmFigures| {
-        let cell = |(key, _, decimals): &&(&str, &str, usize)| {
+        let cell = |(key, _, decimals): &&Column| {
             arm.median(key).map_or("–".to_owned(), |value| format!("{value:.decimals$}"))
         };
-        let cells = columns.iter().map(cell).chain(losses(arm));
+        let cells = columns.iter().map(cell).chain(further(arm));
         std::iter::once(arm.label.clone()).chain(cells).collect()
     };
-    let heads = columns.iter().map(|(_, label, _)| *label).chain(LOSSES).map(str::to_owned);
+    let heads = columns.iter().map(|(_, label, _)| *label).chain(more).map(str::to_owned);
     (!columns.is_empty()).then(|| Table {
-        title: "Who used the processor (CPU seconds per second, medians, and for a GiB; of the kernel what is in no \
-                program's time), and the frames that the switch took from the sender and gave to the receiver"
-            .to_owned(),
+        title: title.to_owned(),
         head: std::iter::once(String::new()).chain(heads).collect(),
         rows: arms.iter().map(row).collect(),
     })

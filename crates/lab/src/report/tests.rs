@@ -1,5 +1,6 @@
 //! Snapshots of every form of a report, and what must hold for any.
 
+use super::table::SIDES;
 use super::*;
 use crate::experiment::{Ended, Experiment, Run, Sample, StopRule, Usage, Values};
 use crate::experiments::{latency, peers, rsc};
@@ -117,6 +118,71 @@ fn markdown_text() {
     insta::assert_snapshot!(markdown(&report()));
 }
 
+/// With the longest words there are: all sides, much loss, and a peer with a long name.
+fn wide() -> Report {
+    let mut report = report();
+    let mut samples = samples_and_peer();
+    for sample in &mut samples {
+        let counted = SIDES.iter().map(|(key, ..)| (*key, 1.0));
+        let frames = [("lost_frames", 9e4), ("egress_frames", 1e6), ("coalesced_packets", 0.0)];
+        let segments = [("retransmits", 4e4), ("sent_segments", 1e6)];
+        let others = [("seconds", 1.0), ("ingress_frame_bytes", 1514.0)];
+        let figures = counted.chain(frames).chain(segments).chain(others);
+        sample.values.extend(figures.map(|(key, value)| (key.to_owned(), value)));
+        sample.values.insert("receiving_cpu_s_per_gib".into(), 1.5);
+    }
+    let mut measured = with_peers(rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP));
+    for arm in measured.arms.iter_mut().filter(|arm| arm.name == "linux_bridge") {
+        arm.label = "RSC Enabled, kernel's GRO at the uplink".into();
+    }
+    report.first = Case::new(&measured, SETTING, Run { samples, ended: Ended::Complete }, None);
+    report
+}
+
+#[test]
+fn no_table_of_the_terminal_is_wider_than_120_columns() {
+    let text = terminal(&wide());
+    let tables = text.lines().filter(|line| line.starts_with([' ', '─', '═']));
+    let widest = tables.map(|line| line.chars().count()).max().unwrap();
+    assert!((100..=120).contains(&widest), "{widest}\n{text}");
+    assert!(text.contains("(RED)") && text.contains("(WARNING)"), "{text}");
+}
+
+#[test]
+fn the_answer_spans_loads_and_says_what_it_stands_for() {
+    let mut report = report();
+    let answer = |report: &Report| terminal(report).lines().nth(2).unwrap().to_owned();
+    let one = answer(&report);
+    assert!(
+        one.contains("29.6 % higher throughput; 15.3 % less CPU; 34.7 % fewer cycles"),
+        "{one}"
+    );
+    let mut more = report.first.clone();
+    more.setting.connections = 16;
+    let of = |case: &mut Case, ratio| {
+        if let Some(found) = case.comparisons.get_mut("throughput") {
+            found.ratio = ratio;
+        }
+    };
+    of(&mut more, 2.5);
+    report.cases = vec![report.first.clone(), more];
+    let both = answer(&report);
+    assert!(both.contains("1 connection; 16 connections: 1.30x to 2.50x the throughput"), "{both}");
+    if let Some(case) = report.cases.last_mut() {
+        of(case, 1.4);
+    }
+    assert!(answer(&report).contains("29.6 to 40.0 % higher throughput"));
+    assert!(
+        !terminal(&report).contains("TAP without GRO"),
+        "a bench that does not say so has none"
+    );
+    report.bench.vnic = Some("tap".into());
+    for text in [terminal(&report), markdown(&report), html::page(&report, "{}").unwrap()] {
+        let (caveat, table) = (text.find("TAP without GRO of its own"), text.find("Avg. CPU %"));
+        assert!(caveat.unwrap() < table.unwrap(), "before any table: {text}");
+    }
+}
+
 #[test]
 fn json_has_the_fields_that_scripts_read() {
     let json = serde_json::to_value(report()).unwrap();
@@ -232,10 +298,10 @@ fn html_escapes_what_it_shows_and_embeds_the_numbers() {
     let page = html::page(&report, &json).unwrap();
     assert!(page.contains("A &lt;B&gt;") && page.contains("ip link &lt;"));
     assert_eq!(page.matches("</script>").count(), 2);
-    // Three measures, the sides over time.
-    assert_eq!(page.matches("<svg ").count(), 4);
-    // Twelve intervals of the two arms and four of the bridge.
-    assert_eq!(page.matches("<circle ").count(), 3 * 16 + 2 * 16);
+    // The questions, the topology, the measures, the sides over time.
+    assert_eq!(page.matches("<svg ").count(), 6);
+    // Twelve intervals of the two arms and four of the bridge; of six questions five are circles, the worse is a triangle.
+    assert_eq!(page.matches("<circle ").count(), 3 * 16 + 2 * 16 + 5);
     assert!(!page.contains("http://") && !page.contains("https://"));
     let embedded = page.split(r#"id="report">"#).nth(1).unwrap().split("</script>").next().unwrap();
     assert_eq!(embedded.replace("<\\/", "</"), json);

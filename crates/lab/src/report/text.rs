@@ -1,20 +1,32 @@
 //! A report as text: for the terminal, and as Markdown to paste into a ticket.
 
 use super::Report;
+use super::answer::{caveat, headline, rows, trust};
 use super::case::capital;
-use super::table::{Points, Table, findings, heaviest_side, sentences, tables};
-use comfy_table::TableStyle;
+use super::table::{Points, Table, brief, findings, heaviest_side, tables};
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
+use comfy_table::{ContentArrangement, TableStyle};
 use std::fmt::Write as _;
+
+/// Columns of a terminal that a table may take.
+const WIDTH: u16 = 120;
 
 /// For a terminal.
 pub fn terminal(report: &Report) -> String {
-    let mut out = format!("{}\n{}\n\n", report.title, report.bench.description);
+    let mut out = format!("{}\n\n{}\n\n", report.title, headline(report));
+    if let Some(caveat) = caveat(report) {
+        let _ = writeln!(out, "{caveat}\n");
+    }
+    for one in trust(report) {
+        let _ = writeln!(out, "{} {}: {}", mark(one.good), one.name, one.seen);
+    }
+    let _ = writeln!(out, "\n{}\n", report.bench.description);
     for check in &report.checks {
         let _ = writeln!(out, "{} {}: {}", mark(check.passed), check.name, check.seen);
     }
-    for table in tables(report) {
-        let _ = write!(out, "\n{}\n{}\n", table.title, drawn(&table, UTF8_HORIZONTAL_ONLY));
+    for mut table in tables(report, brief) {
+        let drawn = fitted(&mut table);
+        let _ = write!(out, "\n{}\n{drawn}\n", table.title);
     }
     out.push('\n');
     for line in summary(report) {
@@ -25,17 +37,20 @@ pub fn terminal(report: &Report) -> String {
 
 /// As Markdown.
 pub fn markdown(report: &Report) -> String {
-    let mut out = format!("# {}\n\n{}\n\n", report.title, report.bench.description);
+    let mut out = format!("# {}\n\n**{}**\n\n", report.title, headline(report));
+    if let Some(caveat) = caveat(report) {
+        let _ = writeln!(out, "{caveat}\n");
+    }
+    for one in trust(report) {
+        let _ = writeln!(out, "- {} {}: {}", mark(one.good), one.name, one.seen);
+    }
+    let _ = writeln!(out, "\n{}\n", report.bench.description);
     let machine = &report.machine;
-    let _ = writeln!(
-        out,
-        "{}, millrace {}, {}, {} x {}\n",
-        report.date, report.millrace, machine.kernel, machine.processors, machine.processor
-    );
+    let _ = writeln!(out, "{}, millrace {}, {}\n", report.date, report.millrace, machine.words());
     for check in &report.checks {
         let _ = writeln!(out, "- {} {}: {}", mark(check.passed), check.name, check.seen);
     }
-    for table in tables(report) {
+    for table in tables(report, brief) {
         let _ = write!(out, "\n## {}\n\n{}\n", table.title, drawn(&table, ASCII_MARKDOWN));
     }
     out.push('\n');
@@ -64,22 +79,32 @@ pub(super) fn results(report: &Report) -> Vec<String> {
     findings(report).into_iter().chain(found).collect()
 }
 
-/// What the comparisons of each case come to.
+/// Every verdict, and who was the busiest.
 fn compared(report: &Report) -> Vec<String> {
     let cases = report.all_cases();
-    let mut lines = Vec::new();
-    for case in cases {
-        let words = case.setting.words();
-        let own = sentences(case, report.measures).into_iter().chain(heaviest_side(case));
-        lines.extend(own.map(|line| {
-            if cases.len() > 1 { format!("{}: {line}", capital(&words)) } else { line }
-        }));
-    }
-    lines
+    let heaviest = cases.iter().filter(|case| case.truth.is_none()).filter_map(|case| {
+        Some(format!("{}: {}", capital(&case.setting.words()), heaviest_side(case)?))
+    });
+    rows(report).iter().map(|row| format!("{}.", row.words())).chain(heaviest).collect()
 }
 
 fn mark(passed: bool) -> &'static str {
     if passed { "ok  " } else { "FAIL" }
+}
+
+/// For a terminal, no wider than [`WIDTH`]: where it would be, spreads stand below their medians.
+fn fitted(table: &mut Table) -> comfy_table::Table {
+    let natural = drawn(table, UTF8_HORIZONTAL_ONLY);
+    let widest = natural.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    if widest <= usize::from(WIDTH) {
+        return natural;
+    }
+    for cell in table.rows.iter_mut().flat_map(|row| row.iter_mut().skip(1)) {
+        *cell = cell.replacen(" (", "\n(", 1);
+    }
+    let mut narrow = drawn(table, UTF8_HORIZONTAL_ONLY);
+    narrow.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
+    narrow
 }
 
 fn drawn(table: &Table, style: TableStyle) -> comfy_table::Table {

@@ -24,7 +24,10 @@ pub fn write(report: &Report, directory: &Path) -> Result<Written, LabError> {
     std::fs::create_dir_all(directory).map_err(failed(directory))?;
     let json = serde_json::to_string_pretty(report)
         .map_err(|error| failed(directory)(std::io::Error::other(error)))?;
-    let page = html::page(report, &json)
+    // Once, and without what only a reader of the file wants.
+    let raw = serde_json::to_string(report)
+        .map_err(|error| failed(directory)(std::io::Error::other(error)))?;
+    let page = html::page(report, &raw)
         .map_err(|error| failed(directory)(std::io::Error::other(error)))?;
     Ok(Written {
         html: put(directory, "report.html", &page)?,

@@ -112,7 +112,7 @@ fn decimals(step: f64) -> usize {
 }
 
 /// Text for an element or an attribute.
-pub(super) fn escape(text: &str) -> String {
+pub(in crate::report) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 

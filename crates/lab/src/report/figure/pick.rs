@@ -1,15 +1,22 @@
 //! Which figures a report has.
 
 use super::bars::bars;
+use super::forest::forest;
 use super::lines::{evenly, lines};
 use super::strip::strip;
 use super::usage::{Line, usage};
 use super::{COLOURS, Figure, Series};
 use crate::experiment::Measure;
 use crate::passed::TRAINS_OF;
+use crate::report::answer::rows;
 use crate::report::case::{capital, plural};
 use crate::report::table::{Points, arrow};
 use crate::report::{Case, Report};
+
+/// All questions in one figure; where nothing is compared there is none.
+pub(in crate::report) fn summary(report: &Report) -> Option<Figure> {
+    forest(&rows(report))
+}
 
 /// What a report is about in one look: throughput by block size, or the steps of a ladder.
 pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
@@ -17,17 +24,45 @@ pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
         Some(points) => {
             report.measures.iter().flat_map(|measure| by_point(&points, measure)).collect()
         }
-        None => each(report, |case| {
-            let steps = report.measures.iter().filter(|_| !case.steps.is_empty());
-            steps.filter_map(|measure| ladder(case, measure)).collect()
-        }),
+        None => {
+            let ladders = each(report, |case| {
+                let steps = report.measures.iter().filter(|_| !case.steps.is_empty());
+                steps.filter_map(|measure| ladder(case, measure)).collect()
+            });
+            report
+                .measures
+                .iter()
+                .filter_map(|one| by_connections(report, one))
+                .chain(ladders)
+                .collect()
+        }
     }
+}
+
+/// A line for each arm over the connections, where more than one number of them was measured.
+fn by_connections(report: &Report, measure: &Measure) -> Option<Figure> {
+    let cases = report.all_cases();
+    let counts: Vec<u32> = cases.iter().map(|case| case.setting.connections).collect();
+    if !counts.is_sorted_by(|one, next| one < next) || counts.len() < 2 {
+        return None;
+    }
+    let series = cases.first()?.arms_in_order().zip(&cases.first()?.order).map(|(arm, name)| {
+        let value = |case: &Case| Some(case.median(name, measure.key)? * measure.scale);
+        Series { label: arm.label.clone(), values: cases.iter().map(value).collect() }
+    });
+    let series: Vec<Series> = series.collect();
+    let title = format!("{} by connections, {}", measure.label, arrow(measure.better));
+    lines(&title, &evenly(counts.iter().map(u32::to_string).collect()), &series)
 }
 
 /// Every interval of the arms that are compared, who used the processor, how deep trains were.
 pub(in crate::report) fn details(report: &Report) -> Vec<Figure> {
     if Points::of(report.all_cases()).is_some() {
         return by_load(report.all_cases());
+    }
+    // Of tries the questions alone say all.
+    if report.all_cases().iter().any(|case| case.truth.is_some()) {
+        return Vec::new();
     }
     each(report, |case| {
         let strips = report.measures.iter().filter_map(|measure| strip(case, measure));

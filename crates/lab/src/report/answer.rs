@@ -1,0 +1,256 @@
+//! What a report comes to, before any table: one sentence, the questions with their verdicts, and how far to trust them.
+
+use super::case::{Loss, capital};
+use super::table::{Points, level};
+use super::{ArmFigures, Case, Report};
+use crate::experiment::Measure;
+use crate::statistics::{Comparison, Verdict};
+use crate::usage::OTHERS;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A question and its verdict.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// `1 connection: throughput`.
+    pub question: String,
+    /// `29.6 % higher`.
+    pub answer: String,
+    pub found: Comparison,
+}
+
+impl Row {
+    /// With the interval.
+    pub(super) fn words(&self) -> String {
+        let Row { question, answer, found } = self;
+        let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
+        let (low, high) = (percent(found.interval.low), percent(found.interval.high));
+        format!("{question}: {answer} ({low} to {high} % at {} %)", level(found.level))
+    }
+
+    /// The colour's class.
+    pub(super) fn class(&self) -> &'static str {
+        match self.found.verdict {
+            Verdict::Improved => "better",
+            Verdict::Worse => "worse",
+            _ => "open",
+        }
+    }
+}
+
+/// What a figure is called in a sentence, and the words for more and for less of it.
+fn nouns(measure: &Measure) -> (&'static str, &'static str, &'static str) {
+    match measure.improvement {
+        "throughput" => ("throughput", "higher", "lower"),
+        "cpu_percent" => ("CPU", "more", "less"),
+        "cycles_per_byte" => ("cycles a byte", "more", "fewer"),
+        "receiving_cpu" => ("receiving CPU", "more", "less"),
+        "latency_median" => ("median round trip", "longer", "shorter"),
+        "latency_p99" => ("99th percentile of round trips", "longer", "shorter"),
+        _ => (measure.label, "higher", "lower"),
+    }
+}
+
+/// `54.8 % fewer`, `2.20x`, or that no difference was seen.
+pub(super) fn change(measure: &Measure, found: &Comparison) -> String {
+    let (_, more, less) = nouns(measure);
+    let percent = (found.ratio - 1.0) * 100.0;
+    match found.verdict {
+        Verdict::TooFewSamples => "too few rounds to tell".to_owned(),
+        Verdict::Equivalent => {
+            format!("no difference above {:.0} %", found.equal_within.unwrap_or_default() * 100.0)
+        }
+        Verdict::NoDifferenceSeen if found.equal_within.is_some() => {
+            format!("not known to within {:.0} %", found.equal_within.unwrap_or_default() * 100.0)
+        }
+        Verdict::NoDifferenceSeen => "no difference seen".to_owned(),
+        _ if found.ratio >= 2.0 => format!("{:.2}x", found.ratio),
+        _ if percent > 0.0 => format!("{percent:.1} % {more}"),
+        _ => format!("{:.1} % {less}", -percent),
+    }
+}
+
+/// All questions, in the order of the tables. Against peers it is throughput alone.
+pub(super) fn rows(report: &Report) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (place, case) in report.all_cases().iter().enumerate() {
+        let load = match case.truth {
+            Some(truth) => {
+                format!("Try {}, {}", place + 1, if truth < 1.0 { "slowed" } else { "the same" })
+            }
+            None => capital(&case.setting.short()),
+        };
+        rows.extend(questions(&load, &case.comparisons, report.measures));
+        for (arm, found) in case.arms_in_order().skip(1).zip(&case.steps) {
+            rows.extend(questions(&format!("{load}, {}", arm.label), found, report.measures));
+        }
+        for (arm, found) in case.peers_in_order() {
+            let subject = format!("{load}, against {}", arm.label);
+            let throughput = report.measures.iter().find(|measure| is_throughput(measure));
+            rows.extend(questions(&subject, found, throughput));
+        }
+    }
+    let idle = report.latency.iter();
+    rows.extend(
+        idle.flat_map(|case| questions("Idle", &case.comparisons, report.latency_measures)),
+    );
+    rows
+}
+
+/// A row for each measure that was compared.
+fn questions<'m>(
+    subject: &str,
+    found: &BTreeMap<String, Comparison>,
+    measures: impl IntoIterator<Item = &'m Measure>,
+) -> Vec<Row> {
+    let row = |measure: &Measure| {
+        let found = *found.get(measure.improvement)?;
+        let question = format!("{subject}: {}", nouns(measure).0);
+        Some(Row { question, answer: change(measure, &found), found })
+    };
+    measures.into_iter().filter_map(row).collect()
+}
+
+fn is_throughput(measure: &Measure) -> bool {
+    measure.improvement == "throughput"
+}
+
+/// The answer in a sentence.
+pub(super) fn headline(report: &Report) -> String {
+    let cases = report.all_cases();
+    let failed = report.checks.iter().filter(|check| !check.passed).count();
+    let warning = if failed > 0 { "Not to be trusted, for checks failed. " } else { "" };
+    let answer = match Points::of(cases) {
+        _ if cases.iter().any(|case| case.truth.is_some()) => known(report),
+        Some(points) => report
+            .measures
+            .first()
+            .map_or_else(Vec::new, |measure| points.sentences(measure))
+            .join(" "),
+        None => compared(report, cases),
+    };
+    format!("{warning}{answer}")
+}
+
+/// What the answer does not say of other receivers than the one measured.
+pub(super) fn caveat(report: &Report) -> Option<&'static str> {
+    let bench = &report.bench;
+    let tap = bench.kind() == "namespaces" && bench.vnic.as_deref() == Some("tap");
+    (report.experiment == "rsc" && tap).then_some(
+        "The receiver is a TAP without GRO of its own, where RSC in the switch helps most: user-mode Linux guests gained \
+         1.1x with GRO of their own and 1.3x without (docs/performance.md).",
+    )
+}
+
+/// Of experiments whose answer is known.
+fn known(report: &Report) -> String {
+    let told = report.checks.iter().rev().take(2).rev();
+    told.map(|check| format!("{}: {}.", check.name, check.seen)).collect::<Vec<_>>().join(" ")
+}
+
+fn compared(report: &Report, cases: &[Case]) -> String {
+    let Some(case) = cases.first() else { return String::new() };
+    let labels: Vec<&str> = case.own_arms().map(|(_, arm)| arm.label.as_str()).collect();
+    let subject = match labels.as_slice() {
+        [first, .., last] if !case.steps.is_empty() => format!("{last} on {first}"),
+        [on, off, ..] => format!("{on} against {off}"),
+        _ => return String::new(),
+    };
+    let loads: Vec<String> = cases.iter().map(|case| case.setting.short()).collect();
+    // Throughput first: that is what people ask for.
+    let (first, later): (Vec<&Measure>, Vec<&Measure>) =
+        report.measures.iter().partition(|measure| is_throughput(measure));
+    let answers = first.into_iter().chain(later).filter_map(|measure| over_loads(cases, measure));
+    let answers: Vec<String> = answers.collect();
+    match answers.as_slice() {
+        [] => format!("{subject}: not measured."),
+        _ => format!("{subject}, {}: {}.", loads.join("; "), answers.join("; ")),
+    }
+}
+
+/// A measure's answers in one phrase: from the least to the most where all point the same way, otherwise load by load.
+fn over_loads(cases: &[Case], measure: &Measure) -> Option<String> {
+    let found = cases.iter().filter_map(|case| {
+        Some((case.setting.short(), case.comparisons.get(measure.improvement)?))
+    });
+    let found: Vec<(String, &Comparison)> = found.collect();
+    let (_, first) = found.first()?;
+    let (noun, ..) = nouns(measure);
+    let known = matches!(first.verdict, Verdict::Improved | Verdict::Worse);
+    if !found.iter().all(|(_, one)| one.verdict == first.verdict) {
+        let answers = found.iter().map(|(load, one)| format!("{} ({load})", change(measure, one)));
+        return Some(format!("{noun} {}", answers.collect::<Vec<_>>().join(", ")));
+    }
+    if !known {
+        return Some(format!("{noun}: {}", change(measure, first)));
+    }
+    let ratios = || found.iter().map(|(_, one)| one.ratio);
+    let (least, most) =
+        ratios().fold((f64::MAX, 0.0_f64), |ends, ratio| (ends.0.min(ratio), ends.1.max(ratio)));
+    Some(span(measure, least, most))
+}
+
+/// `29.6 % higher throughput`, `2.20x to 2.70x the throughput`, `51.0 to 54.8 % fewer cycles a byte`.
+fn span(measure: &Measure, least: f64, most: f64) -> String {
+    let (noun, more, less) = nouns(measure);
+    let range = |least: String, most: String| {
+        if least == most { least } else { format!("{least} to {most}") }
+    };
+    if most >= 2.0 {
+        return format!("{} the {noun}", range(format!("{least:.2}x"), format!("{most:.2}x")));
+    }
+    let percent = |ratio: f64| format!("{:.1}", (ratio - 1.0).abs() * 100.0);
+    match most > 1.0 {
+        true => format!("{} % {more} {noun}", range(percent(least), percent(most))),
+        false => format!("{} % {less} {noun}", range(percent(most), percent(least))),
+    }
+}
+
+/// One thing that says how far to trust a report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Trust {
+    /// As it should be.
+    pub good: bool,
+    /// `Steal`.
+    pub name: &'static str,
+    /// `0.3 % of the machine at most`.
+    pub seen: String,
+}
+
+/// Checks, steal, the load of others and loss.
+pub(super) fn trust(report: &Report) -> Vec<Trust> {
+    let cases = || report.all_cases().iter().chain(&report.latency);
+    let arms = || cases().flat_map(|case| case.arms.values());
+    let most = |key: &str| arms().filter_map(|arm| arm.median(key)).reduce(f64::max);
+    let passed = report.checks.iter().filter(|check| check.passed).count();
+    let all = report.checks.len();
+    let mut told = vec![Trust {
+        good: passed == all,
+        name: "Checks",
+        seen: format!("{passed} of {all} passed"),
+    }];
+    if let Some(steal) = most("steal_percent") {
+        let seen = format!("{steal:.1} % of the processors went to other machines");
+        told.push(Trust { good: steal <= 2.0, name: "Steal", seen });
+    }
+    if let Some(others) = most(OTHERS) {
+        let machine = &report.machine;
+        let processors = machine.usable.unwrap_or(machine.processors).max(1) as f64;
+        let seen = format!("other programs used {others:.2} of {processors} processors");
+        told.push(Trust { good: others <= 0.2 * processors, name: "Neighbours", seen });
+    }
+    let worst = |loss: fn(&ArmFigures) -> Option<Loss>| {
+        arms().filter_map(loss).map(|loss| loss.percent).reduce(f64::max)
+    };
+    let losses = [worst(|arm| arm.lost), worst(|arm| arm.resent)];
+    if let [Some(lost), Some(resent)] = losses {
+        let seen =
+            format!("{lost:.2} % of frames lost and {resent:.2} % of segments resent at most");
+        told.push(Trust { good: lost < 1.0 && resent < 1.0, name: "Loss", seen });
+    }
+    let stalled: usize = arms().map(|arm| arm.stalled).sum();
+    let intervals: usize = arms().map(|arm| arm.intervals).sum();
+    let seen = format!("{stalled} of {intervals} intervals without a byte");
+    told.push(Trust { good: stalled == 0, name: "Stalls", seen });
+    told
+}
