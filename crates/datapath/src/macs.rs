@@ -13,7 +13,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::Mac;
 
-/// Slots that an address may be in: two cache lines.
+/// Slots that an address may be in: two cache lines. Each address has its own first choice among them, so that few share one
+/// and a search mostly ends at its first step.
 const WINDOW: usize = 8;
 
 /// Address and VLAN in one number that is never 0.
@@ -122,18 +123,20 @@ impl MacTable {
         self.held.load(Ordering::Acquire)
     }
 
-    /// The first slot of the key's window.
+    /// The places of the key's window, its first choice in front.
+    #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
-    fn start(&self, key: MacKey) -> usize {
+    fn places(&self, key: MacKey) -> impl Iterator<Item = usize> + use<> {
         // Twice, since one multiplication leaves neighbouring addresses at a fixed distance, with some seeds in one window.
         let once = (key.0 ^ key.0 >> 29).wrapping_mul(self.seed);
         let hash = (once ^ once >> 32).wrapping_mul(self.seed) >> 32;
-        hash as usize & (self.slots.len() - 1) & !(WINDOW - 1)
+        let first = hash as usize & (self.slots.len() - 1);
+        (0..WINDOW).map(move |step| first ^ step)
     }
 
-    fn window(&self, key: MacKey) -> &[Slot] {
-        let start = self.start(key);
-        self.slots.get(start..start + WINDOW).unwrap_or_default()
+    #[inline]
+    fn window(&self, key: MacKey) -> impl Iterator<Item = (usize, &Slot)> {
+        self.places(key).filter_map(|place| Some((place, self.slots.get(place)?)))
     }
 
     /// The port the address was last seen at.
@@ -143,7 +146,7 @@ impl MacTable {
     }
 
     fn find(&self, key: MacKey, second: u64) -> Option<(&Slot, Entry)> {
-        for slot in self.window(key) {
+        for (_, slot) in self.window(key) {
             // Pairs with the stores in `fill`: a key that reads the same before and after the entry owns that entry.
             if slot.key.load(Ordering::Acquire) == key.0 {
                 let entry = Entry(slot.entry.load(Ordering::Acquire));
@@ -170,14 +173,13 @@ impl MacTable {
     #[cold]
     pub(crate) fn insert(&self, key: MacKey, port: PortId, limit: u16, second: u64) -> Insertion {
         let mut learned = lock(&self.writer);
-        let window = self.window(key);
-        let own = window.iter().position(|slot| slot.read().0 == key);
-        let was_at = own.and_then(|own| window.get(own)).map(|slot| slot.read().1.port());
-        let is_free = |slot: &Slot| {
+        let own = self.window(key).find(|(_, slot)| slot.read().0 == key);
+        let was_at = own.map(|(_, slot)| slot.read().1.port());
+        let is_free = |(_, slot): &(usize, &Slot)| {
             let (key, entry) = slot.read();
             key.0 == 0 || self.is_old(entry, second)
         };
-        let Some(place) = own.or_else(|| window.iter().position(is_free)) else {
+        let Some((place, slot)) = own.or_else(|| self.window(key).find(is_free)) else {
             return Insertion::Full;
         };
         let mut evicted = false;
@@ -186,11 +188,9 @@ impl MacTable {
             && let Some(own) = list_of(&mut learned, port, limit)
         {
             evicted = self.make_room(own, port, limit, second);
-            own.push_back((self.start(key) + place, key));
+            own.push_back((place, key));
         }
-        if let Some(slot) = window.get(place) {
-            fill(slot, key, Entry::new(port, second));
-        }
+        fill(slot, key, Entry::new(port, second));
         if evicted { Insertion::Evicted } else { Insertion::Done }
     }
 
