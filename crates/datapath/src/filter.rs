@@ -18,7 +18,6 @@ use crate::work;
 use memory::Memory;
 use ports::Nanos;
 use ports::capture::Direction;
-use std::cell::Cell;
 use std::sync::Arc;
 use wire::Parsed;
 
@@ -65,29 +64,25 @@ impl Filter {
 struct Asked<'f> {
     guards: Option<&'f Guards>,
     acl: Option<&'f Acl>,
-    /// The rule that decided about the last frames, and how many, not counted yet.
-    rule: u16,
-    frames: u64,
 }
 
-impl<'f> Asked<'f> {
-    fn new(guards: Option<&'f Guards>, acl: Option<&'f Acl>) -> Asked<'f> {
-        Asked { guards, acl, rule: Decision::NO_RULE, frames: 0 }
-    }
+/// Frames that were decided about and are not counted yet.
+#[derive(Default)]
+struct Tally {
+    /// What was decided about all of them.
+    decision: Decision,
+    frames: u64,
+    /// Of them, those whose flow had to be looked up.
+    anew: u64,
+}
 
+impl Asked<'_> {
     #[inline(never)]
     fn decide(&self, headers: &[u8], parsed: &Parsed) -> Decision {
         if let Some(Err(reason)) = self.guards.map(|guards| guards.check(headers, parsed)) {
             return Decision { drop: Some(reason), ..Decision::default() };
         }
         self.acl.map_or_else(Decision::default, |acl| acl.decide(headers, parsed))
-    }
-
-    fn count(&mut self, worker: usize) {
-        let frames = std::mem::take(&mut self.frames);
-        if let Some(acl) = self.acl {
-            acl.count(self.rule, worker, frames);
-        }
     }
 }
 
@@ -110,22 +105,29 @@ impl Filtering {
     #[inline(always)]
     fn check(
         &mut self,
-        asked: &mut Asked<'_>,
+        asked: &Asked<'_>,
+        tally: &mut Tally,
         headers: &[u8],
         parsed: &Parsed,
     ) -> Option<DropReason> {
-        let anew = Cell::new(0);
         let decision = self.memory.recall(headers, parsed, || {
-            anew.set(work::OF_FILTERING_ANEW);
+            tally.anew += 1;
             asked.decide(headers, parsed)
         });
-        self.work += work::OF_FILTERING + anew.get();
-        if decision.rule != asked.rule {
-            asked.count(self.worker);
-            asked.rule = decision.rule;
+        if decision.rule != tally.decision.rule {
+            self.count(asked, std::mem::take(tally));
+            tally.decision = decision;
         }
-        asked.frames += 1;
+        tally.frames += 1;
         decision.drop
+    }
+
+    /// Counts frames at the rule that decided.
+    fn count(&mut self, asked: &Asked<'_>, tally: Tally) {
+        self.work += tally.frames * work::OF_FILTERING + tally.anew * work::OF_FILTERING_ANEW;
+        if let Some(acl) = asked.acl {
+            acl.count(tally.decision.rule, self.worker, tally.frames);
+        }
     }
 
     /// Drops what the port may not send, as [`Frame::read`] does: without private bytes.
@@ -140,16 +142,20 @@ impl Filtering {
     ) {
         self.memory.begin();
         let Filter { guards, ingress, .. } = &from.filter;
-        let mut asked = Asked::new(guards.as_deref(), ingress.as_deref());
-        for frame in frames.iter_mut().filter(|frame| !frame.is_dropped()) {
+        let asked = Asked { guards: guards.as_deref(), acl: ingress.as_deref() };
+        let mut tally = Tally::default();
+        for frame in frames {
+            if frame.is_dropped() {
+                continue;
+            }
             let headers = parts.headers.get(frame.header);
-            if let Some(reason) = self.check(&mut asked, headers, &frame.parsed) {
+            if let Some(reason) = self.check(&asked, &mut tally, headers, &frame.parsed) {
                 count_drop(cell, reason, 1);
                 show(from, Direction::Ingress, frame, parts, now, Some(reason));
                 frame.header = Span::default();
             }
         }
-        asked.count(self.worker);
+        self.count(&asked, tally);
     }
 
     /// Takes what the port may not receive out of a list. What a mirror shows is not what it receives.
@@ -157,13 +163,18 @@ impl Filtering {
     pub(crate) fn leave(&mut self, delivery: &Delivery<'_, '_>, list: &mut Vec<Run>) {
         let Delivery { to, frames, parts, cell, now, .. } = delivery;
         self.memory.begin();
-        let mut asked = Asked::new(None, to.filter.egress.as_deref());
+        let asked = Asked { guards: None, acl: to.filter.egress.as_deref() };
+        let mut tally = Tally::default();
         let mut all = std::mem::replace(list, std::mem::take(&mut self.spare));
         for run in all.drain(..) {
             for (place, frame) in run.places().zip(frames.get(run.places()).unwrap_or_default()) {
                 let headers = parts.headers.get(frame.header);
                 let passed = run.cause == Cause::Mirrored;
-                match if passed { None } else { self.check(&mut asked, headers, &frame.parsed) } {
+                match if passed {
+                    None
+                } else {
+                    self.check(&asked, &mut tally, headers, &frame.parsed)
+                } {
                     None => append(list, Run::new(place, 1, run.cause)),
                     Some(reason) => {
                         count_drop(cell, reason, 1);
@@ -172,7 +183,7 @@ impl Filtering {
                 }
             }
         }
-        asked.count(self.worker);
+        self.count(&asked, tally);
         self.spare = all;
     }
 }

@@ -6,7 +6,7 @@ use crate::counters::DropReason;
 use wire::{Kind, Parsed, Traits};
 
 /// What guards and rules say of a frame.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Decision {
     /// Why it is dropped.
     pub(crate) drop: Option<DropReason>,
@@ -84,25 +84,22 @@ impl Memory {
         &mut self,
         headers: &[u8],
         parsed: &Parsed,
-        decide: impl Fn() -> Decision,
+        mut decide: impl FnMut() -> Decision,
     ) -> Decision {
-        let is_flow = parsed.kind == Kind::Tcp || parsed.kind == Kind::Udp;
-        let l4 = usize::from(parsed.l4);
-        let (Some(macs), Some(ports), true) =
-            (headers.first_chunk::<12>(), headers.get(l4..l4 + 4), is_flow)
-        else {
-            return decide();
-        };
+        let (l3, l4) = (usize::from(parsed.l3), usize::from(parsed.l4));
+        let is_flow = matches!(parsed.kind, Kind::Tcp | Kind::Udp);
+        let Some(ports) = headers.get(l4..l4 + 4).filter(|_| is_flow) else { return decide() };
         let ports = ports.first_chunk().map_or(0, |ports| u32::from_ne_bytes(*ports));
         let rest = self.scope | u64::from(ports) << 8 | u64::from(parsed.protocol);
-        let (one, two) = (word(macs, 0), word(macs, 4));
-        let l3 = usize::from(parsed.l3);
+        // MAC addresses last: where an IP header is they are, which the compiler knows too.
         if parsed.traits.contains(Traits::IPV4) {
             let Some(ip) = headers.get(l3 + 12..l3 + 20) else { return decide() };
+            let [one, two] = macs(headers);
             self.v4.recall([one, two, rest, word(ip, 0)], decide)
         } else {
             let Some(ip) = headers.get(l3 + 8..l3 + 40) else { return decide() };
-            let [a, b, c, d] = [word(ip, 0), word(ip, 8), word(ip, 16), word(ip, 24)];
+            let [one, two] = macs(headers);
+            let [a, b, c, d] = [0, 8, 16, 24].map(|at| word(ip, at));
             self.v6.recall([one, two, rest, a, b, c, d], decide)
         }
     }
@@ -112,8 +109,14 @@ impl Memory {
 /// which is what the first frame of a flow costs anyway.
 #[inline(always)]
 fn hash(key: &[u64]) -> u8 {
-    let ip = key.iter().skip(2).fold(0, |mixed: u64, word| mixed.rotate_left(8) ^ word);
+    let ip = key.iter().skip(2).fold(0, |mixed: u64, word| mixed ^ word);
     (ip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// Both MAC addresses, the middle four bytes twice.
+#[inline(always)]
+fn macs(headers: &[u8]) -> [u64; 2] {
+    [word(headers, 0), word(headers, 4)]
 }
 
 /// Eight of the bytes; there are as many.
