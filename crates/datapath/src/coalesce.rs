@@ -67,7 +67,7 @@ impl Policy {
         let (rsc, mtu) = (settings.rsc, u32::from(settings.mtu));
         let length_limit = match rsc.length_limit_mtus {
             0 => LARGEST_PACKET,
-            mtus => u32::from(mtus).saturating_mul(mtu).clamp(2 * mtu, LARGEST_PACKET),
+            mtus => (u32::from(mtus) * mtu).max(2 * mtu).min(LARGEST_PACKET),
         };
         (rsc.policy != RscPolicy::Off).then_some(Policy { rsc, length_limit, ecn: false })
     }
@@ -324,4 +324,22 @@ fn count(cell: &PortCell, reason: RscException) {
 #[allow(clippy::cast_possible_truncation, reason = "no more trains than frames in a burst")]
 fn index(train: usize) -> u16 {
     train as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Twice the MTU may be more than an IP packet holds, and a TAP device says its MTU itself.
+    #[test]
+    fn no_mtu_and_length_limit_stop_the_worker() {
+        for (mtu, length_limit_mtus) in
+            (0..=u16::MAX).flat_map(|mtu| [0, 1, 2, 255].map(|limit| (mtu, limit)))
+        {
+            let rsc = Rsc { policy: RscPolicy::Ndis, length_limit_mtus, ..Rsc::default() };
+            let policy = Policy::of(&PortSettings { rsc, mtu, ..PortSettings::default() }).unwrap();
+            assert!(policy.length_limit <= LARGEST_PACKET);
+            assert!(policy.length_limit >= u32::from(mtu), "MTU {mtu}, limit {length_limit_mtus}");
+        }
+    }
 }
