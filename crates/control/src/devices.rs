@@ -2,7 +2,7 @@
 //!
 //! The rest of the crate sees an [`Opener`], so that tests run the whole control plane on memory ports.
 
-use crate::config::{Account, Namespace, PortConfig};
+use crate::config::{Account, Namespace, PortConfig, Size};
 use crate::{Problem, accounts, guest};
 use ports::Device;
 use ports::link::{Link, LinkError};
@@ -118,17 +118,27 @@ fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
 }
 
-fn open_vhost(port: &PortConfig, socket: &Path) -> Result<Opened, OpenError> {
+fn vhost_options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> {
     let mut options = VhostOptions::new(socket);
     options.queues = queues(port);
     options.mac = port.mac.map(|mac| mac.0);
     options.mtu = port.mtu.map_or(options.mtu, |mtu| mtu.0);
+    options.memory_limit = match port.memory_limit {
+        Some(Size(0)) => u64::MAX,
+        Some(Size(bytes)) => bytes,
+        None => options.memory_limit,
+    };
     options.role = match port.vhost_client {
         Some(true) => SocketRole::Client,
         _ => SocketRole::Server,
     };
     options.access =
         access(port).map_err(|problem| OpenError { reason: problem.to_string(), denied: false })?;
+    Ok(options)
+}
+
+fn open_vhost(port: &PortConfig, socket: &Path) -> Result<Opened, OpenError> {
+    let options = vhost_options(port, socket)?;
     let opened = vhost::open(&options)
         .map_err(|error| OpenError { denied: vhost_denied(&error), reason: error.to_string() })?;
     let watch = Box::new(Guest { session: opened.session, options });
@@ -263,6 +273,19 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+    }
+
+    /// How much memory the front end of this port may have mapped.
+    #[test]
+    fn memory_limit_reaches_the_session() {
+        let limit = |key: &str| {
+            let text = format!("[[port]]\nname='a'\nvhost-user='/v'\n{key}");
+            let config = Config::from_toml("t", &text).unwrap();
+            vhost_options(&config.ports[0], Path::new("s")).unwrap().memory_limit
+        };
+        assert_eq!(limit("memory-limit = '4GiB'"), 4 << 30);
+        assert_eq!(limit("memory-limit = 0"), u64::MAX);
+        assert_eq!(limit(""), VhostOptions::new("s").memory_limit);
     }
 
     /// `socket-group` alone left the socket at 0755, so its group could not connect.

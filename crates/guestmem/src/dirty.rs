@@ -18,41 +18,44 @@ pub struct DirtyLog {
     addresses: AddressRange,
     /// Where the bitmap starts in the mapping, in bytes.
     start: u64,
-    /// Bytes of the bitmap.
+    /// Bytes of the bitmap that are mapped.
     bytes: u64,
 }
 
 impl DirtyLog {
-    /// Maps `bytes` of the file from `offset` on, enough of them for all of `memory`.
+    /// Maps as much of the log, `bytes` of the file from `offset` on, as all of `memory` needs.
     pub fn map(
         file: BorrowedFd<'_>,
         offset: u64,
         bytes: u64,
         memory: &GuestMemory,
     ) -> Result<Arc<DirtyLog>, MemoryError> {
-        let (end, needed) = (memory.end(), memory.end().0.div_ceil(PAGE * 8));
+        let (end, needed, limit) =
+            (memory.end(), memory.end().0.div_ceil(PAGE * 8), memory.limit());
         if bytes < needed {
             return Err(MemoryError::LogTooShort { bytes, end, needed });
+        }
+        // Guest addresses are the front end's choice, so a small guest may need a log of terabytes.
+        if needed > limit {
+            return Err(MemoryError::TooMuch { seen: needed, limit });
         }
         // A page of another size would be mapped past the end of what is reserved here.
         let facts = facts(file)?;
         if facts.page != PAGE {
             return Err(MemoryError::LogPage { page: facts.page });
         }
-        let failed = |source: rustix::io::Errno| MemoryError::Io {
-            doing: "mapping the dirty log",
-            bytes,
-            source: source.into(),
-        };
-        let start = offset % PAGE;
-        let fits = offset.checked_add(bytes).is_some_and(|end| end <= facts.size);
-        let len = (start + bytes.min(facts.size)).next_multiple_of(PAGE);
-        if !fits {
-            return Err(failed(rustix::io::Errno::INVAL));
+        if offset.checked_add(bytes).is_none_or(|end| end > facts.size) {
+            return Err(MemoryError::Io {
+                doing: "mapping the dirty log",
+                bytes,
+                source: rustix::io::Errno::INVAL.into(),
+            });
         }
+        let start = offset % PAGE;
+        let len = (start + needed).next_multiple_of(PAGE);
         let mut addresses = AddressRange::new(len, PAGE)?;
         addresses.map(0, len, file, offset - start)?;
-        Ok(Arc::new(DirtyLog { addresses, start, bytes }))
+        Ok(Arc::new(DirtyLog { addresses, start, bytes: needed }))
     }
 
     /// Marks the pages of `len` bytes as written. What lies past the log is left out: the memory it was made for does

@@ -57,13 +57,17 @@ pub(crate) struct Layout {
     pub(crate) align: u64,
 }
 
-/// Checks regions sorted by guest address and gives each its place.
-pub(crate) fn plan(regions: &[(&Region, FileFacts)]) -> Result<Layout, MemoryError> {
+/// Checks regions sorted by guest address, of at most `limit` bytes in all, and gives each its place.
+pub(crate) fn plan(regions: &[(&Region, FileFacts)], limit: u64) -> Result<Layout, MemoryError> {
     if regions.len() > REGIONS {
         return Err(MemoryError::TooManyRegions { seen: regions.len(), limit: REGIONS });
     }
     for (region, facts) in regions {
         check(region, *facts)?;
+    }
+    let seen = regions.iter().fold(0u64, |sum, (region, _)| sum.saturating_add(region.size));
+    if seen > limit {
+        return Err(MemoryError::TooMuch { seen, limit });
     }
     for pair in regions.windows(2) {
         let [(first, _), (second, _)] = pair else { continue };
@@ -157,7 +161,7 @@ mod tests {
     const LARGE: FileFacts = FileFacts { size: u64::MAX, page: PAGE };
 
     fn plan_small(regions: &[Region]) -> Result<Layout, MemoryError> {
-        plan(&regions.iter().map(|region| (region, LARGE)).collect::<Vec<_>>())
+        plan(&regions.iter().map(|region| (region, LARGE)).collect::<Vec<_>>(), u64::MAX)
     }
 
     /// Gaps and sizes in pages, one page size a region.
@@ -180,7 +184,7 @@ mod tests {
         #[test]
         fn places_are_mappable_and_apart(regions in regions()) {
             let refs: Vec<_> = regions.iter().map(|(region, facts)| (region, *facts)).collect();
-            let layout = plan(&refs).unwrap();
+            let layout = plan(&refs, u64::MAX).unwrap();
             let mut end = 0;
             let mut host_end = None;
             for ((region, facts), place) in regions.iter().zip(&layout.places) {
@@ -236,8 +240,9 @@ mod tests {
     #[test]
     fn a_region_lies_within_its_file() {
         let facts = FileFacts { size: 0x3000, page: PAGE };
-        assert!(plan(&[(&region(0, 0x2000, 0x1000), facts)]).is_ok());
-        let message = plan(&[(&region(0, 0x3000, 0x1000), facts)]).unwrap_err().to_string();
+        let plan = |region: &Region| plan(&[(region, facts)], u64::MAX);
+        assert!(plan(&region(0, 0x2000, 0x1000)).is_ok());
+        let message = plan(&region(0, 0x3000, 0x1000)).unwrap_err().to_string();
         assert!(message.contains("0x4000 bytes, it has 0x3000"), "{message}");
     }
 }

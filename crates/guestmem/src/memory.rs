@@ -52,18 +52,29 @@ pub struct GuestMemory {
     spans: Vec<MemorySpan>,
     /// Sorted by guest address, each with its address here.
     regions: Vec<(Region, MemorySpan)>,
+    /// Most bytes of all regions, and of a dirty log.
+    limit: u64,
 }
 
 impl GuestMemory {
-    /// Checks and maps the regions of a guest.
-    pub fn map(mut regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
+    /// Checks and maps the regions of a guest, however large.
+    pub fn map(regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
+        Self::map_within(u64::MAX, regions)
+    }
+
+    /// Checks and maps the regions of a guest. They, and those of later snapshots, have at most `limit` bytes in all: a
+    /// file may be larger than this host's memory, and each page of it that we touch is charged to this process.
+    pub fn map_within(
+        limit: u64,
+        mut regions: Vec<Region>,
+    ) -> Result<Arc<GuestMemory>, MemoryError> {
         regions.sort_by_key(|region| region.gpa);
         let facts = regions
             .iter()
             .map(|region| facts(region.file.as_fd()))
             .collect::<Result<Vec<_>, _>>()?;
         let pairs: Vec<_> = regions.iter().zip(facts).collect();
-        let plan = layout::plan(&pairs)?;
+        let plan = layout::plan(&pairs, limit)?;
         let pages: Vec<_> = pairs.iter().map(|(_, facts)| facts.page).collect();
         let mut addresses = AddressRange::new(plan.len, plan.align)?;
         let mut spans: Vec<MemorySpan> = Vec::new();
@@ -86,14 +97,14 @@ impl GuestMemory {
             }
             placed.push((region, span));
         }
-        Ok(Arc::new(GuestMemory { addresses, spans, regions: placed }))
+        Ok(Arc::new(GuestMemory { addresses, spans, regions: placed, limit }))
     }
 
     /// This memory with one region more (`VHOST_USER_ADD_MEM_REG`), as a snapshot of its own: this one stays as it is.
     pub fn with_region(&self, region: Region) -> Result<Arc<GuestMemory>, MemoryError> {
         let mut regions = self.regions();
         regions.push(region);
-        Self::map(regions)
+        Self::map_within(self.limit, regions)
     }
 
     /// This memory without the region of these addresses (`VHOST_USER_REM_MEM_REG`).
@@ -109,7 +120,7 @@ impl GuestMemory {
         if regions.len() == count {
             return Err(MemoryError::NoSuchRegion { gpa, size });
         }
-        Self::map(regions)
+        Self::map_within(self.limit, regions)
     }
 
     /// The regions it was mapped from.
@@ -120,6 +131,11 @@ impl GuestMemory {
     /// A file of this memory was truncated while it was mapped: what is read from now on is not the guest's.
     pub fn is_broken(&self) -> bool {
         self.addresses.is_broken()
+    }
+
+    /// Most bytes that its regions, or the log of its written pages, may have.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
     }
 
     /// Bytes of all regions.

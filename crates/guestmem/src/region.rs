@@ -114,6 +114,17 @@ pub enum MemoryError {
         /// Bytes of a page of the file.
         page: u64,
     },
+    /// More bytes than the port's front end may have mapped.
+    #[error(
+        "memory of {seen} bytes is to be mapped, this port's memory-limit is {limit}: give the guest less memory, or \
+         raise memory-limit"
+    )]
+    TooMuch {
+        /// Bytes of all regions, or of the dirty log.
+        seen: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
     /// More regions than are served.
     #[error("{seen} memory regions, at most {limit} are served")]
     TooManyRegions {

@@ -89,6 +89,45 @@ fn huge_pages_are_there_before_a_worker_touches_them() {
     }
 }
 
+/// A sparse file has any size: its pages were charged to the switch when touched, and its addresses were used up.
+#[test]
+fn memory_stays_within_its_limit_region_by_region() {
+    let file = file(1 << 50);
+    let refused = GuestMemory::map_within(8 * PAGE, vec![region(0, 1 << 46, &file, 0)]);
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("70368744177664 bytes is") && message.contains("limit is 32768"));
+    let memory = GuestMemory::map_within(8 * PAGE, vec![region(0, 4 * PAGE, &file, 0)]).unwrap();
+    let full = memory.with_region(region(8 * PAGE, 4 * PAGE, &file, 0)).unwrap();
+    let refused = full.with_region(region(16 * PAGE, PAGE, &file, 0)).unwrap_err();
+    assert!(matches!(refused, MemoryError::TooMuch { seen: 36864, limit: 32768 }), "{refused}");
+    let less = full.without_region(Gpa(0), 4 * PAGE, UserAddress(1 << 40)).unwrap();
+    assert!(less.with_region(region(16 * PAGE, 5 * PAGE, &file, 0)).is_err(), "the limit stays");
+    assert!(less.with_region(region(16 * PAGE, 4 * PAGE, &file, 0)).is_ok());
+}
+
+/// The rest of what the front end says could be all addresses of the process.
+#[test]
+fn of_a_log_no_more_is_mapped_than_memory_needs() {
+    let memory = GuestMemory::map(vec![region(0, 40 * PAGE, &file(40 * PAGE), 0)]).unwrap();
+    let log = file(1 << 50);
+    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap();
+    let sizes = |maps: String| {
+        let ends = |line: &str| {
+            let (start, rest) = line.split_once('-')?;
+            let end = rest.split(' ').next()?;
+            Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
+        };
+        maps.lines().filter_map(ends).max().unwrap()
+    };
+    let _log = DirtyLog::map(log.as_fd(), 0, 1 << 46, &memory).unwrap();
+    assert!(sizes(mapped()) < 1 << 46);
+    // At the top of its addresses, one page needs as much.
+    let high = vec![region(1 << 62, PAGE, &file(PAGE), 0)];
+    let memory = GuestMemory::map_within(1 << 30, high).unwrap();
+    let refused = DirtyLog::map(log.as_fd(), 0, 1 << 48, &memory).unwrap_err();
+    assert!(matches!(refused, MemoryError::TooMuch { .. }), "{refused}");
+}
+
 proptest! {
     #[test]
     fn translation_agrees_with_a_page_table(

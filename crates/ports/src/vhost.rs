@@ -36,10 +36,12 @@ pub struct VhostOptions {
     pub mtu: u16,
     /// The guest's address, where the front end asks us for it.
     pub mac: Option<Mac>,
+    /// Most bytes of memory that the front end may have mapped.
+    pub memory_limit: u64,
 }
 
 impl VhostOptions {
-    /// One queue pair and an MTU of 1500, listening.
+    /// One queue pair, an MTU of 1500 and as much memory as this host has, listening.
     pub fn new(socket: impl Into<PathBuf>) -> VhostOptions {
         VhostOptions {
             socket: socket.into(),
@@ -48,8 +50,17 @@ impl VhostOptions {
             queues: 1,
             mtu: 1500,
             mac: None,
+            memory_limit: host_memory(),
         }
     }
+}
+
+/// Bytes of this host's memory, `MemTotal` of proc_meminfo(5); no limit where that cannot be read.
+fn host_memory() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = total.and_then(|total| total.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.map_or(u64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
 }
 
 /// An opened vhost-user port.
@@ -71,6 +82,7 @@ pub fn open(options: &VhostOptions) -> Result<Opened, SessionError> {
         pairs: options.queues,
         mtu: options.mtu,
         mac: options.mac.map(|mac| mac.0),
+        memory_limit: options.memory_limit,
         changed: Box::new(move |negotiated| {
             told.set_offloads(offloads(negotiated.features));
             told.set_queues(negotiated.pairs);
@@ -101,6 +113,12 @@ fn offloads(features: Features) -> Offloads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guest_has_as_much_memory_as_this_host_at_most() {
+        let limit = VhostOptions::new("s").memory_limit;
+        assert!((1 << 20..1 << 50).contains(&limit), "{limit}");
+    }
 
     #[test]
     fn without_unfinished_checksums_a_guest_takes_nothing() {

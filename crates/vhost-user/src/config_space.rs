@@ -35,6 +35,7 @@ mod tests {
             pairs: 4,
             mtu: 9000,
             mac: Some([2, 0, 0, 0, 0, 9]),
+            memory_limit: u64::MAX,
             changed: Box::new(|_| {}),
         }
     }

@@ -38,6 +38,8 @@ pub struct Options {
     pub mtu: u16,
     /// The guest's address, where it is ours to say.
     pub mac: Option<[u8; 6]>,
+    /// Most bytes of memory that the front end may have mapped.
+    pub memory_limit: u64,
     /// Told of whatever was negotiated, before a ring of it runs. Called from the session's thread.
     pub changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
 }

@@ -340,6 +340,7 @@ mod tests {
             pairs: 1,
             mtu: 1500,
             mac: None,
+            memory_limit: u64::MAX,
             changed: Box::new(|_| {}),
         };
         let socket = options.socket.clone();

@@ -51,6 +51,7 @@ fn a_front_end_that_comes_and_goes_logs_so_many_lines() {
         pairs: 1,
         mtu: 1500,
         mac: None,
+        memory_limit: u64::MAX,
         changed: Box::new(|_| {}),
     };
     let session = Session::open(options).unwrap();

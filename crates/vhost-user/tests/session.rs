@@ -29,6 +29,7 @@ fn options(socket: &Path, pairs: u16) -> Options {
         pairs,
         mtu: 1500,
         mac: None,
+        memory_limit: u64::MAX,
         changed: Box::new(|_| {}),
     }
 }
@@ -272,13 +273,9 @@ fn an_inflight_region_is_refused_while_a_ring_runs() {
     guest.give_inflight().unwrap();
 }
 
-/// A front end had as many as it liked.
-#[test]
-fn a_front_end_has_as_many_memory_regions_as_were_announced() {
-    let folder = TempDir::new().unwrap();
-    let socket = folder.path().join("s");
-    let session = open(&socket, 1);
-    let mut frontend = Frontend::connect(&socket, 2).unwrap();
+/// A front end that adds memory region by region and hears whether each is taken.
+fn adding_memory(socket: &Path) -> Frontend {
+    let mut frontend = Frontend::connect(socket, 2).unwrap();
     frontend.set_owner().unwrap();
     let features = frontend.get_features().unwrap();
     frontend.set_features(features).unwrap();
@@ -287,6 +284,16 @@ fn a_front_end_has_as_many_memory_regions_as_were_announced() {
         VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS | VhostUserProtocolFeatures::REPLY_ACK;
     frontend.set_protocol_features(protocol).unwrap();
     frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    frontend
+}
+
+/// A front end had as many as it liked.
+#[test]
+fn a_front_end_has_as_many_memory_regions_as_were_announced() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let session = open(&socket, 1);
+    let mut frontend = adding_memory(&socket);
     let slots = frontend.get_max_mem_slots().unwrap();
     let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, 4096).unwrap();
@@ -306,4 +313,38 @@ fn a_front_end_has_as_many_memory_regions_as_were_announced() {
     until("the end", || matches!(session.status().state, State::Broken(_)));
     let State::Broken(reason) = session.status().state else { return };
     assert!(reason.contains("than the 32 served"), "{reason}");
+}
+
+/// A sparse file of terabytes was mapped, and each of its pages that a worker touched was the switch's.
+#[test]
+fn a_front_end_has_as_much_memory_as_its_port_allows() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let limited = Options { memory_limit: 8192, ..options(&socket, 1) };
+    let session = Session::open(limited).unwrap();
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, 1 << 45).unwrap();
+    let region = |place: u64, size| VhostUserMemoryRegionInfo {
+        guest_phys_addr: place << 20,
+        memory_size: size,
+        userspace_addr: place << 20,
+        mmap_offset: 0,
+        mmap_handle: file.as_raw_fd(),
+    };
+    let is_cut_off = || {
+        until("the end", || matches!(session.status().state, State::Broken(_)));
+        let State::Broken(reason) = session.status().state else { return };
+        assert!(reason.contains("memory-limit is 8192"), "{reason}");
+    };
+    let frontend = adding_memory(&socket);
+    assert!(frontend.set_mem_table(&[region(0, 1 << 44)]).is_err());
+    is_cut_off();
+    let mut frontend = adding_memory(&socket);
+    frontend.add_mem_region(&region(0, 4096)).unwrap();
+    frontend.add_mem_region(&region(1, 4096)).unwrap();
+    assert!(frontend.add_mem_region(&region(2, 4096)).is_err());
+    is_cut_off();
+    let mut frontend = adding_memory(&socket);
+    assert!(frontend.add_mem_region(&region(0, 12288)).is_err());
+    is_cut_off();
 }

@@ -82,6 +82,10 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "kvm")]
     pub socket_group: Option<Account>,
+    /// Most memory in bytes that a vhost-user port's front end may have mapped; 0: no limit. The host's memory where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "4GiB")]
+    pub memory_limit: Option<Size>,
     /// The network namespace the device lives in (a name of `ip netns`, or a path), where it is not the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1)]
@@ -187,7 +191,7 @@ pub struct PortConfig {
 
 impl PortConfig {
     /// Keys that name the device or how it is opened.
-    const REOPENING: [&'static str; 10] = [
+    const REOPENING: [&'static str; 11] = [
         "tap",
         "packet",
         "vhost-user",
@@ -195,6 +199,7 @@ impl PortConfig {
         "socket-mode",
         "socket-owner",
         "socket-group",
+        "memory-limit",
         "netns",
         "queues",
         "promiscuous",
@@ -219,6 +224,7 @@ impl PortConfig {
             socket_mode: None,
             socket_owner: None,
             socket_group: None,
+            memory_limit: None,
             netns: None,
             queues: None,
             promiscuous: None,

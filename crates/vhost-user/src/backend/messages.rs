@@ -95,7 +95,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
     ) -> Result<Option<Vec<u64>>> {
         let regions: Vec<_> =
             said.iter().zip(files).map(|(said, file)| region(said, file)).collect();
-        self.replace_memory(map(regions, GuestMemory::map)?)?;
+        let limit = self.shared.options.memory_limit;
+        self.replace_memory(map(regions, |regions| GuestMemory::map_within(limit, regions))?)?;
         Ok(None)
     }
 
@@ -284,7 +285,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
             Some(memory) => regions
                 .pop()
                 .map_or_else(|| Ok(memory.clone()), |region| memory.with_region(region)),
-            None => GuestMemory::map(regions),
+            None => GuestMemory::map_within(self.shared.options.memory_limit, regions),
         });
         self.replace_memory(memory?)?;
         Ok(None)
