@@ -5,7 +5,9 @@
 use crate::MemoryError;
 use crate::guard::Guard;
 use crate::layout::{PAGE, native};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
@@ -26,22 +28,18 @@ unsafe impl Send for AddressRange {}
 // SAFETY: as above; nothing in it changes after it is built.
 unsafe impl Sync for AddressRange {}
 
-fn failed(doing: &'static str, bytes: u64, source: rustix::io::Errno) -> MemoryError {
-    MemoryError::Io { doing, bytes, source: source.into() }
-}
-
 impl AddressRange {
     /// Reserves `len` bytes from a multiple of `align` on, a power of two.
     pub(crate) fn new(len: u64, align: u64) -> Result<AddressRange, MemoryError> {
-        let doing = "reserving addresses";
-        let too_long = || failed(doing, len, rustix::io::Errno::NOMEM);
+        let failed = MemoryError::io("reserving addresses", len);
+        let too_long = || failed(Errno::NOMEM);
         let sum = len.max(PAGE).checked_add(align).ok_or_else(too_long)?;
         let (whole, align) = (native(sum), native(align));
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping at an address of the kernel's choice, without access.
         let base =
             unsafe { mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags) }
-                .map_err(|error| failed(doing, len, error))?;
+                .map_err(failed)?;
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(too_long)?;
         let lead = base.addr().get().wrapping_neg() & (align - 1);
         // SAFETY: `lead` is less than `align`, by which the mapping is longer than `len`.
@@ -61,19 +59,14 @@ impl AddressRange {
         file: BorrowedFd<'_>,
         file_offset: u64,
     ) -> Result<(), MemoryError> {
-        let doing = "mapping guest memory";
-        let (place, bytes) = (native(offset), native(len));
-        if place.checked_add(bytes).is_none_or(|end| end > self.len) {
-            return Err(failed(doing, len, rustix::io::Errno::INVAL));
-        }
+        let failed = MemoryError::io("mapping guest memory", len);
+        let (at, bytes) = (self.place(offset, len).map_err(failed)?, native(len));
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the range lies in our reservation (checked above), and as `self` is borrowed mutably no one else has
+        // SAFETY: the range lies in our reservation, as `place` says, and as `self` is borrowed mutably no one else has
         // pointers into it yet.
         unsafe {
-            let at = self.start.as_ptr().add(place).cast();
-            mmap(at, bytes, access, flags, file, file_offset)
-                .map_err(|error| failed(doing, len, error))?;
+            mmap(at, bytes, access, flags, file, file_offset).map_err(failed)?;
             // A core dump of the switch must not hold its guests' secrets. Not to be had everywhere: no error.
             let _ = madvise(at, bytes, Advice::LinuxDontDump);
         }
@@ -83,18 +76,21 @@ impl AddressRange {
     /// Has every page of a mapping made now, which changes no byte of it: a huge page, up to 1 GiB, is zeroed by the thread
     /// that touches it first.
     pub(crate) fn populate(&mut self, offset: u64, len: u64) -> Result<(), MemoryError> {
-        let (place, bytes) = (native(offset), native(len));
-        if place.checked_add(bytes).is_none_or(|end| end > self.len) {
-            return Err(failed("populating huge pages", len, rustix::io::Errno::INVAL));
-        }
-        // SAFETY: the range lies in our reservation; the advice leaves its bytes as they are.
-        match unsafe {
-            madvise(self.start.as_ptr().add(place).cast(), bytes, Advice::LinuxPopulateWrite)
-        } {
+        let failed = MemoryError::io("populating huge pages", len);
+        let (at, bytes) = (self.place(offset, len).map_err(failed)?, native(len));
+        // SAFETY: the range lies in our reservation, as `place` says; the advice leaves its bytes as they are.
+        match unsafe { madvise(at, bytes, Advice::LinuxPopulateWrite) } {
             // Linux before 5.14 has no such call.
-            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(source) => Err(MemoryError::HugePages { bytes: len, source: source.into() }),
         }
+    }
+
+    /// The address of `len` bytes at an offset, all of them in the reservation.
+    fn place(&self, offset: u64, len: u64) -> Result<*mut c_void, Errno> {
+        let end = native(offset).checked_add(native(len));
+        end.filter(|end| *end <= self.len).ok_or(Errno::INVAL)?;
+        Ok(self.at(offset).as_ptr().cast())
     }
 
     /// The address of an offset; of the end where the offset is past it.

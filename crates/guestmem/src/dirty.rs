@@ -8,6 +8,7 @@ use crate::address_range::AddressRange;
 use crate::layout::PAGE;
 use crate::memory::facts;
 use crate::{Gpa, GuestMemory, MemoryError};
+use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -42,14 +43,10 @@ impl DirtyLog {
         // A page of another size would be mapped past the end of what is reserved here.
         let facts = facts(file)?;
         if facts.page != PAGE {
-            return Err(MemoryError::LogPage { page: facts.page });
+            return Err(MemoryError::LogPage(facts.page));
         }
         if offset.checked_add(bytes).is_none_or(|end| end > facts.size) {
-            return Err(MemoryError::Io {
-                doing: "mapping the dirty log",
-                bytes,
-                source: rustix::io::Errno::INVAL.into(),
-            });
+            return Err(MemoryError::io("mapping the dirty log", bytes)(Errno::INVAL));
         }
         let start = offset % PAGE;
         let len = (start + needed).next_multiple_of(PAGE);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 /// Reservations that can be watched at a time: memory, dirty log, inflight region and the next of one of them at each of 1024
 /// ports, so that no front end takes the place of another.
-const LIMIT: usize = 4 * 1024;
+pub(crate) const LIMIT: usize = 4 * 1024;
 
 /// One watched reservation. Written by its owner, read by the handler in any thread.
 struct Watch {
@@ -76,7 +76,7 @@ impl Guard {
         install();
         let free = |watch: &Watch| !watch.taken.swap(true, Ordering::Acquire);
         let place = WATCHES.iter().position(free);
-        let place = place.ok_or(MemoryError::TooManyMemories { limit: LIMIT })?;
+        let place = place.ok_or(MemoryError::TooManyMemories)?;
         let guard = Guard { place };
         guard.entry().broken.store(false, Ordering::Relaxed);
         guard.entry().set(addresses);

@@ -60,7 +60,7 @@ pub(crate) struct Layout {
 /// Checks regions sorted by guest address, of at most `limit` bytes in all, and gives each its place.
 pub(crate) fn plan(regions: &[(&Region, FileFacts)], limit: u64) -> Result<Layout, MemoryError> {
     if regions.len() > REGIONS {
-        return Err(MemoryError::TooManyRegions { seen: regions.len(), limit: REGIONS });
+        return Err(MemoryError::TooManyRegions(regions.len()));
     }
     for (region, facts) in regions {
         check(region, *facts)?;
@@ -90,10 +90,10 @@ fn overflow(region: &Region) -> MemoryError {
 fn check(region: &Region, facts: FileFacts) -> Result<(), MemoryError> {
     let Region { gpa, size, file_offset, .. } = *region;
     if size == 0 {
-        return Err(MemoryError::Empty { gpa });
+        return Err(MemoryError::Empty(gpa));
     }
     if !(gpa.0 | size | file_offset).is_multiple_of(PAGE) {
-        return Err(MemoryError::Unaligned { gpa, size, file_offset, page: PAGE });
+        return Err(MemoryError::Unaligned { gpa, size, file_offset });
     }
     let ends = [gpa.0, region.user.0, file_offset].map(|start| start.checked_add(size));
     let [Some(_), Some(_), Some(needed)] = ends else { return Err(overflow(region)) };

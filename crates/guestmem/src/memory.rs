@@ -211,17 +211,13 @@ fn expect_memory(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
     }
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into());
-    Err(MemoryError::Backing { path })
+    Err(MemoryError::Backing(path))
 }
 
 /// Size and page size of a file that is memory.
 pub(crate) fn facts(file: BorrowedFd<'_>) -> Result<FileFacts, MemoryError> {
     expect_memory(file)?;
-    let failed = |source: rustix::io::Errno| MemoryError::Io {
-        doing: "asking for the size of a memory file",
-        bytes: 0,
-        source: source.into(),
-    };
+    let failed = MemoryError::io("asking for the size of a memory file", 0);
     let size = u64::try_from(fstat(file).map_err(failed)?.st_size).unwrap_or(0);
     let system = fstatfs(file).map_err(failed)?;
     let huge = system.f_type == HUGETLBFS_MAGIC;

@@ -1,6 +1,9 @@
 //! What the front end says about its memory, and what can be wrong with it.
 
+use crate::guard::LIMIT as MEMORIES;
+use crate::layout::{PAGE, REGIONS};
 use crate::{Gpa, UserAddress};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -24,16 +27,13 @@ pub struct Region {
 /// Why a guest's memory, or its log of dirty pages, cannot be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// A region of no bytes.
-    #[error("the memory region at guest address {gpa} has size 0: leave it out")]
-    Empty {
-        /// Its guest address.
-        gpa: Gpa,
-    },
+    /// A region of no bytes at this guest address.
+    #[error("the memory region at guest address {0} has size 0: leave it out")]
+    Empty(Gpa),
     /// Not whole pages.
     #[error(
         "the memory region at guest address {gpa} has size {size:#x} and file offset {file_offset:#x}: \
-         all three must be multiples of {page:#x}"
+         all three must be multiples of {PAGE:#x}"
     )]
     Unaligned {
         /// Its guest address.
@@ -42,8 +42,6 @@ pub enum MemoryError {
         size: u64,
         /// Its place in the file.
         file_offset: u64,
-        /// The smallest page, in bytes.
-        page: u64,
     },
     /// Addresses past 2^64.
     #[error(
@@ -85,15 +83,12 @@ pub enum MemoryError {
         /// Where the file ends.
         file_size: u64,
     },
-    /// A file whose pages another process can withhold.
+    /// A file whose pages another process can withhold, by the kernel's name for it.
     #[error(
-        "{path:?} backs guest memory or its log: its file system could stall the switch at a page fault. \
+        "{0:?} backs guest memory or its log: its file system could stall the switch at a page fault. \
          Served are a memfd, a file on tmpfs (/dev/shm) and one on hugetlbfs: with QEMU, memory-backend-memfd"
     )]
-    Backing {
-        /// What the kernel calls the file.
-        path: PathBuf,
-    },
+    Backing(PathBuf),
     /// The host has too few huge pages for the guest.
     #[error(
         "populating {bytes:#x} bytes of huge pages: {source}; the host has too few free ones: raise vm.nr_hugepages, \
@@ -106,14 +101,11 @@ pub enum MemoryError {
         #[source]
         source: io::Error,
     },
-    /// The dirty log lies in huge pages.
+    /// The dirty log lies in huge pages of so many bytes.
     #[error(
-        "the dirty log's file has pages of {page} bytes, 4096 are served: use a memfd without huge pages"
+        "the dirty log's file has pages of {0} bytes, 4096 are served: use a memfd without huge pages"
     )]
-    LogPage {
-        /// Bytes of a page of the file.
-        page: u64,
-    },
+    LogPage(u64),
     /// More bytes than the port's front end may have mapped.
     #[error(
         "memory of {seen} bytes is to be mapped, this port's memory-limit is {limit}: give the guest less memory, or \
@@ -125,14 +117,9 @@ pub enum MemoryError {
         /// Bytes allowed.
         limit: u64,
     },
-    /// More regions than are served.
-    #[error("{seen} memory regions, at most {limit} are served")]
-    TooManyRegions {
-        /// Regions asked for.
-        seen: usize,
-        /// Regions served.
-        limit: usize,
-    },
+    /// So many regions, more than are served.
+    #[error("{0} memory regions, at most {REGIONS} are served")]
+    TooManyRegions(usize),
     /// A region to be removed is not there.
     #[error("there is no memory region at guest address {gpa} with size {size:#x}")]
     NoSuchRegion {
@@ -142,11 +129,8 @@ pub enum MemoryError {
         size: u64,
     },
     /// The truncation guard has no room.
-    #[error("{limit} guest memories are mapped already, and that is the limit: remove a port")]
-    TooManyMemories {
-        /// Mappings served.
-        limit: usize,
-    },
+    #[error("{MEMORIES} guest memories are mapped already, and that is the limit: remove a port")]
+    TooManyMemories,
     /// The log is shorter than the memory it is to cover.
     #[error(
         "the dirty log has {bytes:#x} bytes, memory up to guest address {end} needs {needed:#x}"
@@ -170,4 +154,11 @@ pub enum MemoryError {
         #[source]
         source: io::Error,
     },
+}
+
+impl MemoryError {
+    /// A system call on so many bytes failed, as the kernel says.
+    pub(crate) fn io(doing: &'static str, bytes: u64) -> impl Fn(Errno) -> MemoryError + Copy {
+        move |source| MemoryError::Io { doing, bytes, source: source.into() }
+    }
 }
