@@ -208,10 +208,10 @@ impl Walk {
         let Descriptor { gpa, len, flags, .. } = descriptor;
         let writable = flags & WRITE != 0;
         if writable && want == Want::Readable {
-            return Err(QueueFault::NotReadable { gpa });
+            return Err(QueueFault::NotReadable(gpa));
         }
         if !writable && (want == Want::Writable || partial.writable) {
-            return Err(QueueFault::NotWritable { gpa });
+            return Err(QueueFault::NotWritable(gpa));
         }
         let start = self.translator.translate(gpa, len).filter(|_| len != 0);
         let start = start.ok_or_else(|| misplaced(descriptor))?;
@@ -249,7 +249,7 @@ impl Walk {
         }
         match order {
             TableOrder::Sequential => Ok(()),
-            TableOrder::Linked => Err(QueueFault::ChainTooLong { limit: count }),
+            TableOrder::Linked => Err(QueueFault::ChainTooLong(count)),
         }
     }
 
@@ -259,7 +259,7 @@ impl Walk {
         let Descriptor { gpa, len, .. } = table;
         let count = len / 16;
         if len % 16 != 0 || count == 0 || count > u32::from(LONGEST) {
-            return Err(QueueFault::IndirectLength { len, limit: LONGEST.into() });
+            return Err(QueueFault::IndirectLength(len));
         }
         let copied = match order {
             TableOrder::Linked => len.min(HEAD),
@@ -310,7 +310,7 @@ impl Walk {
     ) -> Result<(), QueueFault> {
         let Partial { bytes, readable, .. } = partial;
         let Ok(bytes) = u32::try_from(bytes) else {
-            return Err(QueueFault::TooManyBytes { bytes });
+            return Err(QueueFault::TooManyBytes(bytes));
         };
         self.chains.push(Chain { end: self.end(), bytes, written: 0, id, slots });
         self.readable = readable;
@@ -351,5 +351,5 @@ impl Walk {
 #[cold]
 fn misplaced(descriptor: Descriptor) -> QueueFault {
     let Descriptor { gpa, len, .. } = descriptor;
-    if len == 0 { QueueFault::EmptyBuffer { gpa } } else { QueueFault::OutsideMemory { gpa, len } }
+    if len == 0 { QueueFault::EmptyBuffer(gpa) } else { QueueFault::OutsideMemory { gpa, len } }
 }

@@ -1,5 +1,6 @@
 //! What a driver may not do. Any of these stops its queue, and nothing else.
 
+use crate::chain::LONGEST;
 use guestmem::Gpa;
 
 /// Why a queue was stopped: what the driver wrote, as it was seen.
@@ -25,40 +26,26 @@ pub enum QueueFault {
         /// Descriptors in the table.
         size: u32,
     },
-    /// A loop, or a chain the ring cannot hold.
-    #[error("a chain has more than {limit} descriptors, or runs in a loop")]
-    ChainTooLong {
-        /// Descriptors that are served.
-        limit: u32,
-    },
-    /// A buffer of 4 GiB or more.
-    #[error("a chain has {bytes} bytes, less than 4 GiB are served")]
-    TooManyBytes {
-        /// The sum so far.
-        bytes: u64,
-    },
+    /// A loop, or a chain of more descriptors than are served here.
+    #[error("a chain has more than {0} descriptors, or runs in a loop")]
+    ChainTooLong(u32),
+    /// A chain of 4 GiB or more: its bytes.
+    #[error("a chain has {0} bytes, less than 4 GiB are served")]
+    TooManyBytes(u64),
     /// A table within a table.
     #[error("an indirect table holds a descriptor that is itself indirect")]
     NestedIndirect,
     /// Both flags on one descriptor.
     #[error("a descriptor is indirect and has a next one")]
     IndirectWithNext,
-    /// A table of odd length, of no entries, or of too many.
+    /// A table of so many bytes: an odd length, no entries, or too many.
     #[error(
-        "an indirect table has {len} bytes: 16 for each of 1 to {limit} descriptors are served"
+        "an indirect table has {0} bytes: 16 for each of 1 to {LONGEST} descriptors are served"
     )]
-    IndirectLength {
-        /// Bytes seen.
-        len: u32,
-        /// Descriptors served.
-        limit: u32,
-    },
-    /// A descriptor without bytes.
-    #[error("the buffer at guest address {gpa} has length 0")]
-    EmptyBuffer {
-        /// Where it should be.
-        gpa: Gpa,
-    },
+    IndirectLength(u32),
+    /// A descriptor without bytes, at this address.
+    #[error("the buffer at guest address {0} has length 0")]
+    EmptyBuffer(Gpa),
     /// Not the guest's memory.
     #[error("{len} bytes at guest address {gpa} are not all in the guest's memory")]
     OutsideMemory {
@@ -67,22 +54,12 @@ pub enum QueueFault {
         /// The bytes seen.
         len: u32,
     },
-    /// A buffer the device may only write, where it should read.
-    #[error(
-        "the buffer at guest address {gpa} is for the device to write, one to read was expected"
-    )]
-    NotReadable {
-        /// Its address.
-        gpa: Gpa,
-    },
-    /// A buffer the device may only read, where it should write.
-    #[error(
-        "the buffer at guest address {gpa} is for the device to read, one to write was expected"
-    )]
-    NotWritable {
-        /// Its address.
-        gpa: Gpa,
-    },
+    /// A buffer at this address that the device may only write, where it should read.
+    #[error("the buffer at guest address {0} is for the device to write, one to read was expected")]
+    NotReadable(Gpa),
+    /// A buffer at this address that the device may only read, where it should write.
+    #[error("the buffer at guest address {0} is for the device to read, one to write was expected")]
+    NotWritable(Gpa),
     /// The front end truncated a memory file.
     #[error("the guest's memory file was truncated while it was mapped")]
     MemoryBroken,

@@ -68,7 +68,7 @@ impl InflightJournal {
         if state == 0 {
             return Ok(None);
         }
-        let strange = SetupError::Journal { state };
+        let strange = SetupError::Journal(state);
         #[allow(clippy::cast_possible_truncation, reason = "the fields of the word")]
         let (position, count) = (Position::from_packed((state >> POSITION) as u16), state as u32);
         let is_ours = state >> 48 == OURS >> 48 && position.slot() < usize::from(size);

@@ -75,7 +75,7 @@ impl Packed {
             }
             position = position.advance(1, self.area.size);
         }
-        Err(QueueFault::ChainTooLong { limit: u32::from(room) })
+        Err(QueueFault::ChainTooLong(u32::from(room)))
     }
 
     #[inline(always)]

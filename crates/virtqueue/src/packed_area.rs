@@ -87,7 +87,7 @@ impl PackedArea {
         size: u16,
     ) -> Result<PackedArea, SetupError> {
         if size == 0 || size > 1 << 15 {
-            return Err(SetupError::Size { size });
+            return Err(SetupError::Size(size));
         }
         Ok(PackedArea {
             size,

@@ -46,14 +46,11 @@ pub struct Setup {
 /// Why a queue cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
-    /// A size the format does not have.
+    /// A queue size that the format does not have.
     #[error(
-        "queue size {size}: a split ring has a power of two from 1 to 32768, a packed ring 1 to 32768"
+        "queue size {0}: a split ring has a power of two from 1 to 32768, a packed ring 1 to 32768"
     )]
-    Size {
-        /// The size seen.
-        size: u16,
-    },
+    Size(u16),
     /// A part of the ring starts at an odd place.
     #[error("the {part} is at guest address {gpa}, which is not a multiple of {align}")]
     Unaligned {
@@ -82,18 +79,12 @@ pub enum SetupError {
         /// Descriptors in the ring.
         size: u16,
     },
-    /// The inflight region has something of a stranger, or of another ring.
+    /// The inflight region's first word is of a stranger, or of another ring.
     #[error(
-        "the inflight region says {state:#x}, which is nothing that we noted about this ring: it needs a new region"
+        "the inflight region says {0:#x}, which is nothing that we noted about this ring: it needs a new region"
     )]
-    Journal {
-        /// The word seen.
-        state: u64,
-    },
-    /// The memory cannot be changed now.
-    #[error("{chains} chains are lent: give them back before the memory is changed")]
-    Lent {
-        /// How many.
-        chains: usize,
-    },
+    Journal(u64),
+    /// The memory cannot be changed now: so many chains are lent.
+    #[error("{0} chains are lent: give them back before the memory is changed")]
+    Lent(usize),
 }

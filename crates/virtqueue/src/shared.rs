@@ -19,25 +19,16 @@ const _: () = assert!(cfg!(target_endian = "little"));
 /// What a part of a ring may consist of.
 ///
 /// # Safety
-/// The type is `repr(C)` and made of atomics only, without padding.
-pub(crate) unsafe trait Shareable {
-    /// What its address must be a multiple of: the specification's word, at least the type's own.
-    const ALIGN: u64;
-}
+/// The type is `repr(C)` and made of atomics only, without padding. Its alignment is what the specification says.
+pub(crate) unsafe trait Shareable {}
 
 // SAFETY: an atomic.
-unsafe impl Shareable for AtomicU32 {
-    const ALIGN: u64 = 4;
-}
+unsafe impl Shareable for AtomicU32 {}
 // SAFETY: an atomic.
-unsafe impl Shareable for AtomicU16 {
-    const ALIGN: u64 = 2;
-}
+unsafe impl Shareable for AtomicU16 {}
 
 // SAFETY: an atomic.
-unsafe impl Shareable for AtomicU64 {
-    const ALIGN: u64 = 8;
-}
+unsafe impl Shareable for AtomicU64 {}
 
 /// Flags and index of an available or a used ring (virtio 1.2, sections 2.7.6 and 2.7.8).
 #[repr(C)]
@@ -46,9 +37,7 @@ pub(crate) struct RingHead {
     pub(crate) index: AtomicU16,
 }
 // SAFETY: two atomics of one size.
-unsafe impl Shareable for RingHead {
-    const ALIGN: u64 = 2;
-}
+unsafe impl Shareable for RingHead {}
 
 /// A used element (section 2.7.8).
 #[repr(C)]
@@ -57,12 +46,10 @@ pub(crate) struct UsedCell {
     pub(crate) len: AtomicU32,
 }
 // SAFETY: two atomics of one size.
-unsafe impl Shareable for UsedCell {
-    const ALIGN: u64 = 4;
-}
+unsafe impl Shareable for UsedCell {}
 
 /// A descriptor of a split ring (section 2.7.5).
-#[repr(C)]
+#[repr(C, align(16))]
 pub(crate) struct SplitCell {
     pub(crate) gpa: AtomicU64,
     pub(crate) len: AtomicU32,
@@ -70,12 +57,10 @@ pub(crate) struct SplitCell {
     pub(crate) next: AtomicU16,
 }
 // SAFETY: atomics of 8, 4, 2 and 2 bytes in this order leave no padding.
-unsafe impl Shareable for SplitCell {
-    const ALIGN: u64 = 16;
-}
+unsafe impl Shareable for SplitCell {}
 
 /// A descriptor of a packed ring (section 2.8.13).
-#[repr(C)]
+#[repr(C, align(16))]
 pub(crate) struct PackedCell {
     pub(crate) gpa: AtomicU64,
     pub(crate) len: AtomicU32,
@@ -83,9 +68,7 @@ pub(crate) struct PackedCell {
     pub(crate) flags: AtomicU16,
 }
 // SAFETY: as for `SplitCell`.
-unsafe impl Shareable for PackedCell {
-    const ALIGN: u64 = 16;
-}
+unsafe impl Shareable for PackedCell {}
 
 /// A chain in an [`InflightJournal`](crate::InflightJournal).
 #[repr(C)]
@@ -95,9 +78,7 @@ pub(crate) struct JournalCell {
     pub(crate) written: AtomicU32,
 }
 // SAFETY: atomics of 2, 2 and 4 bytes in this order leave no padding.
-unsafe impl Shareable for JournalCell {
-    const ALIGN: u64 = 4;
-}
+unsafe impl Shareable for JournalCell {}
 
 /// A part of a ring. Keeps its memory mapped.
 pub(crate) struct Shared<T: ?Sized> {
@@ -116,8 +97,7 @@ fn resolve<T: Shareable>(
     gpa: Gpa,
     count: usize,
 ) -> Result<NonNull<T>, SetupError> {
-    const { assert!(T::ALIGN >= align_of::<T>() as u64) };
-    let (len, align) = (count * size_of::<T>(), T::ALIGN);
+    let (len, align) = (count * size_of::<T>(), align_of::<T>() as u64);
     if !gpa.0.is_multiple_of(align) {
         return Err(SetupError::Unaligned { part, gpa, align });
     }

@@ -91,7 +91,7 @@ impl Split {
             }
             index = descriptor.tag;
         }
-        Err(QueueFault::ChainTooLong { limit: limit.into() })
+        Err(QueueFault::ChainTooLong(limit.into()))
     }
 
     fn words(&self) -> SplitWords<'_, AtomicU16> {

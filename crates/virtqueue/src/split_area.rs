@@ -31,7 +31,7 @@ impl SplitArea {
         size: u16,
     ) -> Result<SplitArea, SetupError> {
         if !size.is_power_of_two() {
-            return Err(SetupError::Size { size });
+            return Err(SetupError::Size(size));
         }
         let (table, avail, used) = ("descriptor table", "available ring", "used ring");
         let RingAddresses { descriptors, driver, device } = rings;

@@ -347,7 +347,7 @@ impl<R: Format> Virtqueue<R> {
     pub fn remap(&mut self, memory: Arc<GuestMemory>) -> Result<(), SetupError> {
         let chains = if self.ahead { self.filled } else { self.walk.chains().len() };
         if chains > 0 {
-            return Err(SetupError::Lent { chains });
+            return Err(SetupError::Lent(chains));
         }
         self.ring.remap(&memory, self.setup.rings)?;
         self.walk = Walk::new(memory);

@@ -191,13 +191,13 @@ fn faults_name_what_was_seen() {
     {
         let fault = |buffer| fault_of(features, shape, &[readable(BUFFERS, 4), buffer]);
         let end = BUFFERS + HIGH;
-        assert_eq!(fault(readable(end, 0)), QueueFault::EmptyBuffer { gpa: Gpa(end) });
+        assert_eq!(fault(readable(end, 0)), QueueFault::EmptyBuffer(Gpa(end)));
         let outside = |gpa, len| QueueFault::OutsideMemory { gpa: Gpa(gpa), len };
         assert_eq!(fault(readable(end - 3, 4)), outside(end - 3, 4));
         assert_eq!(fault(readable(LOW - 1, 2)), outside(LOW - 1, 2));
         assert_eq!(fault(readable(BUFFERS, u32::MAX)), outside(BUFFERS, u32::MAX));
         assert_eq!(fault(readable(u64::MAX, 2)), outside(u64::MAX, 2));
-        assert_eq!(fault(writable(BUFFERS, 2)), QueueFault::NotReadable { gpa: Gpa(BUFFERS) });
+        assert_eq!(fault(writable(BUFFERS, 2)), QueueFault::NotReadable(Gpa(BUFFERS)));
     }
 }
 
@@ -208,7 +208,7 @@ fn a_split_chain_that_loops() {
     driver.publish();
     // The second descriptor goes back to the first.
     guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 16 + 12), &[1, 0, 0, 0]);
-    assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong { limit: 8 }));
+    assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong(8)));
     // A descriptor the table does not have.
     let (guest, mut driver, mut queue) = pair(RingFeatures::empty());
     driver.add(&[readable(BUFFERS, 4)], Shape::Direct).unwrap();
@@ -223,7 +223,7 @@ fn a_packed_chain_without_an_end() {
     driver.add(&[readable(BUFFERS, 4); 8], Shape::Direct).unwrap();
     driver.publish();
     guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 7 * 16 + 14), &[0x81]);
-    assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong { limit: 8 }));
+    assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong(8)));
 }
 
 #[test]
@@ -238,9 +238,9 @@ fn tables_that_are_wrong() {
     // Indirect with a next one, a table of odd length, a table within a table: (flags, length, flags of the entry).
     let cases = [
         (5, 16, 0, QueueFault::IndirectWithNext),
-        (4, 17, 0, QueueFault::IndirectLength { len: 17, limit: 1024 }),
-        (4, 0, 0, QueueFault::IndirectLength { len: 0, limit: 1024 }),
-        (4, 1025 * 16, 0, QueueFault::IndirectLength { len: 1025 * 16, limit: 1024 }),
+        (4, 17, 0, QueueFault::IndirectLength(17)),
+        (4, 0, 0, QueueFault::IndirectLength(0)),
+        (4, 1025 * 16, 0, QueueFault::IndirectLength(1025 * 16)),
         (4, 16, 4, QueueFault::NestedIndirect),
     ];
     for (flags, len, entry, expected) in cases {
@@ -272,7 +272,7 @@ fn good_chains_before_a_bad_one_are_delivered() {
         assert_eq!(queue.take(LIMIT), Ok(1));
         queue.complete(1);
         assert_eq!(driver.reap().map(|used| used.len), Some(0));
-        assert_eq!(queue.take(LIMIT), Err(QueueFault::EmptyBuffer { gpa: Gpa(BUFFERS) }));
+        assert_eq!(queue.take(LIMIT), Err(QueueFault::EmptyBuffer(Gpa(BUFFERS))));
     }
 }
 
@@ -283,7 +283,7 @@ fn a_fault_in_the_middle_of_a_frame_takes_nothing_of_it() {
     driver.add(&[writable(BUFFERS, 100)], Shape::Direct).unwrap();
     driver.add(&[writable(BUFFERS, 0)], Shape::Direct).unwrap();
     driver.publish();
-    assert_eq!(queue.reserve(150, 2).unwrap_err(), QueueFault::EmptyBuffer { gpa: Gpa(BUFFERS) });
+    assert_eq!(queue.reserve(150, 2).unwrap_err(), QueueFault::EmptyBuffer(Gpa(BUFFERS)));
     queue.publish();
     assert_eq!(driver.reap(), None);
 }
@@ -349,7 +349,7 @@ fn a_direct_chain_is_no_longer_than_an_indirect_one() {
         let (mut driver, mut queue) = (guest.driver(), guest.queue());
         driver.add(&[readable(BUFFERS, 1); 1025], Shape::Direct).unwrap();
         driver.publish();
-        assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong { limit: 1024 }));
+        assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong(1024)));
     }
 }
 
@@ -382,9 +382,9 @@ fn what_cannot_start() {
     let guest = Guest::new(8, RingFeatures::empty());
     let refuse = |setup: Setup| Queue::resume(guest.memory.clone(), &setup, None).unwrap_err();
     let good = guest.setup;
-    assert_eq!(refuse(Setup { size: 7, ..good }), SetupError::Size { size: 7 });
+    assert_eq!(refuse(Setup { size: 7, ..good }), SetupError::Size(7));
     let packed = RingFeatures::RING_PACKED;
-    assert_eq!(refuse(Setup { size: 0, features: packed, ..good }), SetupError::Size { size: 0 });
+    assert_eq!(refuse(Setup { size: 0, features: packed, ..good }), SetupError::Size(0));
     assert_eq!(
         refuse(Setup { base: 1 << 16, ..good }),
         SetupError::Base { base: 1 << 16, size: 8 }

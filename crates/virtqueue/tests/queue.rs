@@ -46,10 +46,7 @@ fn request_and_answer<R: Format>(guest: &Guest, driver: &mut Driver, queue: &mut
     // To read after to write.
     driver.add(&[writable(BUFFERS, 2), readable(BUFFERS, 2)], Shape::Direct);
     driver.publish();
-    assert_eq!(
-        queue.take_control().unwrap_err(),
-        virtqueue::QueueFault::NotWritable { gpa: Gpa(BUFFERS) }
-    );
+    assert_eq!(queue.take_control().unwrap_err(), virtqueue::QueueFault::NotWritable(Gpa(BUFFERS)));
 }
 
 #[test]
@@ -116,7 +113,7 @@ fn memory_changes_between_bursts_only() {
         let memory = guest.memory.with_region(more).unwrap();
         send(&mut driver, BUFFERS);
         assert_eq!(queue.take(ALL), Ok(1));
-        assert_eq!(queue.remap(memory.clone()), Err(SetupError::Lent { chains: 1 }));
+        assert_eq!(queue.remap(memory.clone()), Err(SetupError::Lent(1)));
         queue.complete(1);
         queue.remap(memory).unwrap();
         send(&mut driver, 1 << 30);
