@@ -6,7 +6,7 @@
 
 use crate::case::{Case, Load};
 use crate::memory::Memory;
-use wire::checksum::pseudo_v4;
+use wire::checksum::Sum;
 use wire::ipv4::fill_checksum;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{tcp, udp};
@@ -184,7 +184,9 @@ fn head(case: &Case, side: Side, flow: u16) -> [u8; HEAD] {
     put(&ports.0.to_be_bytes());
     put(&ports.1.to_be_bytes());
     if train {
-        let sum = pseudo_v4(address(from), address(to), protocol, u32::from(packet - 20));
+        // The pseudo-header: addresses, protocol and the length of the TCP segment.
+        let addresses = Sum::of(&[address(from), address(to)].concat());
+        let sum = addresses.add_u16(protocol.into()).add_u16(packet - 20);
         // Acknowledgement 1, header of 20 bytes, ACK, a window of 65535.
         put(&[0, 0, 0, 0, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff]);
         put(&sum.0.to_be_bytes());

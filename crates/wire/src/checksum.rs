@@ -3,15 +3,13 @@
 //!
 //! A [`Sum`] is what the 16-bit words come to, not yet inverted. Payload lies in slices of any length, so pieces are
 //! joined by [`Sum::add_at`], which knows that a piece at an odd offset has its bytes swapped.
-//! [`transport_sum`] puts pseudo-header, headers and payload together.
+//! [`pseudo`] starts the sum of TCP and UDP.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
-mod transport;
 
-pub use transport::{pseudo, pseudo_v4, pseudo_v6, transport_sum};
-
+use crate::Parsed;
 use std::ops::{Add, AddAssign};
 
 /// A ones-complement sum of 16-bit big-endian words, folded to 16 bits. Not yet inverted.
@@ -141,6 +139,14 @@ impl AddAssign for Sum {
     fn add_assign(&mut self, other: Sum) {
         *self = *self + other;
     }
+}
+
+/// The pseudo-header of a parsed frame for `len` bytes of transport; `None` where it has no IP header. What has a routing
+/// header is summed with the destination of its IP header, which for a packet under way is not the one the sender summed.
+#[inline]
+pub fn pseudo(headers: &[u8], parsed: &Parsed, len: u32) -> Option<Sum> {
+    let addresses = Sum::of_scalar(parsed.addresses(headers)?);
+    Some((addresses + Sum::of_scalar(&len.to_be_bytes())).add_u16(parsed.protocol.into()))
 }
 
 #[inline]

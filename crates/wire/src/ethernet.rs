@@ -1,6 +1,6 @@
 //! Ethernet II and the VLAN tag (IEEE 802.3, 802.1Q).
 
-use crate::{Header, Mac};
+use crate::Mac;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
 
 /// EtherTypes, host order.
@@ -44,6 +44,3 @@ pub struct VlanHeader {
     /// What follows the tag.
     pub ethertype: U16,
 }
-
-impl Header for EthernetHeader {}
-impl Header for VlanHeader {}

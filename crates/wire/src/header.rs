@@ -5,7 +5,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A header of fixed size that may stand at any offset.
+/// A header of fixed size that may stand at any offset: every type of bytes without padding or alignment.
 pub trait Header: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Sized {
     /// Bytes of the fixed part.
     #[allow(clippy::cast_possible_truncation, reason = "no header is 64 KiB long")]
@@ -23,3 +23,5 @@ pub trait Header: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + 
         Some(Self::mut_from_prefix(bytes.get_mut(usize::from(offset)..)?).ok()?.0)
     }
 }
+
+impl<Bytes: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned> Header for Bytes {}

@@ -32,8 +32,6 @@ pub struct Ipv4Header {
     pub destination: [u8; 4],
 }
 
-impl Header for Ipv4Header {}
-
 impl Ipv4Header {
     /// Don't Fragment, in `flags_offset`.
     pub const DF: u16 = 0x4000;

@@ -1,6 +1,5 @@
 //! IPv6 (RFC 8200).
 
-use crate::Header;
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
     big_endian::{U16, U32},
@@ -26,8 +25,6 @@ pub struct Ipv6Header {
     pub destination: [u8; 16],
 }
 
-impl Header for Ipv6Header {}
-
 impl Ipv6Header {
     /// The version nibble.
     #[inline]
@@ -49,10 +46,21 @@ pub struct ExtensionHeader {
     pub length: u8,
 }
 
-impl Header for ExtensionHeader {}
+impl ExtensionHeader {
+    /// Bytes of the whole header, of which `kind` is the protocol number, one of [`extension::KNOWN`].
+    pub(crate) fn bytes(&self, kind: u8) -> u16 {
+        match kind {
+            extension::FRAGMENT => 8,
+            extension::AUTHENTICATION => (u16::from(self.length) + 2) * 4,
+            _ => (u16::from(self.length) + 1) * 8,
+        }
+    }
+}
 
 /// Protocol numbers that are extension headers.
 pub mod extension {
+    /// Those that say how long they are in a way that is known. Others end a walk as [`crate::Kind::OtherIp`], as ESP does.
+    pub const KNOWN: [u8; 5] = [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION];
     /// Hop-by-hop options.
     pub const HOP_BY_HOP: u8 = 0;
     /// Routing.

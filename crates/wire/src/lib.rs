@@ -21,5 +21,5 @@ pub mod vnet;
 
 pub use header::Header;
 pub use mac::{Mac, MacParseError};
-pub use parse::parse;
+pub use parse::{Packet, parse};
 pub use parsed::{Kind, Malformed, Parsed, TcpOptions, Traits};

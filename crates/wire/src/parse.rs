@@ -13,6 +13,8 @@
 
 mod fast_path;
 
+pub use fast_path::Packet;
+
 use crate::ethernet::{EthernetHeader, VlanHeader, ethertype};
 use crate::ipv4::Ipv4Header;
 use crate::ipv6::{ExtensionHeader, Ipv6Header, extension};
@@ -119,16 +121,10 @@ impl<'h> Walk<'h> {
     fn ipv4(&mut self) -> Result<Kind, Malformed> {
         self.found.traits |= Traits::IPV4;
         let ip: &Ipv4Header = self.header(self.found.l3)?;
-        if ip.version() != 4 {
-            return Err(Malformed::IpVersion);
-        }
-        if ip.header_len() < Ipv4Header::LEN {
-            return Err(Malformed::IpHeaderLength);
-        }
+        Malformed::IpVersion.unless(ip.version() == 4)?;
+        Malformed::IpHeaderLength.unless(ip.header_len() >= Ipv4Header::LEN)?;
         let total_length = ip.total_length.get();
-        if total_length < ip.header_len() {
-            return Err(Malformed::IpLength);
-        }
+        Malformed::IpLength.unless(total_length >= ip.header_len())?;
         self.set_end(u32::from(self.found.l3) + u32::from(total_length))?;
         if ip.header_len() > Ipv4Header::LEN {
             self.found.traits |= Traits::IP_OPTIONS;
@@ -141,9 +137,7 @@ impl<'h> Walk<'h> {
     fn ipv6(&mut self) -> Result<Kind, Malformed> {
         self.found.traits |= Traits::IPV6;
         let ip: &Ipv6Header = self.header(self.found.l3)?;
-        if ip.version() != 6 {
-            return Err(Malformed::IpVersion);
-        }
+        Malformed::IpVersion.unless(ip.version() == 6)?;
         self.found.payload = self.found.l3 + Ipv6Header::LEN;
         self.set_end(u32::from(self.found.payload) + u32::from(ip.payload_length.get()))?;
         self.found.protocol = ip.next_header;
@@ -155,21 +149,13 @@ impl<'h> Walk<'h> {
     fn extensions(&mut self) -> Result<Kind, Malformed> {
         for _ in 0..MAX_EXTENSIONS {
             let kind = self.found.protocol;
-            if !is_extension(kind) {
+            if !extension::KNOWN.contains(&kind) {
                 return self.transport();
             }
-            if !self.fits(ExtensionHeader::LEN) {
-                return Err(Malformed::IpLength);
-            }
+            Malformed::IpLength.unless(self.fits(ExtensionHeader::LEN))?;
             let header: &ExtensionHeader = self.header(self.found.payload)?;
-            let length = match kind {
-                extension::FRAGMENT => 8,
-                extension::AUTHENTICATION => (u16::from(header.length) + 2) * 4,
-                _ => (u16::from(header.length) + 1) * 8,
-            };
-            if !self.fits(length) {
-                return Err(Malformed::IpLength);
-            }
+            let length = header.bytes(kind);
+            Malformed::IpLength.unless(self.fits(length))?;
             self.found.traits |= Traits::IP_OPTIONS;
             self.found.payload += length;
             self.found.protocol = header.next_header;
@@ -177,9 +163,8 @@ impl<'h> Walk<'h> {
                 return Ok(Kind::Fragment);
             }
         }
-        if is_extension(self.found.protocol) {
-            return Err(Malformed::TooManyExtensions);
-        }
+        let ended = !extension::KNOWN.contains(&self.found.protocol);
+        Malformed::TooManyExtensions.unless(ended)?;
         self.transport()
     }
 
@@ -190,9 +175,7 @@ impl<'h> Walk<'h> {
             extension::NONE if self.found.traits.contains(Traits::IPV6) => Ok(Kind::OtherIp),
             _ => {
                 let asked = u32::from(self.found.payload + ASKED).min(self.found.end);
-                if self.headers.get(..asked as usize).is_none() {
-                    return Err(Malformed::BeyondHeaders);
-                }
+                Malformed::BeyondHeaders.unless(asked as usize <= self.headers.len())?;
                 self.found.l4 = self.found.payload;
                 Ok(Kind::OtherIp)
             }
@@ -201,18 +184,12 @@ impl<'h> Walk<'h> {
 
     fn tcp(&mut self) -> Result<Kind, Malformed> {
         let l4 = self.found.payload;
-        if !self.fits(TcpHeader::LEN) {
-            return Err(Malformed::TcpHeaderLength);
-        }
+        Malformed::TcpHeaderLength.unless(self.fits(TcpHeader::LEN))?;
         let tcp: &TcpHeader = self.header(l4)?;
         let length = tcp.header_len();
-        if length < TcpHeader::LEN || !self.fits(length) {
-            return Err(Malformed::TcpHeaderLength);
-        }
+        Malformed::TcpHeaderLength.unless(length >= TcpHeader::LEN && self.fits(length))?;
         let options = usize::from(l4 + TcpHeader::LEN)..usize::from(l4 + length);
-        let Some(options) = self.headers.get(options) else {
-            return Err(Malformed::BeyondHeaders);
-        };
+        let options = self.headers.get(options).ok_or(Malformed::BeyondHeaders)?;
         self.found.l4 = l4;
         self.found.payload = l4 + length;
         self.found.tcp_options = tcp_options(options, l4 + TcpHeader::LEN);
@@ -221,14 +198,10 @@ impl<'h> Walk<'h> {
 
     fn udp(&mut self) -> Result<Kind, Malformed> {
         let l4 = self.found.payload;
-        if !self.fits(UdpHeader::LEN) {
-            return Err(Malformed::UdpLength);
-        }
+        Malformed::UdpLength.unless(self.fits(UdpHeader::LEN))?;
         let udp: &UdpHeader = self.header(l4)?;
         let length = udp.length.get();
-        if length < UdpHeader::LEN || !self.fits(length) {
-            return Err(Malformed::UdpLength);
-        }
+        Malformed::UdpLength.unless(length >= UdpHeader::LEN && self.fits(length))?;
         if u32::from(l4) + u32::from(length) < self.found.end {
             self.found.traits |= Traits::SURPLUS;
         }
@@ -239,9 +212,7 @@ impl<'h> Walk<'h> {
 
     /// Takes the IP packet's end, which must not lie behind the frame's.
     fn set_end(&mut self, end: u32) -> Result<(), Malformed> {
-        if end > self.frame_end {
-            return Err(Malformed::IpLength);
-        }
+        Malformed::IpLength.unless(end <= self.frame_end)?;
         self.found.end = end;
         Ok(())
     }
@@ -266,19 +237,6 @@ impl<'h> Walk<'h> {
 
 const fn is_tag(ethertype: u16) -> bool {
     matches!(ethertype, ethertype::VLAN | ethertype::PROVIDER_VLAN)
-}
-
-/// The extension headers that say how long they are in a way that is known. Others end the walk as
-/// [`Kind::OtherIp`], as ESP does.
-const fn is_extension(protocol: u8) -> bool {
-    matches!(
-        protocol,
-        extension::HOP_BY_HOP
-            | extension::ROUTING
-            | extension::FRAGMENT
-            | extension::AUTHENTICATION
-            | extension::DESTINATION
-    )
 }
 
 /// What the option bytes, which start at `offset` in the frame, come to.

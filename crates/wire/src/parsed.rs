@@ -63,6 +63,13 @@ pub enum Malformed {
     BeyondHeaders,
 }
 
+impl Malformed {
+    /// This, unless `holds`.
+    pub(crate) fn unless(self, holds: bool) -> Result<(), Malformed> {
+        if holds { Ok(()) } else { Err(self) }
+    }
+}
+
 /// Which options a TCP header carries, as coalescing asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpOptions {
@@ -123,5 +130,16 @@ impl Parsed {
     /// The VLAN id of the outer tag, 0 for untagged and priority-tagged frames.
     pub const fn vlan_id(&self) -> u16 {
         self.vlan_tci & 0xfff
+    }
+
+    /// Source and destination address, one behind the other, in the frame's `headers`; `None` without an IP header.
+    #[inline]
+    pub fn addresses<'h>(&self, headers: &'h [u8]) -> Option<&'h [u8]> {
+        let (start, len) = match self.traits & (Traits::IPV4 | Traits::IPV6) {
+            Traits::IPV4 => (usize::from(self.l3) + 12, 8),
+            Traits::IPV6 => (usize::from(self.l3) + 8, 32),
+            _ => return None,
+        };
+        headers.get(start..start + len)
     }
 }

@@ -1,6 +1,5 @@
 //! TCP (RFC 9293) and its timestamp option (RFC 7323).
 
-use crate::Header;
 use bitflags::bitflags;
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
@@ -59,8 +58,6 @@ pub struct TcpHeader {
     pub urgent: U16,
 }
 
-impl Header for TcpHeader {}
-
 impl TcpHeader {
     /// Bytes of the header with its options, as the header says.
     #[inline]
@@ -90,8 +87,6 @@ pub struct TimestampOption {
     /// The other side's clock as last seen (TSecr).
     pub echo: U32,
 }
-
-impl Header for TimestampOption {}
 
 impl TimestampOption {
     /// The option's kind byte.

@@ -5,9 +5,7 @@
 //! [`Toeplitz`] has that worked out in advance for each value of each input byte: 36 KiB, of which a TCP/IPv4 flow
 //! touches a third.
 
-use crate::ipv4::Ipv4Header;
-use crate::ipv6::Ipv6Header;
-use crate::{Header, Kind, Parsed, Traits};
+use crate::{Kind, Parsed};
 
 /// The longest input: two IPv6 addresses and two ports.
 const MAX_INPUT: usize = 36;
@@ -77,20 +75,15 @@ impl Toeplitz {
 
     #[inline]
     fn try_hash_flow(&self, headers: &[u8], parsed: &Parsed) -> Option<u32> {
-        let v4 = parsed.traits.contains(Traits::IPV4);
-        if matches!(parsed.kind, Kind::NotIp | Kind::Malformed(_)) {
+        if matches!(parsed.kind, Kind::Malformed(_)) {
             return None;
         }
-        // Both headers end with source and destination address, both transports start with source and destination port.
-        let (address_end, addresses) = match v4 {
-            true => (parsed.l3 + Ipv4Header::LEN, 8),
-            false => (parsed.l3 + Ipv6Header::LEN, 32),
-        };
-        let address_end = usize::from(address_end);
-        let mut value = self.hash(headers.get(address_end - addresses..address_end)?);
+        let addresses = parsed.addresses(headers)?;
+        let mut value = self.hash(addresses);
         if matches!(parsed.kind, Kind::Tcp | Kind::Udp) {
+            // Both transports start with source and destination port.
             let l4 = usize::from(parsed.l4);
-            value ^= self.hash_from(addresses, headers.get(l4..l4 + 4)?);
+            value ^= self.hash_from(addresses.len(), headers.get(l4..l4 + 4)?);
         }
         Some(value)
     }

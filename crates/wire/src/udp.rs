@@ -1,6 +1,5 @@
 //! UDP (RFC 768).
 
-use crate::Header;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
 
 /// UDP's number in IP headers.
@@ -21,5 +20,3 @@ pub struct UdpHeader {
     /// Over pseudo-header, header and payload; 0: none was computed.
     pub checksum: U16,
 }
-
-impl Header for UdpHeader {}

@@ -5,7 +5,7 @@
 //! and its siblings), and a first fragment without the start of its transport (RFC 7112, RFC 7113 section 3).
 
 use crate::ethernet::ethertype;
-use crate::ipv6::extension;
+use crate::ipv6::{ExtensionHeader, extension};
 use crate::{Kind, Parsed, Traits, tcp, udp};
 
 /// ICMP's number in IPv4 headers.
@@ -83,16 +83,14 @@ fn fragment(headers: &[u8], parsed: &Parsed) -> Option<Upper> {
 /// Walks what follows a fragment header; a second one is hidden.
 fn behind_extensions(headers: &[u8], (mut protocol, mut at): (u8, usize)) -> Option<(u8, usize)> {
     for _ in 0..8 {
-        let [next, length, ..] = *headers.get(at..)?.first_chunk::<8>()?;
-        at += match protocol {
-            extension::HOP_BY_HOP | extension::ROUTING | extension::DESTINATION => {
-                8 * (usize::from(length) + 1)
-            }
-            extension::AUTHENTICATION => 4 * (usize::from(length) + 2),
+        let [next_header, length, ..] = *headers.get(at..)?.first_chunk::<8>()?;
+        match protocol {
             extension::FRAGMENT => return None,
+            known if extension::KNOWN.contains(&known) => {}
             _ => return Some((protocol, at)),
-        };
-        protocol = next;
+        }
+        at += usize::from(ExtensionHeader { next_header, length }.bytes(protocol));
+        protocol = next_header;
     }
     None
 }

@@ -130,7 +130,7 @@ fn is_good<'p>(
     parsed: &Parsed,
     pieces: impl IntoIterator<Item = &'p [u8]>,
 ) -> bool {
-    checksum::transport_sum(headers, parsed, pieces).is_some_and(Sum::is_valid)
+    promises::transport_sum(headers, parsed, pieces).is_some_and(Sum::is_valid)
 }
 
 /// What etherparse says about the transport: kind, start, payload and end.

@@ -11,20 +11,9 @@ use wire::ethernet::EthernetHeader;
 use wire::ipv4::Ipv4Header;
 use wire::tcp::{TcpFlags, TcpHeader};
 use wire::vnet::Flags;
-use wire::{Header, Kind};
+use wire::{Header, Kind, Packet};
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
-
-/// The headers of a segment, options apart.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Segment {
-    ethernet: EthernetHeader,
-    ip: Ipv4Header,
-    tcp: TcpHeader,
-}
-
-impl Header for Segment {}
 
 /// Appends the frame at `place` to the train if the fast path applies. `limit`: most payload bytes of the train.
 #[inline]
@@ -35,7 +24,7 @@ pub(super) fn append(
     header: &[u8],
     limit: u32,
 ) -> bool {
-    let Some(segment) = Segment::at(header, 0) else { return false };
+    let Some(segment) = Packet::<Ipv4Header>::at(header, 0) else { return false };
     let (ip, tcp, payload) = (&segment.ip, &segment.tcp, frame.parsed.payload_len());
     let stamps = timestamps(frame, header);
     let applies = is_vouched_for(frame)
@@ -100,8 +89,6 @@ struct Words {
     addresses: U64,
     ports: U32,
 }
-
-impl Header for Words {}
 
 /// The header words that every fast-path segment of a train shares; all 0 of a header too short, which no IPv4 header is.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]

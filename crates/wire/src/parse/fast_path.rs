@@ -19,14 +19,14 @@ const TIMESTAMP: [u8; 4] = [1, 1, TimestampOption::KIND, TimestampOption::LENGTH
 /// Ethernet frame has as much.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Packet<Ip> {
-    ethernet: EthernetHeader,
-    ip: Ip,
-    tcp: TcpHeader,
+pub struct Packet<Ip> {
+    /// Without a tag.
+    pub ethernet: EthernetHeader,
+    /// Without options.
+    pub ip: Ip,
+    /// Without options; where the packet is not TCP, what follows the IP header.
+    pub tcp: TcpHeader,
 }
-
-impl Header for Packet<Ipv4Header> {}
-impl Header for Packet<Ipv6Header> {}
 
 /// Parses a frame of the fast path; `None`: walk its headers.
 #[inline(always)]
@@ -46,7 +46,7 @@ pub(super) fn read(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Opt
 }
 
 /// What [`Parsed`] says of an IP version.
-trait Version {
+pub trait Version: Header {
     const TRAITS: Traits;
     const ETHERTYPE: u16;
 }
@@ -61,10 +61,7 @@ impl Version for Ipv6Header {
     const ETHERTYPE: u16 = ethertype::IPV6;
 }
 
-impl<Ip: Version> Packet<Ip>
-where
-    Packet<Ip>: Header,
-{
+impl<Ip: Version> Packet<Ip> {
     /// Where the transport header starts.
     const L4: u16 = Self::LEN - TcpHeader::LEN;
 
