@@ -125,39 +125,32 @@ impl Coalescer {
     }
 
     /// A frame that is not looked at.
-    pub(crate) fn pass(&mut self, place: u16) {
-        self.items.push(Item::Single(place));
+    pub(crate) fn pass(&mut self, frame: &Frame) {
+        self.items.push(Item::Single(frame.place));
     }
 
-    /// The frame at `place` of the turn's frames is next.
+    /// The next frame.
     #[inline]
-    pub(crate) fn add(
-        &mut self,
-        place: u16,
-        frame: &Frame,
-        policy: &Policy,
-        delivery: &Delivery<'_, '_>,
-    ) {
+    pub(crate) fn add(&mut self, frame: &Frame, policy: &Policy, delivery: &Delivery<'_, '_>) {
         if !policy.applies(frame) {
-            return self.pass(place);
+            return self.pass(frame);
         }
         let header = delivery.parts.headers.get(frame.header);
-        if self.continues(place, frame, header, policy) {
-            return;
+        if !self.continues(frame, header, policy) {
+            self.add_any(frame, header, policy, delivery);
         }
-        self.add_any(place, frame, header, policy, delivery);
     }
 
     /// Appends the frame to the latest train by the fast path; `false`: it does not apply.
     #[inline]
-    fn continues(&mut self, place: u16, frame: &Frame, header: &[u8], policy: &Policy) -> bool {
+    fn continues(&mut self, frame: &Frame, header: &[u8], policy: &Policy) -> bool {
         let Some(train) = self.trains.get_mut(self.latest) else { return false };
         let tail = train.tail;
         let continues = !train.closed
             && policy.rsc.policy == RscPolicy::Ndis
-            && fast_path::append(train, place, frame, header, limit(policy, frame.parsed.payload));
+            && fast_path::append(train, frame, header, limit(policy, frame.parsed.payload));
         if continues {
-            self.link(tail, place);
+            self.link(tail, frame.place);
         }
         continues
     }
@@ -166,52 +159,41 @@ impl Coalescer {
     #[inline(never)]
     fn add_any(
         &mut self,
-        place: u16,
         frame: &Frame,
         header: &[u8],
         policy: &Policy,
         delivery: &Delivery<'_, '_>,
     ) {
-        let cell = delivery.cell;
         let any_options = policy.rsc.policy == RscPolicy::Gro;
         let payload_sum = || {
             self.summed += frame.len;
             sum_of(frame.payload(delivery.burst))
         };
         match classify(frame, header, any_options, payload_sum) {
-            Class::Stranger => self.pass(place),
-            Class::Alone(key, exception) => self.alone(place, key, exception, cell),
-            Class::Segment(segment) => {
-                self.segment(place, &segment, (frame, header), policy, delivery)
+            Class::Stranger => self.pass(frame),
+            Class::Alone(key, exception) => {
+                exception.into_iter().for_each(|reason| count(delivery.cell, reason));
+                key.into_iter().for_each(|key| self.close(&key));
+                self.pass(frame);
             }
+            Class::Segment(segment) => self.segment(&segment, frame, header, policy, delivery),
         }
     }
 
-    /// Ends what is open of the flow and passes.
-    fn alone(
-        &mut self,
-        place: u16,
-        key: Option<FlowKey>,
-        exception: Option<RscException>,
-        cell: &PortCell,
-    ) {
-        if let Some(reason) = exception {
-            count(cell, reason);
-        }
-        if let Some(open) = key.and_then(|key| self.flows.find(&key))
-            && let Some(train) = self.trains.get_mut(usize::from(open))
-        {
+    /// Ends what is open of the flow.
+    fn close(&mut self, key: &FlowKey) {
+        let open = self.flows.find(key).map(usize::from);
+        if let Some(train) = open.and_then(|open| self.trains.get_mut(open)) {
             train.closed = true;
         }
-        self.pass(place);
     }
 
     #[inline]
     fn segment(
         &mut self,
-        place: u16,
         segment: &Candidate,
-        (frame, header): (&Frame, &[u8]),
+        frame: &Frame,
+        header: &[u8],
         policy: &Policy,
         delivery: &Delivery<'_, '_>,
     ) {
@@ -224,13 +206,13 @@ impl Coalescer {
                 Ok((train, false)) => Some(usize::from(*train)),
                 Err(()) => {
                     count(cell, RscException::Resources);
-                    return self.pass(place);
+                    return self.pass(frame);
                 }
             },
         };
-        let Some(known) = known else { return self.start(place, segment, header) };
+        let Some(known) = known else { return self.start(frame.place, segment, header) };
         self.latest = known;
-        let Some(train) = self.trains.get_mut(known) else { return self.pass(place) };
+        let Some(train) = self.trains.get_mut(known) else { return self.pass(frame) };
         if !train.closed {
             let same_headers = || {
                 let first = delivery.frames.get(usize::from(train.head));
@@ -243,14 +225,14 @@ impl Coalescer {
                 Join::Start(reason) => count(cell, reason),
                 joined => {
                     train.closed = joined == Join::AppendLast;
-                    return self.append(known, place, segment);
+                    return self.append(known, frame.place, segment);
                 }
             }
         }
         if let Ok((open, _)) = self.flows.find_or_add(&segment.key, policy.rsc.flows, index(new)) {
             *open = index(new);
         }
-        self.start(place, segment, header);
+        self.start(frame.place, segment, header);
     }
 
     fn start(&mut self, place: u16, segment: &Candidate, header: &[u8]) {

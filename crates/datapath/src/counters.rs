@@ -21,6 +21,7 @@ macro_rules! reasons {
         }
     };
 }
+pub(crate) use reasons;
 
 reasons! {
     /// Why a frame went no further. Up to `Storm` it is counted at the port it came from, after that at the port

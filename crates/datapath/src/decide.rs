@@ -335,12 +335,12 @@ impl<'t> Decider<'t> {
 }
 
 /// The addresses of a frame as they stand in its first twelve bytes, the middle four twice: compared in two steps.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Addresses(u64, u64);
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Addresses(u64, u64);
 
 impl Addresses {
     #[inline]
-    fn read(header: &[u8]) -> Option<Addresses> {
+    pub(crate) fn read(header: &[u8]) -> Option<Addresses> {
         let both: &[u8; 12] = header.first_chunk()?;
         let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
         Some(Addresses(both.first_chunk().map(word)?, both.last_chunk().map(word)?))

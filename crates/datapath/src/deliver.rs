@@ -42,25 +42,6 @@ pub(crate) struct Deliverer {
     pub(crate) taken: Taken,
 }
 
-/// What a list needs before its egress queue takes it.
-enum Way {
-    Unchanged,
-    Fitted,
-    CoalescedAndFitted(Policy),
-}
-
-impl Delivery<'_, '_> {
-    fn way(&self, list: &[Run]) -> Way {
-        match self.to.policy.and_then(|policy| policy.toward(self.offloads)) {
-            Some(policy) => Way::CoalescedAndFitted(policy),
-            None if runs(self.frames, list).all(|run| are_taken(run, self.to, self.offloads)) => {
-                Way::Unchanged
-            }
-            None => Way::Fitted,
-        }
-    }
-}
-
 impl Deliverer {
     pub(crate) fn new() -> Deliverer {
         Deliverer {
@@ -84,21 +65,19 @@ impl Deliverer {
         count_causes(list, delivery.cell);
         let mark = delivery.parts.mark();
         let mut outgoing: Vec<Outgoing<'_>> = recycle(std::mem::take(&mut self.outgoing));
-        match delivery.way(list) {
-            Way::Unchanged => {
-                runs(delivery.frames, list)
-                    .for_each(|run| extend(&mut outgoing, run, delivery.parts));
-            }
-            Way::Fitted => {
-                self.fit(list, delivery);
-                outgoing.extend(self.fitted.iter().map(|frame| frame.outgoing(delivery.parts)));
-            }
-            Way::CoalescedAndFitted(policy) => {
+        let Delivery { to, offloads, frames, .. } = *delivery;
+        match to.policy.and_then(|policy| policy.toward(offloads)) {
+            Some(policy) => {
                 self.coalesce(list, &policy, delivery);
                 self.fit_items(delivery);
-                outgoing.extend(self.fitted.iter().map(|frame| frame.outgoing(delivery.parts)));
             }
+            // The egress queue takes all of them as they are.
+            None if runs(frames, list).all(|run| are_taken(run, to, offloads)) => {
+                runs(frames, list).for_each(|run| extend(&mut outgoing, run, delivery.parts));
+            }
+            None => self.fit(list, delivery),
         }
+        outgoing.extend(self.fitted.iter().map(|frame| frame.outgoing(delivery.parts)));
         self.send(&outgoing, delivery);
         self.outgoing = recycle(outgoing);
         self.fitted.clear();
@@ -109,8 +88,7 @@ impl Deliverer {
     fn fit(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
         for frame in runs(delivery.frames, list).flatten() {
             let mut fitter = Fitter { delivery, fitted: &mut self.fitted, work: &mut self.work };
-            let fitted = fitter.fit(frame);
-            if let Err(reason) = fitted {
+            if let Err(reason) = fitter.fit(frame) {
                 refuse(frame, reason, delivery);
             }
         }
@@ -120,12 +98,12 @@ impl Deliverer {
     fn coalesce(&mut self, list: &[Run], policy: &Policy, delivery: &Delivery<'_, '_>) {
         self.coalescer.clear();
         for (run, frames) in list.iter().zip(runs(delivery.frames, list)) {
-            for (place, frame) in run.numbers().zip(frames) {
+            for frame in frames {
                 // What a mirror shows is what passed.
                 if run.cause == Cause::Mirrored {
-                    self.coalescer.pass(place);
+                    self.coalescer.pass(frame);
                 } else {
-                    self.coalescer.add(place, frame, policy, delivery);
+                    self.coalescer.add(frame, policy, delivery);
                 }
             }
         }

@@ -167,7 +167,7 @@ impl Filtering {
         let mut tally = Tally::default();
         let mut all = std::mem::replace(list, std::mem::take(&mut self.spare));
         for run in all.drain(..) {
-            for (place, frame) in run.places().zip(frames.get(run.places()).unwrap_or_default()) {
+            for frame in frames.get(run.places()).unwrap_or_default() {
                 let headers = parts.headers.get(frame.header);
                 let passed = run.cause == Cause::Mirrored;
                 match if passed {
@@ -175,7 +175,7 @@ impl Filtering {
                 } else {
                     self.check(&asked, &mut tally, headers, &frame.parsed)
                 } {
-                    None => append(list, Run::new(place, 1, run.cause)),
+                    None => append(list, Run::new(frame.place.into(), 1, run.cause)),
                     Some(reason) => {
                         count_drop(cell, reason, 1);
                         show(to, Direction::Egress, frame, parts, *now, Some(reason));

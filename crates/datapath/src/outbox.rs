@@ -49,11 +49,6 @@ impl Run {
     }
 
     #[inline]
-    pub(crate) fn numbers(&self) -> Range<u16> {
-        self.first..self.end
-    }
-
-    #[inline]
     pub(crate) fn places(&self) -> Range<usize> {
         self.first.into()..self.end.into()
     }

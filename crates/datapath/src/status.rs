@@ -1,5 +1,6 @@
 //! What the switch tells about itself.
 
+use crate::counters::reasons;
 use crate::settings::{PortId, PortSettings};
 use ports::Offloads;
 use wire::Mac;
@@ -37,25 +38,15 @@ pub struct PortInfo {
     pub queue_workers: Vec<usize>,
 }
 
-/// Why coalescing does not happen, in the words of `Get-NetAdapterRsc`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RscFailureReason {
-    /// It does happen.
-    NoFailure,
-    /// Off on this port.
-    NicPropertyDisabled,
-    /// The other side takes no trains of this family.
-    Capability,
-}
-
-impl RscFailureReason {
-    /// The word of `Get-NetAdapterRsc`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RscFailureReason::NoFailure => "NoFailure",
-            RscFailureReason::NicPropertyDisabled => "NicPropertyDisabled",
-            RscFailureReason::Capability => "Capability",
-        }
+reasons! {
+    /// Why coalescing does not happen, in the words of `Get-NetAdapterRsc`.
+    RscFailureReason {
+        /// It does happen.
+        NoFailure = "NoFailure",
+        /// Off on this port.
+        NicPropertyDisabled = "NicPropertyDisabled",
+        /// The other side takes no trains of this family.
+        Capability = "Capability",
     }
 }
 

@@ -1,6 +1,7 @@
 //! What coalescing has to know of one segment, read once from the private headers.
 
 use crate::counters::RscException;
+use crate::decide::Addresses;
 use crate::frame::Frame;
 use wire::checksum::Sum;
 use wire::ipv4::Ipv4Header;
@@ -8,13 +9,14 @@ use wire::ipv6::Ipv6Header;
 use wire::tcp::{TcpFlags, TcpHeader, TimestampOption};
 use wire::vnet::Flags;
 use wire::{Header, Kind, TcpOptions, Traits};
+use zerocopy::transmute;
 
 /// Everything that two segments of one connection have in common, the Ethernet header among it.
 #[derive(Clone, Copy, Eq, Default)]
 pub(crate) struct FlowKey {
-    /// Destination and source MAC, both in one.
-    macs: [u64; 2],
-    /// Source and destination address; IPv4 uses only the first word.
+    /// Destination and source MAC.
+    macs: Addresses,
+    /// Source and destination address, as they stand in the header; IPv4 uses only the first word.
     addresses: [u64; 4],
     ports: u32,
     /// Both tags with their TPIDs as they stand behind the addresses; 0 without a tag.
@@ -26,9 +28,8 @@ pub(crate) struct FlowKey {
 impl PartialEq for FlowKey {
     #[inline]
     fn eq(&self, other: &FlowKey) -> bool {
-        let ([a, b], [c, d, e, f]) = (self.macs, self.addresses);
-        let ([g, h], [i, j, k, l]) = (other.macs, other.addresses);
-        (a, b, c, d, e, f) == (g, h, i, j, k, l)
+        let ([a, b, c, d], [e, f, g, h]) = (self.addresses, other.addresses);
+        (self.macs, a, b, c, d) == (other.macs, e, f, g, h)
             && (self.ports, self.tags, self.ethertype) == (other.ports, other.tags, other.ethertype)
     }
 }
@@ -159,7 +160,7 @@ impl Network {
         if frame.parsed.traits.contains(Traits::IPV4) {
             let ip = Ipv4Header::at(header, l3)?;
             return Some(Network {
-                addresses: addresses_v4(ip),
+                addresses: [transmute!([ip.source, ip.destination]), 0, 0, 0],
                 class: ip.tos.into(),
                 hops: ip.ttl,
                 dont_fragment: ip.dont_fragment(),
@@ -169,7 +170,7 @@ impl Network {
         let ip = Ipv6Header::at(header, l3)?;
         let class = ip.version_class_flow.get() & 0x0fff_ffff;
         Some(Network {
-            addresses: words(&ip.source, &ip.destination),
+            addresses: transmute!([ip.source, ip.destination]),
             class,
             hops: ip.hop_limit,
             dont_fragment: false,
@@ -178,21 +179,12 @@ impl Network {
     }
 }
 
-fn words(source: &[u8; 16], destination: &[u8; 16]) -> [u64; 4] {
-    let word = |bytes: &[u8; 16], at: usize| {
-        u64::from_ne_bytes(
-            bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default(),
-        )
-    };
-    [word(source, 0), word(source, 8), word(destination, 0), word(destination, 8)]
-}
-
 #[inline]
 fn flow_key(frame: &Frame, header: &[u8], tcp: &TcpHeader, network: &Network) -> FlowKey {
     FlowKey {
-        macs: macs(header),
+        macs: Addresses::read(header).unwrap_or_default(),
         addresses: network.addresses,
-        ports: ports(tcp),
+        ports: transmute!([tcp.source_port, tcp.destination_port]),
         tags: tags(header, frame.parsed.l3),
         ethertype: frame.parsed.ethertype,
     }
@@ -206,28 +198,6 @@ fn tags(header: &[u8], l3: u16) -> u64 {
         tags.iter_mut().zip(bytes).for_each(|(tag, byte)| *tag = *byte);
     }
     u64::from_ne_bytes(tags)
-}
-
-/// Bytes 0 to 12, the middle four twice.
-#[inline]
-fn macs(header: &[u8]) -> [u64; 2] {
-    let both: Option<&[u8; 12]> = header.first_chunk();
-    let word = |bytes: Option<&[u8; 8]>| u64::from_ne_bytes(bytes.copied().unwrap_or_default());
-    both.map_or([0; 2], |both| [word(both.first_chunk()), word(both.last_chunk())])
-}
-
-/// Source and destination in one word.
-#[inline]
-fn addresses_v4(ip: &Ipv4Header) -> [u64; 4] {
-    let [a, b, c, d] = ip.source;
-    let [e, f, g, h] = ip.destination;
-    [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), 0, 0, 0]
-}
-
-/// Source port in the upper half, destination port in the lower.
-#[inline]
-fn ports(tcp: &TcpHeader) -> u32 {
-    u32::from(tcp.source_port.get()) << 16 | u32::from(tcp.destination_port.get())
 }
 
 /// Exception conditions 3 to 5 of NDIS: flags, TCP options, IP options.

@@ -15,15 +15,9 @@ use wire::{Header, Kind, Packet};
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
 
-/// Appends the frame at `place` to the train if the fast path applies. `limit`: most payload bytes of the train.
+/// Appends the frame to the train if the fast path applies. `limit`: most payload bytes of the train.
 #[inline]
-pub(super) fn append(
-    train: &mut Train,
-    place: u16,
-    frame: &Frame,
-    header: &[u8],
-    limit: u32,
-) -> bool {
+pub(super) fn append(train: &mut Train, frame: &Frame, header: &[u8], limit: u32) -> bool {
     let Some(segment) = Packet::<Ipv4Header>::at(header, 0) else { return false };
     let (ip, tcp, payload) = (&segment.ip, &segment.tcp, frame.parsed.payload_len());
     let stamps = timestamps(frame, header);
@@ -40,7 +34,7 @@ pub(super) fn append(
         last.window = tcp.window.get();
         last.identification = ip.identification.get();
         last.timestamps = stamps;
-        train.grow(place, payload, tcp.flags(), ip.ttl);
+        train.grow(frame.place, payload, tcp.flags(), ip.ttl);
     }
     applies
 }
