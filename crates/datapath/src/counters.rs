@@ -75,6 +75,14 @@ reasons! {
     }
 }
 
+impl DropReason {
+    /// `Err` of this when the condition holds.
+    #[inline]
+    pub(crate) fn when(self, holds: bool) -> Result<(), DropReason> {
+        if holds { Err(self) } else { Ok(()) }
+    }
+}
+
 reasons! {
     /// Why a segment ended or missed coalescing: the exception conditions of NDIS.
     RscException {

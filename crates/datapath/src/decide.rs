@@ -126,9 +126,7 @@ impl<'t> Decider<'t> {
         outbox: &mut Outbox,
     ) -> Verdict {
         let destination = addresses.destination();
-        if is_reserved(destination) {
-            return Err(DropReason::ReservedAddress);
-        }
+        DropReason::ReservedAddress.when(is_reserved(destination))?;
         self.admit(frame, addresses.source())?;
         self.mirror(self.turn.from, frame, outbox);
         if is_group(destination) {
@@ -152,9 +150,7 @@ impl<'t> Decider<'t> {
 
     /// The checks of a frame on its way in, cheapest first; what it costs and what is learned from it come last.
     fn admit(&mut self, frame: &mut Frame, source: u64) -> Verdict {
-        if is_group(source) {
-            return Err(DropReason::BadSource);
-        }
+        DropReason::BadSource.when(is_group(source))?;
         let vlan = self.turn.from.settings.vlan.admit(&frame.parsed);
         frame.vlan = vlan.ok_or(DropReason::VlanNotAllowed)?;
         self.guard_mac(source)?;
@@ -178,15 +174,11 @@ impl<'t> Decider<'t> {
         let shares_vlan = |owner: &&Arc<Port>| {
             owner.shared.id != from.shared.id && owner.settings.vlan.overlaps(&from.settings.vlan)
         };
-        if owners.of(view, mac).any(|owner| shares_vlan(&owner)) {
-            return Err(DropReason::AddressTaken);
-        }
+        DropReason::AddressTaken.when(owners.of(view, mac).any(|owner| shares_vlan(&owner)))?;
         // What `owners` knows is of the round's start: one port at a time looks whether another holds the address since.
         macs.change_held(|| {
             let mut others = view.all().filter(shares_vlan);
-            if others.any(|other| other.own_mac() == Some(mac)) {
-                return Err(DropReason::AddressTaken);
-            }
+            DropReason::AddressTaken.when(others.any(|other| other.own_mac() == Some(mac)))?;
             Ok(from.shared.held_mac.get_or_hold(mac))
         })
     }
@@ -263,15 +255,9 @@ impl<'t> Decider<'t> {
             }
         };
         let Some(to) = to else { return Ok(None) };
-        if to.shared.id == self.turn.from.shared.id {
-            return Err(DropReason::SamePort);
-        }
-        if !self.turn.from.may_reach(to) {
-            return Err(DropReason::Isolated);
-        }
-        if to.settings.vlan.tagging(frame.vlan).is_none() {
-            return Err(DropReason::NoPort);
-        }
+        DropReason::SamePort.when(to.shared.id == self.turn.from.shared.id)?;
+        DropReason::Isolated.when(!self.turn.from.may_reach(to))?;
+        DropReason::NoPort.when(to.settings.vlan.tagging(frame.vlan).is_none())?;
         Ok(Some(to))
     }
 
@@ -280,9 +266,8 @@ impl<'t> Decider<'t> {
         // A VLAN may use as much as all leave over: one that storms leaves half of the limit to the others of the burst.
         let slot = usize::from(frame.vlan) % self.flooded.len();
         let of_vlan = self.flooded.get(slot).copied().unwrap_or_default();
-        if self.flooded.iter().sum::<u64>() + of_vlan >= work::TURN_LIMIT {
-            return Err(DropReason::WorkLimit);
-        }
+        let spent = self.flooded.iter().sum::<u64>() + of_vlan;
+        DropReason::WorkLimit.when(spent >= work::TURN_LIMIT)?;
         let (view, from) = (self.turn.view, self.turn.from);
         let in_vlan = |to: &&Port| {
             to.shared.id != from.shared.id && to.settings.vlan.tagging(frame.vlan).is_some()

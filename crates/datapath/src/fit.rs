@@ -64,12 +64,8 @@ impl Fitter<'_, '_, '_> {
             self.fitted.push(Fitted::unchanged(frame));
             return Ok(());
         }
-        if frame.largest_packet() > u32::from(to.settings.mtu) {
-            return Err(DropReason::TooBig);
-        }
-        if bares_inner_tag(frame, to) {
-            return Err(DropReason::InnerTag);
-        }
+        DropReason::TooBig.when(frame.largest_packet() > u32::from(to.settings.mtu))?;
+        DropReason::InnerTag.when(bares_inner_tag(frame, to))?;
         self.change(frame)
     }
 
@@ -82,13 +78,9 @@ impl Fitter<'_, '_, '_> {
     ) -> Result<(), DropReason> {
         let Delivery { to, burst, frames, .. } = *self.delivery;
         let parts = &mut *self.delivery.parts;
-        if bares_inner_tag(first, to) {
-            return Err(DropReason::InnerTag);
-        }
+        DropReason::InnerTag.when(bares_inner_tag(first, to))?;
         let headers_len = u32::from(first.parsed.payload - first.parsed.l3);
-        if headers_len + train.largest_payload > to.settings.mtu.into() {
-            return Err(DropReason::TooBig);
-        }
+        DropReason::TooBig.when(headers_len + train.largest_payload > to.settings.mtu.into())?;
         let (header, mut vnet) = train.header(first, &mut parts.headers);
         let (header, _) = retag(header, &mut vnet, first, to, &mut parts.headers);
         let payload = adjoining(train, frames).unwrap_or_else(|| {
@@ -110,9 +102,7 @@ impl Fitter<'_, '_, '_> {
         let (header, grown) = retag(copy, &mut vnet, frame, to, headers);
         if frame.is_train() && !takes(offloads, frame) {
             let waiting = work::of_delivering(self.fitted.len(), 0, 0, to.shared.kernel_ns);
-            if *self.work + waiting >= work::TURN_LIMIT {
-                return Err(DropReason::WorkLimit);
-            }
+            DropReason::WorkLimit.when(*self.work + waiting >= work::TURN_LIMIT)?;
             self.segment(frame, Layout::of(&frame.parsed, grown), header);
             return Ok(());
         }

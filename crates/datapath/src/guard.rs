@@ -68,16 +68,10 @@ impl Guards {
         let headers = headers.get(..parsed.end as usize).unwrap_or(headers);
         let suspect = Suspect { headers, parsed, upper: Upper::of(headers, parsed) };
         let passes = |is: Option<bool>| is == Some(true);
-        if self.dhcp && !passes(suspect.is_no_dhcp_server()) {
-            return Err(DropReason::DhcpGuard);
-        }
-        if self.router && !passes(suspect.is_no_router()) {
-            return Err(DropReason::RouterGuard);
-        }
-        match &self.addresses {
-            Some(own) if !passes(suspect.keeps_to(own)) => Err(DropReason::IpGuard),
-            _ => Ok(()),
-        }
+        DropReason::DhcpGuard.when(self.dhcp && !passes(suspect.is_no_dhcp_server()))?;
+        DropReason::RouterGuard.when(self.router && !passes(suspect.is_no_router()))?;
+        let keeps_to = |own: &Vec<Prefix>| passes(suspect.keeps_to(own));
+        DropReason::IpGuard.when(!self.addresses.as_ref().is_none_or(keeps_to))
     }
 }
 

@@ -61,9 +61,7 @@ pub(crate) fn validate_offload(
     if said.gso() == GsoType::None {
         return Ok(vnet);
     }
-    if !is_train(said, &vnet, parsed, len) {
-        return Err(DropReason::BadOffload);
-    }
+    DropReason::BadOffload.when(!is_train(said, &vnet, parsed, len))?;
     if parsed.payload_len() > u32::from(said.gso_size.get()) {
         let flags = headers.get(usize::from(parsed.l4) + 13).copied().unwrap_or(0);
         let congestion = TcpFlags::from_bits_retain(flags) & (TcpFlags::ECE | TcpFlags::CWR);
