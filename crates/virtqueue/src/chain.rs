@@ -3,6 +3,7 @@
 
 use crate::descriptor::{Descriptor, INDIRECT, KIND, NEXT, WRITE};
 use crate::list::List;
+use crate::virtqueue::Limit;
 use crate::{ChainElement, QueueFault, prefetch};
 use guestmem::{Gpa, GuestMemory, MemorySpan, Translator};
 use std::ptr::NonNull;
@@ -86,16 +87,6 @@ pub struct Walk {
     table: Vec<u8>,
 }
 
-/// Room for a run of chains of one buffer each, written in place.
-pub(crate) struct Run<'w> {
-    /// Where their buffers should be.
-    pub(crate) span: MemorySpan,
-    /// Where the elements of the first one start.
-    pub(crate) start: u32,
-    pub(crate) elements: &'w mut [ChainElement],
-    pub(crate) chains: &'w mut [Chain],
-}
-
 /// How the descriptors of an indirect table follow each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TableOrder {
@@ -161,19 +152,37 @@ impl Walk {
         })
     }
 
-    /// Room for so many chains of one buffer each.
+    /// Takes chains of one descriptor from the cells of a ring, as far as the limit allows: up to one that is not as simple or
+    /// that `read` has not got. `read` gives a cell's descriptor, and what the driver knows the chain by. How many chains, and
+    /// how many bytes are left of the limit.
     #[inline(always)]
-    pub(crate) fn run(&mut self, count: usize) -> Run<'_> {
-        let (span, start) = (self.translator.span(), self.end());
-        let (elements, chains) = (self.elements.spare(count), self.chains.spare(count));
-        Run { span, start, elements, chains }
-    }
-
-    /// So many chains of the run were written.
-    #[inline(always)]
-    pub(crate) fn extend(&mut self, count: usize) {
-        self.elements.extend(count);
-        self.chains.extend(count);
+    pub(crate) fn take_simple<Cell>(
+        &mut self,
+        cells: &[Cell],
+        limit: Limit,
+        want: Want,
+        read: impl Fn(&Cell) -> Option<(Descriptor, u16)>,
+    ) -> (usize, usize) {
+        let (span, mut end) = (self.translator.span(), self.end());
+        let (mut taken, mut left) = (0, limit.bytes);
+        let (elements, chains) =
+            (self.elements.spare(limit.chains), self.chains.spare(limit.chains));
+        for ((cell, element), chain) in cells.iter().zip(elements).zip(chains) {
+            let Some((descriptor, id)) = read(cell) else { break };
+            let Some(start) = want.simple(descriptor, &span) else { break };
+            let bytes = descriptor.len;
+            end += 1;
+            *element = ChainElement { start: start.as_ptr(), len: bytes as usize };
+            *chain = Chain { end, bytes, written: 0, id, slots: 1 };
+            taken += 1;
+            left = left.saturating_sub(bytes as usize);
+            if left == 0 {
+                break;
+            }
+        }
+        self.elements.extend(taken);
+        self.chains.extend(taken);
+        (taken, left)
     }
 
     #[inline(always)]

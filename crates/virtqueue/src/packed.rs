@@ -9,9 +9,7 @@ use crate::event::{arm_packed, disarm_packed, wanted_packed};
 use crate::journal::Noted;
 use crate::packed_area::{PackedArea, Position};
 use crate::virtqueue::{Format, Limit};
-use crate::{
-    ChainElement, InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError,
-};
+use crate::{InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
 
@@ -31,32 +29,18 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Takes chains of one descriptor, up to the end of the lap, to one that is not as simple, or to the last one
-    /// that is available. How many, and how many bytes are left of the budget.
+    /// [`Walk::take_simple`] up to the end of the lap, or to the last descriptor that is available.
     #[inline(always)]
-    fn take_run(&self, walk: &mut Walk, count: usize, budget: usize, want: Want) -> (usize, usize) {
+    fn take_run(&self, walk: &mut Walk, limit: Limit, want: Want) -> (usize, usize) {
         let cells = self.area.descriptors.get(self.next.slot()..).unwrap_or_default();
-        let run = walk.run(count);
-        let (mut taken, mut left, mut end) = (0, budget, run.start);
-        for ((cell, element), chain) in cells.iter().zip(run.elements).zip(run.chains) {
+        walk.take_simple(cells, limit, want, |cell| {
             let flags = cell.read_flags();
             if flags & (AVAIL | USED) != self.next.available() {
-                break;
+                return None;
             }
             let descriptor = cell.read(flags);
-            let Some(start) = want.simple(descriptor, &run.span) else { break };
-            let bytes = descriptor.len;
-            end += 1;
-            *element = ChainElement { start: start.as_ptr(), len: bytes as usize };
-            *chain = Chain { end, bytes, written: 0, id: descriptor.tag, slots: 1 };
-            taken += 1;
-            left = left.saturating_sub(bytes as usize);
-            if left == 0 {
-                break;
-            }
-        }
-        walk.extend(taken);
-        (taken, left)
+            Some((descriptor, descriptor.tag))
+        })
     }
 
     /// Takes a chain of any kind, whose head is available; how many slots it has. What is wrong with it is said here.
@@ -155,7 +139,8 @@ impl Format for Packed {
         while count > 0 && budget > 0 && self.held < self.area.size {
             let lap = usize::from(self.area.size) - self.next.slot();
             let run = count.min(lap).min(usize::from(self.area.size - self.held));
-            let (taken, left) = self.take_run(walk, run, budget, want);
+            let limit = Limit { chains: run, bytes: budget };
+            let (taken, left) = self.take_run(walk, limit, want);
             #[allow(clippy::cast_possible_truncation, reason = "at most the ring's size")]
             self.advance(taken as u16);
             (count, budget) = (count - taken, left);

@@ -5,9 +5,7 @@ use crate::descriptor::{INDIRECT, NEXT};
 use crate::event::SplitWords;
 use crate::split_area::SplitArea;
 use crate::virtqueue::{Format, Limit};
-use crate::{
-    ChainElement, InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError,
-};
+use crate::{InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -44,32 +42,16 @@ impl Split {
         Ok(seen.wrapping_sub(self.next))
     }
 
-    /// Takes chains of one descriptor, up to the end of the available ring, or to one that is not as simple. How many,
-    /// and how many bytes are left of the budget.
+    /// [`Walk::take_simple`] up to the end of the available ring.
     #[inline(always)]
-    fn take_run(&self, walk: &mut Walk, count: usize, budget: usize, want: Want) -> (usize, usize) {
+    fn take_run(&self, walk: &mut Walk, limit: Limit, want: Want) -> (usize, usize) {
         let heads = self.area.heads.get(self.area.place(self.next)..).unwrap_or_default();
         let descriptors = &*self.area.descriptors;
-        let run = walk.run(count);
-        let (mut taken, mut left, mut end) = (0, budget, run.start);
-        for ((head, element), chain) in heads.iter().zip(run.elements).zip(run.chains) {
+        walk.take_simple(heads, limit, want, |head| {
             // Relaxed: ordered by the acquire load of the available index.
             let id = head.load(Ordering::Relaxed);
-            let Some(cell) = descriptors.get(usize::from(id)) else { break };
-            let descriptor = cell.read();
-            let Some(start) = want.simple(descriptor, &run.span) else { break };
-            let bytes = descriptor.len;
-            end += 1;
-            *element = ChainElement { start: start.as_ptr(), len: bytes as usize };
-            *chain = Chain { end, bytes, written: 0, id, slots: 1 };
-            taken += 1;
-            left = left.saturating_sub(bytes as usize);
-            if left == 0 {
-                break;
-            }
-        }
-        walk.extend(taken);
-        (taken, left)
+            Some((descriptors.get(usize::from(id))?.read(), id))
+        })
     }
 
     /// Takes a chain of any kind; what is wrong with it is said here.
@@ -131,7 +113,8 @@ impl Format for Split {
         let mut budget = limit.bytes;
         while count > 0 && budget > 0 {
             let run = count.min(usize::from(self.area.size) - self.area.place(self.next));
-            let (taken, left) = self.take_run(walk, run, budget, want);
+            let limit = Limit { chains: run, bytes: budget };
+            let (taken, left) = self.take_run(walk, limit, want);
             #[allow(clippy::cast_possible_truncation, reason = "at most the ring's size")]
             let mut advance = taken as u16;
             budget = left;
