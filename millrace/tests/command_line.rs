@@ -105,6 +105,17 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["run", "--socket", "%/bad.toml"], &["exists and is not a socket", "--socket"], 1),
     (&["run", "--socket", "%/s", "--tcp", "0.0.0.0:0"], &["no authentication", "--tcp-anyone"], 1),
     (&["run", "--tcp", "localhost"], &["invalid value 'localhost'"], 2),
+    (
+        &["validate", "rsc", "--fail-if", "throughput < 2"],
+        &["\"2\" is not a ratio", "throughput < 2.0x"],
+        2,
+    ),
+    (
+        &["validate", "rsc", "--fail-if", "speed < 2x"],
+        &["no figure `speed`", "cycles_per_byte", "throughput"],
+        2,
+    ),
+    (&["sweep", "--fail-if", "throughput < 2x"], &["nothing is compared"], 2),
     (&["completions", "tcsh"], &["invalid value 'tcsh'", "bash"], 2),
     (&["man", "%/none"], &["writing manual pages", "No such file", "create it first"], 1),
 ];

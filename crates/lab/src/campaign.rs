@@ -4,19 +4,22 @@
 //! is written, also when someone pressed Ctrl-C or a process died, and every finished point is kept at once
 //! (in a `State`), so that a campaign can be taken up again where it ended.
 
-use crate::experiment::{Ended, Experiment, Run};
+use crate::experiment::{Ended, Experiment, Measure, Run};
 use crate::experiments::{Feature, Load};
 use crate::host::is_root;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::report::{self, Case, Report, Setting, Written};
+use crate::report::{self, Case, Report, Setting, Threshold, Written};
 use crate::site::Site;
 use crate::state::State;
 use crate::{LabError, explain};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Exit code where a threshold of `--fail-if` is met, and nothing else is wrong.
+const MET: u8 = 5;
 
 /// What is run. Made by `validate::campaign`, `experiments::ladder::campaign` and their like.
 #[derive(Debug)]
@@ -60,14 +63,26 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// 0; 130 after Ctrl-C; 1 where something broke on the way or a check failed.
+    /// 0; 130 after Ctrl-C; 1 where something broke on the way or a check failed; otherwise 5 where a threshold is met.
     pub fn exit_code(&self) -> u8 {
         if self.interrupted {
             return 130;
         }
         let mut cases = self.report.all_cases().iter().chain(&self.report.latency);
         let broke = cases.any(|case| matches!(case.ended, Ended::Failed(_)));
-        u8::from(broke || self.report.checks.iter().any(|check| !check.passed))
+        if broke || self.report.checks.iter().any(|check| !check.passed) {
+            return 1;
+        }
+        if self.report.thresholds.iter().any(|held| held.met) { MET } else { 0 }
+    }
+}
+
+impl Campaign {
+    /// Refuses thresholds of figures that it does not compare.
+    fn check(&self, thresholds: &[Threshold]) -> Result<(), LabError> {
+        let compares = self.points.iter().filter(|point| point.experiment.arms.len() > 1);
+        let known: Vec<&Measure> = compares.flat_map(|point| point.experiment.measures).collect();
+        report::check_thresholds(thresholds, &known)
     }
 }
 
@@ -98,9 +113,11 @@ pub fn run(
     options: &Options,
     interrupt: &Interrupt,
 ) -> Result<Outcome, LabError> {
+    make(options).check(&options.fail_if)?;
     let (directory, mut state) = begin(make, options)?;
     let (program, between) = (options.program.clone(), options.between.clone());
-    let options = Options { program, between, ..state.options.clone() };
+    let fail_if = options.fail_if.clone();
+    let options = Options { program, between, fail_if, ..state.options.clone() };
     let campaign = make(&options);
     let outcome = measure(&campaign, &options, &mut state, &directory, interrupt)
         .and_then(|complete| write(&campaign, &options, &state, &directory, complete));

@@ -87,6 +87,9 @@ pub enum LabError {
     /// Two reports that cannot be compared.
     #[error("{0}")]
     Compare(String),
+    /// A threshold of a figure that there is not.
+    #[error("--fail-if {0}")]
+    Threshold(String),
     /// There is nothing to go on with.
     #[error("cannot resume from {}: {why}; name the directory of a run that was interrupted, or start a new one", path.display())]
     Resume {

@@ -53,7 +53,7 @@ pub(crate) fn report(
     notes.extend(explanations(&cases, &bench));
     let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
     let invocation = Command { host: "here".into(), command: options.command(campaign.name) };
-    Ok(Report {
+    let mut report = Report {
         schema: SCHEMA,
         experiment: campaign.name.into(),
         title: campaign.title.into(),
@@ -69,7 +69,10 @@ pub(crate) fn report(
         notes,
         measures: point.feature.measures,
         latency_measures: latency::MEASURES,
-    })
+        thresholds: Vec::new(),
+    };
+    report.thresholds = report::hold_thresholds(&options.fail_if, &report);
+    Ok(report)
 }
 
 /// What each case shows of itself. Where there are several, each says which it is.

@@ -3,6 +3,7 @@
 use crate::between::Between;
 use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
 use crate::experiments::{connections, itself, sweep};
+use crate::report::Threshold;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,6 +39,9 @@ pub struct Options {
     /// begun with.
     #[serde(skip)]
     pub resume: Option<PathBuf>,
+    /// Conditions under which the report fails, those of this call.
+    #[serde(skip)]
+    pub fail_if: Vec<Threshold>,
     /// The binary that knows `lab-host` and `run`; usually this one.
     #[serde(skip)]
     pub program: PathBuf,
@@ -58,6 +62,7 @@ impl Options {
             between: None,
             output: None,
             resume: None,
+            fail_if: Vec::new(),
             program,
         }
     }
@@ -133,6 +138,9 @@ impl Options {
         }
         if validates && self.tries == 0 {
             put("mtu", self.mtu.to_string());
+        }
+        for threshold in &self.fail_if {
+            put("fail-if", format!("'{threshold}'"));
         }
         match (&self.between, self.in_process) {
             (Some(_), _) => line + " --sender TOKEN@ADDRESS:PORT",

@@ -6,11 +6,14 @@
 mod account;
 mod answer;
 mod case;
+mod csv;
 mod figure;
 mod html;
+mod junit;
 mod machine;
 mod table;
 mod text;
+mod threshold;
 mod topology;
 mod write;
 
@@ -21,6 +24,8 @@ pub use case::{ArmFigures, Case, Figures, Setting};
 pub use machine::{Machine, now_utc};
 pub(crate) use table::level;
 pub use text::{markdown, terminal};
+pub use threshold::{Held, Threshold};
+pub(crate) use threshold::{check as check_thresholds, hold as hold_thresholds};
 pub(crate) use write::put;
 pub use write::{Written, write};
 
@@ -62,6 +67,9 @@ pub struct Report {
     pub latency: Option<Case>,
     /// What was looked at before measuring.
     pub checks: Vec<Check>,
+    /// The thresholds of `--fail-if`, each held against each load.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub thresholds: Vec<Held>,
     /// Every command, so that anyone can do it again by hand.
     pub commands: Vec<Command>,
     /// What a reader should know before believing the numbers.

@@ -7,6 +7,7 @@ use clap::Args;
 use control::Problem;
 use lab::campaign::{self, Campaign};
 use lab::options::Options;
+use lab::report::Threshold;
 use lab::{Interrupt, LabError, report};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,6 +28,10 @@ pub(crate) struct Measuring {
     /// Stop early once every figure is known to within this percentage.
     #[arg(long, value_name = "PERCENT")]
     narrow: Option<f64>,
+    /// Exit with 5 if the first arm's figure is below (<) or above (>) so many times the second's, under any load:
+    /// 'throughput < 2.0x', 'cycles_per_byte > 0.6x'. Keys are those of `improvement` in the JSON; too few rounds fail too.
+    #[arg(long, value_name = "CONDITION")]
+    fail_if: Vec<Threshold>,
     /// Directory of the report [default: ./millrace-report-DATE].
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
@@ -56,6 +61,7 @@ impl Measuring {
             repetitions: self.repetitions.map_or(base.repetitions, usize::from),
             interval: self.seconds.unwrap_or(base.interval),
             narrow: self.narrow.map(|percent| percent / 100.0).or(base.narrow),
+            fail_if: self.fail_if.clone(),
             output: self.output.clone(),
             resume: self.resume.clone(),
             ..base
@@ -72,6 +78,9 @@ pub(crate) fn carry_out(
     let done = match campaign::run(make, options, &Interrupt::default()) {
         Ok(done) => done,
         Err(LabError::Interrupted) => return Ok(ExitCode::from(130)),
+        Err(error @ LabError::Threshold(_)) => {
+            return Err(Failure::Usage(Problem::new(error.to_string())));
+        }
         Err(LabError::NoDaemon(problem)) => return Err(Failure::Unreachable(*problem)),
         Err(error) => return Err(Failure::Failed(Problem::new(error.to_string()))),
     };

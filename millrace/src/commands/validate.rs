@@ -50,6 +50,7 @@ Examples:
   millrace validate rsc                            # about five minutes
   millrace validate rsc --quick --connections 1,16
   millrace validate rsc --in-process --json        # where namespaces are not allowed
+  millrace validate rsc --fail-if 'throughput < 2.0x' --fail-if 'cycles_per_byte > 0.6x'   # for CI
   millrace validate rsc --sender TOKEN@192.0.2.1:5900 --receiver TOKEN@10.0.0.7:5900
                                                    # two hosts, a millrace lab agent on each, the switch here
 
@@ -59,7 +60,8 @@ without GRO, Open vSwitch (netdev data path) where installed, and our switch wit
 same load in turn with both arms; one that cannot run is named. With --sender they are existing hosts, and RSC of one port of the running switch is toggled and restored. RSC is
 toggled while the connections keep running, in A B B A order. The default of 26 intervals per arm detects differences of
 5 % and more.
-Exits with 1 when a check fails or an error occurs, and with 130 after Ctrl-C; what was measured is written in any case.")]
+Exits with 1 when a check fails or an error occurs, otherwise with 5 when a condition of --fail-if holds, and with 130 after
+Ctrl-C; what was measured is written in any case, as HTML, Markdown, JSON, CSV of all intervals, and JUnit XML.")]
 struct Rsc {
     /// Two TCP stacks in this process instead of hosts in namespaces.
     #[arg(long, conflicts_with = "sender")]

@@ -1,6 +1,6 @@
 //! What a report comes to, before any table: one sentence, the questions with their verdicts, and how far to trust them.
 
-use super::case::{Loss, capital};
+use super::case::{Loss, Setting, capital};
 use super::table::{Points, level};
 use super::{ArmFigures, Case, Report};
 use crate::experiment::Measure;
@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 /// A question and its verdict.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// `1 connection: throughput`.
+    /// `1 connection`.
+    pub load: String,
+    /// `throughput`.
     pub question: String,
     /// `29.6 % higher`.
     pub answer: String,
@@ -22,10 +24,16 @@ pub(super) struct Row {
 impl Row {
     /// With the interval.
     pub(super) fn words(&self) -> String {
-        let Row { question, answer, found } = self;
+        let Row { load, question, answer, .. } = self;
+        format!("{load}: {question}: {answer} ({})", self.interval())
+    }
+
+    /// `+27.0 to +31.2 % at 99.33 %`.
+    pub(super) fn interval(&self) -> String {
+        let found = &self.found;
         let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
         let (low, high) = (percent(found.interval.low), percent(found.interval.high));
-        format!("{question}: {answer} ({low} to {high} % at {} %)", level(found.level))
+        format!("{low} to {high} % at {} %", level(found.level))
     }
 
     /// The colour's class.
@@ -80,35 +88,48 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
             }
             None => capital(&case.setting.short()),
         };
-        rows.extend(questions(&load, &case.comparisons, report.measures));
+        let measures = throughput_first(report.measures);
+        rows.extend(questions(&load, "", &case.comparisons, measures.iter().copied()));
         for (arm, found) in case.arms_in_order().skip(1).zip(&case.steps) {
-            rows.extend(questions(&format!("{load}, {}", arm.label), found, report.measures));
+            rows.extend(questions(
+                &load,
+                &format!("{}: ", arm.label),
+                found,
+                measures.iter().copied(),
+            ));
         }
         for (arm, found) in case.peers_in_order() {
-            let subject = format!("{load}, against {}", arm.label);
             let throughput = report.measures.iter().find(|measure| is_throughput(measure));
-            rows.extend(questions(&subject, found, throughput));
+            rows.extend(questions(&load, &format!("against {}: ", arm.label), found, throughput));
         }
     }
     let idle = report.latency.iter();
     rows.extend(
-        idle.flat_map(|case| questions("Idle", &case.comparisons, report.latency_measures)),
+        idle.flat_map(|case| questions("Idle", "", &case.comparisons, report.latency_measures)),
     );
     rows
 }
 
-/// A row for each measure that was compared.
+/// A row for each measure that was compared. `prefix` stands before the measure.
 fn questions<'m>(
-    subject: &str,
+    load: &str,
+    prefix: &str,
     found: &BTreeMap<String, Comparison>,
     measures: impl IntoIterator<Item = &'m Measure>,
 ) -> Vec<Row> {
     let row = |measure: &Measure| {
         let found = *found.get(measure.improvement)?;
-        let question = format!("{subject}: {}", nouns(measure).0);
-        Some(Row { question, answer: change(measure, &found), found })
+        let question = format!("{prefix}{}", nouns(measure).0);
+        Some(Row { load: load.to_owned(), question, answer: change(measure, &found), found })
     };
     measures.into_iter().filter_map(row).collect()
+}
+
+/// That is what people ask for.
+fn throughput_first(measures: &[Measure]) -> Vec<&Measure> {
+    let (first, later): (Vec<&Measure>, Vec<&Measure>) =
+        measures.iter().partition(|measure| is_throughput(measure));
+    first.into_iter().chain(later).collect()
 }
 
 fn is_throughput(measure: &Measure) -> bool {
@@ -156,16 +177,29 @@ fn compared(report: &Report, cases: &[Case]) -> String {
         [on, off, ..] => format!("{on} against {off}"),
         _ => return String::new(),
     };
-    let loads: Vec<String> = cases.iter().map(|case| case.setting.short()).collect();
-    // Throughput first: that is what people ask for.
-    let (first, later): (Vec<&Measure>, Vec<&Measure>) =
-        report.measures.iter().partition(|measure| is_throughput(measure));
-    let answers = first.into_iter().chain(later).filter_map(|measure| over_loads(cases, measure));
+    let measures = throughput_first(report.measures);
+    let answers = measures.into_iter().filter_map(|measure| over_loads(cases, measure));
     let answers: Vec<String> = answers.collect();
     match answers.as_slice() {
         [] => format!("{subject}: not measured."),
-        _ => format!("{subject}, {}: {}.", loads.join("; "), answers.join("; ")),
+        _ => format!("{subject}, {}: {}.", loads(cases), answers.join("; ")),
     }
+}
+
+/// `1, 16 and 64 connections`; all words of each load where they differ in more.
+fn loads(cases: &[Case]) -> String {
+    let settings: Vec<Setting> = cases.iter().map(|case| case.setting).collect();
+    let (Some(first), Some((last, before))) = (settings.first(), settings.split_last()) else {
+        return String::new();
+    };
+    let alike =
+        settings.iter().all(|one| Setting { connections: first.connections, ..*one } == *first);
+    if before.is_empty() || !alike {
+        let words: Vec<String> = settings.iter().map(Setting::short).collect();
+        return words.join("; ");
+    }
+    let counts: Vec<String> = before.iter().map(|one| one.connections.to_string()).collect();
+    format!("{} and {}", counts.join(", "), last.short())
 }
 
 /// A measure's answers in one phrase: from the least to the most where all point the same way, otherwise load by load.
@@ -239,8 +273,10 @@ pub(super) fn trust(report: &Report) -> Vec<Trust> {
         let seen = format!("other programs used {others:.2} of {processors} processors");
         told.push(Trust { good: others <= 0.2 * processors, name: "Neighbours", seen });
     }
+    // What other switches lose is in their rows.
+    let own = || cases().flat_map(|case| case.own_arms().map(|(_, arm)| arm));
     let worst = |loss: fn(&ArmFigures) -> Option<Loss>| {
-        arms().filter_map(loss).map(|loss| loss.percent).reduce(f64::max)
+        own().filter_map(loss).map(|loss| loss.percent).reduce(f64::max)
     };
     let losses = [worst(|arm| arm.lost), worst(|arm| arm.resent)];
     if let [Some(lost), Some(resent)] = losses {

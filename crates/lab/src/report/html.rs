@@ -4,13 +4,13 @@ use super::Report;
 use super::answer::{caveat, headline, trust};
 use super::figure::{details, overview, summary};
 use super::table::{tables, with_interval};
-use super::text::results;
+use super::text::remarks;
 use super::topology;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
-/// The page. Its layout is in `report.html`.
-pub(super) fn page(report: &Report, json: &str) -> Result<String, minijinja::Error> {
+/// The page. Its layout is in `report.html`; `intervals` is the raw data.
+pub(super) fn page(report: &Report, intervals: &str) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.add_template("report.html", include_str!("report.html"))?;
     environment.get_template("report.html")?.render(context! {
@@ -22,12 +22,12 @@ pub(super) fn page(report: &Report, json: &str) -> Result<String, minijinja::Err
         summary => Value::from(Serde(summary(report))),
         trust => Value::from(Serde(trust(report))),
         topology => Value::from(Serde(topology::picture(report))),
-        results => results(report),
+        remarks => remarks(report),
         activities => activities(report),
         overview => Value::from(Serde(overview(report))),
         details => Value::from(Serde(details(report))),
-        // Inside a script element only a closing tag could do harm.
-        json => json.replace("</", "<\\/"),
+        // No value of it has a `<`, which alone could end the script element that holds it.
+        intervals => intervals.replace('<', ""),
     })
 }
 

@@ -105,6 +105,7 @@ fn report() -> Report {
         notes: vec!["A note.".into()],
         measures: rsc::MEASURES,
         latency_measures: latency::MEASURES,
+        thresholds: Vec::new(),
     }
 }
 
@@ -167,7 +168,7 @@ fn the_answer_spans_loads_and_says_what_it_stands_for() {
     of(&mut more, 2.5);
     report.cases = vec![report.first.clone(), more];
     let both = answer(&report);
-    assert!(both.contains("1 connection; 16 connections: 1.30x to 2.50x the throughput"), "{both}");
+    assert!(both.contains("1 and 16 connections: 1.30x to 2.50x the throughput"), "{both}");
     if let Some(case) = report.cases.last_mut() {
         of(case, 1.4);
     }
@@ -292,19 +293,134 @@ fn loss_stands_beside_each_row_with_a_warning_from_one_and_red_from_five_per_cen
 }
 
 #[test]
-fn html_escapes_what_it_shows_and_embeds_the_numbers() {
+fn html_escapes_what_it_shows_and_embeds_the_intervals_once() {
     let report = report();
-    let json = serde_json::to_string(&report).unwrap();
-    let page = html::page(&report, &json).unwrap();
+    let intervals = csv::csv(&report).unwrap();
+    let page = html::page(&report, &intervals).unwrap();
     assert!(page.contains("A &lt;B&gt;") && page.contains("ip link &lt;"));
     assert_eq!(page.matches("</script>").count(), 2);
-    // The questions, the topology, the measures, the sides over time.
-    assert_eq!(page.matches("<svg ").count(), 6);
-    // Twelve intervals of the two arms and four of the bridge; of six questions five are circles, the worse is a triangle.
-    assert_eq!(page.matches("<circle ").count(), 3 * 16 + 2 * 16 + 5);
+    // Of figures the topology, the measures, the sides over time; a line for each question, and their axis.
+    assert_eq!(page.matches(r#"<figure"#).count(), 1 + 1 + 3 + 1);
+    assert_eq!(page.matches(r#"<div class="row">"#).count(), 6);
+    assert_eq!(page.matches(r#"role="img""#).count(), 1 + 3 + 1 + 6, "each with its words");
+    assert!(
+        page.contains("RSC in the vSwitch Disabled: median 870.7 of 6 intervals"),
+        "in words too"
+    );
     assert!(!page.contains("http://") && !page.contains("https://"));
-    let embedded = page.split(r#"id="report">"#).nth(1).unwrap().split("</script>").next().unwrap();
-    assert_eq!(embedded.replace("<\\/", "</"), json);
+    let embedded = page.split(r#"id="intervals">"#).nth(1).unwrap();
+    assert_eq!(embedded.split("</script>").next().unwrap(), intervals);
+    assert_eq!(page.matches(&intervals).count(), 1);
+    assert!(!page.contains(r#"{"schema""#), "numbers stand there once");
+}
+
+#[test]
+fn a_page_of_three_loads_and_six_arms_stays_below_300_kb() {
+    let mut report = wide();
+    let more =
+        (0..14).map(|key| (format!("some_figure_of_the_switch_{key}"), 0.123_456_789_012_345));
+    let more: Values = more.collect();
+    let mut case = report.first.clone();
+    let samples: Vec<Sample> = case.samples.drain(..).collect();
+    // Three loads of six arms and fourteen rounds.
+    for sample in samples.iter().cycle().take(6 * 14) {
+        let mut sample = sample.clone();
+        sample.values.extend(more.clone());
+        case.samples.push(sample);
+    }
+    report.cases = vec![case; 3];
+    let intervals = csv::csv(&report).unwrap();
+    let size = html::page(&report, &intervals).unwrap().len();
+    assert!(size < 300_000, "{size} bytes, {} of them raw data", intervals.len());
+    assert!(intervals.lines().count() > 3 * 6 * 14 && size > 100_000, "{size}");
+}
+
+#[test]
+fn every_interval_is_a_line_of_the_csv() {
+    let report = report();
+    let text = csv::csv(&report).unwrap();
+    let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+    let heads = reader.headers().unwrap().clone();
+    let place = |key: &str| heads.iter().position(|head| head == key).unwrap();
+    let rows: Vec<::csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 12 + 4 + 12);
+    let trips = rows.iter().filter(|row| &row[place("case")] == "round_trips");
+    assert_eq!(trips.count(), 12);
+    let first = &rows[0];
+    assert_eq!([&first[place("arm")], &first[place("way")]], ["on", "receive"]);
+    let rate: f64 = first[place("throughput_bps")].parse().unwrap();
+    assert_eq!(
+        Some(&rate),
+        report.first.samples[0].values.get("throughput_bps"),
+        "to the last digit"
+    );
+}
+
+/// Held against the thresholds.
+fn held(mut report: Report, conditions: &[&str]) -> Report {
+    let thresholds: Vec<Threshold> =
+        conditions.iter().map(|condition| condition.parse().unwrap()).collect();
+    report.thresholds = hold_thresholds(&thresholds, &report);
+    report
+}
+
+#[test]
+fn a_threshold_is_met_beyond_its_ratio_and_where_it_cannot_be_told() {
+    for (condition, met) in [
+        ("throughput < 1.2x", false),
+        ("throughput < 1.3x", true),
+        ("cycles_per_byte > 0.7x", false),
+        ("cycles_per_byte > 0.6x", true),
+        ("latency_p99 > 1.5x", true),
+        ("receiving_cpu > 9x", true),
+    ] {
+        let report = held(report(), &[condition]);
+        let found = report.thresholds.as_slice();
+        assert!(found.len() == 1 && found[0].met == met, "{condition}: {found:?}");
+        let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+        let json = serde_json::to_value(&report).unwrap();
+        jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
+        for text in [terminal(&report), markdown(&report), html::page(&report, "").unwrap()] {
+            assert!(text.contains("Fails if "), "{text}");
+        }
+    }
+    let mut few = report();
+    if let Some(found) = few.first.comparisons.get_mut("throughput") {
+        found.verdict = crate::statistics::Verdict::TooFewSamples;
+    }
+    assert!(
+        held(few, &["throughput < 1.0x"]).thresholds[0].met,
+        "what is not known has not passed"
+    );
+}
+
+#[test]
+fn a_threshold_of_a_figure_that_is_not_compared_is_refused_with_those_that_are() {
+    let refused = |known: &[&Measure]| {
+        let one = ["speed < 1x".parse().unwrap()];
+        check_thresholds(&one, known).unwrap_err().to_string()
+    };
+    let known: Vec<&Measure> = rsc::MEASURES.iter().collect();
+    assert!(refused(&known).contains("cpu_percent, cycles_per_byte, receiving_cpu, throughput"));
+    assert!(refused(&[]).contains("nothing is compared"));
+}
+
+#[test]
+fn junit_has_a_test_for_each_check_and_threshold() {
+    let mut report = held(report(), &["throughput < 1.2x", "throughput < 1.3x"]);
+    report.checks.push(Check { name: "a <b>".into(), passed: false, seen: "& less".into() });
+    let xml = junit::junit(&report).unwrap();
+    let document = roxmltree::Document::parse(&xml).unwrap();
+    let suites = || document.descendants().filter(|node| node.has_tag_name("testsuite"));
+    let counts: Vec<_> = suites()
+        .map(|suite| ["name", "tests", "failures"].map(|key| suite.attribute(key).unwrap()))
+        .collect();
+    assert_eq!(counts, [["checks", "3", "1"], ["thresholds", "2", "1"]]);
+    let failures: Vec<_> =
+        document.descendants().filter(|node| node.has_tag_name("failure")).collect();
+    assert_eq!(failures[0].attribute("message"), Some("& less"));
+    assert_eq!(failures[0].parent().unwrap().attribute("name"), Some("a <b>"));
+    assert!(failures[1].attribute("message").unwrap().starts_with("1.296x"));
 }
 
 #[test]
@@ -322,13 +438,13 @@ fn a_report_of_nothing_is_still_a_report() {
 }
 
 #[test]
-fn writing_makes_three_files_and_says_where_it_cannot() {
+fn writing_makes_five_files_and_says_where_it_cannot() {
     let place = tempfile::tempdir().unwrap();
     let written = write(&report(), &place.path().join("new/deep")).unwrap();
-    for path in [&written.html, &written.markdown, &written.json] {
+    for path in [&written.html, &written.markdown, &written.json, &written.csv, &written.junit] {
         assert!(std::fs::metadata(path).unwrap().len() > 500, "{path:?}");
     }
-    assert_eq!(std::fs::read_dir(place.path().join("new/deep")).unwrap().count(), 3);
+    assert_eq!(std::fs::read_dir(place.path().join("new/deep")).unwrap().count(), 5);
     let file = place.path().join("file");
     std::fs::write(&file, "").unwrap();
     let error = write(&report(), &file).unwrap_err().to_string();

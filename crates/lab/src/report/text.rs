@@ -1,9 +1,9 @@
 //! A report as text: for the terminal, and as Markdown to paste into a ticket.
 
-use super::Report;
 use super::answer::{caveat, headline, rows, trust};
 use super::case::capital;
 use super::table::{Points, Table, brief, findings, heaviest_side, tables};
+use super::{Case, Held, Report};
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
 use comfy_table::{ContentArrangement, TableStyle};
 use std::fmt::Write as _;
@@ -65,27 +65,30 @@ pub fn markdown(report: &Report) -> String {
     out
 }
 
-/// What the tables come to, and what to know before believing them.
+/// Every verdict, what the tables come to, and what to know before believing them.
 fn summary(report: &Report) -> Vec<String> {
-    results(report).into_iter().chain(report.notes.iter().cloned()).collect()
+    let verdicts = rows(report).into_iter().map(|row| format!("{}.", row.words()));
+    let thresholds = report.thresholds.iter().map(|held| {
+        let Held { condition, load, met, seen } = held;
+        format!("{} Fails if {condition} ({load}): {seen}", mark(!met))
+    });
+    let notes = report.notes.iter().cloned();
+    verdicts.chain(remarks(report)).chain(thresholds).chain(notes).collect()
 }
 
-/// What the tables come to.
-pub(super) fn results(report: &Report) -> Vec<String> {
-    let found = match (Points::of(report.all_cases()), report.measures.first()) {
+/// What the tables show beside the verdicts: stalls, losses, and the side that was busiest; of loads without arms the best.
+pub(super) fn remarks(report: &Report) -> Vec<String> {
+    let cases = report.all_cases();
+    let found = match (Points::of(cases), report.measures.first()) {
         (Some(points), Some(measure)) => points.sentences(measure),
-        _ => compared(report),
+        _ => cases.iter().filter_map(busiest).collect(),
     };
     findings(report).into_iter().chain(found).collect()
 }
 
-/// Every verdict, and who was the busiest.
-fn compared(report: &Report) -> Vec<String> {
-    let cases = report.all_cases();
-    let heaviest = cases.iter().filter(|case| case.truth.is_none()).filter_map(|case| {
-        Some(format!("{}: {}", capital(&case.setting.words()), heaviest_side(case)?))
-    });
-    rows(report).iter().map(|row| format!("{}.", row.words())).chain(heaviest).collect()
+fn busiest(case: &Case) -> Option<String> {
+    let side = if case.truth.is_none() { heaviest_side(case)? } else { return None };
+    Some(format!("{}: {side}", capital(&case.setting.words())))
 }
 
 fn mark(passed: bool) -> &'static str {

@@ -1,7 +1,8 @@
-//! A report in a directory: `report.html`, `report.md`, `report.json`.
+//! A report in a directory: `report.html`, `report.md`, `report.json`, `report.csv` and `junit.xml`.
 
-use super::{Report, html, markdown};
+use super::{Report, csv::csv, html, junit::junit, markdown};
 use crate::LabError;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where a report went.
@@ -13,26 +14,30 @@ pub struct Written {
     pub markdown: PathBuf,
     /// The numbers.
     pub json: PathBuf,
+    /// Every interval.
+    pub csv: PathBuf,
+    /// What a CI system shows.
+    pub junit: PathBuf,
 }
 
-/// Writes all three, each whole or not at all, into a directory that is made where it is missing.
+/// Writes all of them, each whole or not at all, into a directory that is made where it is missing.
 pub fn write(report: &Report, directory: &Path) -> Result<Written, LabError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| LabError::Report { path, source }
     };
     std::fs::create_dir_all(directory).map_err(failed(directory))?;
-    let json = serde_json::to_string_pretty(report)
-        .map_err(|error| failed(directory)(std::io::Error::other(error)))?;
-    // Once, and without what only a reader of the file wants.
-    let raw = serde_json::to_string(report)
-        .map_err(|error| failed(directory)(std::io::Error::other(error)))?;
-    let page = html::page(report, &raw)
-        .map_err(|error| failed(directory)(std::io::Error::other(error)))?;
+    let made = |error| failed(directory)(error);
+    let json = serde_json::to_string_pretty(report).map_err(io::Error::other).map_err(made)?;
+    let intervals = csv(report).map_err(io::Error::other).map_err(made)?;
+    let page = html::page(report, &intervals).map_err(io::Error::other).map_err(made)?;
+    let tests = junit(report).map_err(io::Error::other).map_err(made)?;
     Ok(Written {
         html: put(directory, "report.html", &page)?,
         markdown: put(directory, "report.md", &markdown(report))?,
         json: put(directory, "report.json", &json)?,
+        csv: put(directory, "report.csv", &intervals)?,
+        junit: put(directory, "junit.xml", &tests)?,
     })
 }
 

@@ -14,7 +14,7 @@ pub(super) fn bars(
     let largest = values.copied().fold(0.0, f64::max);
     let alone = series.len() == 1;
     // Room for the figures above the bars.
-    let mut canvas = Canvas::new(title, if alone { largest * 1.08 } else { largest })?;
+    let mut canvas = Canvas::new(if alone { largest * 1.08 } else { largest })?;
     let group = 1.0 / words.len().max(1) as f64;
     let width = group * 0.8 / series.len().max(1) as f64;
     let ticks: Vec<(f64, String)> = words
@@ -23,10 +23,13 @@ pub(super) fn bars(
         .map(|(place, word)| ((place as f64 + 0.5) * group, word.clone()))
         .collect();
     canvas.ticks(&ticks);
+    let mut told = vec![title.to_owned()];
     for (number, one) in series.iter().enumerate() {
         let class = class(number);
+        let mut values = Vec::new();
         for (place, value) in one.values.iter().enumerate() {
             let (Some(value), Some(word)) = (value, words.get(place)) else { continue };
+            values.push(format!("{word} {value:.decimals$}"));
             let left = place as f64 * group + group * 0.1 + number as f64 * width;
             let (x, y) = (Canvas::x(left), canvas.y(*value));
             let (wide, high) = (Canvas::x(left + width) - x - 1.0, canvas.y(0.0) - y);
@@ -42,7 +45,8 @@ pub(super) fn bars(
                 ));
             }
         }
+        told.push(format!("{}: {}", one.label, values.join(", ")));
     }
     let legend = legend(series.iter().map(|one| one.label.clone()));
-    Some(Figure { title: title.to_owned(), legend, svg: canvas.finish() })
+    Some(Figure { title: title.to_owned(), legend, svg: canvas.finish(&told.join(". ")) })
 }

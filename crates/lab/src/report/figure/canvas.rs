@@ -11,6 +11,12 @@ const BOTTOM: f64 = 28.0;
 /// Lines of the grid, the axis counted.
 const GRID: u32 = 5;
 
+/// The element of every figure.
+fn opened(words: &str) -> String {
+    let words = escape(words);
+    format!(r#"<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" aria-label="{words}">"#)
+}
+
 /// A drawing whose y axis begins at 0 or has it in the middle. Places on the x axis are parts of its width.
 pub(super) struct Canvas {
     svg: String,
@@ -20,16 +26,12 @@ pub(super) struct Canvas {
 
 impl Canvas {
     /// Paper on which the largest value is `largest`; `None` where there is nothing to draw.
-    pub(super) fn new(title: &str, largest: f64) -> Option<Canvas> {
-        Some(Canvas::between(title, 0.0, round_up(largest)?))
+    pub(super) fn new(largest: f64) -> Option<Canvas> {
+        Some(Canvas::between(0.0, round_up(largest)?))
     }
 
-    fn between(title: &str, bottom: f64, top: f64) -> Canvas {
-        let svg = format!(
-            r#"<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" aria-label="{}">"#,
-            escape(title)
-        );
-        let mut canvas = Canvas { svg, bottom, top };
+    fn between(bottom: f64, top: f64) -> Canvas {
+        let mut canvas = Canvas { svg: String::new(), bottom, top };
         canvas.grid();
         canvas
     }
@@ -46,14 +48,17 @@ impl Canvas {
     fn grid(&mut self) {
         let step = (self.top - self.bottom) / f64::from(GRID - 1);
         let decimals = decimals(step);
+        let mut path = String::new();
         for line in 0..GRID {
             let value = self.bottom + step * f64::from(line);
             let (at, end, text) = (self.y(value), WIDTH - RIGHT, LEFT - 6.0);
             let below = at + 4.0;
+            path += &format!("M{LEFT} {at:.1}H{end}");
             self.put(format_args!(
-                r#"<line class="grid" x1="{LEFT}" y1="{at:.1}" x2="{end}" y2="{at:.1}"/><text class="tick" text-anchor="end" x="{text}" y="{below:.1}">{value:.decimals$}</text>"#
+                r#"<text class="tick" text-anchor="end" x="{text}" y="{below:.1}">{value:.decimals$}</text>"#
             ));
         }
+        self.put(format_args!(r#"<path class="grid" d="{path}"/>"#));
     }
 
     /// Words below the x axis, each at its place; as many as have room. An empty word is no tick.
@@ -86,10 +91,28 @@ impl Canvas {
         let _ = self.svg.write_fmt(shape);
     }
 
-    pub(super) fn finish(mut self) -> String {
-        self.svg.push_str("</svg>");
-        self.svg
+    /// A mark at each place. Its shape and colour are those of the class, which the page has once for all figures.
+    pub(super) fn marks(&mut self, class: &str, places: &[(f64, f64)]) {
+        // A line of one point is none.
+        let places = if let [only] = places { &[*only, *only] } else { places };
+        if !places.is_empty() {
+            self.put(format_args!(
+                r#"<polyline class="marks {class}" points="{}"/>"#,
+                points(places)
+            ));
+        }
     }
+
+    /// With what it says to those who cannot see it.
+    pub(super) fn finish(self, words: &str) -> String {
+        format!("{}{}</svg>", opened(words), self.svg)
+    }
+}
+
+/// `12.5,80.1 13.0,79.9`.
+pub(super) fn points(places: &[(f64, f64)]) -> String {
+    let words: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    words.join(" ")
 }
 
 /// The next number that divides well by four, for the top of an axis.
@@ -124,7 +147,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_value_lies_on_the_paper(largest in 1e-3..1e12f64, part in 0.0..=1.0f64) {
-            let canvas = Canvas::new("t", largest).unwrap();
+            let canvas = Canvas::new(largest).unwrap();
             let y = canvas.y(largest * part);
             prop_assert!((TOP - 0.01..=HEIGHT - BOTTOM + 0.01).contains(&y));
             prop_assert!(canvas.top <= largest * 2.0, "half of the paper is used: {}", canvas.top);
@@ -133,6 +156,6 @@ mod tests {
 
     #[test]
     fn nothing_is_not_drawn() {
-        assert!(Canvas::new("t", 0.0).is_none() && Canvas::new("t", f64::NAN).is_none());
+        assert!(Canvas::new(0.0).is_none() && Canvas::new(f64::NAN).is_none());
     }
 }

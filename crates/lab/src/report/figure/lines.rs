@@ -1,35 +1,29 @@
-//! Lines over places: throughput by block size, processor time over time.
+//! Lines over places: throughput by block size or by connections.
 
-use super::canvas::{Canvas, escape};
+use super::canvas::{Canvas, points};
 use super::{Figure, Series, class, legend};
 
-/// A line for each series. `places` are parts of the width with their words, one for each value.
-pub(super) fn lines(title: &str, places: &[(f64, String)], series: &[Series]) -> Option<Figure> {
+/// A line for each series. `ticks` are parts of the width with their words, one for each value.
+pub(super) fn lines(title: &str, ticks: &[(f64, String)], series: &[Series]) -> Option<Figure> {
     let values = series.iter().flat_map(|one| one.values.iter().flatten());
-    let mut canvas = Canvas::new(title, values.copied().fold(0.0, f64::max))?;
-    canvas.ticks(places);
-    let many = places.len() > 24;
+    let mut canvas = Canvas::new(values.copied().fold(0.0, f64::max))?;
+    canvas.ticks(ticks);
+    let mut told = vec![title.to_owned()];
     for (number, one) in series.iter().enumerate() {
         let class = class(number);
-        let known = places.iter().zip(&one.values);
-        let points: Vec<(f64, f64, f64, &str)> = known
-            .filter_map(|((part, word), value)| {
-                let value = (*value)?;
-                Some((Canvas::x(*part), canvas.y(value), value, word.as_str()))
-            })
-            .collect();
-        let path: Vec<String> = points.iter().map(|(x, y, ..)| format!("{x:.1},{y:.1}")).collect();
-        canvas.put(format_args!(r#"<polyline class="{class}" points="{}"/>"#, path.join(" ")));
-        for (x, y, value, word) in points.iter().filter(|_| !many) {
-            let apart = if word.is_empty() { "" } else { ", " };
-            let named = escape(&format!("{}{apart}{word}", one.label));
-            canvas.put(format_args!(
-                r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="3"><title>{named}: {value:.2}</title></circle>"#
-            ));
+        let known = ticks.iter().zip(&one.values);
+        let known = known.filter_map(|((part, word), value)| Some((*part, word, (*value)?)));
+        let (mut places, mut values) = (Vec::new(), Vec::new());
+        for (part, word, value) in known {
+            places.push((Canvas::x(part), canvas.y(value)));
+            values.push(format!("{value:.2} at {word}"));
         }
+        canvas.put(format_args!(r#"<polyline class="{class}" points="{}"/>"#, points(&places)));
+        canvas.marks(&class, &places);
+        told.push(format!("{}: {}", one.label, values.join(", ")));
     }
     let legend = legend(series.iter().map(|one| one.label.clone()));
-    Some(Figure { title: title.to_owned(), legend, svg: canvas.finish() })
+    Some(Figure { title: title.to_owned(), legend, svg: canvas.finish(&told.join(". ")) })
 }
 
 /// Words at equal distances.

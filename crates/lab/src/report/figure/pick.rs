@@ -1,7 +1,7 @@
 //! Which figures a report has.
 
 use super::bars::bars;
-use super::forest::forest;
+use super::forest::{Forest, forest};
 use super::lines::{evenly, lines};
 use super::strip::strip;
 use super::usage::{Line, usage};
@@ -14,7 +14,7 @@ use crate::report::table::{Points, arrow};
 use crate::report::{Case, Report};
 
 /// All questions in one figure; where nothing is compared there is none.
-pub(in crate::report) fn summary(report: &Report) -> Option<Figure> {
+pub(in crate::report) fn summary(report: &Report) -> Option<Forest> {
     forest(&rows(report))
 }
 

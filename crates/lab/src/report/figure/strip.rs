@@ -1,6 +1,6 @@
 //! Every interval of a case as a dot in the order of time, the medians as lines.
 
-use super::canvas::{Canvas, escape};
+use super::canvas::Canvas;
 use super::{Figure, class, legend};
 use crate::experiment::{Measure, Sample};
 use crate::report::Case;
@@ -11,31 +11,34 @@ pub(super) fn strip(case: &Case, measure: &Measure) -> Option<Figure> {
     let value = |sample: &Sample| sample.values.get(measure.key).map(|value| value * measure.scale);
     let largest = case.samples.iter().filter_map(value).fold(0.0, f64::max);
     let title = format!("{}, {}", measure.label, arrow(measure.better));
-    let mut canvas = Canvas::new(&title, largest)?;
+    let mut canvas = Canvas::new(largest)?;
     let (first, last) = (case.samples.first()?.started_s, case.samples.last()?.started_s);
     canvas.ticks(&[(0.0, "0 s".into()), (1.0, format!("{:.0} s", last - first))]);
+    let mut told = vec![title.clone()];
     for (place, name) in case.order.iter().enumerate() {
-        let (class, label) = (class(place), label(case, name));
-        for sample in case.samples.iter().filter(|sample| sample.arm == *name) {
-            let Some(value) = value(sample) else { continue };
+        let class = class(place);
+        let own = case.samples.iter().filter(|sample| sample.arm == *name);
+        let places = own.filter_map(|sample| {
             let part = (sample.started_s - first) / (last - first).max(1e-9);
-            let (x, y) = (Canvas::x(part), canvas.y(value));
-            canvas.put(format_args!(
-                r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="3.5"><title>{}: {value:.*}</title></circle>"#,
-                escape(&label),
-                measure.decimals
-            ));
-        }
+            Some((Canvas::x(part), canvas.y(value(sample)?)))
+        });
+        let places: Vec<(f64, f64)> = places.collect();
+        canvas.marks(&class, &places);
         let median = case.median(name, measure.key).map(|median| median * measure.scale);
-        if let Some(at) = median.map(|median| canvas.y(median)) {
-            let (begin, end) = (Canvas::x(0.0), Canvas::x(1.0));
+        if let Some(median) = median {
+            let (at, begin, end) = (canvas.y(median), Canvas::x(0.0), Canvas::x(1.0));
             canvas.put(format_args!(
                 r#"<line class="{class}" x1="{begin}" y1="{at:.1}" x2="{end}" y2="{at:.1}"/>"#
+            ));
+            let (label, count) = (label(case, name), places.len());
+            told.push(format!(
+                "{label}: median {median:.*} of {count} intervals",
+                measure.decimals
             ));
         }
     }
     let legend = legend(case.order.iter().map(|name| label(case, name)));
-    Some(Figure { title, legend, svg: canvas.finish() })
+    Some(Figure { title, legend, svg: canvas.finish(&told.join(". ")) })
 }
 
 fn label(case: &Case, name: &str) -> String {

@@ -1,6 +1,6 @@
 //! Processors used by one side over time: a line for each interval, in the colour of its arm.
 
-use super::canvas::{Canvas, escape};
+use super::canvas::{Canvas, points};
 use super::{Figure, class, legend};
 use crate::experiment::{Sample, Values};
 use crate::report::table::SIDES;
@@ -27,14 +27,18 @@ pub(super) fn usage(lines: &[Line<'_>]) -> Vec<Figure> {
         all().fold((0.0, 0.0), |most: (f64, f64), at| (most.0.max(at.0), most.1.max(at.1)));
     let draw = |(label, points): &(&str, Vec<Intervals>)| {
         let title = format!("{label}: processors used, over time");
-        let mut canvas = Canvas::new(&title, largest)?;
+        let mut canvas = Canvas::new(largest)?;
         canvas.ticks(&[(0.0, "0 s".into()), (1.0, format!("{end:.0} s"))]);
+        let mut told = vec![title.clone()];
         for (number, (line, intervals)) in lines.iter().zip(points).enumerate() {
-            put(&mut canvas, &class(number), &line.label, intervals, end);
+            put(&mut canvas, &class(number), intervals, end);
+            let values = || intervals.iter().flatten().map(|(_, value)| value);
+            let mean = values().sum::<f64>() / values().count().max(1) as f64;
+            told.push(format!("{}: {mean:.2} on average", line.label));
         }
         let some = points.iter().flatten().flatten().count() > 0;
         let legend = legend(lines.iter().map(|line| line.label.clone()));
-        some.then(|| Figure { title, legend, svg: canvas.finish() })
+        some.then(|| Figure { title, legend, svg: canvas.finish(&told.join(". ")) })
     };
     sides.iter().filter_map(draw).collect()
 }
@@ -53,22 +57,19 @@ impl Line<'_> {
     }
 }
 
-fn put(canvas: &mut Canvas, class: &str, label: &str, intervals: &[Vec<(f64, f64)>], end: f64) {
-    for interval in intervals.iter().filter(|interval| !interval.is_empty()) {
+/// A line for each interval, in one element, and a mark where it begins: one reading alone is a mark.
+fn put(canvas: &mut Canvas, class: &str, intervals: &Intervals, end: f64) {
+    let (mut begins, mut path) = (Vec::new(), String::new());
+    for interval in intervals {
         let place = |(at, value): &(f64, f64)| (Canvas::x(at / end.max(1e-9)), canvas.y(*value));
-        let path: Vec<String> =
-            interval.iter().map(place).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let mean = interval.iter().map(|(_, value)| value).sum::<f64>() / interval.len() as f64;
-        let ends = [interval.first(), interval.last()].map(|end| end.map(place));
-        canvas.put(format_args!(
-            r#"<polyline class="{class}" points="{}"><title>{}: {mean:.2}</title></polyline>"#,
-            path.join(" "),
-            escape(label)
-        ));
-        // A dot at both ends tells an interval from the gap to the next, and one reading from none.
-        for (x, y) in ends.into_iter().flatten() {
-            canvas
-                .put(format_args!(r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="1.8"/>"#));
+        let places: Vec<(f64, f64)> = interval.iter().map(place).collect();
+        begins.extend(places.first());
+        if places.len() > 1 {
+            path += &format!("M{}", points(&places));
         }
     }
+    if !path.is_empty() {
+        canvas.put(format_args!(r#"<path class="trace {class}" d="{path}"/>"#));
+    }
+    canvas.marks(class, &begins);
 }
