@@ -43,6 +43,27 @@ fn promises(options: &[&str], in_process: bool) {
 }
 
 #[test]
+fn a_threshold_ends_a_run_with_an_exit_code_of_its_own() {
+    story(&[], || {
+        let end = |condition: &str| {
+            let mut command = millrace();
+            let short = ["--in-process", "--repetitions", "6", "--seconds", "0.1", "--json"];
+            command.args(["validate", "rsc", "--output", "held"]).args(short).current_dir("/run");
+            let output = command.args(["--fail-if", condition]).output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
+            assert_eq!(report["thresholds"].as_array().map(Vec::len), Some(1), "{report:#}");
+            (output.status.code(), report["thresholds"][0]["met"].as_bool())
+        };
+        assert_eq!(end("throughput < 1000x"), (Some(5), Some(true)));
+        assert_eq!(end("throughput < 0.001x"), (Some(0), Some(false)));
+        let tests = std::fs::read_to_string("/run/held/junit.xml").unwrap();
+        assert!(tests.contains("not throughput &lt; 0.001x"), "{tests}");
+        assert!(std::path::Path::new("/run/held/report.csv").is_file());
+    });
+}
+
+#[test]
 fn the_lab_tries_itself_on_traffic_that_is_slowed() {
     story(&[Need::Tap, Need::Program("ethtool")], || {
         let mut command = millrace();

@@ -349,6 +349,16 @@ mod tests {
     }
 
     #[test]
+    fn its_table_has_room_in_120_columns() {
+        let mut report = report(1e9, "rsc");
+        report["arms"]["on"]["label"] =
+            "RSC Enabled, kernel's GRO at the uplink, twice over".into();
+        let text = text(&compared(&report, &report).unwrap());
+        let lines = text.lines().filter(|line| line.starts_with([' ', '─', '═']));
+        assert!(lines.map(|line| line.chars().count()).max().unwrap() <= 120, "{text}");
+    }
+
+    #[test]
     fn three_samples_tell_nothing_even_at_half_the_speed() {
         let short = |rate: f64| {
             let mut short = report(rate, "sweep");

@@ -170,10 +170,12 @@ mod tests {
             Options::new(program()).command("ladder"),
             "millrace ladder --connections 1 --repetitions 26 --seconds 1"
         );
-        let rsc = Options { in_process: true, narrow: Some(0.02), ..Options::new(program()) };
+        let fail_if = vec!["throughput<2.0x".parse().unwrap()];
+        let rsc =
+            Options { in_process: true, narrow: Some(0.02), fail_if, ..Options::new(program()) };
         assert_eq!(
             rsc.command("rsc"),
-            "millrace validate rsc --connections 1 --repetitions 26 --seconds 1 --narrow 2 --mtu 1500 --in-process"
+            "millrace validate rsc --connections 1 --repetitions 26 --seconds 1 --narrow 2 --mtu 1500 --fail-if 'throughput < 2x' --in-process"
         );
     }
 }

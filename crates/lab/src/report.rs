@@ -23,6 +23,7 @@ pub(crate) use case::hold_together;
 pub use case::{ArmFigures, Case, Figures, Setting};
 pub use machine::{Machine, now_utc};
 pub(crate) use table::level;
+pub(crate) use text::WIDTH;
 pub use text::{markdown, terminal};
 pub use threshold::{Held, Threshold};
 pub(crate) use threshold::{check as check_thresholds, hold as hold_thresholds};

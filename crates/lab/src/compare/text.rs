@@ -1,16 +1,17 @@
 //! A comparison for people.
 
 use super::{Change, Comparison, Difference};
-use crate::report::level;
+use crate::report::{WIDTH, level};
 use crate::statistics::{FEWEST_PAIRS, Verdict};
-use comfy_table::CellAlignment;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, ContentArrangement};
 use std::fmt::Write as _;
 
 /// For a terminal.
 pub fn text(comparison: &Comparison) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
     table.set_header(["Load", "Arm", "Figure", "Before", "After", "Change", ""]);
     table.add_rows(comparison.figures.iter().map(row));
     for place in 3..6 {
@@ -61,13 +62,13 @@ fn row(change: &Change) -> [String; 7] {
         Verdict::TooFewSamples => "too few samples",
     };
     [
-        change.setting.words(),
+        change.setting.words().replace(", ", ",\n"),
         change.arm_label.clone(),
         measure.label.to_owned(),
         show(change.before),
         show(change.after),
         format!(
-            "{} % ({} to {} at {} %)",
+            "{} %\n({} to {} at {} %)",
             percent(change.ratio),
             percent(change.interval.low),
             percent(change.interval.high),

@@ -86,7 +86,7 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
             Some(truth) => {
                 format!("Try {}, {}", place + 1, if truth < 1.0 { "slowed" } else { "the same" })
             }
-            None => capital(&case.setting.short()),
+            None => capital(&words(case, report.all_cases())),
         };
         let measures = throughput_first(report.measures);
         rows.extend(questions(&load, "", &case.comparisons, measures.iter().copied()));
@@ -143,11 +143,10 @@ pub(super) fn headline(report: &Report) -> String {
     let warning = if failed > 0 { "Not to be trusted, for checks failed. " } else { "" };
     let answer = match Points::of(cases) {
         _ if cases.iter().any(|case| case.truth.is_some()) => known(report),
-        Some(points) => report
-            .measures
-            .first()
-            .map_or_else(Vec::new, |measure| points.sentences(measure))
-            .join(" "),
+        Some(points) => {
+            let said = report.measures.first().and_then(|measure| points.sentence(measure));
+            said.unwrap_or_default()
+        }
         None => compared(report, cases),
     };
     format!("{warning}{answer}")
@@ -173,7 +172,9 @@ fn compared(report: &Report, cases: &[Case]) -> String {
     let Some(case) = cases.first() else { return String::new() };
     let labels: Vec<&str> = case.own_arms().map(|(_, arm)| arm.label.as_str()).collect();
     let subject = match labels.as_slice() {
-        [first, .., last] if !case.steps.is_empty() => format!("{last} on {first}"),
+        [first, .., last] if !case.steps.is_empty() => {
+            format!("{last} and all steps before it, against {first}")
+        }
         [on, off, ..] => format!("{on} against {off}"),
         _ => return String::new(),
     };
@@ -186,6 +187,12 @@ fn compared(report: &Report, cases: &[Case]) -> String {
     }
 }
 
+/// A case's load: with its way where that is not the usual one, or not that of all cases.
+fn words(case: &Case, cases: &[Case]) -> String {
+    let alike = cases.iter().all(|one| one.setting.way == case.setting.way);
+    if alike { case.setting.short() } else { case.setting.words() }
+}
+
 /// `1, 16 and 64 connections`; all words of each load where they differ in more.
 fn loads(cases: &[Case]) -> String {
     let settings: Vec<Setting> = cases.iter().map(|case| case.setting).collect();
@@ -195,7 +202,7 @@ fn loads(cases: &[Case]) -> String {
     let alike =
         settings.iter().all(|one| Setting { connections: first.connections, ..*one } == *first);
     if before.is_empty() || !alike {
-        let words: Vec<String> = settings.iter().map(Setting::short).collect();
+        let words: Vec<String> = cases.iter().map(|case| words(case, cases)).collect();
         return words.join("; ");
     }
     let counts: Vec<String> = before.iter().map(|one| one.connections.to_string()).collect();
@@ -204,9 +211,9 @@ fn loads(cases: &[Case]) -> String {
 
 /// A measure's answers in one phrase: from the least to the most where all point the same way, otherwise load by load.
 fn over_loads(cases: &[Case], measure: &Measure) -> Option<String> {
-    let found = cases.iter().filter_map(|case| {
-        Some((case.setting.short(), case.comparisons.get(measure.improvement)?))
-    });
+    let found = cases
+        .iter()
+        .filter_map(|case| Some((words(case, cases), case.comparisons.get(measure.improvement)?)));
     let found: Vec<(String, &Comparison)> = found.collect();
     let (_, first) = found.first()?;
     let (noun, ..) = nouns(measure);

@@ -23,6 +23,7 @@ pub(super) fn page(report: &Report, intervals: &str) -> Result<String, minijinja
         trust => Value::from(Serde(trust(report))),
         topology => Value::from(Serde(topology::picture(report))),
         remarks => remarks(report),
+        setup => if guide(report) { "Activity 1: the configuration" } else { "The configuration" },
         activities => activities(report),
         overview => Value::from(Serde(overview(report))),
         details => Value::from(Serde(details(report))),
@@ -33,8 +34,9 @@ pub(super) fn page(report: &Report, intervals: &str) -> Result<String, minijinja
 
 /// What the measuring is called: by the guide where it is the guide's.
 fn activities(report: &Report) -> &'static str {
-    match report.experiment.as_str() {
-        "rsc" => "Activities 2 and 3: workloads with RSC on and off",
-        _ => "Measured",
-    }
+    if guide(report) { "Activities 2 and 3: workloads with RSC on and off" } else { "Measured" }
+}
+
+fn guide(report: &Report) -> bool {
+    report.experiment == "rsc"
 }

@@ -170,6 +170,12 @@ fn the_answer_spans_loads_and_says_what_it_stands_for() {
     let both = answer(&report);
     assert!(both.contains("1 and 16 connections: 1.30x to 2.50x the throughput"), "{both}");
     if let Some(case) = report.cases.last_mut() {
+        case.setting.way = Some(Way::FromVnic);
+    }
+    let ways = answer(&report);
+    assert!(ways.contains("guest receives, 1 connection; guest sends, 16 connections"), "{ways}");
+    if let Some(case) = report.cases.last_mut() {
+        case.setting.way = SETTING.way;
         of(case, 1.4);
     }
     assert!(answer(&report).contains("29.6 to 40.0 % higher throughput"));

@@ -9,7 +9,7 @@ use comfy_table::{ContentArrangement, TableStyle};
 use std::fmt::Write as _;
 
 /// Columns of a terminal that a table may take.
-const WIDTH: u16 = 120;
+pub(crate) const WIDTH: u16 = 120;
 
 /// For a terminal.
 pub fn terminal(report: &Report) -> String {
@@ -76,14 +76,12 @@ fn summary(report: &Report) -> Vec<String> {
     verdicts.chain(remarks(report)).chain(thresholds).chain(notes).collect()
 }
 
-/// What the tables show beside the verdicts: stalls, losses, and the side that was busiest; of loads without arms the best.
+/// What the tables show beside the verdicts: stalls, losses, and of arms that are compared the side that was busiest.
 pub(super) fn remarks(report: &Report) -> Vec<String> {
     let cases = report.all_cases();
-    let found = match (Points::of(cases), report.measures.first()) {
-        (Some(points), Some(measure)) => points.sentences(measure),
-        _ => cases.iter().filter_map(busiest).collect(),
-    };
-    findings(report).into_iter().chain(found).collect()
+    let several = Points::of(cases).is_none();
+    let busiest = cases.iter().filter(|_| several).filter_map(busiest);
+    findings(report).into_iter().chain(busiest).collect()
 }
 
 fn busiest(case: &Case) -> Option<String> {
