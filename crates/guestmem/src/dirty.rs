@@ -19,26 +19,26 @@ pub struct DirtyLog {
     addresses: AddressRange,
     /// Where the bitmap starts in the mapping, in bytes.
     start: u64,
-    /// Bytes of the bitmap that are mapped.
+    /// Bytes of the bitmap.
     bytes: u64,
 }
 
 impl DirtyLog {
-    /// Maps as much of the log, `bytes` of the file from `offset` on, as all of `memory` needs.
+    /// Maps a log: `bytes` of the file from `offset` on, at least as much as all of `memory` needs.
     pub fn map(
         file: BorrowedFd<'_>,
         offset: u64,
         bytes: u64,
         memory: &GuestMemory,
     ) -> Result<Arc<DirtyLog>, MemoryError> {
-        let (end, needed, limit) =
-            (memory.end(), memory.end().0.div_ceil(PAGE * 8), memory.limit());
+        let (end, limit) = (memory.end(), memory.limit());
+        let needed = end.0.div_ceil(PAGE * 8);
         if bytes < needed {
             return Err(MemoryError::LogTooShort { bytes, end, needed });
         }
-        // Guest addresses are the front end's choice, so a small guest may need a log of terabytes.
-        if needed > limit {
-            return Err(MemoryError::TooMuch { seen: needed, limit });
+        // All of it is mapped: a front end announces a log for the memory that it is about to add.
+        if bytes > limit {
+            return Err(MemoryError::TooMuch { seen: bytes, limit });
         }
         // A page of another size would be mapped past the end of what is reserved here.
         let facts = facts(file)?;
@@ -49,10 +49,10 @@ impl DirtyLog {
             return Err(MemoryError::io("mapping the dirty log", bytes)(Errno::INVAL));
         }
         let start = offset % PAGE;
-        let len = (start + needed).next_multiple_of(PAGE);
+        let len = (start + bytes).next_multiple_of(PAGE);
         let mut addresses = AddressRange::new(len, PAGE)?;
         addresses.map(0, len, file, offset - start)?;
-        Ok(Arc::new(DirtyLog { addresses, start, bytes: needed }))
+        Ok(Arc::new(DirtyLog { addresses, start, bytes }))
     }
 
     /// Marks the pages of `len` bytes as written. What lies past the log is left out: the memory it was made for does

@@ -57,17 +57,13 @@ pub(crate) struct Layout {
     pub(crate) align: u64,
 }
 
-/// Checks regions sorted by guest address, of at most `limit` bytes in all, and gives each its place.
+/// Checks regions sorted by guest address and gives each its place; `limit`: most bytes to map, whole pages.
 pub(crate) fn plan(regions: &[(&Region, FileFacts)], limit: u64) -> Result<Layout, MemoryError> {
     if regions.len() > REGIONS {
         return Err(MemoryError::TooManyRegions(regions.len()));
     }
     for (region, facts) in regions {
         check(region, *facts)?;
-    }
-    let seen = regions.iter().fold(0u64, |sum, (region, _)| sum.saturating_add(region.size));
-    if seen > limit {
-        return Err(MemoryError::TooMuch { seen, limit });
     }
     for pair in regions.windows(2) {
         let [(first, _), (second, _)] = pair else { continue };
@@ -79,7 +75,13 @@ pub(crate) fn plan(regions: &[(&Region, FileFacts)], limit: u64) -> Result<Layou
             });
         }
     }
-    place_all(regions)
+    let layout = place_all(regions)?;
+    // Whole pages, as they are mapped: of a huge page the region may be a small part.
+    let seen = layout.places.iter().map(|place| place.map_len).sum();
+    if seen > limit {
+        return Err(MemoryError::TooMuch { seen, limit });
+    }
+    Ok(layout)
 }
 
 fn overflow(region: &Region) -> MemoryError {

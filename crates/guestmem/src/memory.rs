@@ -62,8 +62,9 @@ impl GuestMemory {
         Self::map_within(u64::MAX, regions)
     }
 
-    /// Checks and maps the regions of a guest. They, and those of later snapshots, have at most `limit` bytes in all: a
-    /// file may be larger than this host's memory, and each page of it that we touch is charged to this process.
+    /// Checks and maps the regions of a guest. They, and those of later snapshots, take at most `limit` bytes of this process's
+    /// addresses. That bounds what is mapped at a time, and not what the files hold: a page that we touch stays in its file,
+    /// charged to this process, after it was unmapped.
     pub fn map_within(
         limit: u64,
         mut regions: Vec<Region>,

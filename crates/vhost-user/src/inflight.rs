@@ -52,23 +52,25 @@ impl Inflight {
         Ok((said, file.into()))
     }
 
-    /// A region that was ours, or that of a process before us. Nothing in it is believed.
+    /// A region that was ours, or that of a process before us, of at most `limit` bytes. Nothing in it is believed.
     pub(crate) fn adopt(
         said: &VhostUserInflight,
         file: Arc<OwnedFd>,
+        limit: u64,
     ) -> Result<Inflight, InflightError> {
         let VhostUserInflight { mmap_size: seen, num_queues: rings, queue_size: size, .. } = *said;
         let wanted = bytes(rings, size);
         if seen < wanted {
             return Err(InflightError::Small { seen, rings, size, wanted });
         }
-        let memory = GuestMemory::map(vec![Region {
+        let region = Region {
             gpa: Gpa(0),
             size: wanted,
             user: UserAddress(0),
             file_offset: said.mmap_offset,
             file,
-        }])?;
+        };
+        let memory = GuestMemory::map_within(limit, vec![region])?;
         Ok(Inflight { memory, rings, size })
     }
 

@@ -15,7 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use test_guest::Guest;
-use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::message::{
+    VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
+};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 use vhost_user::{Access, Features, Options, Session, SessionError, SocketRole, State};
@@ -273,6 +275,27 @@ fn an_inflight_region_is_refused_while_a_ring_runs() {
     guest.give_inflight().unwrap();
 }
 
+/// A front end said 65535 rings of 65535 and had 34 GB of huge pages made.
+#[test]
+fn an_inflight_region_is_for_rings_of_the_port_and_within_its_memory_limit() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let session = Session::open(Options { memory_limit: 8192, ..options(&socket, 1) }).unwrap();
+    let refused = |num_queues, queue_size, word: &str| {
+        let mut frontend = adding_memory(&socket);
+        let file = memfd_create("inflight", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 1 << 40).unwrap();
+        let said = VhostUserInflight { mmap_size: 1 << 40, mmap_offset: 0, num_queues, queue_size };
+        assert!(frontend.set_inflight_fd(&said, file.as_raw_fd()).is_err());
+        until("the end", || matches!(session.status().state, State::Broken(_)));
+        let State::Broken(reason) = session.status().state else { return };
+        assert!(reason.contains(word), "{reason}");
+    };
+    refused(65535, 256, "65535 rings of 256: this port has");
+    refused(2, 65535, "2 rings of 65535");
+    refused(2, 32768, "memory-limit is 8192");
+}
+
 /// A front end that adds memory region by region and hears whether each is taken.
 fn adding_memory(socket: &Path) -> Frontend {
     let mut frontend = Frontend::connect(socket, 2).unwrap();
@@ -280,8 +303,9 @@ fn adding_memory(socket: &Path) -> Frontend {
     let features = frontend.get_features().unwrap();
     frontend.set_features(features).unwrap();
     frontend.get_protocol_features().unwrap();
-    let protocol =
-        VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS | VhostUserProtocolFeatures::REPLY_ACK;
+    let protocol = VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+        | VhostUserProtocolFeatures::REPLY_ACK
+        | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
     frontend.set_protocol_features(protocol).unwrap();
     frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
     frontend

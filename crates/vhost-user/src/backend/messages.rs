@@ -51,6 +51,18 @@ impl Backend {
         let signal = file.map(|file| Signal::new(file.into(), budget, rings)).transpose();
         Ok(signal.map_err(refused)?.map(Arc::new))
     }
+
+    /// An inflight region is for rings that this port may have.
+    fn check_inflight(&self, said: &VhostUserInflight) -> Result<()> {
+        let VhostUserInflight { num_queues: rings, queue_size: size, .. } = *said;
+        let own = self.vrings.len();
+        if usize::from(rings) > own || u32::from(size) > LARGEST_RING {
+            return Err(refused(format!(
+                "an inflight region of {rings} rings of {size}: this port has {own}, of at most {LARGEST_RING}"
+            )));
+        }
+        Ok(())
+    }
 }
 
 impl VhostUserBackendReqHandlerMut for Backend {
@@ -238,12 +250,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        if usize::from(wanted.num_queues) > self.vrings.len() {
-            let (rings, own) = (wanted.num_queues, self.vrings.len());
-            return Err(refused(format!(
-                "an inflight region of {rings} rings: this port has {own}"
-            )));
-        }
+        self.check_inflight(wanted)?;
         Inflight::create(wanted.num_queues, wanted.queue_size).map_err(refused)
     }
 
@@ -256,11 +263,15 @@ impl VhostUserBackendReqHandlerMut for Backend {
                 "an inflight region was given while ring {place} runs: all rings must be stopped (GET_VRING_BASE) first"
             )));
         }
-        match Inflight::adopt(said, file.clone()) {
+        let limit = self.shared.options.memory_limit;
+        let adopted = self
+            .check_inflight(said)
+            .and_then(|()| Inflight::adopt(said, file.clone(), limit).map_err(refused));
+        match adopted {
             Ok(inflight) => self.inflight = Some(inflight),
             Err(error) => {
                 close_aside(file);
-                return Err(refused(error));
+                return Err(error);
             }
         }
         Ok(())
