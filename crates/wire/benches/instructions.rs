@@ -49,7 +49,8 @@ fn budget(instructions: u64) -> LibraryBenchmarkConfig {
 // A full burst, so that the cost of the bench itself does not count.
 #[library_benchmark]
 #[bench::tcp4(args = (tcp4()), config = budget(BURST * 92))]
-#[bench::tcp6(args = (tcp6()), config = budget(BURST * 92))]
+// The budget was 92; since parsing reads as far as the guards ask it is 95, IPv4's 88.
+#[bench::tcp6(args = (tcp6()), config = budget(BURST * 96))]
 fn parse_burst(headers: Vec<u8>) -> Vec<u8> {
     for _ in 0..BURST {
         black_box(parse(black_box(&headers), black_box(FRAME)));
