@@ -22,6 +22,7 @@ pub use change::typed_value;
 pub use guard::{IpGuard, IpPrefix};
 pub use port::{MacSpoofing, PortConfig, PortRole, RscMode};
 pub use quantity::{Rate, Seconds, Size};
+pub(crate) use read::nearest;
 pub use read::{from_json, from_value};
 pub(crate) use scalar::ranged;
 pub use storm::Storm;

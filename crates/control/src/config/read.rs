@@ -117,9 +117,31 @@ fn mismatch(message: &str) -> Problem {
     }
 }
 
+/// Bytes of the longest word that others are compared with: the comparison takes time and memory by its length, and the
+/// word may be a whole body of the API.
+const LONGEST_WORD: usize = 64;
+
 /// The known word that is at most a third of its letters away.
-fn nearest<'a>(seen: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(seen: &str, known: &[&'a str]) -> Option<&'a str> {
+    if seen.len() > LONGEST_WORD {
+        return None;
+    }
     let near = known.iter().min_by_key(|word| strsim::damerau_levenshtein(seen, word))?;
     let away = strsim::damerau_levenshtein(seen, near);
     (away <= 1 + near.len() / 3).then_some(near)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name of 2 MiB was compared letter by letter, under the lock of the switch.
+    #[test]
+    fn a_word_of_any_length_is_compared_in_no_time() {
+        assert_eq!(nearest("mtuu", &["name", "mtu"]), Some("mtu"));
+        let name = "n".repeat(LONGEST_WORD);
+        assert_eq!(nearest(&name, &[name.as_str()]), Some(name.as_str()));
+        let longer = format!("{name}n");
+        assert_eq!(nearest(&longer, &[longer.as_str()]), None);
+    }
 }

@@ -12,7 +12,7 @@ mod rsc;
 mod steps;
 
 use crate::Problem;
-use crate::config::{Config, PortConfig, PortName, SwitchConfig};
+use crate::config::{Config, PortConfig, PortName, SwitchConfig, nearest};
 use crate::devices::{Opener, Watch};
 use crate::event_log::EventLog;
 use crate::plan::{self, Step, plan};
@@ -153,12 +153,9 @@ impl Running {
 
     fn no_such_port(&self, name: &str) -> Problem {
         let names: Vec<&str> = self.ports.keys().map(PortName::as_str).collect();
-        let near = names.iter().min_by_key(|other| strsim::damerau_levenshtein(name, other));
-        let remedy = match near {
-            Some(near) if strsim::damerau_levenshtein(name, near) <= 2 => {
-                format!("did you mean `{near}`?")
-            }
-            _ => "`millrace port list` shows all ports".to_owned(),
+        let remedy = match nearest(name, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`millrace port list` shows all ports".to_owned(),
         };
         let wanted =
             if names.is_empty() { "there are no ports yet".to_owned() } else { names.join(", ") };
