@@ -3,7 +3,7 @@
 //! Judged from `Picture`s, which come from the running switch, or from a file alone when no daemon is asked.
 
 use crate::Problem;
-use crate::config::{Config, PortConfig, PortRole};
+use crate::config::{Config, PortConfig, PortRole, SwitchConfig};
 use datapath::{RscFailureReason, RscStatus, Vlan};
 use wire::Mac;
 
@@ -38,7 +38,7 @@ pub(crate) struct Picture {
 impl Picture {
     /// What the configuration alone tells.
     pub(crate) fn of(port: &PortConfig) -> Picture {
-        let settings = port.settings(crate::config::RscMode::Off, 0, None, None);
+        let settings = port.settings(&SwitchConfig::default(), 0, None, None);
         Picture {
             name: port.name.to_string(),
             role: port.role(),

@@ -237,7 +237,7 @@ fn text(shown: &Shown) -> String {
     let facts = [
         ("address", port.mac.clone().unwrap_or_else(|| "none".to_owned())),
         ("held to address", port.held_mac.clone().unwrap_or_default()),
-        ("address limit", port.config.mac_limit().to_string()),
+        ("address limit", address_limit(&port.config)),
         ("storm control", port.config.storm().to_string()),
         ("takes", port.offloads.join(" ")),
         ("in software", port.degraded.join("; ")),
@@ -266,6 +266,10 @@ fn text(shown: &Shown) -> String {
     let drops = drops.map(|(reason, count)| vec![format!("  {reason}"), count.to_string()]);
     text.push_str(&format!("\n{}\n", output::table(&["COUNTER", ""], rows.chain(drops))));
     text
+}
+
+fn address_limit(port: &PortConfig) -> String {
+    port.mac_limit().map_or_else(|| "half of mac-entries".to_owned(), |limit| limit.to_string())
 }
 
 /// What was agreed on with a guest, a line a fact.

@@ -9,7 +9,7 @@ use super::value::{
     Namespace, PortName, Queues, SocketPath,
 };
 use super::vlan::{VlanId, VlanList};
-use super::{IpGuard, Rate, Rule, Size};
+use super::{IpGuard, Rate, Rule, Size, SwitchConfig};
 use datapath::{Guards, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Vlan};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -123,8 +123,8 @@ pub struct PortConfig {
     /// The guard against forged source addresses; `deny` for a vNIC and `allow` for an uplink where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_spoofing: Option<MacSpoofing>,
-    /// Most addresses learned at the port, one more evicts the port's own oldest; 0: no limit. 64 for a vNIC and 0 for an
-    /// uplink where absent.
+    /// Most addresses learned at the port, one more evicts the port's own oldest; 0: no limit. 64 for a vNIC and half of
+    /// `mac-entries` for an uplink where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, maximum = 65535)]
     pub mac_limit: Option<MacLimit>,
@@ -292,11 +292,11 @@ impl PortConfig {
         .flatten()
     }
 
-    /// The settings of the data path. `device_mtu` and `device_mac` are the opened device's own; `mirror` is where the port
+    /// The settings of the data path, by the defaults of `switch`. `device_mtu` and `device_mac` are the opened device's own; `mirror` is where the port
     /// named by `mirror-to` runs.
     pub fn settings(
         &self,
-        default_rsc: RscMode,
+        switch: &SwitchConfig,
         device_mtu: u16,
         device_mac: Option<Mac>,
         mirror: Option<PortId>,
@@ -310,12 +310,12 @@ impl PortConfig {
             vlan: self.vlan_mode(),
             mac: self.own_mac(device_mac),
             mac_guard: self.mac_guard(),
-            mac_limit: self.mac_limit(),
+            mac_limit: self.mac_limit().unwrap_or_else(|| switch.half_of_macs()),
             storm: self.storm().limit(),
             isolated: self.isolated.unwrap_or(false),
             rate: self.rate_limit(),
             back_pressure: self.back_pressure.unwrap_or(false),
-            rsc: self.rsc_settings(default_rsc),
+            rsc: self.rsc_settings(switch.rsc),
             mirror_to: mirror,
             guards: self.guards(),
             acl: self.acl.iter().map(Rule::compiled).collect(),
@@ -336,10 +336,10 @@ impl PortConfig {
         self.mac_spoofing.map_or(self.role() == PortRole::Vnic, |key| key == MacSpoofing::Deny)
     }
 
-    /// Most addresses learned at the port, said or implied; 0: no limit.
-    pub fn mac_limit(&self) -> u16 {
-        let default = if self.role() == PortRole::Vnic { 64 } else { 0 };
-        self.mac_limit.map_or(default, |limit| limit.0)
+    /// Most addresses learned at the port, said or implied; 0: no limit. `None`: half of what the switch may hold.
+    pub fn mac_limit(&self) -> Option<u16> {
+        let default = (self.role() == PortRole::Vnic).then_some(64);
+        self.mac_limit.map(|limit| limit.0).or(default)
     }
 
     /// Storm control, said or implied.

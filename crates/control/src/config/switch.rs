@@ -58,7 +58,7 @@ pub struct SwitchConfig {
     pub socket_mode: FileMode,
     /// Group of the socket.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "kvm")]
+    #[schema(example = "millrace")]
     pub socket_group: Option<Account>,
     /// Coalescing toward vNICs without a setting of their own.
     pub rsc: RscMode,
@@ -80,6 +80,12 @@ impl Default for SwitchConfig {
 }
 
 impl SwitchConfig {
+    /// Half of the learned addresses that the switch may hold: what one uplink may fill, so that the stations behind it leave
+    /// room for those of other ports.
+    pub(crate) fn half_of_macs(&self) -> u16 {
+        u16::try_from(self.mac_entries.0 / 2).unwrap_or(u16::MAX)
+    }
+
     /// As the data path takes it.
     pub fn options(&self) -> SwitchOptions {
         let workers = match &self.workers {

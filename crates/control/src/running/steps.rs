@@ -4,7 +4,7 @@
 //! or goes, or a device whose MTU changed, needs no care of its own.
 
 use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
-use crate::config::{PortConfig, PortName};
+use crate::config::{PortConfig, PortName, SwitchConfig};
 use crate::plan::Step;
 use datapath::PortSettings;
 use std::time::Instant;
@@ -104,7 +104,10 @@ impl Running {
             Some(PortDevice::Open(open)) => Some(open.id),
             _ => None,
         };
-        port.settings(self.config.switch.rsc, mtu, mac, mirror)
+        // The table keeps the size that it was started with.
+        let mac_entries = self.started.mac_entries;
+        let switch = SwitchConfig { mac_entries, ..self.config.switch.clone() };
+        port.settings(&switch, mtu, mac, mirror)
     }
 
     /// Tells the switch what differs from what it was told last.
