@@ -57,5 +57,6 @@ pub use negotiated::Negotiated;
 pub use options::{Access, Options, SocketRole};
 pub use ring_slot::{RingSlot, Running};
 pub use session::Session;
+pub use socket::permit;
 pub use sparing::Sparing;
 pub use status::{State, Status};

@@ -2,12 +2,15 @@
 
 use crate::options::Access;
 use crate::{Options, SessionError};
-use rustix::fs::{Gid, Mode, Uid, chmod, chown};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, open,
+};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::geteuid;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -90,15 +93,64 @@ fn remove_stale(path: &Path, access: Access) -> Result<(), SessionError> {
     fs::remove_file(path).map_err(failed("remove the stale socket", path))
 }
 
-fn permit(path: &Path, access: Access) -> Result<(), SessionError> {
+/// Sets mode and owner of a socket file that this process has just made. Both are set on the file that was found to be a
+/// socket of ours and not by its path: whoever may write to the directory could put a link to any file there meanwhile.
+pub fn permit(path: &Path, access: Access) -> Result<(), SessionError> {
+    if access == Access::default() {
+        return Ok(());
+    }
+    let refused = |doing| {
+        let failed = failed(doing, path);
+        move |error: Errno| failed(error.into())
+    };
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty()).map_err(refused("find"))?;
+    let facts = fstat(&file).map_err(refused("look at"))?;
+    if FileType::from_raw_mode(facts.st_mode) != FileType::Socket {
+        return Err(SessionError::NotASocket { path: path.to_owned() });
+    }
+    if facts.st_uid != geteuid().as_raw() || facts.st_nlink != 1 {
+        let why = format!("user {} has put it there meanwhile", facts.st_uid);
+        return Err(SessionError::NotOurs { path: path.to_owned(), why });
+    }
     if let Some(mode) = access.mode {
-        chmod(path, Mode::from_raw_mode(mode))
-            .map_err(|error| failed("set the permissions of", path)(error.into()))?;
+        // The link leads to the open file itself. The socket's own fchmod before bind would be cut by the umask.
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        chmod(link, Mode::from_raw_mode(mode)).map_err(refused("set the permissions of"))?;
     }
     if access.owner.is_some() || access.group.is_some() {
         let (owner, group) = (access.owner.map(Uid::from_raw), access.group.map(Gid::from_raw));
-        chown(path, owner, group)
-            .map_err(|error| failed("change the owner of", path)(error.into()))?;
+        chownat(&file, "", owner, group, AtFlags::EMPTY_PATH)
+            .map_err(refused("change the owner of"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// Whoever owned the directory put a link there between bind and chmod, and had any file made his own.
+    #[test]
+    fn what_a_link_leads_to_keeps_its_mode_and_owner() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("precious"), "").unwrap();
+        let _socket = UnixListener::bind(path("other")).unwrap();
+        let access = Access { mode: Some(0o666), owner: Some(geteuid().as_raw()), group: None };
+        for name in ["precious", "other"] {
+            fs::set_permissions(path(name), fs::Permissions::from_mode(0o600)).unwrap();
+            let link = path(&format!("to-{name}"));
+            symlink(path(name), &link).unwrap();
+            let refused = permit(&link, access).unwrap_err();
+            assert!(matches!(refused, SessionError::NotASocket { .. }), "{refused}");
+            assert_eq!(fs::metadata(path(name)).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert!(permit(&path("precious"), access).is_err());
+        permit(&path("other"), access).unwrap();
+        assert_eq!(fs::metadata(path("other")).unwrap().permissions().mode() & 0o777, 0o666);
+        fs::hard_link(path("other"), path("linked")).unwrap();
+        assert!(permit(&path("linked"), access).is_err());
+    }
 }

@@ -2,9 +2,11 @@
 
 use crate::config::SwitchConfig;
 use crate::{Problem, accounts};
-use std::fs::{self, Permissions};
+use ports::vhost::{Access, permit};
+use std::fmt::Display;
+use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -49,12 +51,10 @@ impl Socket {
     }
 
     fn protect(&self, config: &SwitchConfig) -> Result<(), Problem> {
-        if let Some(name) = &config.socket_group {
-            let group = accounts::group(name.as_str())?;
-            chown(&self.path, None, Some(group)).map_err(|error| trouble(&self.path, &error))?;
-        }
-        fs::set_permissions(&self.path, Permissions::from_mode(config.socket_mode.0))
-            .map_err(|error| trouble(&self.path, &error))
+        let group = config.socket_group.as_ref().map(|name| accounts::group(name.as_str()));
+        let access =
+            Access { mode: Some(config.socket_mode.0), owner: None, group: group.transpose()? };
+        permit(&self.path, access).map_err(|error| trouble(&self.path, &error))
     }
 }
 
@@ -85,7 +85,7 @@ fn remove_stale(path: &Path) -> Result<(), Problem> {
     }
 }
 
-fn trouble(path: &Path, error: &io::Error) -> Problem {
+fn trouble(path: &Path, error: &dyn Display) -> Problem {
     Problem::new(format!("the API's socket {} cannot be created", path.display()))
         .seen(error)
         .wanted("a directory this process can write to")
@@ -95,6 +95,7 @@ fn trouble(path: &Path, error: &io::Error) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
