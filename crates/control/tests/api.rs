@@ -214,6 +214,43 @@ fn others_cannot_be_let_in_by_mistake() {
     assert!(problem.remedy.contains("--tcp-anyone"), "{problem}");
 }
 
+/// A page in a browser reached it by a name of its own, or sent what a browser sends without asking.
+#[test]
+fn what_a_web_page_can_send_over_tcp_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("switch.toml"), "").unwrap();
+    let mut options = daemon::options(directory.path());
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    options.tcp = Some(free);
+    let (stop, stopped) = oneshot::channel();
+    let serving =
+        std::thread::spawn(move || daemon::serve(&options, MemoryDevices::default(), stopped));
+    let answer = |request: &str| {
+        let mut stream = eventually("it listens", || std::net::TcpStream::connect(free).ok());
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    let get = |host: &str| {
+        answer(&format!("GET /v1/ports HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+    };
+    assert_eq!(get(&free.to_string()), "200");
+    assert_eq!(get("evil.example"), "403");
+    let body = "{\"name\":\"vm1\",\"tap\":\"t\"}";
+    let post = |kind: &str| {
+        let length = body.len();
+        answer(&format!(
+            "POST /v1/ports HTTP/1.1\r\nHost: {free}\r\nConnection: close\r\nContent-Type: {kind}\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        ))
+    };
+    assert_eq!(post("text/plain"), "415");
+    assert_eq!(post("application/json"), "201");
+    drop(stop);
+    serving.join().unwrap().unwrap();
+}
+
 #[test]
 fn sighup_reads_the_file_again_and_a_bad_file_changes_nothing() {
     let daemon = Daemon::start(TWO);

@@ -13,8 +13,7 @@ mod ingress;
 pub use egress::VhostEgress;
 pub use ingress::VhostIngress;
 pub use vhost_user::{
-    Access, Features, Negotiated, Session, SessionError, SocketRole, Sparing, State, Status,
-    permit,
+    Access, Features, Negotiated, Session, SessionError, SocketRole, Sparing, State, Status, permit,
 };
 
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};

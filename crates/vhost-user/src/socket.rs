@@ -2,9 +2,7 @@
 
 use crate::options::Access;
 use crate::{Options, SessionError};
-use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, open,
-};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::geteuid;

@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// How idle workers wait, overriding the file: keep polling, poll briefly and then sleep, or sleep at once.
     #[arg(long, value_name = "WHEN")]
     poll: Option<PollWhen>,
-    /// Also serve the API on this address; it has no authentication, so only loopback is accepted.
+    /// Also serve the API on this address, to all local users: it has no authentication, so only loopback is accepted.
     #[arg(long, value_name = "ADDRESS:PORT")]
     tcp: Option<SocketAddr>,
     /// Accept an address for --tcp that other hosts can reach.

@@ -6,6 +6,7 @@
 mod acl;
 mod captures;
 mod config;
+mod over_tcp;
 mod ports;
 mod reply;
 mod rsc;
@@ -13,6 +14,7 @@ mod switch;
 
 use crate::running::Running;
 use axum::http::{Method, Uri};
+use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -55,6 +57,11 @@ pub fn router(shared: Shared) -> Router {
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .with_state(shared)
+}
+
+/// All routes, for clients that come over TCP.
+pub fn router_over_tcp(shared: Shared) -> Router {
+    router(shared).layer(middleware::from_fn(over_tcp::admit))
 }
 
 /// The OpenAPI document.

@@ -21,6 +21,11 @@ impl Refusal {
         Refusal(StatusCode::BAD_REQUEST, Box::new(problem))
     }
 
+    /// 403: not for whoever asks.
+    pub(super) fn forbidden(problem: Problem) -> Refusal {
+        Refusal(StatusCode::FORBIDDEN, Box::new(problem))
+    }
+
     /// 404: there is no such thing.
     pub(super) fn not_found(problem: Problem) -> Refusal {
         Refusal(StatusCode::NOT_FOUND, Box::new(problem))
@@ -36,6 +41,11 @@ impl Refusal {
         Refusal(StatusCode::CONFLICT, Box::new(problem))
     }
 
+    /// 415: the body is not said to be JSON.
+    pub(super) fn wrong_type(problem: Problem) -> Refusal {
+        Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, Box::new(problem))
+    }
+
     /// 422: JSON, and refused: a key, a value, or a rule between them.
     pub(super) fn refused(problem: Problem) -> Refusal {
         Refusal(StatusCode::UNPROCESSABLE_ENTITY, Box::new(problem))
@@ -48,7 +58,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// A JSON body, whatever its content type says.
+/// A JSON body, whatever its content type says: over TCP that was looked at before.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {

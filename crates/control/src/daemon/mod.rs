@@ -78,19 +78,20 @@ pub async fn serve(
         running.note(Instant::now(), problem.to_string());
     }
     let shared = Shared::new(running);
-    let router = api::router(shared.clone());
     let (stopping, stopped) = watch::channel(false);
     let done = |mut stopped: watch::Receiver<bool>| async move {
         let _ = stopped.wait_for(|stop| *stop).await;
     };
     let unix = tokio::spawn(
-        axum::serve(socket.listener()?, router.clone())
+        axum::serve(socket.listener()?, api::router(shared.clone()))
             .with_graceful_shutdown(done(stopped.clone()))
             .into_future(),
     );
     if let Some(listener) = tcp {
         tokio::spawn(
-            axum::serve(listener, router).with_graceful_shutdown(done(stopped)).into_future(),
+            axum::serve(listener, api::router_over_tcp(shared.clone()))
+                .with_graceful_shutdown(done(stopped))
+                .into_future(),
         );
     }
     tracing::info!("serving the API on {}", socket.path().display());
