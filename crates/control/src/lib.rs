@@ -8,6 +8,7 @@
 mod accounts;
 pub mod api;
 pub mod body;
+mod capture_files;
 pub mod client;
 pub mod config;
 pub mod daemon;

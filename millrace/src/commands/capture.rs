@@ -14,6 +14,7 @@ Examples:
   millrace capture vm1 -w vm1.pcapng --seconds 10 --snaplen 128
 
 The daemon creates the file, in a directory it can write to, and never overwrites an existing file.
+Users other than root and the daemon's own name a file in /var/lib/millrace/captures.
 Dropped frames are included, with the reason as a comment.
 A capture that fails (on a full disk, for example) exits with 1; traffic is not affected.")]
 pub(crate) struct Arguments {

@@ -1,11 +1,12 @@
 //! Captures: start, look, stop.
 
-use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply};
+use super::{Peer, Shared};
 use crate::Problem;
 use crate::body::{CaptureBody, CaptureStart};
+use crate::capture_files;
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::http::StatusCode;
 use std::time::Instant;
 
@@ -29,11 +30,15 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<CaptureBody>>
 ))]
 pub(super) async fn start(
     State(shared): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
     Body(start): Body<CaptureStart>,
 ) -> Result<(StatusCode, Json<CaptureBody>), Refusal> {
     let mut running = shared.lock();
     running.port_body(&start.port).map_err(Refusal::not_found)?;
-    let body = running.start_capture(&start, Instant::now()).map_err(Refusal::refused)?;
+    let directory = (!peer.is_trusted_with_files()).then(capture_files::directory);
+    let body = running
+        .start_capture(&start, directory.as_deref(), Instant::now())
+        .map_err(Refusal::refused)?;
     Ok((StatusCode::CREATED, Json(body)))
 }
 

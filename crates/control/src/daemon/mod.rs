@@ -83,15 +83,22 @@ pub async fn serve(
         let _ = stopped.wait_for(|stop| *stop).await;
     };
     let unix = tokio::spawn(
-        axum::serve(socket.listener()?, api::router(shared.clone()))
-            .with_graceful_shutdown(done(stopped.clone()))
-            .into_future(),
+        axum::serve(
+            socket.listener()?,
+            api::router(shared.clone()).into_make_service_with_connect_info::<api::Peer>(),
+        )
+        .with_graceful_shutdown(done(stopped.clone()))
+        .into_future(),
     );
     if let Some(listener) = tcp {
         tokio::spawn(
-            axum::serve(listener, api::router_over_tcp(shared.clone()))
-                .with_graceful_shutdown(done(stopped))
-                .into_future(),
+            axum::serve(
+                listener,
+                api::router_over_tcp(shared.clone())
+                    .into_make_service_with_connect_info::<api::Peer>(),
+            )
+            .with_graceful_shutdown(done(stopped))
+            .into_future(),
         );
     }
     tracing::info!("serving the API on {}", socket.path().display());

@@ -4,15 +4,13 @@
 //! never overwritten: a client of the API must not overwrite what only the daemon may.
 
 use super::{PortDevice, Running, RunningPort};
-use crate::Problem;
 use crate::body::{CaptureBody, CaptureStart, CaptureState};
 use crate::config::PortName;
+use crate::{Problem, capture_files};
 use datapath::PortId;
 use ports::capture::{Capture, CaptureOptions};
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,10 +26,11 @@ pub(super) struct Capturing {
 }
 
 impl Running {
-    /// Starts a capture at a port.
+    /// Starts a capture at a port, into a file below `directory` where there is one.
     pub fn start_capture(
         &mut self,
         start: &CaptureStart,
+        directory: Option<&Path>,
         now: Instant,
     ) -> Result<CaptureBody, Problem> {
         if !start.file.is_absolute() {
@@ -41,15 +40,7 @@ impl Running {
                 .remedy("write the absolute path"));
         }
         self.free_for_capture(&start.port)?;
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&start.file);
-        let file = file.map_err(|error| {
-            Problem::new(format!("the capture's file {} cannot be created", start.file.display()))
-                .seen(error)
-                .wanted("a new file in a directory the daemon can write to")
-                .remedy(
-                    "name a new file, in /var/lib/millrace for example; an existing file is not overwritten",
-                )
-        })?;
+        let file = capture_files::create(&start.file, directory)?;
         self.capture_to(file, start, now)
     }
 
