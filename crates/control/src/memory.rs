@@ -16,6 +16,8 @@ pub struct MemoryDevices(Arc<Mutex<Host>>);
 #[derive(Default)]
 struct Host {
     fates: BTreeMap<String, Fate>,
+    /// Addresses, where they do not follow from the name.
+    macs: BTreeMap<String, Mac>,
     peers: BTreeMap<String, memory::Peer>,
     /// Front ends that have connected to each device.
     connections: BTreeMap<String, u64>,
@@ -39,6 +41,11 @@ impl MemoryDevices {
     /// What shall happen to a device from now on.
     pub fn set(&self, device: &str, fate: Fate) {
         self.host().fates.insert(device.to_owned(), fate);
+    }
+
+    /// Gives a device another address the next time it is opened.
+    pub fn set_mac(&self, device: &str, mac: Mac) {
+        self.host().macs.insert(device.to_owned(), mac);
     }
 
     /// The guest behind a device leaves, and another one connects at once.
@@ -76,7 +83,8 @@ impl Opener for MemoryDevices {
         let (mut opened, peer) = memory::open(DEPTH, Offloads::all(), mtu)
             .map_err(|error| refuse(&error.to_string(), false))?;
         // A guest's vNIC does not tell its address.
-        opened.mac = port.vhost_user.is_none().then(|| address(&device));
+        let mac = self.host().macs.get(&device).copied().unwrap_or_else(|| address(&device));
+        opened.mac = port.vhost_user.is_none().then_some(mac);
         self.host().peers.insert(device.clone(), peer);
         let watch = MemoryWatch { devices: self.clone(), device, mtu: Mutex::new(mtu) };
         Ok(Opened { device: opened, degraded: Vec::new(), watch: Box::new(watch) })

@@ -41,6 +41,8 @@ pub struct Running {
 struct RunningPort {
     config: PortConfig,
     device: PortDevice,
+    /// The address that its device had when it was opened for the first time.
+    first_mac: Option<Mac>,
 }
 
 enum PortDevice {

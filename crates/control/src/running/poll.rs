@@ -244,6 +244,34 @@ mod tests {
         assert_eq!(held(&running), Some(next), "released once");
     }
 
+    /// A container made its device anew with the address of another guest or of the gateway, and got their frames.
+    #[test]
+    fn a_device_that_comes_back_with_another_address_takes_it_from_nobody() {
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        let text = "[[port]]\nname='vm1'\ntap='tap1'\n[[port]]\nname='vm2'\ntap='tap2'\n";
+        let config = Config::from_toml("t", text).unwrap();
+        let mut running = Running::start(config, Box::new(devices.clone()), start).unwrap();
+        let own = |running: &Running, name: &str| {
+            running.infos().iter().find(|info| info.name == name).unwrap().settings.mac
+        };
+        let (first, other) = (own(&running, "vm1").unwrap(), own(&running, "vm2").unwrap());
+        let mut second = 0;
+        let mut remade_with = |running: &mut Running, mac| {
+            for fate in [crate::memory::Fate::Gone, crate::memory::Fate::Up] {
+                devices.set("tap1", fate);
+                devices.set_mac("tap1", mac);
+                second += 1;
+                running.poll(start + Duration::from_secs(second));
+            }
+            own(running, "vm1")
+        };
+        assert_eq!(remade_with(&mut running, other), None);
+        assert_eq!(own(&running, "vm2"), Some(other));
+        let events = running.switch_body(start).events;
+        assert!(events.iter().any(|event| event.text.contains("set `mac`")), "{events:?}");
+        assert_eq!(remade_with(&mut running, first), Some(first), "its own is known again");
+    }
+
     /// Nothing was said of an address that a guest had taken from a machine outside.
     #[test]
     fn a_held_address_that_lives_behind_an_uplink_is_found() {

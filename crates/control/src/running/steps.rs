@@ -54,7 +54,8 @@ impl Running {
     /// Opens a port, or keeps it as broken with the reason.
     pub(super) fn open(&mut self, port: PortConfig, now: Instant) {
         let name = port.name.clone();
-        let device = match self.try_open(&port) {
+        let first_mac = self.ports.get(&name).and_then(|running| running.first_mac);
+        let device = match self.try_open(&port, first_mac, now) {
             Ok(open) => {
                 self.events.note(now, format!("port {name} is open: {}", port.device()));
                 PortDevice::Open(Box::new(open))
@@ -64,7 +65,11 @@ impl Running {
                 PortDevice::Closed { reason, denied }
             }
         };
-        self.ports.insert(name, RunningPort { config: port, device });
+        let own = match &device {
+            PortDevice::Open(open) => open.mac,
+            PortDevice::Closed { .. } => None,
+        };
+        self.ports.insert(name, RunningPort { config: port, device, first_mac: first_mac.or(own) });
     }
 
     /// A port that stays broken for the same reason is no news.
@@ -78,9 +83,27 @@ impl Running {
         }
     }
 
-    fn try_open(&mut self, port: &PortConfig) -> Result<OpenPort, (String, bool)> {
+    /// The address of a device is taken for configured at its first opening. A container can make its device anew with an
+    /// address of its choice, the gateway's say: from then on the port is as one without an address.
+    fn try_open(
+        &mut self,
+        port: &PortConfig,
+        first_mac: Option<Mac>,
+        now: Instant,
+    ) -> Result<OpenPort, (String, bool)> {
         let opened = self.opener.open(port).map_err(|error| (error.reason, error.denied))?;
-        let (mtu, mac) = (opened.device.mtu, opened.device.mac);
+        let mtu = opened.device.mtu;
+        let mut mac = opened.device.mac;
+        if let (Some(first), Some(seen)) = (first_mac, mac.filter(|seen| first_mac != Some(*seen)))
+        {
+            mac = None;
+            let text = format!(
+                "port {}: its device came back with address {seen}, it had {first}, so the port insists on none: \
+                 set `mac`, or remove and add the port",
+                port.name
+            );
+            self.events.note_of(port.name.as_str(), now, text);
+        }
         let settings = self.settings(port, mtu, mac);
         let id = self
             .switch
