@@ -203,7 +203,7 @@ impl Recorded {
     }
 
     /// What has to be the same for a change to be the switch's. An older report does not say its MTU and vNIC.
-    fn circumstances(&self) -> [(&'static str, Option<String>); 7] {
+    fn circumstances(&self) -> [(&'static str, Option<String>); 8] {
         let Machine { kernel, memory_bytes, .. } = &self.machine;
         let gibibytes = *memory_bytes as f64 / f64::from(1 << 30);
         let hosts = self.bench.hosts.iter();
@@ -213,6 +213,7 @@ impl Recorded {
             ("bench", Some(self.bench.kind().to_owned())),
             ("MTU", self.bench.mtu.map(|mtu| mtu.to_string())),
             ("vNIC", self.bench.vnic.clone()),
+            ("congestion control", self.bench.congestion.clone()),
             ("kernel", Some(kernel.clone())),
             ("machine", Some(format!("{}, {gibibytes:.0} GiB", self.machine.counts()))),
             ("hosts", Some(hosts.join("; "))),
@@ -397,12 +398,14 @@ mod tests {
         let old = report(1e9, "rsc");
         assert_eq!(compared(&old, &old).unwrap().differences, []);
         let mut new = old.clone();
-        new["bench"] = json!({ "in_process": true, "description": "", "mtu": 9000, "vnic": "tap" });
+        new["bench"] = json!({
+            "in_process": true, "description": "", "mtu": 9000, "vnic": "tap", "congestion": "cubic"
+        });
         new["machine"]["kernel"] = "Linux 7".into();
         new["machine"]["processors"] = 64.into();
         let found = compared(&old, &new).unwrap();
         let names: Vec<&str> = found.differences.iter().map(|one| one.what.as_str()).collect();
-        assert_eq!(names, ["bench", "MTU", "vNIC", "kernel", "machine"]);
+        assert_eq!(names, ["bench", "MTU", "vNIC", "congestion control", "kernel", "machine"]);
         assert!(text(&found).contains("MTU differs: not recorded before, 9000 after"));
         let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
         let json = serde_json::to_value(&found).unwrap();

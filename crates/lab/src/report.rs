@@ -103,6 +103,9 @@ pub struct BenchFacts {
     /// Kind of the guest's port: `tap`, `packet` (a veth), `vhost-user`, `memory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic: Option<String>,
+    /// TCP's congestion control over the links: `cubic`; absent where the hosts were there before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
     /// Which processors each side had to itself; absent where none had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,

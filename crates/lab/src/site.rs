@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::namespaces::Namespaces;
 use crate::options::Options;
 use crate::report::{Account, BenchFacts, Check, Command};
-use crate::topology::{Topology, Vnic, Way};
+use crate::topology::{Topology, Vnic, Way, congestion};
 use crate::{LabError, iperf};
 use std::path::Path;
 
@@ -153,10 +153,14 @@ impl Hosts {
             Ok(placement) => (placement.words(), Some(placement.clone())),
             Err(why) => (format!("Sender, switch and receiver share processors: {why}."), None),
         };
+        let congestion = congestion();
+        let control =
+            congestion.as_ref().map(|name| format!(" TCP's congestion control is {name}."));
         BenchFacts {
-            description: format!("{description} {placed}"),
+            description: format!("{description} {placed}{}", control.unwrap_or_default()),
             mtu: Some(mtu),
             vnic: Some(kind.into()),
+            congestion,
             placement,
             ..BenchFacts::default()
         }

@@ -10,6 +10,7 @@
 //! wire0. The wires carry frames of MTU size, as a physical network does: TSO and GSO are off where frames enter them,
 //! checksum offload stays on, as every NIC has it. Addresses exist inside these namespaces only.
 
+mod congestion;
 mod ovs;
 
 use crate::LabError;
@@ -18,6 +19,7 @@ use crate::experiments::peers::Setup;
 use crate::host::{Host, Request};
 use crate::placement::Placement;
 use crate::report::Command;
+pub(crate) use congestion::congestion;
 use ports::link::LinkOffload;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -364,7 +366,8 @@ fn wire(host: &mut Host, link: &str, other: &str, to: u32, mtu: u16) -> Result<(
 
 fn address(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabError> {
     host.run(&format!("ip address add 10.{net}.0.{station}/24 dev {link}"))?;
-    host.run(&format!("ip -6 address add fd00:{net}::{station}/64 dev {link} nodad")).map(drop)
+    host.run(&format!("ip -6 address add fd00:{net}::{station}/64 dev {link} nodad"))?;
+    congestion::choose(host, link, net, station)
 }
 
 /// Without segmentation frames leave at MTU size, as from a NIC onto its wire; coalescing is of what arrives.

@@ -129,8 +129,18 @@ fn rsc_holds(report: &Report) -> Result<(), String> {
         ("the kernel coalesces at the uplink", uplink > Some(1514.0)),
         ("which is over in the other arms", frames("on") <= Some(1514.0)),
         ("a peer that did not run is named", measured("open_vswitch") || named),
+        ("TCP's congestion control is the one that is said", congestion_holds(report)),
     ];
     all_hold("rsc", &rules)
+}
+
+/// Both ends of both switches say so to the kernel, and iperf3 found it so, where it is installed.
+fn congestion_holds(report: &Report) -> bool {
+    let Some(name) = &report.bench.congestion else { return false };
+    let (chosen, found) = (format!(" congctl {name}"), format!(" by TCP with {name};"));
+    let routes = report.commands.iter().filter(|command| command.command.ends_with(&chosen));
+    let mut iperf = report.checks.iter().filter(|check| check.seen.contains(" by TCP with "));
+    (routes.count() >= 8 || name != "cubic") && iperf.all(|check| check.seen.contains(&found))
 }
 
 fn processors() -> usize {

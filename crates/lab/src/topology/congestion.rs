@@ -1,0 +1,48 @@
+//! TCP's congestion control over an experiment's links: CUBIC, the default of Linux and of Windows, whatever this machine's
+//! own is. It decides more about loss than any switch: BBR's first version takes no notice of what is lost and keeps every
+//! queue full. Routes choose it, so it is the same for every program and ends with the namespaces.
+
+use crate::LabError;
+use crate::host::Host;
+
+/// What is chosen.
+const CUBIC: &str = "cubic";
+
+/// What TCP uses over the links: CUBIC, or the machine's own choice where the kernel has no CUBIC.
+pub(crate) fn congestion() -> Option<String> {
+    let said = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
+    let known = said("tcp_available_congestion_control").unwrap_or_default();
+    if has_cubic(&known) {
+        return Some(CUBIC.to_owned());
+    }
+    said("tcp_congestion_control").ok().map(|name| name.trim().to_owned())
+}
+
+fn has_cubic(known: &str) -> bool {
+    known.split_whitespace().any(|name| name == CUBIC)
+}
+
+/// Has the host's connections over a link use CUBIC, where the kernel has it.
+pub(super) fn choose(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabError> {
+    if congestion().as_deref() != Some(CUBIC) {
+        return Ok(());
+    }
+    host.run(&format!(
+        "ip route replace 10.{net}.0.0/24 dev {link} proto kernel scope link src 10.{net}.0.{station} congctl {CUBIC}"
+    ))?;
+    host.run(&format!(
+        "ip -6 route replace fd00:{net}::/64 dev {link} proto kernel metric 256 congctl {CUBIC}"
+    ))
+    .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_cubic;
+
+    #[test]
+    fn cubic_is_known_by_its_whole_name() {
+        assert!(has_cubic("reno bbr cubic\n"));
+        assert!(!has_cubic("reno cubicx bbr\n") && !has_cubic(""));
+    }
+}
