@@ -171,6 +171,10 @@ fn measure(
             state.note(note);
         }
         let case = Case::new(&point.experiment, point.setting(), run.0, run.1);
+        let opinion = site.as_ref().filter(|_| point.part == Part::Bulk);
+        if let Some(note) = opinion.and_then(|(_, site)| site.second_opinion(&case)) {
+            state.note(note);
+        }
         complete = state.keep(place, point.part, case);
         if !complete {
             break;

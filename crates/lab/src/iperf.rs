@@ -1,26 +1,70 @@
-//! iperf3 between the same hosts, as a second opinion on the counting: what it says it has received, against the counters
-//! of the receiver's link, which this lab's own figures are held against too.
+//! iperf3 between the same hosts, as a second opinion: what it says it has received, against the counters of the receiver's
+//! link, which this lab's own figures are held against too; and its throughput, against that of one connection here.
 
 use crate::LabError;
 use crate::host::Request;
 use crate::interrupt::Interrupt;
-use crate::report::{Check, difference};
+use crate::report::{Case, Check, difference};
+use crate::statistics::{Better, Comparison, Verdict, compare_independent};
 use crate::topology::{Route, Topology};
 use serde_json::Value;
 use std::time::Duration;
 
 /// Seconds it runs.
-const SECONDS: u32 = 2;
+const SECONDS: u32 = 3;
+/// Its intervals, in seconds, and how many of them the connection takes to gather speed.
+const INTERVAL: &str = "0.25";
+const GATHERING: usize = 2;
 /// A server that does not listen by then never will.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Most that it and the link may differ.
 const TOLERANCE: f64 = 0.01;
 
+/// What it said.
+pub(crate) struct Said {
+    /// Whether it counts as the link does.
+    pub(crate) check: Check,
+    /// Bits a second of its intervals.
+    rates: Vec<f64>,
+}
+
+impl Said {
+    /// Its throughput beside that of the first arm, which was in force: whether they differ by more than both spread.
+    /// `None` of more connections than its one.
+    pub(crate) fn beside(&self, case: &Case) -> Option<String> {
+        let arm = case.arms_in_order().next().filter(|_| case.setting.connections == 1)?;
+        let ours = &arm.figures.get("throughput_bps")?.samples;
+        compare_independent(&self.rates, ours, Better::Higher.into()).map(|found| words(&found))
+    }
+}
+
+fn words(found: &Comparison) -> String {
+    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+    let interval = format!(
+        "{:+.0} % ({:+.0} to {:+.0} at {:.1} %)",
+        percent(found.ratio),
+        percent(found.interval.low),
+        percent(found.interval.high),
+        100.0 * found.level
+    );
+    match found.verdict {
+        Verdict::TooFewSamples => {
+            format!("iperf3 against one connection here: too few intervals to tell ({interval}).")
+        }
+        Verdict::Improved | Verdict::Worse => format!(
+            "iperf3's throughput differs from that of one connection here by more than both spread: {interval}."
+        ),
+        Verdict::NoDifferenceSeen | Verdict::Equivalent => format!(
+            "iperf3's throughput and that of one connection here differ by no more than both spread: {interval}."
+        ),
+    }
+}
+
 /// Runs it through the switch. `None` where it is not installed.
-pub(crate) fn check(
+pub(crate) fn run(
     topology: &mut Topology,
     interrupt: &Interrupt,
-) -> Result<Option<Check>, LabError> {
+) -> Result<Option<Said>, LabError> {
     let (_, to_link) = topology.links(Route::Switch);
     let to = topology.address(Route::Switch);
     let arguments = ["-s", "-1"].map(str::to_owned).to_vec();
@@ -30,7 +74,7 @@ pub(crate) fn check(
         other => other?,
     }
     let before = topology.receiver.read(to_link)?;
-    let line = format!("iperf3 -c {to} -t {SECONDS} -J");
+    let line = format!("iperf3 -c {to} -t {SECONDS} -i {INTERVAL} -J");
     let said = interrupt.wait_for(PATIENCE, || match topology.sender.run(&line) {
         Ok(said) => Ok(Some(Some(said))),
         Err(LabError::ProgramMissing { .. }) => Ok(Some(None)),
@@ -45,17 +89,30 @@ pub(crate) fn check(
     let carried = topology.payload(to_link, frames, bytes);
     Ok(counted(&said).map(|(sent, received)| {
         let apart = difference(carried, received);
-        Check {
+        let by = congestion(&said).map(|name| format!(" by TCP with {name}"));
+        let check = Check {
             name: "iperf3 and the kernel's interface counters agree".into(),
             // It does not count what was on its way at the end.
             passed: apart.abs() <= TOLERANCE || (received..=sent).contains(&carried),
             seen: format!(
-                "iperf3 received {received} bytes in {SECONDS} s; the frames of the receiver's link had {:+.3} % of that, so \
+                "iperf3 received {received} bytes in {SECONDS} s{}; the frames of the receiver's link had {:+.3} % of that, so \
                  iperf3's figures and those here can be compared",
+                by.unwrap_or_default(),
                 100.0 * apart
             ),
-        }
+        };
+        Said { check, rates: rates(&said) }
     }))
+}
+
+/// Bits a second of its intervals, without those at the beginning.
+fn rates(json: &str) -> Vec<f64> {
+    let said: Value = serde_json::from_str(json).unwrap_or_default();
+    let intervals = said["intervals"].as_array().into_iter().flatten();
+    intervals
+        .filter_map(|interval| interval.pointer("/sum/bits_per_second")?.as_f64())
+        .skip(GATHERING)
+        .collect()
 }
 
 /// The bytes its sender gave to the connection, and those its receiver got.
@@ -65,13 +122,42 @@ fn counted(json: &str) -> Option<(u64, u64)> {
     Some((bytes("sum_sent")?, bytes("sum_received")?))
 }
 
+/// What its sender's TCP did against congestion.
+fn congestion(json: &str) -> Option<String> {
+    let said: Value = serde_json::from_str(json).ok()?;
+    said.pointer("/end/sender_tcp_congestion")?.as_str().map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn both_ends_counts_are_read() {
         let json = r#"{"end":{"sum_sent":{"bytes":9},"sum_received":{"bytes":7}}}"#;
         assert_eq!((counted(json), counted("iperf3: error")), (Some((9, 7)), None));
+    }
+
+    #[test]
+    fn intervals_are_rates_once_it_has_gathered_speed() {
+        let interval = |rate: f64| json!({ "sum": { "bits_per_second": rate } });
+        let said =
+            json!({ "intervals": [interval(1.0), interval(2.0), interval(3.0), interval(4.0)] });
+        assert_eq!(rates(&said.to_string()), [3.0, 4.0]);
+        assert!(rates("iperf3: error").is_empty());
+    }
+
+    #[test]
+    fn a_difference_beyond_the_spread_of_both_is_said() {
+        let rates =
+            |around: f64| (0..10).map(|place| around + f64::from(place)).collect::<Vec<_>>();
+        let said = |iperf: f64, ours: f64| {
+            words(&compare_independent(&rates(iperf), &rates(ours), Better::Higher.into()).unwrap())
+        };
+        assert!(said(1000.0, 1000.0).contains("differ by no more than both spread: +0 %"));
+        assert!(said(500.0, 1000.0).contains("differs from that of one connection here by more"));
+        let few = compare_independent(&[1.0], &rates(1.0), Better::Higher.into()).unwrap();
+        assert!(words(&few).contains("too few intervals to tell"));
     }
 }

@@ -13,7 +13,7 @@ use crate::in_process::{self, InProcess};
 use crate::interrupt::Interrupt;
 use crate::namespaces::Namespaces;
 use crate::options::Options;
-use crate::report::{Account, BenchFacts, Check, Command};
+use crate::report::{Account, BenchFacts, Case, Check, Command};
 use crate::topology::{Topology, Vnic, Way, congestion};
 use crate::{LabError, iperf};
 use std::path::Path;
@@ -33,6 +33,8 @@ pub(crate) struct Hosts {
     daemon: Daemon,
     topology: Topology,
     feature: &'static Feature,
+    /// What iperf3 said, where it is installed.
+    iperf: Option<iperf::Said>,
 }
 
 impl Site {
@@ -49,7 +51,7 @@ impl Site {
         interrupt.watch_signals()?;
         let mut topology = Topology::new(program, feature, mtu)?;
         let daemon = Daemon::start(&mut topology, interrupt)?;
-        Ok(Site::Namespaces(Box::new(Hosts { daemon, topology, feature })))
+        Ok(Site::Namespaces(Box::new(Hosts { daemon, topology, feature, iperf: None })))
     }
 
     /// Hosts that there are already, and the switch between them.
@@ -89,6 +91,14 @@ impl Site {
         match self {
             Site::Namespaces(hosts) => hosts.topology.left_out.clone(),
             Site::InProcess(_) | Site::Between(_) => Vec::new(),
+        }
+    }
+
+    /// What iperf3 makes of what was measured; `None` where it has nothing to say of it.
+    pub(crate) fn second_opinion(&self, case: &Case) -> Option<String> {
+        match self {
+            Site::Namespaces(hosts) => hosts.iperf.as_ref()?.beside(case),
+            Site::InProcess(_) | Site::Between(_) => None,
         }
     }
 
@@ -169,7 +179,8 @@ impl Hosts {
     fn checks(&mut self, interrupt: &Interrupt) -> Result<Vec<Check>, LabError> {
         let mut checks = (self.feature.checks)(&mut self.topology, &mut self.daemon)?;
         if self.feature.whole_guide {
-            checks.extend(iperf::check(&mut self.topology, interrupt)?);
+            self.iperf = iperf::run(&mut self.topology, interrupt)?;
+            checks.extend(self.iperf.iter().map(|said| said.check.clone()));
         }
         Ok(checks)
     }
