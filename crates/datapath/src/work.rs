@@ -33,8 +33,8 @@ pub(crate) const OF_SEGMENT: u64 = 40;
 const CAPTURE: u64 = 100;
 /// A segment that the kernel makes of a train.
 const CUT: u64 = 300;
-/// The segment size that every host takes without being asked (RFC 9293, 3.7.1).
-const USUAL_SEGMENT: u16 = 536;
+/// The segment size that every host takes without being asked: the default send MSS over IPv4 (RFC 9293, 3.7.1).
+const DEFAULT_MSS: u16 = 536;
 
 /// What a burst is sized for: about 65 µs. A full burst to one vNIC costs less.
 pub(crate) const TURN_TARGET: u64 = 1 << 16;
@@ -73,7 +73,7 @@ pub(crate) fn of_capturing(bytes: usize) -> u64 {
 /// and of segments as long as any path takes the bytes cost more than the cuts, so that honest bulk pays nothing here.
 pub(crate) fn of_cutting(frame: &Outgoing<'_>) -> u64 {
     match frame.vnet.gso_size.get() {
-        0 | USUAL_SEGMENT.. => 0,
+        0 | DEFAULT_MSS.. => 0,
         size => u64::from(frame.len.div_ceil(size.into())) * CUT,
     }
 }

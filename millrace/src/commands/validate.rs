@@ -57,9 +57,9 @@ Examples:
 Sender, switch and receiver run in network namespaces of their own, which end with the command; the host's network is not
 touched. Each has its own processors where there are three, and with two the sender has one. The Linux bridge with and
 without GRO, Open vSwitch (netdev data path) where installed, and our switch with the kernel's GRO at the uplink carry the
-same load in turn with both arms; one that cannot run is named. With --sender they are existing hosts, and RSC of one port of the running switch is toggled and restored. RSC is
-toggled while the connections keep running, in A B B A order. The default of 26 intervals per arm detects differences of
-5 % and more.
+same load in turn with both arms; one that cannot run is named. With --sender they are existing hosts, and RSC of one
+port of the running switch is toggled and restored. RSC is toggled while the connections keep running, in A B B A order.
+The default of 26 intervals per arm detects differences of 5 % and more.
 Exits with 1 when a check fails or an error occurs, otherwise with 5 when a condition of --fail-if holds, and with 130 after
 Ctrl-C; what was measured is written in any case, as HTML, Markdown, JSON, CSV of all intervals, and JUnit XML.")]
 struct Rsc {
