@@ -112,7 +112,7 @@ impl Site {
             machine("receiver", receiver),
             self.to,
             self.link,
-            self.running.port()
+            self.running.port.name
         );
         let host = |role: &str, of: &Identity| HostFacts {
             role: role.to_owned(),
@@ -131,10 +131,9 @@ impl Site {
 
     /// Every command so far.
     pub(crate) fn commands(&self) -> Vec<Command> {
-        let toggle = Command { host: "switch".into(), command: self.running.command() };
         let hosts = [&self.sender, &self.receiver];
         let theirs = hosts.into_iter().flat_map(|host| host.commands().iter().cloned());
-        std::iter::once(toggle).chain(theirs).collect()
+        self.running.port.commands().into_iter().chain(theirs).collect()
     }
 
     fn pair(&mut self) -> Pair<'_> {

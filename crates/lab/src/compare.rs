@@ -14,11 +14,14 @@ use crate::experiment::Measure;
 use crate::experiments::{latency, measures};
 use crate::report::{ArmFigures, BenchFacts, Case, Machine, SCHEMA, Setting};
 use crate::statistics::{Interval, Verdict, compare_independent};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The JSON schema of a [`Comparison`] (draft 2020-12).
-pub const JSON_SCHEMA: &str = include_str!("../schema/comparison.json");
+/// The JSON schema of a [`Comparison`].
+pub fn json_schema() -> serde_json::Value {
+    traffic::schema::of::<Comparison>("comparison")
+}
 
 /// A report as it is read back: what a comparison takes.
 #[derive(Clone, Debug, Deserialize)]
@@ -38,7 +41,7 @@ struct Recorded {
 }
 
 /// What came of it; what `--json` prints.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Comparison {
     /// As of the reports.
     pub schema: u32,
@@ -63,7 +66,7 @@ pub struct Comparison {
 }
 
 /// A circumstance that was not the same; `None` where a report does not say it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Difference {
     /// `kernel`, `MTU`.
     pub what: String,
@@ -85,7 +88,7 @@ impl Comparison {
 }
 
 /// Where a report came from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Origin {
     /// The file.
     pub file: String,
@@ -96,7 +99,7 @@ pub struct Origin {
 }
 
 /// One figure of both.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Change {
     /// The load.
     #[serde(flatten)]
@@ -343,7 +346,7 @@ mod tests {
             assert!((found.figures[0].ratio - rate / 1e9).abs() < 1e-6);
             assert_eq!(found.exit_code(), u8::from(regressions == 1));
             assert!(text(&found).contains("1 connection"));
-            let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+            let schema = json_schema();
             let json = serde_json::to_value(&found).unwrap();
             jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
         }
@@ -407,7 +410,7 @@ mod tests {
         let names: Vec<&str> = found.differences.iter().map(|one| one.what.as_str()).collect();
         assert_eq!(names, ["bench", "MTU", "vNIC", "congestion control", "kernel", "machine"]);
         assert!(text(&found).contains("MTU differs: not recorded before, 9000 after"));
-        let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+        let schema = json_schema();
         let json = serde_json::to_value(&found).unwrap();
         jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
     }

@@ -5,13 +5,14 @@ use crate::come_and_go::ComeAndGo;
 use crate::host::Request;
 use crate::interrupt::Interrupt;
 use crate::passed::Passed;
-use crate::report::{Check, Command};
+use crate::port::{Port, switch_error};
+use crate::report::Command;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
-use control::body::{AclBody, PortBody, RscBody, RscSetting, StateBody};
-use control::client::{Client, ClientError};
-use serde_json::{Value, json};
-use std::cell::RefCell;
+use control::body::StateBody;
+use control::client::Client;
+use serde_json::json;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -25,14 +26,14 @@ const UPLINK_PORT: &str = "uplink";
 
 /// See the module. It runs until the topology's switch host ends.
 pub(crate) struct Daemon {
-    client: Client,
+    client: Rc<Client>,
+    pub(crate) vnic: Port,
+    uplink: Port,
     socket: PathBuf,
     /// The port that comes and goes, while it does.
     visitor: Option<ComeAndGo>,
     /// How often it has come.
     visits: Arc<AtomicU64>,
-    /// What was changed, as a person would type it, each once.
-    told: RefCell<Vec<String>>,
 }
 
 impl Daemon {
@@ -49,13 +50,14 @@ impl Daemon {
         let arguments = vec!["run".to_owned(), "-c".to_owned(), file.display().to_string()];
         let line = format!("millrace run -c millrace.toml  # {}", text.trim().replace('\n', "; "));
         topology.switch.order(&Request::Become { program, arguments }, &line)?;
-        let client = Daemon::connect(topology, interrupt)?;
+        let client = Rc::new(Daemon::connect(topology, interrupt)?);
         if topology.vnic == Vnic::Tap {
             topology.address_guest()?;
         }
         let socket = socket(topology);
-        let (visits, told) = (Arc::default(), RefCell::default());
-        let daemon = Daemon { client, socket, visitor: None, visits, told };
+        let port = |name: &str| Port::new(client.clone(), name.to_owned());
+        let (vnic, uplink, visits) = (port(PORT), port(UPLINK_PORT), Arc::default());
+        let daemon = Daemon { client, vnic, uplink, socket, visitor: None, visits };
         daemon.wait_for_ports(interrupt)?;
         Ok(daemon)
     }
@@ -84,48 +86,9 @@ impl Daemon {
         up.ok_or_else(|| LabError::Switch(format!("a port did not come up: {seen}")))
     }
 
-    /// Toggles coalescing toward the receiver; done when this returns.
-    pub(crate) fn set_rsc(&self, on: bool) -> Result<(), LabError> {
-        let setting = if on { RscSetting::On } else { RscSetting::Off };
-        self.tell(format!("millrace rsc {} {PORT}", if on { "on" } else { "off" }));
-        self.client.set_rsc(Some(PORT), setting).map(drop).map_err(switch_error)
-    }
-
-    /// Changes keys of the vNIC's port, spelled as in the file; null takes a key away.
-    pub(crate) fn change_vnic(&self, change: &Value) -> Result<(), LabError> {
-        self.change(PORT, change)
-    }
-
-    /// The vNIC's port.
-    pub(crate) fn vnic(&self) -> Result<PortBody, LabError> {
-        self.client.port(PORT).map_err(switch_error)
-    }
-
-    /// The rules of the vNIC's port, with the frames each decided about.
-    pub(crate) fn vnic_acl(&self) -> Result<AclBody, LabError> {
-        self.client.acl(PORT).map_err(switch_error)
-    }
-
-    fn change(&self, port: &str, change: &Value) -> Result<(), LabError> {
-        let keys = change.as_object().into_iter().flatten().map(|(key, value)| match value {
-            Value::Null => format!(" {key}="),
-            value => format!(" {key}={value}"),
-        });
-        self.tell(format!("millrace port set {port}{}", keys.collect::<String>()));
-        self.client.change_port(port, change).map(drop).map_err(switch_error)
-    }
-
-    fn tell(&self, line: String) {
-        let mut told = self.told.borrow_mut();
-        if !told.contains(&line) {
-            told.push(line);
-        }
-    }
-
     /// Every change so far, for the report.
     pub(crate) fn commands(&self) -> Vec<Command> {
-        let told = self.told.borrow();
-        told.iter().map(|line| Command { host: "switch".into(), command: line.clone() }).collect()
+        [&self.uplink, &self.vnic].into_iter().flat_map(Port::commands).collect()
     }
 
     /// Lets a third port come and go from now on, or no more.
@@ -133,7 +96,7 @@ impl Daemon {
         // First the old one ends.
         self.visitor = None;
         if on {
-            self.tell(ComeAndGo::command());
+            self.vnic.tell(ComeAndGo::command());
             self.visitor = Some(ComeAndGo::begin(self.socket.clone(), self.visits.clone())?);
         }
         Ok(())
@@ -146,42 +109,18 @@ impl Daemon {
 
     /// Sets the MTU of both ports, in bytes; the TAP behind one of them follows.
     pub(crate) fn set_mtu(&self, mtu: u16) -> Result<(), LabError> {
-        for port in [UPLINK_PORT, PORT] {
-            self.change(port, &json!({ "mtu": mtu }))?;
-        }
-        Ok(())
+        let change = json!({ "mtu": mtu });
+        self.uplink.change(&change).and_then(|()| self.vnic.change(&change))
     }
 
     /// Counters of both ports.
     pub(crate) fn passed(&self, way: Way) -> Result<Passed, LabError> {
         let (from, to) = match way {
-            Way::ToVnic => (UPLINK_PORT, PORT),
-            Way::FromVnic => (PORT, UPLINK_PORT),
+            Way::ToVnic => (&self.uplink, &self.vnic),
+            Way::FromVnic => (&self.vnic, &self.uplink),
         };
-        let counters = |port| self.client.counters(port).map_err(switch_error);
-        Ok(Passed { ingress: counters(from)?, egress: counters(to)? })
+        Ok(Passed { ingress: from.counters()?, egress: to.counters()? })
     }
-
-    /// Activity 1 of the guide: RSC is on, and what each family's adapter status says.
-    pub(crate) fn rsc_checks(&self) -> Result<Vec<Check>, LabError> {
-        let rsc = self.client.rsc(Some(PORT)).map_err(switch_error)?;
-        Ok(rsc.iter().flat_map(statuses).collect())
-    }
-}
-
-/// What each family's adapter status says.
-pub(crate) fn statuses(rsc: &RscBody) -> [Check; 2] {
-    let status = |family: &str, enabled: bool, operational: bool, reason: &str| Check {
-        name: format!("Get-NetAdapterRsc {} {family}", rsc.name),
-        passed: enabled && operational,
-        seen: format!(
-            "{family}Enabled {enabled}, {family}OperationalState {operational}, {family}FailureReason {reason}"
-        ),
-    };
-    [
-        status("IPv4", rsc.ipv4_enabled, rsc.ipv4_operational, &rsc.ipv4_failure_reason),
-        status("IPv6", rsc.ipv6_enabled, rsc.ipv6_operational, &rsc.ipv6_failure_reason),
-    ]
 }
 
 fn socket(topology: &Topology) -> PathBuf {
@@ -204,9 +143,4 @@ fn configuration(topology: &mut Topology) -> String {
     format!(
         "[switch]\nsocket = {socket:?}\n{workers}[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\n[[port]]\nname = \"{PORT}\"\n{vnic}\n"
     )
-}
-
-/// For `map_err`.
-pub(crate) fn switch_error(error: ClientError) -> LabError {
-    LabError::Switch(error.to_string())
 }

@@ -122,6 +122,14 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// The same; where a host has refused, what `say` makes of its reason.
+    pub(crate) fn where_refused(self, say: impl FnOnce(String) -> LabError) -> LabError {
+        match self {
+            LabError::Refused { output, .. } => say(output),
+            other => other,
+        }
+    }
+
     /// For `map_err` where only the deed has to be said.
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> LabError {
         let doing = doing.into();

@@ -9,6 +9,7 @@
 
 use crate::error::LabError;
 use crate::statistics::{Better, CONFIDENCE, Comparison, Rule, compare, sequence};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +22,7 @@ const ASK_EVERY: usize = 4;
 pub const DEFAULT_REPETITIONS: usize = 26;
 
 /// One way the thing under test can be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Arm {
     /// Key in JSON: `on`, `off`.
     pub name: String,
@@ -96,7 +97,7 @@ pub struct Experiment {
 pub type Values = BTreeMap<String, f64>;
 
 /// One interval of one arm.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Sample {
     /// Each round has every arm once.
     pub round: usize,
@@ -112,7 +113,7 @@ pub struct Sample {
 }
 
 /// Processors used by each side in a part of an interval.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Usage {
     /// Its middle, in seconds on the bench's clock.
     pub at_s: f64,
@@ -131,7 +132,7 @@ pub struct Measured {
 }
 
 /// Why a run ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// All repetitions done.

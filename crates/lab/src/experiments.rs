@@ -78,6 +78,21 @@ impl Feature {
     }
 }
 
+/// What most features have alike: RSC's columns toward the vNIC, nothing to look at before and nothing to prove after.
+const PLAIN: Feature = Feature {
+    name: "",
+    title: "",
+    arms: |_| Vec::new(),
+    steps: false,
+    measures: rsc::MEASURES,
+    way: Way::ToVnic,
+    whole_guide: false,
+    switch: |_, _, _| Ok(()),
+    checks: |_, _| Ok(Vec::new()),
+    proof: None,
+    note: None,
+};
+
 /// Part of a figure that is as good as nothing.
 const EQUAL_WITHIN: Option<f64> = Some(0.05);
 /// Those of RSC, where no difference is hoped for.
@@ -101,11 +116,6 @@ pub(crate) type Proof = fn(&Case) -> Option<Check>;
 /// The two arms of most features.
 fn on_off(on: impl Into<String>, off: impl Into<String>) -> Vec<Arm> {
     vec![Arm { name: ON.into(), label: on.into() }, Arm { name: OFF.into(), label: off.into() }]
-}
-
-/// Nothing to look at before.
-fn no_checks(_: &mut Topology, _: &mut Daemon) -> Result<Vec<Check>, LabError> {
-    Ok(Vec::new())
 }
 
 /// Bulk connections: each sends as fast as it can.

@@ -16,7 +16,6 @@ mod listen;
 mod load;
 mod namespace;
 mod protocol;
-mod round_trip;
 mod token;
 
 pub use agent::{serve, serve_in};
@@ -25,8 +24,7 @@ pub use lines::{LINE_MAX, Lines, Refusal};
 pub use listen::Listening;
 pub use namespace::{become_root, is_root};
 pub use protocol::Request;
-pub(crate) use protocol::{Identity, ROUND_TRIPS_MAX, Reading};
-pub(crate) use round_trip::summary;
+pub(crate) use protocol::{Identity, ROUND_TRIPS_MAX, Reading, RoundTrips};
 pub use token::{Token, Whereabouts};
 
 /// The hidden command of the binary that runs [`serve`].

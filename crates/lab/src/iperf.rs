@@ -84,9 +84,7 @@ pub(crate) fn run(
     })?;
     let Some(Some(said)) = said else { return Ok(None) };
     let after = topology.receiver.read(to_link)?;
-    let frames = after.arrived_frames - before.arrived_frames;
-    let bytes = after.arrived_bytes - before.arrived_bytes;
-    let carried = topology.payload(to_link, frames, bytes);
+    let carried = topology.payload(to_link)(&before, &after);
     Ok(counted(&said).map(|(sent, received)| {
         let apart = difference(carried, received);
         let by = congestion(&said).map(|name| format!(" by TCP with {name}"));

@@ -22,6 +22,7 @@ pub mod options;
 mod pair;
 mod passed;
 pub mod placement;
+mod port;
 mod progress;
 pub mod report;
 mod running;

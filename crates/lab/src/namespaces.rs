@@ -11,7 +11,7 @@ use crate::pair::{Carried, Pair};
 use crate::passed::{Passed, put_ratio};
 use crate::placement::Placement;
 use crate::report::Account;
-use crate::topology::{ETHERNET, IP_AND_TCP, Route, Topology, Way};
+use crate::topology::{ETHERNET, Route, Topology, Way};
 use crate::usage::{self, Reading as _, Sides};
 use std::time::{Duration, Instant};
 
@@ -74,12 +74,7 @@ impl<'t> Namespaces<'t> {
     /// Ends the connections of the route in use, and waits until all has arrived.
     fn leave(&mut self) {
         let (_, link) = self.topology.links(self.route);
-        let header = self.topology.counted_header(link);
-        let payload = |before: &Reading, after: &Reading| {
-            let frames = after.arrived_frames.saturating_sub(before.arrived_frames);
-            let bytes = after.arrived_bytes.saturating_sub(before.arrived_bytes);
-            bytes.saturating_sub(frames * (header + IP_AND_TCP))
-        };
+        let payload = self.topology.payload(link);
         self.carried.end(pair(self.topology, self.route), &self.interrupt, payload);
     }
 

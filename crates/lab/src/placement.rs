@@ -9,11 +9,12 @@
 use crate::LabError;
 use crate::host::Host;
 use rustix::thread::{CpuSet, sched_getaffinity};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Processors by number. The sender shares none with the others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Placement {
     /// Of the sender, with all that its kernel does for it.
     pub sender: Vec<usize>,

@@ -32,16 +32,19 @@ pub use write::{Written, write};
 
 use crate::experiment::Measure;
 use crate::placement::Placement;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The number that tells a reader of the JSON which fields to expect.
 pub const SCHEMA: u32 = 1;
 
-/// The JSON schema of a [`Report`] (draft 2020-12).
-pub const JSON_SCHEMA: &str = include_str!("../schema/report.json");
+/// The JSON schema of a [`Report`].
+pub fn json_schema() -> serde_json::Value {
+    traffic::schema::of::<Report>("report")
+}
 
 /// The whole result of `millrace validate`, `ladder`, `sweep` or `connections`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -91,7 +94,7 @@ impl Report {
 }
 
 /// Where an experiment ran.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct BenchFacts {
     /// All in one process, with user-space TCP stacks as guests.
     pub in_process: bool,
@@ -126,7 +129,7 @@ impl BenchFacts {
 }
 
 /// One of the hosts between which an experiment ran.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct HostFacts {
     /// `sender` or `receiver`.
     pub role: String,
@@ -137,7 +140,7 @@ pub struct HostFacts {
 }
 
 /// One thing looked at before measuring.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Check {
     /// What.
     pub name: String,
@@ -148,7 +151,7 @@ pub struct Check {
 }
 
 /// One command and where it ran.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Command {
     /// The host of the topology.
     pub host: String,

@@ -3,15 +3,16 @@
 //! Nothing else of it is touched. What was in force before is in force again when this is dropped, whatever happened.
 
 use crate::LabError;
-use crate::daemon::{statuses, switch_error};
 use crate::experiments::{Feature, ON, limits, rsc};
+use crate::port::{Port, switch_error};
 use crate::report::Check;
-use control::body::{CountersBody, PortBody, RscSetting};
+use control::body::PortBody;
 use control::client::{Client, ClientError};
 use control::config::PortRole;
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::path::Path;
+use std::rc::Rc;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
@@ -26,10 +27,10 @@ enum Knob {
 
 /// See the module.
 pub(crate) struct Running {
-    client: Client,
+    /// The port that is toggled.
+    pub(crate) port: Port,
     /// The daemon's process, where we can see it.
     process: Option<u32>,
-    port: String,
     /// The port's MTU when we came, in bytes.
     pub(crate) mtu: Option<u16>,
     /// Kind of the port's device: `tap`, `vhost-user`.
@@ -66,9 +67,8 @@ impl Running {
         };
         let (rsc, limit) = (found.config.rsc, found.config.length_limit);
         Ok(Running {
-            client,
+            port: Port::new(Rc::new(client), found.name),
             process: process(socket),
-            port: found.name,
             mtu: found.mtu,
             kind: found.device.split(' ').next().unwrap_or_default().to_owned(),
             knob,
@@ -82,54 +82,26 @@ impl Running {
         self.process
     }
 
-    /// The port that is toggled.
-    pub(crate) fn port(&self) -> &str {
-        &self.port
-    }
-
-    /// As a person would type it, for the report.
-    pub(crate) fn command(&self) -> String {
-        match self.knob {
-            Knob::Rsc => format!("millrace rsc on {0}; millrace rsc off {0}", self.port),
-            Knob::LengthLimit => {
-                format!(
-                    "millrace port set {0} length-limit=; millrace port set {0} length-limit=4",
-                    self.port
-                )
-            }
-        }
-    }
-
     /// Brings an arm into force; done when this returns.
     pub(crate) fn switch(&self, arm: &str) -> Result<(), LabError> {
         match self.knob {
-            Knob::Rsc => self.set_rsc(if arm == ON { RscSetting::On } else { RscSetting::Off }),
+            Knob::Rsc => self.set_rsc(arm == ON),
             Knob::LengthLimit => {
-                self.set_rsc(RscSetting::On)?;
-                self.change(&limits::change(arm))
+                self.set_rsc(true)?;
+                self.port.change(&limits::change(arm))
             }
         }
     }
 
     /// That coalescing is on and works.
     pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
-        self.set_rsc(RscSetting::On)?;
-        let rsc = self.client.rsc(Some(&self.port)).map_err(switch_error)?;
-        Ok(rsc.iter().flat_map(statuses).collect())
+        self.set_rsc(true)?;
+        self.port.rsc_checks()
     }
 
-    /// The port's counters.
-    pub(crate) fn counters(&self) -> Result<CountersBody, LabError> {
-        self.client.counters(&self.port).map_err(switch_error)
-    }
-
-    fn set_rsc(&self, policy: RscSetting) -> Result<(), LabError> {
+    fn set_rsc(&self, on: bool) -> Result<(), LabError> {
         self.touched.set(true);
-        self.client.set_rsc(Some(&self.port), policy).map(drop).map_err(switch_error)
-    }
-
-    fn change(&self, change: &Value) -> Result<(), LabError> {
-        self.client.change_port(&self.port, change).map(drop).map_err(switch_error)
+        self.port.set_rsc(on)
     }
 }
 
@@ -137,7 +109,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if self.touched.get() {
             // A daemon that is gone has nothing to be put back.
-            let _ = self.change(&self.before);
+            let _ = self.port.change(&self.before);
         }
     }
 }

@@ -16,11 +16,12 @@ mod ovs;
 use crate::LabError;
 use crate::experiments::Feature;
 use crate::experiments::peers::Setup;
-use crate::host::{Host, Request};
+use crate::host::{Host, Reading, Request};
 use crate::placement::Placement;
 use crate::report::Command;
 pub(crate) use congestion::congestion;
 use ports::link::LinkOffload;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -65,7 +66,7 @@ pub(crate) const ETHERNET: u64 = 14;
 pub(crate) const IP_AND_TCP: u64 = 20 + 32;
 
 /// Which way the load runs through the switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub enum Way {
     /// The sender is on the wire, the receiver is the guest.
     #[serde(rename = "receive")]
@@ -281,13 +282,17 @@ impl Topology {
 
     /// What a link's counters add to each arriving frame's IP packet: a TAP counts the Ethernet header, a veth has taken
     /// it off before it counts.
-    pub(crate) fn counted_header(&self, link: &str) -> u64 {
+    fn counted_header(&self, link: &str) -> u64 {
         if link == VNIC && self.vnic == Vnic::Tap { ETHERNET } else { 0 }
     }
 
-    /// TCP payload in frames that arrived over a link, by its counters.
-    pub(crate) fn payload(&self, link: &str, frames: u64, bytes: u64) -> u64 {
-        bytes.saturating_sub(frames * (self.counted_header(link) + IP_AND_TCP))
+    /// What finds the TCP payload in all that arrived over a link between two readings of its counters.
+    pub(crate) fn payload(&self, link: &str) -> impl Fn(&Reading, &Reading) -> u64 + use<> {
+        let header = self.counted_header(link) + IP_AND_TCP;
+        move |before, after| {
+            let (frames, bytes) = after.arrived_since(before);
+            bytes.saturating_sub(frames * header)
+        }
     }
 
     /// The host that has one of the two links to the switch.

@@ -27,7 +27,7 @@ fn both_arms_carry_traffic_and_are_what_they_say() {
     let place = tempfile::tempdir().unwrap();
     let outcome = run(&options(&place), &Interrupt::default()).unwrap();
     let report = serde_json::to_value(&outcome.report).unwrap();
-    let schema = serde_json::from_str(lab::report::JSON_SCHEMA).unwrap();
+    let schema = lab::report::json_schema();
     jsonschema::validator_for(&schema).unwrap().validate(&report).unwrap();
     assert!(report["bench"]["in_process"].as_bool().unwrap());
     assert_eq!(report["cases"].as_array().unwrap().len(), 2);

@@ -26,33 +26,25 @@ pub(crate) enum Cut {
 /// The peer's voice during a run: the receiver's synchronisation desk, or nothing.
 pub(crate) trait Ear {
     /// Becomes readable when there is something to hear.
-    fn fd(&self) -> Option<BorrowedFd<'_>>;
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     /// Tells the peer that traffic may flow.
-    fn begin(&mut self);
+    fn begin(&mut self) {}
     /// Whether it would tell that it has ended the test.
-    fn tells_end(&self) -> bool;
+    fn tells_end(&self) -> bool {
+        false
+    }
     /// The peer has ended the test.
-    fn peer_has_ended(&mut self) -> bool;
+    fn peer_has_ended(&mut self) -> bool {
+        false
+    }
 }
 
 /// A sender hears nothing during a run.
 pub(crate) struct Deaf;
 
-impl Ear for Deaf {
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn begin(&mut self) {}
-
-    fn tells_end(&self) -> bool {
-        false
-    }
-
-    fn peer_has_ended(&mut self) -> bool {
-        false
-    }
-}
+impl Ear for Deaf {}
 
 /// A run that ends so little before its time has ended in time: the two ends' clocks start a moment apart.
 const SLACK: Duration = Duration::from_millis(500);

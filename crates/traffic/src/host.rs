@@ -1,6 +1,7 @@
 //! This host and this process: name, processors, open files, pinning.
 
 use crate::TrafficError;
+use procfs::{CpuInfo, Current};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -53,13 +54,10 @@ pub(crate) fn name() -> String {
 
 /// The slowest and the fastest processor's frequency in MHz by /proc/cpuinfo, where it says so.
 pub(crate) fn frequency_mhz() -> Option<(f64, f64)> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let mut range: Option<(f64, f64)> = None;
-    for line in text.lines().filter(|line| line.starts_with("cpu MHz")) {
-        let Some(mhz) = line.rsplit(' ').next().and_then(|word| word.parse::<f64>().ok()) else {
-            continue;
-        };
-        range = Some(range.map_or((mhz, mhz), |(low, high)| (low.min(mhz), high.max(mhz))));
-    }
-    range
+    let info = CpuInfo::current().ok()?;
+    let speed = |number| info.get_field(number, "cpu MHz")?.parse::<f64>().ok();
+    let speeds = (0..info.num_cores()).filter_map(speed);
+    let range = (f64::INFINITY, 0.0_f64);
+    let (low, high) = speeds.fold(range, |(low, high), mhz| (low.min(mhz), high.max(mhz)));
+    (high > 0.0).then_some((low, high))
 }

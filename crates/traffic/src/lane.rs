@@ -10,6 +10,7 @@ use rustix::fd::OwnedFd;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, spawn};
 
 /// All lanes of a run and what everybody waits for.
 #[derive(Debug)]
@@ -49,6 +50,40 @@ pub(crate) struct Lane {
     pub(crate) remarks: Mutex<Vec<String>>,
     /// Of round trips, or of requests.
     pub(crate) times: Mutex<Option<Histogram<u64>>>,
+}
+
+/// A lane's thread.
+pub(crate) type Thread = JoinHandle<Result<(), TrafficError>>;
+
+/// Starts a lane of the stage for each of the parts: a target to send to, or a port to receive from.
+pub(crate) fn start<P: Send + 'static>(
+    plan: &Arc<Plan>,
+    stage: &Arc<Stage>,
+    parts: Vec<P>,
+    life: fn(&Plan, &Stage, &Lane, P) -> Result<(), TrafficError>,
+) -> Vec<Thread> {
+    let start = |(place, part)| {
+        let (plan, stage) = (plan.clone(), stage.clone());
+        spawn(move || match stage.lanes.get(place) {
+            Some(lane) => life(&plan, &stage, lane, part),
+            None => Ok(()),
+        })
+    };
+    parts.into_iter().enumerate().map(start).collect()
+}
+
+/// Waits for lanes to end; the first error of any.
+pub(crate) fn join(lanes: impl IntoIterator<Item = Thread>) -> Result<(), TrafficError> {
+    let mut result = Ok(());
+    for lane in lanes {
+        let panicked = |_| Err(TrafficError::Plan("a thread panicked: this is a bug".into()));
+        let ended = lane.join().unwrap_or_else(panicked);
+        // That one was stopped says nothing where another one failed.
+        if matches!(result, Ok(()) | Err(TrafficError::StoppedEarly)) && ended.is_err() {
+            result = ended;
+        }
+    }
+    result
 }
 
 /// What a lane counts, from its start on.

@@ -41,6 +41,7 @@ mod receive;
 mod receiver;
 pub mod report;
 mod run;
+pub mod schema;
 mod send;
 mod sender;
 mod snapshot;

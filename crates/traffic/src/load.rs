@@ -4,22 +4,24 @@
 //! switches something under running connections has a clock of its own: it starts a [`Load`] at each end, reads what has
 //! passed so far as often as it likes, and drops it. There is no synchronisation and no report.
 
-use crate::lane::{Stage, lock};
+use crate::lane::{Lane, Stage, Thread, join, lock, start};
+use crate::latch::wait_readable;
 use crate::plan::{Plan, Role};
+use crate::report::Times;
 use crate::sender::{await_connections, targets};
 use crate::{TrafficError, host, receive, receiver, send};
+use rustix::fd::AsFd;
 use rustix::net::sockopt::set_socket_linger;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::{JoinHandle, spawn};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One end of a load. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Load {
     plan: Arc<Plan>,
     stage: Arc<Stage>,
-    lanes: Vec<JoinHandle<Result<(), TrafficError>>>,
+    lanes: Vec<Thread>,
 }
 
 impl Load {
@@ -64,6 +66,29 @@ impl Load {
         let _ = self.join();
     }
 
+    /// Lets a sender whose plan says [`Plan::latency`] make round trips for a time, and ends it. `None`: none came back.
+    ///
+    /// # Errors
+    /// All its connections broke before.
+    pub fn round_trips(mut self, time: Duration) -> Result<Option<Times>, TrafficError> {
+        let end = Instant::now() + time;
+        self.stage.measuring.store(true, Ordering::Relaxed);
+        loop {
+            self.stage.bell.clear();
+            let left = end.saturating_duration_since(Instant::now());
+            if self.stage.all_done() {
+                let remarks = self.stage.lanes.iter().flat_map(|lane| lock(&lane.remarks).clone());
+                return Err(TrafficError::Plan(remarks.collect::<Vec<_>>().join("; ")));
+            }
+            if left.is_zero() {
+                break;
+            }
+            wait_readable(&[self.stage.bell.as_fd()], Some(left));
+        }
+        self.stop();
+        Ok(Times::of_all(&self.stage))
+    }
+
     /// Bytes that a sender's connections were given and have not delivered, by TCP's own books. After [`Load::stop`].
     pub fn undelivered(&self) -> u64 {
         self.stage.undelivered().0
@@ -83,22 +108,13 @@ impl Load {
     fn receive(plan: Plan) -> Result<Load, TrafficError> {
         host::allow_all_files();
         let ports = receiver::listen(&plan)?;
-        let mut load = Load::new(plan, ports.len())?;
-        for (place, (port, processor)) in ports.into_iter().enumerate() {
-            load.spawn(place, move |plan, stage, lane| {
-                receive::run(plan, stage, lane, port, processor)
-            });
-        }
-        Ok(load)
+        Load::new(plan, ports, receive::run)
     }
 
     fn send(plan: Plan) -> Result<Load, TrafficError> {
         host::allow_files(plan.connections())?;
         let targets = targets(&plan);
-        let mut load = Load::new(plan, targets.len())?;
-        for (place, target) in targets.into_iter().enumerate() {
-            load.spawn(place, move |plan, stage, lane| send::run(plan, stage, lane, target));
-        }
+        let mut load = Load::new(plan, targets, send::run)?;
         if let Err(error) = await_connections(&load.plan, &load.stage) {
             // A lane's own words say more than "not all connected".
             return Err(load.join().err().unwrap_or(error));
@@ -107,38 +123,22 @@ impl Load {
         Ok(load)
     }
 
-    fn new(plan: Plan, lanes: usize) -> Result<Load, TrafficError> {
-        let stage = Stage::new(&plan, lanes)?;
-        Ok(Load { plan: Arc::new(plan), stage: Arc::new(stage), lanes: Vec::new() })
-    }
-
-    fn spawn(
-        &mut self,
-        place: usize,
-        life: impl FnOnce(&Plan, &Stage, &crate::lane::Lane) -> Result<(), TrafficError>
-        + Send
-        + 'static,
-    ) {
-        let (plan, stage) = (self.plan.clone(), self.stage.clone());
-        self.lanes.push(spawn(move || match stage.lanes.get(place) {
-            Some(lane) => life(&plan, &stage, lane),
-            None => Ok(()),
-        }));
+    fn new<P: Send + 'static>(
+        plan: Plan,
+        parts: Vec<P>,
+        life: fn(&Plan, &Stage, &Lane, P) -> Result<(), TrafficError>,
+    ) -> Result<Load, TrafficError> {
+        let stage = Arc::new(Stage::new(&plan, parts.len())?);
+        let plan = Arc::new(plan);
+        let lanes = start(&plan, &stage, parts, life);
+        Ok(Load { plan, stage, lanes })
     }
 
     /// Ends all lanes; the first error of any.
     fn join(&mut self) -> Result<(), TrafficError> {
         self.plan.stop.store(true, Ordering::Relaxed);
         self.stage.stop.raise();
-        let mut result = Ok(());
-        for lane in self.lanes.drain(..) {
-            let ended = lane.join().unwrap_or(Err(TrafficError::StoppedEarly));
-            // That one was stopped says nothing where another one failed.
-            if matches!(result, Ok(()) | Err(TrafficError::StoppedEarly)) && ended.is_err() {
-                result = ended;
-            }
-        }
-        result
+        join(self.lanes.drain(..))
     }
 }
 
@@ -161,10 +161,10 @@ mod tests {
     }
 
     /// A receiver on any port that is free.
-    fn receiver() -> (Load, u16) {
+    fn receiver(latency: bool) -> (Load, u16) {
         loop {
             let port = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap().port();
-            match Load::start(plan(Role::Receiver, port, 1)) {
+            match Load::start(Plan { latency, ..plan(Role::Receiver, port, 1) }) {
                 Ok(load) => return (load, port),
                 Err(TrafficError::Bind { .. }) => {}
                 Err(error) => panic!("{error}"),
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn connections_run_until_an_end_is_dropped_and_every_byte_arrives() {
-        let (receiver, port) = receiver();
+        let (receiver, port) = receiver(false);
         let sender = Load::start(plan(Role::Sender, port, 40)).unwrap();
         while receiver.connections() < 40 || receiver.bytes() < 1 << 20 {
             std::thread::yield_now();
@@ -209,6 +209,23 @@ mod tests {
             let error = std::io::copy(&mut one, &mut std::io::sink()).unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         }
+    }
+
+    #[test]
+    fn round_trips_are_timed_until_the_end_and_a_receiver_that_goes_is_told() {
+        let (receiver, port) = receiver(true);
+        let ask = || Load::start(Plan { latency: true, ..plan(Role::Sender, port, 1) });
+        // A busy machine may let none be made in so short a time.
+        let some = || ask().unwrap().round_trips(Duration::from_millis(20)).unwrap();
+        let times = std::iter::repeat_with(some).flatten().next().unwrap();
+        assert!(times.count > 0 && times.p50_ns > 0 && times.p99_ns >= times.p50_ns);
+        let second = ask().unwrap();
+        while receiver.connections() == 0 {
+            std::thread::yield_now();
+        }
+        drop(receiver);
+        let error = second.round_trips(Duration::from_secs(600)).unwrap_err();
+        assert!(error.to_string().contains("broke"), "{error}");
     }
 
     #[test]

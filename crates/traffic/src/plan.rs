@@ -1,33 +1,37 @@
 //! What a run shall do, whichever dialect it was typed in.
 
 use crate::TrafficError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Which end of the connections this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Connects and sends.
     Sender,
     /// Listens and receives.
+    #[default]
     Receiver,
 }
 
 /// What carries the payload. Synchronisation is always TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
     /// A byte stream.
+    #[default]
     Tcp,
     /// Datagrams of one buffer each.
     Udp,
 }
 
 /// The address family where no address says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
     /// IPv4.
@@ -47,7 +51,7 @@ impl Family {
 }
 
 /// When the measured interval ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Length {
     /// After so many seconds (`-t`).
@@ -55,6 +59,7 @@ pub enum Length {
     /// When each sending thread has sent so many buffers (Windows `-n`); a receiver measures until its peers are done.
     Buffers(u64),
     /// When someone stops it (`-t 0`).
+    #[default]
     UntilStopped,
 }
 
@@ -73,8 +78,8 @@ pub struct Mapping {
     pub host: IpAddr,
 }
 
-/// What a run shall do.
-#[derive(Clone, Debug)]
+/// What a run shall do. The default asks for no connection, which [`Plan::check`] refuses; see [`Plan::new`].
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Which end this is.
     pub role: Role,
@@ -154,36 +159,14 @@ impl Plan {
             role,
             mappings: vec![Mapping { ports: 1, processor: None, host }],
             base_port,
-            transport: Transport::Tcp,
             threads_per_port: 1,
             connections_per_thread: 1,
             buffer_bytes: 64 * 1024,
             outstanding: 2,
-            receive_socket_bytes: None,
-            send_socket_bytes: None,
-            no_delay: false,
-            congestion: None,
-            warm_up_s: 0,
             length: if seconds == 0 { Length::UntilStopped } else { Length::Seconds(seconds) },
-            cool_down_s: 0,
             sync: true,
-            tokens: false,
-            multi_client: false,
-            last_client: false,
-            bandwidth_bits_per_s: None,
-            pacing_bytes_per_s: None,
-            source: None,
-            source_port: None,
-            verify: false,
-            latency: false,
-            request_times: false,
-            wait_s: 0,
             connect_attempts: 100,
-            interface: None,
-            interrupts: None,
-            decimal_megabytes: false,
-            notes: Vec::new(),
-            stop: Arc::default(),
+            ..Plan::default()
         }
     }
 
@@ -215,6 +198,20 @@ impl Plan {
     /// Ports that are used at one host.
     pub fn ports_at(&self, host: IpAddr) -> u32 {
         self.mappings.iter().filter(|m| m.host == host).map(|m| u32::from(m.ports)).sum()
+    }
+
+    /// Each data port and the processor of its threads, in the order of the mappings.
+    pub(crate) fn data_ports(&self) -> Vec<(SocketAddr, Option<usize>)> {
+        let mut next = BTreeMap::new();
+        let mut ports = Vec::new();
+        for mapping in &self.mappings {
+            for _ in 0..mapping.ports {
+                let port = next.entry(mapping.host).or_insert(self.base_port);
+                ports.push((SocketAddr::new(mapping.host, *port), mapping.processor));
+                *port = port.saturating_add(1);
+            }
+        }
+        ports
     }
 
     /// Warm-up, measured interval and cool-down together; 0 where only a stop or the last buffer ends the run.

@@ -4,6 +4,7 @@ use crate::lane::{Lane, Stage};
 use crate::latency::Stopwatch;
 use crate::payload::{Checker, Mismatch, Pattern};
 use crate::plan::{Plan, Transport};
+use crate::receiver::Port;
 use crate::{TrafficError, host};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -27,8 +28,7 @@ pub(crate) fn run(
     plan: &Plan,
     stage: &Stage,
     lane: &Lane,
-    port: OwnedFd,
-    processor: Option<usize>,
+    (port, processor): Port,
 ) -> Result<(), TrafficError> {
     let result = host::pin(processor).and_then(|()| Reader::new(plan, stage, lane, port)?.turns());
     if result.is_err() {

@@ -1,19 +1,17 @@
 //! The receiver's part of a run: listen, wait for senders, measure, drain, exchange figures.
 
 use crate::conduct::{Conductor, Deaf, Ear};
-use crate::lane::Stage;
+use crate::lane::{self, Stage};
 use crate::latch::wait_readable;
 use crate::plan::{Plan, Transport};
 use crate::report::{Ending, Side};
 use crate::run::Progress;
-use crate::sender::join;
 use crate::snapshot::{Interval, Probes};
 use crate::sync::{Desk, DeskEvent, PeerKind};
 use crate::{Report, TrafficError, host, receive, socket};
 use rustix::fd::{AsFd, OwnedFd};
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::scope;
 use std::time::{Duration, Instant};
 
 /// A lane's listener and processor.
@@ -28,23 +26,14 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
     let ports = listen(plan)?;
     let notes = ports.first().map(|(port, _)| socket::buffer_notes(plan, port)).unwrap_or_default();
     let mut desk = plan.sync.then(|| Desk::open(plan)).transpose()?;
-    let first = plan.mappings.first().map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |mapping| {
-        SocketAddr::new(mapping.host, plan.base_port)
-    });
-    progress(Progress::Listening(first));
-    let stage = Stage::new(plan, ports.len())?;
-    let (interval, ending) = scope(|scope| {
-        let lanes = stage.lanes.iter().zip(ports);
-        let (plan, stage) = (plan, &stage);
-        let handles = lanes
-            .map(|(lane, (port, processor))| {
-                scope.spawn(move || receive::run(plan, stage, lane, port, processor))
-            })
-            .collect();
-        let measured = conduct(plan, stage, desk.as_mut(), progress);
-        stage.stop.raise();
-        join(handles).and(measured)
-    })?;
+    if let Some((first, _)) = plan.data_ports().first() {
+        progress(Progress::Listening(*first));
+    }
+    let stage = Arc::new(Stage::new(plan, ports.len())?);
+    let lanes = lane::start(&Arc::new(plan.clone()), &stage, ports, receive::run);
+    let measured = conduct(plan, &stage, desk.as_mut(), progress);
+    stage.stop.raise();
+    let (interval, ending) = lane::join(lanes).and(measured)?;
     let mut report = Report::new(plan, &stage, &interval, ending, stage.opened() as u64);
     report.notes.extend(notes);
     if let Some(mut desk) = desk {
@@ -56,17 +45,8 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
 
 /// The listeners of the plan's mappings.
 pub(crate) fn listen(plan: &Plan) -> Result<Vec<Port>, TrafficError> {
-    let mut ports = Vec::new();
-    let mut used = std::collections::BTreeMap::new();
-    for mapping in &plan.mappings {
-        for _ in 0..mapping.ports {
-            let ahead: &mut u16 = used.entry(mapping.host).or_default();
-            let address = SocketAddr::new(mapping.host, plan.base_port.saturating_add(*ahead));
-            *ahead += 1;
-            ports.push((socket::data_listener(plan, address)?, mapping.processor));
-        }
-    }
-    Ok(ports)
+    let listen = |(address, processor)| Ok((socket::data_listener(plan, address)?, processor));
+    plan.data_ports().into_iter().map(listen).collect()
 }
 
 fn conduct(

@@ -1,7 +1,7 @@
 //! The sender's part of a run: agree, connect, begin, measure, end, exchange figures.
 
 use crate::conduct::{Conductor, Deaf};
-use crate::lane::{Stage, lock};
+use crate::lane::{self, Stage, lock};
 use crate::plan::{Plan, Transport};
 use crate::report::{Ending, Side};
 use crate::run::Progress;
@@ -9,9 +9,9 @@ use crate::send::{self, Target};
 use crate::snapshot::{Interval, Probes};
 use crate::sync::{Opened, PeerKind, Session, clear_of_commands, token};
 use crate::{Report, TrafficError, host};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::{Scope, ScopedJoinHandle, scope};
 use std::time::Duration;
 
 /// What a run with a Windows peer has in its report.
@@ -20,7 +20,7 @@ pub(crate) const TOKENS: &str = "the other end synchronised by tokens, as Window
 pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
     host::allow_files(plan.connections())?;
     let targets = targets(plan);
-    let stage = Stage::new(plan, targets.len())?;
+    let (shared, stage) = (Arc::new(plan.clone()), Arc::new(Stage::new(plan, targets.len())?));
     let (mut sessions, mut windows) = (Vec::new(), Vec::new());
     for host in plan.hosts().into_iter().filter(|_| plan.sync) {
         match Session::open(plan, host)? {
@@ -33,14 +33,11 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
             }
         }
     }
-    let (interval, ending) = scope(|scope| {
-        let lanes = start(scope, plan, &stage, &targets);
-        let measured = conduct(plan, &stage, &mut sessions, &windows, progress);
-        stage.stop.raise();
-        let ended = join(lanes);
-        // A lane's own failure says more than "not all connected".
-        ended.and(measured)
-    })?;
+    let lanes = lane::start(&shared, &stage, targets, send::run);
+    let measured = conduct(plan, &stage, &mut sessions, &windows, progress);
+    stage.stop.raise();
+    // A lane's own failure says more than "not all connected".
+    let (interval, ending) = lane::join(lanes).and(measured)?;
     let mut report = Report::new(plan, &stage, &interval, ending, plan.connections());
     note_time(plan, &sessions, &mut report);
     if !windows.is_empty() {
@@ -74,40 +71,15 @@ fn one_connection_a_port(plan: &Plan) -> Result<(), TrafficError> {
 pub(crate) fn targets(plan: &Plan) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut number: u64 = 0;
-    let mut used = std::collections::BTreeMap::new();
-    for mapping in &plan.mappings {
-        for _ in 0..mapping.ports {
-            let ahead: &mut u16 = used.entry(mapping.host).or_default();
-            let port = plan.base_port.saturating_add(*ahead);
-            *ahead += 1;
-            for _ in 0..plan.threads_per_port {
-                let source = plan.source_port.map_or(0, |first| {
-                    first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
-                });
-                let peer = SocketAddr::new(mapping.host, port);
-                targets.push(Target {
-                    peer,
-                    processor: mapping.processor,
-                    source_port: source,
-                    number,
-                });
-                number += u64::from(plan.connections_per_thread);
-            }
+    for (peer, processor) in plan.data_ports() {
+        for _ in 0..plan.threads_per_port {
+            let ahead = u16::try_from(number).unwrap_or(u16::MAX);
+            let source_port = plan.source_port.map_or(0, |first| first.saturating_add(ahead));
+            targets.push(Target { peer, processor, source_port, number });
+            number += u64::from(plan.connections_per_thread);
         }
     }
     targets
-}
-
-type Handle<'s> = ScopedJoinHandle<'s, Result<(), TrafficError>>;
-
-fn start<'s, 'e: 's>(
-    scope: &'s Scope<'s, 'e>,
-    plan: &'e Plan,
-    stage: &'e Stage,
-    targets: &[Target],
-) -> Vec<Handle<'s>> {
-    let lanes = stage.lanes.iter().zip(targets.iter().copied());
-    lanes.map(|(lane, target)| scope.spawn(move || send::run(plan, stage, lane, target))).collect()
 }
 
 fn conduct(
@@ -147,18 +119,6 @@ pub(crate) fn await_connections(plan: &Plan, stage: &Stage) -> Result<(), Traffi
         let bell = rustix::fd::AsFd::as_fd(&stage.bell);
         crate::latch::wait_readable(&[bell], Some(Duration::from_millis(100)));
     }
-}
-
-/// The first error of any lane.
-pub(crate) fn join(lanes: Vec<Handle<'_>>) -> Result<(), TrafficError> {
-    let mut result = Ok(());
-    for lane in lanes {
-        let ended = lane
-            .join()
-            .unwrap_or_else(|_| Err(TrafficError::Plan("a thread panicked: this is a bug".into())));
-        result = result.and(ended);
-    }
-    result
 }
 
 fn note_time(plan: &Plan, sessions: &[Session<'_>], report: &mut Report) {

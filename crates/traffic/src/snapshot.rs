@@ -7,7 +7,7 @@ use crate::host;
 use crate::lane::{Lane, Stage, lock};
 use crate::measure::{
     CpuSample, CpuUsage, CycleCounter, CycleSample, Cycles, Figure, KernelCounters, KernelDelta,
-    ProcessSample, ProcessUsage, Stress, TcpInfo, TcpTotals,
+    ProcessSample, ProcessUsage, Stress, TcpInfo, TcpTotals, counters,
 };
 use crate::plan::{Plan, Transport};
 use std::sync::atomic::Ordering;
@@ -26,21 +26,28 @@ pub(crate) struct Probes<'p> {
 pub(crate) struct Snapshot {
     at: Instant,
     lanes: Vec<Count>,
+    cycles: CycleSample,
     cpu: Result<CpuSample, String>,
     process: Result<ProcessSample, String>,
-    cycles: CycleSample,
+    slow: Slow,
+}
+
+/// What takes its time to read.
+#[derive(Debug)]
+struct Slow {
     kernel: KernelCounters,
     tcp: Vec<Vec<Option<TcpInfo>>>,
     frequency_mhz: Option<(f64, f64)>,
     stress: Stress,
 }
 
-/// A lane's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Count {
-    pub(crate) bytes: u64,
-    pub(crate) calls: u64,
-    pub(crate) errors: u64,
+counters! {
+    /// A lane's counters.
+    pub(crate) struct Count {
+        bytes,
+        calls,
+        errors,
+    }
 }
 
 /// The difference of two snapshots.
@@ -66,25 +73,13 @@ impl<'p> Probes<'p> {
     }
 
     pub(crate) fn begin(&self, stage: &Stage) -> Snapshot {
-        let frequency_mhz = host::frequency_mhz();
-        let tcp = self.tcp(stage);
-        let kernel = self.kernel();
+        let slow = Slow { stress: self.stress, ..self.slow(stage) };
         let process = text(ProcessSample::read_own());
         let cpu = text(CpuSample::read());
         let cycles = self.cycles.sample();
         let lanes = counts(stage);
-        let stress = self.stress;
-        Snapshot {
-            at: Instant::now(),
-            lanes,
-            cpu,
-            process,
-            cycles,
-            kernel,
-            tcp,
-            frequency_mhz,
-            stress,
-        }
+        let at = Instant::now();
+        Snapshot { at, lanes, cycles, cpu, process, slow }
     }
 
     pub(crate) fn end(&self, stage: &Stage) -> Snapshot {
@@ -93,23 +88,19 @@ impl<'p> Probes<'p> {
         let cycles = self.cycles.sample();
         let cpu = text(CpuSample::read());
         let process = text(ProcessSample::read_own());
-        let kernel = self.kernel();
-        let tcp = self.tcp(stage);
-        Snapshot {
-            at,
-            lanes,
-            cpu,
-            process,
-            cycles,
-            kernel,
-            tcp,
+        Snapshot { at, lanes, cycles, cpu, process, slow: self.slow(stage) }
+    }
+
+    fn slow(&self, stage: &Stage) -> Slow {
+        Slow {
+            kernel: KernelCounters::read(
+                self.plan.interface.as_deref(),
+                self.plan.interrupts.as_deref(),
+            ),
+            tcp: self.tcp(stage),
             frequency_mhz: host::frequency_mhz(),
             stress: Stress::read(),
         }
-    }
-
-    fn kernel(&self) -> KernelCounters {
-        KernelCounters::read(self.plan.interface.as_deref(), self.plan.interrupts.as_deref())
     }
 
     fn tcp(&self, stage: &Stage) -> Vec<Vec<Option<TcpInfo>>> {
@@ -127,35 +118,29 @@ impl<'p> Probes<'p> {
 impl Snapshot {
     /// What happened from `self` to `end`.
     pub(crate) fn until(&self, end: &Snapshot) -> Interval {
-        let lanes = self.lanes.iter().zip(&end.lanes).map(|(then, now)| Count {
-            bytes: now.bytes.saturating_sub(then.bytes),
-            calls: now.calls.saturating_sub(then.calls),
-            errors: now.errors.saturating_sub(then.errors),
-        });
+        let lanes = end.lanes.iter().zip(&self.lanes).map(|(now, then)| now.since(then));
         Interval {
             seconds: end.at.duration_since(self.at).as_secs_f64(),
             lanes: lanes.collect(),
             cpu: difference(&end.cpu, &self.cpu, "/proc/stat, all processors", CpuSample::since),
-            process: difference(
-                &end.process,
-                &self.process,
-                "/proc/self/stat",
-                ProcessSample::since,
-            ),
+            process: difference(&end.process, &self.process, "/proc/self/stat", |now, then| {
+                now.since(then)
+            }),
             cycles: end.cycles.since(&self.cycles),
-            kernel: end.kernel.since(&self.kernel),
+            kernel: end.slow.kernel.since(&self.slow.kernel),
             tcp: self.tcp_until(end),
-            frequency_mhz: [self.frequency_mhz, end.frequency_mhz],
-            stress: end.stress.since(&self.stress),
+            frequency_mhz: [self.slow.frequency_mhz, end.slow.frequency_mhz],
+            stress: end.slow.stress.since(&self.slow.stress),
         }
     }
 
     /// A connection that opened after the begin counts from its own begin.
     fn tcp_until(&self, end: &Snapshot) -> TcpTotals {
         let mut totals = TcpTotals::default();
-        for (lane, infos) in end.tcp.iter().enumerate() {
+        for (lane, infos) in end.slow.tcp.iter().enumerate() {
             for (place, info) in infos.iter().enumerate() {
-                let then = self.tcp.get(lane).and_then(|lane| lane.get(place)).copied().flatten();
+                let then =
+                    self.slow.tcp.get(lane).and_then(|lane| lane.get(place)).copied().flatten();
                 if let Some(now) = info {
                     totals += now.since(&then.unwrap_or_default());
                 }

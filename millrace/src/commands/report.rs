@@ -63,11 +63,12 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     match &arguments.verb {
         Verb::Compare(asked) => compared(asked, global),
         Verb::Schema(Schema { of }) => {
-            output::print(match of {
-                Document::Report => lab::report::JSON_SCHEMA,
-                Document::Comparison => compare::JSON_SCHEMA,
-                Document::Ntttcp => traffic::report::JSON_SCHEMA,
-            })?;
+            let schema = match of {
+                Document::Report => lab::report::json_schema(),
+                Document::Comparison => compare::json_schema(),
+                Document::Ntttcp => traffic::report::json_schema(),
+            };
+            output::print(&format!("{schema:#}"))?;
             Ok(ExitCode::SUCCESS)
         }
     }

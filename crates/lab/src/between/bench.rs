@@ -74,7 +74,7 @@ impl<'s> Hosts<'s> {
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
         let Site { sender, receiver, running, link, .. } = &mut *self.site;
         Ok(Snapshot {
-            given: running.counters()?,
+            given: running.port.counters()?,
             machine: Machine::read(),
             switch: running.process().and_then(|process| ProcessSample::read(process).ok()),
             sender: sender.read(link)?,
@@ -88,8 +88,7 @@ impl<'s> Hosts<'s> {
 /// TCP payload in the frames of the receiver's link. Some links count the Ethernet header of what arrives and some do not,
 /// and which this is cannot be seen from here: what is nearer to the application's count is taken, a hundredth apart.
 fn payload(before: &Reading, after: &Reading) -> u64 {
-    let frames = after.arrived_frames.saturating_sub(before.arrived_frames);
-    let bytes = after.arrived_bytes.saturating_sub(before.arrived_bytes);
+    let (frames, bytes) = after.arrived_since(before);
     let without = |header: u64| bytes.saturating_sub(frames.saturating_mul(header + IP_AND_TCP));
     let off = |count: &u64| difference(*count, after.received_bytes).abs();
     let counts = [without(0), without(ETHERNET)];

@@ -1,10 +1,10 @@
 //! Port ACLs: a hundred rules toward the guest, of which the last decides, against none.
 
-use super::{Feature, NO_WORSE, OFF, ON, on_off};
+use super::{Feature, NO_WORSE, OFF, ON, PLAIN, on_off};
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::report::Check;
-use crate::topology::{Route, Topology, Way};
+use crate::topology::{Route, Topology};
 use serde_json::{Value, json};
 
 /// Rules of the arm with rules.
@@ -17,14 +17,11 @@ pub const FEATURE: &Feature = &Feature {
     name: "acl",
     title: "Port ACLs: a hundred rules or none",
     arms: |_| on_off(format!("{RULES} ACL rules"), "No ACL"),
-    steps: false,
     measures: NO_WORSE,
-    way: Way::ToVnic,
-    whole_guide: false,
-    switch: |_, daemon, arm| daemon.change_vnic(&change(arm)),
+    switch: |_, daemon, arm| daemon.vnic.change(&change(arm)),
     checks,
-    proof: None,
     note: Some("What rules cost: no difference above 5 % is the result to hope for."),
+    ..PLAIN
 };
 
 /// What an arm changes at the vNIC's port. The addresses are for documentation (RFC 5737): nobody has them.
@@ -41,12 +38,12 @@ fn change(arm: &str) -> Value {
 
 /// That the last rule decides about a packet that is sent, and that no rule is left where there are none.
 fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
-    daemon.change_vnic(&change(OFF))?;
-    let without = daemon.vnic_acl()?.rules.len();
-    daemon.change_vnic(&change(ON))?;
+    daemon.vnic.change(&change(OFF))?;
+    let without = daemon.vnic.acl()?.rules.len();
+    daemon.vnic.change(&change(ON))?;
     let to = topology.address(Route::Switch);
     topology.sender.run(&format!("ping -n -c 1 -W 1 {to}"))?;
-    let rules = daemon.vnic_acl()?.rules;
+    let rules = daemon.vnic.acl()?.rules;
     let decided = rules.last().map_or(0, |rule| rule.hits);
     Ok(vec![Check {
         name: "Rules of the vNIC's port".into(),

@@ -5,7 +5,7 @@
 //! be what is measured.
 
 use super::vnic::Offload;
-use super::{Feature, OFF, ON, PROOF, on_off, rsc};
+use super::{Feature, OFF, ON, PLAIN, PROOF, on_off};
 use crate::LabError;
 use crate::report::{Case, Check};
 use crate::topology::{Topology, VNIC, Way};
@@ -19,10 +19,7 @@ pub const FEATURE: &Feature = &Feature {
     name: "checksum",
     title: "Checksum offload of the guest: on against off",
     arms: |_| on_off("Checksum Offload Enabled", "Checksum Offload Disabled"),
-    steps: false,
-    measures: rsc::MEASURES,
     way: Way::FromVnic,
-    whole_guide: false,
     switch: |topology, _, arm| CHECKSUM.switch(topology, arm),
     checks: |topology, _| checks(topology),
     proof: Some(proof),
@@ -31,6 +28,7 @@ pub const FEATURE: &Feature = &Feature {
          for a port that cannot take the frame without. The uplink here can, so it passes the frame on and nobody computes \
          the checksum: between hosts of one machine there is no wire on which it could be needed.",
     ),
+    ..PLAIN
 };
 
 /// LSO goes off and stays off.

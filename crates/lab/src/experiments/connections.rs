@@ -1,9 +1,8 @@
 //! `millrace connections`: what one connection and ten thousand get through the same switch, toward a guest.
 
-use super::{Feature, Load, no_checks, sweep};
+use super::{Feature, Load, PLAIN, sweep};
 use crate::campaign::{Campaign, Part, Point};
 use crate::options::Options;
-use crate::topology::Way;
 use std::time::Duration;
 
 /// Connections one after the other: from one to NTttcp's most.
@@ -13,19 +12,14 @@ const FEATURE: &Feature = &Feature {
     name: "connections",
     title: "From one connection to ten thousand",
     arms: |_| vec![sweep::measured()],
-    steps: false,
     measures: sweep::MEASURES,
-    way: Way::ToVnic,
-    whole_guide: false,
-    switch: |_, _, _| Ok(()),
-    checks: no_checks,
-    proof: None,
     note: Some(
         "All offloads are at their defaults; up to 16 threads at each end share the connections. Sender, switch and receiver \
          share this machine's processors, which is what limits them. Each connection keeps a frame or more on its way, so with \
          more connections than the uplink's ring holds frames (4,096 at MTU 1500) many frames are lost and sent again, and \
          what connections have not delivered at the end is asked of the kernel and accounted for.",
     ),
+    ..PLAIN
 };
 
 /// `millrace connections`.

@@ -2,10 +2,9 @@
 //!
 //! The port that comes is a TAP that nobody uses, so whatever it costs the others is the switch's doing.
 
-use super::{Feature, NO_WORSE, OFF, ON, PROOF, no_checks, on_off};
+use super::{Feature, NO_WORSE, OFF, ON, PLAIN, PROOF, on_off};
 use crate::report::{Case, Check};
 use crate::statistics::{Better, FEWEST_PAIRS, Verdict, compare};
-use crate::topology::Way;
 
 /// Key of the frames that the two other ports lost.
 const LOST: &str = "lost_frames";
@@ -14,16 +13,13 @@ pub const FEATURE: &Feature = &Feature {
     name: "hotplug",
     title: "Hot add and remove: a port every 100 ms, or none",
     arms: |_| on_off("A port is added and removed every 100 ms", "No port is added"),
-    steps: false,
     measures: NO_WORSE,
-    way: Way::ToVnic,
-    whole_guide: false,
     switch: |_, daemon, arm| daemon.come_and_go(arm == ON),
-    checks: no_checks,
     proof: Some(proof),
     note: Some(
         "The cost of hot add and remove to a flow between two other ports: no difference above 5 % is the result to hope for.",
     ),
+    ..PLAIN
 };
 
 /// That ports did come and go, and that the two others lost no more by it than without.

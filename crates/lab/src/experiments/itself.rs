@@ -8,13 +8,12 @@
 //! with what it is late, so that a neighbour who takes the processor for milliseconds moves bytes from one interval to
 //! the next and makes none disappear.
 
-use super::{Bulk, Feature, Load, no_checks, rsc};
+use super::{Bulk, Feature, Load, PLAIN, rsc};
 use crate::campaign::{Campaign, Part, Point};
 use crate::experiment::{Arm, Experiment, Measure};
 use crate::options::Options;
 use crate::report::{Case, Check};
 use crate::statistics::Verdict;
-use crate::topology::Way;
 use std::time::Duration;
 
 /// Tries of each kind.
@@ -42,10 +41,7 @@ const FEATURE: &Feature = &Feature {
     name: "self",
     title: "The lab itself: the same twice, and 5 % less",
     arms: |_| arms(1.0),
-    steps: false,
     measures: MEASURES,
-    way: Way::ToVnic,
-    whole_guide: false,
     switch: |topology, _, arm| {
         let rate = if arm == "slowed" { RATE as f64 * SLOWED } else { RATE as f64 };
         #[allow(
@@ -55,13 +51,12 @@ const FEATURE: &Feature = &Feature {
         )]
         topology.sender.limit(rate as u64)
     },
-    checks: no_checks,
-    proof: None,
     note: Some(
         "Each try is an experiment of its own: TCP from the sender to the guest at 400 Mb/s, through the switch. The slowed \
          sender sends at 380 Mb/s. A try is right where its interval agrees with what was done and not with the other, \
          undecided where it holds both 0 % and -5 %, and wrong otherwise.",
     ),
+    ..PLAIN
 };
 
 /// The arms of a try, the first of which has so much of the other's throughput.

@@ -4,7 +4,7 @@
 //! down and up, one that began with small ones never grows. First a full frame of each size is sent end to end, and one
 //! byte more must be refused; where a full frame is lost, the error says at which hop.
 
-use super::{Feature, OFF, ON, PROOF, on_off, rsc};
+use super::{Feature, OFF, ON, PLAIN, PROOF, on_off};
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::report::{Case, Check};
@@ -27,14 +27,11 @@ pub const FEATURE: &Feature = &Feature {
     name: "jumbo",
     title: "Jumbo frames: on against off",
     arms: |mtu| on_off(format!("Jumbo frames, MTU {mtu}"), format!("No jumbo frames, MTU {SMALL}")),
-    steps: false,
-    measures: rsc::MEASURES,
-    way: Way::ToVnic,
-    whole_guide: false,
     switch: |topology, daemon, arm| switch(topology, daemon, arm == ON),
     checks,
     proof: Some(proof),
     note: Some("RSC is at its default in both arms, so this is what jumbo frames add to it."),
+    ..PLAIN
 };
 
 /// The sender changes last on the way up and first on the way down, so that no link meets a frame too large for it.

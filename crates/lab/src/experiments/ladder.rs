@@ -3,7 +3,7 @@
 //! The steps are those by which FreeBSD's driver for Hyper-V grew: nothing, checksum offload, segmentation (LSO),
 //! coalescing (RSC), limits of coalescing. All run in turn under the same connections, so a step's gain is its own.
 
-use super::{Feature, Load, PROOF, no_checks, rsc};
+use super::{Feature, Load, PLAIN, PROOF};
 use crate::LabError;
 use crate::campaign::{Campaign, Part, Point};
 use crate::daemon::Daemon;
@@ -32,17 +32,14 @@ const RECEIVE: &Feature = &Feature {
     title: "The ladder of offloads: what each step adds",
     arms: |_| STEPS.map(|(name, label)| Arm { name: name.into(), label: label.into() }).into(),
     steps: true,
-    measures: rsc::MEASURES,
-    way: Way::ToVnic,
-    whole_guide: false,
     switch,
-    checks: no_checks,
     proof: Some(proof),
     note: Some(
         "Checksum offload is switched at both ends: a guest that receives checks by itself what nobody has checked before. \
          LSO is the guest's own and RSC is toward the guest, so LSO is to be seen where it sends and RSC where it \
          receives. The limits are length-limit 25 and ack-limit 2.",
     ),
+    ..PLAIN
 };
 
 /// The guest sends.
@@ -71,9 +68,9 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
         topology.host_of(link).set_offload(link, LinkOffload::TxCsum, "tx", has(1))?;
     }
     topology.guest().set_offload(VNIC, LinkOffload::Tso, "tso", has(2))?;
-    daemon.set_rsc(has(3))?;
+    daemon.vnic.set_rsc(has(3))?;
     let (length, ack) = LIMITS;
-    daemon.change_vnic(&json!({
+    daemon.vnic.change(&json!({
         "length-limit": has(4).then_some(length),
         "ack-limit": has(4).then_some(ack),
     }))

@@ -2,9 +2,8 @@
 //!
 //! FreeBSD's hn(4) has such limits per connection, because very long trains mean few acknowledgements.
 
-use super::{Feature, OFF, ON, PROOF, no_checks, on_off, rsc};
+use super::{Feature, OFF, ON, PLAIN, PROOF, on_off};
 use crate::report::{Case, Check};
-use crate::topology::Way;
 use serde_json::{Value, json};
 
 /// Payload of a limited train, in multiples of the MTU.
@@ -15,14 +14,9 @@ pub const FEATURE: &Feature = &Feature {
     name: "limits",
     title: "RSC: unlimited trains or short ones",
     arms: |_| on_off("RSC without limits", format!("RSC with length-limit {SEGMENTS}")),
-    steps: false,
-    measures: rsc::MEASURES,
-    way: Way::ToVnic,
-    whole_guide: false,
-    switch: |_, daemon, arm| daemon.change_vnic(&change(arm)),
-    checks: no_checks,
+    switch: |_, daemon, arm| daemon.vnic.change(&change(arm)),
     proof: Some(proof),
-    note: None,
+    ..PLAIN
 };
 
 /// What an arm changes at the vNIC's port.

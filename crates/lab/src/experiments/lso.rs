@@ -5,7 +5,7 @@
 //! in the switch where it does not.
 
 use super::vnic::Offload;
-use super::{Feature, OFF, ON, PROOF, on_off, rsc};
+use super::{Feature, OFF, ON, PLAIN, PROOF, on_off};
 use crate::report::{Case, Check};
 use crate::topology::Way;
 use ports::link::LinkOffload;
@@ -17,14 +17,12 @@ pub const FEATURE: &Feature = &Feature {
     name: "lso",
     title: "LSO of the guest: on against off",
     arms: |_| on_off("LSO Enabled", "LSO Disabled"),
-    steps: false,
-    measures: rsc::MEASURES,
     way: Way::FromVnic,
-    whole_guide: false,
     switch: |topology, _, arm| LSO.switch(topology, arm),
     checks: |topology, _| LSO.check(topology),
     proof: Some(proof),
     note: Some("The guest is the sender here: its processor time is what LSO saves first."),
+    ..PLAIN
 };
 
 fn proof(case: &Case) -> Option<Check> {

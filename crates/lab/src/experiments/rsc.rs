@@ -1,10 +1,9 @@
 //! RSC in the vSwitch, on against off: activities 2 and 3 of Microsoft's validation guide.
 
-use super::{Feature, OFF, ON, PROOF, on_off};
+use super::{Feature, OFF, ON, PLAIN, PROOF, on_off};
 use crate::experiment::Measure;
 use crate::report::{Case, Check};
 use crate::statistics::Better;
-use crate::topology::Way;
 
 /// Of the whole machine.
 pub(super) const CPU: Measure = Measure {
@@ -58,14 +57,11 @@ pub const FEATURE: &Feature = &Feature {
     name: "rsc",
     title: "RSC in the vSwitch: on against off",
     arms: |_| on_off("RSC in the vSwitch Enabled", "RSC in the vSwitch Disabled"),
-    steps: false,
-    measures: MEASURES,
-    way: Way::ToVnic,
     whole_guide: true,
-    switch: |_, daemon, arm| daemon.set_rsc(arm == ON),
-    checks: |_, daemon| daemon.rsc_checks(),
+    switch: |_, daemon, arm| daemon.vnic.set_rsc(arm == ON),
+    checks: |_, daemon| daemon.vnic.rsc_checks(),
     proof: Some(proof),
-    note: None,
+    ..PLAIN
 };
 
 fn proof(case: &Case) -> Option<Check> {

@@ -1,7 +1,7 @@
 //! `millrace sweep`: throughput by block size and number of connections, for a guest that sends and for one that
 //! receives, all offloads at their defaults.
 
-use super::{Bulk, Feature, Load, no_checks, rsc};
+use super::{Bulk, Feature, Load, PLAIN, rsc};
 use crate::campaign::{Campaign, Part, Point};
 use crate::experiment::{Arm, Measure};
 use crate::options::Options;
@@ -49,16 +49,12 @@ const SEND: &Feature = &Feature {
     name: "sweep",
     title: "Throughput by block size and connections",
     arms: |_| vec![measured()],
-    steps: false,
     measures: MEASURES,
     way: Way::FromVnic,
-    whole_guide: false,
-    switch: |_, _, _| Ok(()),
-    checks: no_checks,
-    proof: None,
     note: Some(
         "All offloads are at their defaults. Both ends send and receive in blocks of the size given.",
     ),
+    ..PLAIN
 };
 
 /// The guest receives.

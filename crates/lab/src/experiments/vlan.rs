@@ -1,10 +1,10 @@
 //! VLANs: the guest's port as an access port, or as a trunk whose untagged VLAN is the same one.
 
-use super::{Feature, NO_WORSE, OFF, ON, on_off};
+use super::{Feature, NO_WORSE, OFF, ON, PLAIN, on_off};
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::report::Check;
-use crate::topology::{Topology, Way};
+use crate::topology::Topology;
 use serde_json::{Value, json};
 
 /// VLANs that the trunk allows beside its untagged one.
@@ -15,16 +15,13 @@ pub const FEATURE: &Feature = &Feature {
     name: "vlan",
     title: "VLANs: a trunk or an access port",
     arms: |_| on_off(format!("A trunk of VLANs {ALLOWED}"), "An access port"),
-    steps: false,
     measures: NO_WORSE,
-    way: Way::ToVnic,
-    whole_guide: false,
-    switch: |_, daemon, arm| daemon.change_vnic(&change(arm)),
+    switch: |_, daemon, arm| daemon.vnic.change(&change(arm)),
     checks,
-    proof: None,
     note: Some(
         "The load is untagged in both arms. No difference above 5 % is the result to hope for.",
     ),
+    ..PLAIN
 };
 
 /// What an arm changes at the vNIC's port.
@@ -36,8 +33,8 @@ fn change(arm: &str) -> Value {
 fn checks(_: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     let mut seen = Vec::new();
     for arm in [OFF, ON] {
-        daemon.change_vnic(&change(arm))?;
-        seen.push(daemon.vnic()?.vlan);
+        daemon.vnic.change(&change(arm))?;
+        seen.push(daemon.vnic.body()?.vlan);
     }
     Ok(vec![Check {
         name: "VLANs of the vNIC's port".into(),

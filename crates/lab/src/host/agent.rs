@@ -3,7 +3,6 @@
 
 use super::load::Ends;
 use super::protocol::{Identity, Reading, Reply, Request};
-use super::round_trip::{self, Answering};
 use super::{counters, namespace};
 use ports::link::{Link, LinkOffload};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -16,7 +15,6 @@ use std::time::Duration;
 #[derive(Default)]
 pub(super) struct Agent {
     ends: Ends,
-    answering: Option<Answering>,
     /// Programs that were started and may still run.
     started: Vec<Child>,
 }
@@ -46,12 +44,12 @@ pub fn serve_in(namespace: Option<&Path>) -> io::Result<()> {
 /// Says whether the host is ready, then does what it is asked.
 fn converse(ready: io::Result<()>) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    put(&mut out, &done(ready))?;
+    put(&mut out, &Reply::of(ready))?;
     let mut agent = Agent::default();
     for line in io::stdin().lock().lines() {
         let reply = match serde_json::from_str(&line?) {
             Ok(Request::Become { program, arguments }) => {
-                put(&mut out, &Reply::Done)?;
+                put(&mut out, &Reply::done(()))?;
                 failed(&program, &Command::new(&program).args(arguments).exec())
             }
             Ok(request) => agent.handle(request),
@@ -75,35 +73,30 @@ impl Agent {
         match request {
             Request::Run { program, arguments } => run(&program, &arguments),
             Request::Offload { link, segmentation, coalescing } => {
-                done(offload(&link, segmentation, coalescing))
+                Reply::of(offload(&link, segmentation, coalescing))
             }
             Request::Start { program, arguments } => self.start(&program, &arguments),
-            Request::Listen { at, bulk } => done(self.ends.receive(at, bulk)),
-            Request::Answer { port } => done(self.answer(port)),
-            Request::Send { to, bulk } => done(self.ends.send(to, bulk)),
+            Request::Listen { at, bulk } => Reply::of(self.ends.receive(at, bulk)),
+            Request::Answer { port } => Reply::of(self.ends.answer(port)),
+            Request::Send { to, bulk } => Reply::of(self.ends.send(to, bulk)),
             Request::Limit { bits_per_s } => {
                 self.ends.limit(bits_per_s);
-                Reply::Done
+                Reply::done(())
             }
             Request::StopSending => {
                 self.ends.stop();
-                Reply::Done
+                Reply::done(())
             }
-            Request::Read { link } => Reply::Reading(self.read(&link)),
+            Request::Read { link } => Reply::done(self.read(&link)),
             Request::RoundTrips { to, milliseconds } => {
-                match round_trip::ask(to, Duration::from_millis(milliseconds)) {
-                    Ok(trips) => Reply::RoundTrips(trips),
-                    Err(error) => Reply::Error { message: error.to_string() },
-                }
+                Reply::of(Ends::round_trips(to, Duration::from_millis(milliseconds)))
             }
-            Request::Machine => Reply::Machine(Identity::own()),
-            Request::Link { address } => match counters::link_of(address) {
-                Some(text) => Reply::Output { text },
-                None => {
-                    Reply::Error { message: format!("no link here has {address} or a route to it") }
-                }
-            },
-            Request::Hello { .. } => Reply::Done,
+            Request::Machine => Reply::done(Identity::own()),
+            Request::Link { address } => Reply::of(
+                counters::link_of(address)
+                    .ok_or_else(|| format!("no link here has {address} or a route to it")),
+            ),
+            Request::Hello { .. } => Reply::done(()),
             Request::Become { program, .. } => failed(&program, &io::ErrorKind::Unsupported.into()),
         }
     }
@@ -115,17 +108,10 @@ impl Agent {
         match command.stdin(Stdio::null()).stdout(Stdio::null()).spawn() {
             Ok(child) => {
                 self.started.push(child);
-                Reply::Done
+                Reply::done(())
             }
             Err(error) => failed("setpriv", &error),
         }
-    }
-
-    /// In place of an earlier answering.
-    fn answer(&mut self, port: u16) -> io::Result<()> {
-        self.answering = None;
-        self.answering = Some(Answering::start(port)?);
-        Ok(())
     }
 
     fn read(&self, link: &str) -> Reading {
@@ -148,17 +134,10 @@ impl Drop for Agent {
     }
 }
 
-fn done<E: std::fmt::Display>(result: Result<(), E>) -> Reply {
-    match result {
-        Ok(()) => Reply::Done,
-        Err(error) => Reply::Error { message: error.to_string() },
-    }
-}
-
 fn run(program: &str, arguments: &[String]) -> Reply {
     match Command::new(program).args(arguments).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => {
-            Reply::Output { text: String::from_utf8_lossy(&output.stdout).into_owned() }
+            Reply::done(String::from_utf8_lossy(&output.stdout))
         }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
@@ -196,6 +175,6 @@ mod tests {
             Reply::Missing { program: "no-such-program-here".into() }
         );
         assert!(matches!(run("false", &[]), Reply::Error { .. }));
-        assert_eq!(run("echo", &["hi".into()]), Reply::Output { text: "hi\n".into() });
+        assert_eq!(run("echo", &["hi".into()]), Reply::done("hi\n"));
     }
 }

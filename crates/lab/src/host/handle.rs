@@ -7,6 +7,7 @@ use super::{HERE, IN};
 use crate::LabError;
 use crate::report;
 use ports::link::{Link, LinkError, LinkOffload};
+use serde::de::DeserializeOwned;
 use std::cell::Cell;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -58,11 +59,9 @@ impl Host {
     /// the child's log.
     pub(crate) fn start(name: &str, program: &Path, directory: &Path) -> Result<Host, LabError> {
         let host = Host::new(name, Life::child(name, program, &[], directory)?);
-        match host.answer("start", PATIENCE)? {
-            Reply::Done => Ok(host),
-            Reply::Error { message } => Err(LabError::NamespaceRefused(message)),
-            other => Err(host.refused("start", &format!("{other:?}"))),
-        }
+        host.answer::<()>("start", PATIENCE)
+            .map_err(|error| error.where_refused(LabError::NamespaceRefused))?;
+        Ok(host)
     }
 
     /// Starts a host in a network namespace that is there already, or in our own.
@@ -74,11 +73,8 @@ impl Host {
     ) -> Result<Host, LabError> {
         let path = namespace.map_or(HERE.to_owned(), |path| path.display().to_string());
         let host = Host::new(name, Life::child(name, program, &[IN, &path], directory)?);
-        match host.answer("start", PATIENCE)? {
-            Reply::Done => Ok(host),
-            Reply::Error { message } => Err(host.refused(&format!("enter {path}"), &message)),
-            other => Err(host.refused("start", &format!("{other:?}"))),
-        }
+        host.answer::<()>(&format!("enter {path}"), PATIENCE)?;
+        Ok(host)
     }
 
     /// Connects to an agent, which is a host elsewhere.
@@ -86,13 +82,9 @@ impl Host {
         let mut host = Host::new(name, Life::agent(at)?);
         let hello = Request::Hello { protocol: PROTOCOL, token: at.token.to_string() };
         host.record(&format!("millrace lab agent --listen {}", at.at));
-        let refused =
-            |reason| LabError::Between(format!("the {name}'s agent at {}: {reason}", at.at));
-        match host.ask(&hello, "greet", PATIENCE)? {
-            Reply::Done => Ok(host),
-            Reply::Error { message } => Err(refused(message)),
-            other => Err(refused(format!("{other:?}"))),
-        }
+        let because = |why| LabError::Between(format!("the {name}'s agent at {}: {why}", at.at));
+        host.ask::<()>(&hello, "greet", PATIENCE).map_err(|error| error.where_refused(because))?;
+        Ok(host)
     }
 
     fn new(name: &str, (life, wires): (Life, Wires)) -> Host {
@@ -135,42 +127,26 @@ impl Host {
         let arguments = words.split_off(words.len().min(1));
         let program = words.pop().unwrap_or_default();
         self.record(line);
-        match self.ask(&Request::Run { program, arguments }, line, PATIENCE)? {
-            Reply::Output { text } => Ok(text),
-            Reply::Missing { program } => Err(missing(program)),
-            Reply::Error { message } => {
-                Err(LabError::Command { command: line.to_owned(), output: message })
-            }
-            other => Err(self.refused(line, &format!("{other:?}"))),
-        }
+        let failed = |output| LabError::Command { command: line.to_owned(), output };
+        self.ask(&Request::Run { program, arguments }, line, PATIENCE)
+            .map_err(|error| error.where_refused(failed))
     }
 
-    /// Asks for something that is answered by `Done`. `line` is the same as a command, for the report.
+    /// Asks for something that has no answer but that it is done. `line` is the same as a command, for the report.
     pub(crate) fn order(&mut self, request: &Request, line: &str) -> Result<(), LabError> {
         self.record(line);
         let patience = match request {
             Request::Send { bulk, .. } => PATIENCE + connecting(bulk.connections),
             _ => PATIENCE,
         };
-        match self.ask(request, line, patience)? {
-            Reply::Done => Ok(()),
-            Reply::Missing { program } => Err(missing(program)),
-            Reply::Error { message } => Err(self.refused(line, &message)),
-            other => Err(self.refused(line, &format!("{other:?}"))),
-        }
+        self.ask(request, line, patience)
     }
 
     /// Sends at most so many bits a second from now on, on all bulk connections together.
     pub(crate) fn limit(&mut self, bits_per_s: u64) -> Result<(), LabError> {
-        let line = format!("(-B {bits_per_s} from here on)");
-        if !self.commands.iter().any(|known| known.command == line) {
-            self.record(&line);
-        }
-        let doing = "limit what is sent";
-        match self.ask(&Request::Limit { bits_per_s: Some(bits_per_s) }, doing, PATIENCE)? {
-            Reply::Done => Ok(()),
-            other => Err(self.refused(doing, &format!("{other:?}"))),
-        }
+        self.record_once(&format!("(-B {bits_per_s} from here on)"));
+        let request = Request::Limit { bits_per_s: Some(bits_per_s) };
+        self.ask(&request, "limit what is sent", PATIENCE)
     }
 
     /// Changes the MTU of one of its links, in bytes. Also of the switch, which runs no commands any more.
@@ -205,9 +181,7 @@ impl Host {
         line: &str,
         change: impl FnOnce(&Link) -> Result<(), LinkError>,
     ) -> Result<(), LabError> {
-        if !self.commands.iter().any(|known| known.command == line) {
-            self.record(line);
-        }
+        self.record_once(line);
         self.link(link)
             .and_then(|link| change(&link))
             .map_err(|error| self.refused(line, &error.to_string()))
@@ -220,30 +194,17 @@ impl Host {
 
     /// Reads its counters.
     pub(crate) fn read(&mut self, link: &str) -> Result<Reading, LabError> {
-        let what = "read its counters";
-        match self.ask(&Request::Read { link: link.to_owned() }, what, PATIENCE)? {
-            Reply::Reading(reading) => Ok(reading),
-            other => Err(self.refused(what, &format!("{other:?}"))),
-        }
+        self.ask(&Request::Read { link: link.to_owned() }, "read its counters", PATIENCE)
     }
 
     /// What machine it is.
     pub(crate) fn identity(&mut self) -> Result<Identity, LabError> {
-        let what = "describe its machine";
-        match self.ask(&Request::Machine, what, PATIENCE)? {
-            Reply::Machine(identity) => Ok(identity),
-            other => Err(self.refused(what, &format!("{other:?}"))),
-        }
+        self.ask(&Request::Machine, "describe its machine", PATIENCE)
     }
 
     /// The link that has an address.
     pub(crate) fn link_of(&mut self, address: IpAddr) -> Result<String, LabError> {
-        let what = format!("name the link of {address}");
-        match self.ask(&Request::Link { address }, &what, PATIENCE)? {
-            Reply::Output { text } => Ok(text),
-            Reply::Error { message } => Err(self.refused(&what, &message)),
-            other => Err(self.refused(&what, &format!("{other:?}"))),
-        }
+        self.ask(&Request::Link { address }, &format!("name the link of {address}"), PATIENCE)
     }
 
     /// Makes round trips for a time.
@@ -252,13 +213,9 @@ impl Host {
         to: SocketAddr,
         time: Duration,
     ) -> Result<RoundTrips, LabError> {
-        let what = "make round trips";
         let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        match self.ask(&Request::RoundTrips { to, milliseconds }, what, time + PATIENCE)? {
-            Reply::RoundTrips(trips) => Ok(trips),
-            Reply::Error { message } => Err(self.refused(what, &message)),
-            other => Err(self.refused(what, &format!("{other:?}"))),
-        }
+        let request = Request::RoundTrips { to, milliseconds };
+        self.ask(&request, "make round trips", time + PATIENCE)
     }
 
     /// Whether the child still runs; otherwise its last words.
@@ -270,12 +227,19 @@ impl Host {
         self.commands.push(report::Command { host: self.name.clone(), command: line.to_owned() });
     }
 
-    fn ask(
+    /// The same, once however often it is done.
+    fn record_once(&mut self, line: &str) {
+        if !self.commands.iter().any(|known| known.command == line) {
+            self.record(line);
+        }
+    }
+
+    fn ask<T: DeserializeOwned>(
         &mut self,
         request: &Request,
         doing: &str,
         patience: Duration,
-    ) -> Result<Reply, LabError> {
+    ) -> Result<T, LabError> {
         let line = serde_json::to_string(request)
             .map_err(|error| self.refused(doing, &error.to_string()))?;
         let written = self.requests.as_mut().map(|input| writeln!(input, "{line}"));
@@ -285,13 +249,20 @@ impl Host {
         self.answer(doing, patience)
     }
 
-    fn answer(&self, doing: &str, patience: Duration) -> Result<Reply, LabError> {
-        match self.replies.next(patience) {
-            Ok(line) => serde_json::from_str(&line).map_err(|_| self.refused(doing, &line)),
-            Err(RecvTimeoutError::Timeout) => {
-                Err(self.refused(doing, &format!("no answer in {} s", patience.as_secs())))
+    fn answer<T: DeserializeOwned>(&self, doing: &str, patience: Duration) -> Result<T, LabError> {
+        let line = self.replies.next(patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => {
+                self.refused(doing, &format!("no answer in {} s", patience.as_secs()))
             }
-            Err(RecvTimeoutError::Disconnected) => Err(self.died(doing)),
+            RecvTimeoutError::Disconnected => self.died(doing),
+        })?;
+        match serde_json::from_str(&line) {
+            Ok(Reply::Done { value }) => {
+                serde_json::from_value(value).map_err(|_| self.refused(doing, &line))
+            }
+            Ok(Reply::Missing { program }) => Err(missing(program)),
+            Ok(Reply::Error { message }) => Err(self.refused(doing, &message)),
+            Err(_) => Err(self.refused(doing, &line)),
         }
     }
 

@@ -140,7 +140,7 @@ impl Shared {
         let mut lines = Lines::new(Patient { stream, until, interrupt: self.interrupt.clone() });
         let served = self.greet(&mut lines).and_then(|turn| {
             (self.say)(&format!("{peer}: an experiment begins"));
-            put(&mut out, &Reply::Done)?;
+            put(&mut out, &Reply::done(()))?;
             serve(&mut lines, &mut out)?;
             drop(turn);
             Ok(())

@@ -3,17 +3,20 @@
 //! Unlike an NTttcp run it has no end: an experiment cuts its intervals out of connections that keep running while the
 //! feature under test is switched.
 
+use super::protocol::RoundTrips;
 use crate::experiments::Bulk;
 use std::net::SocketAddr;
+use std::time::Duration;
 use traffic::arguments::{Invocation, parse};
-use traffic::{Load, Plan, TrafficError};
+use traffic::{Family, Load, Plan, Role, TrafficError};
 
 /// A receiver that does not answer by then cannot be reached.
 const CONNECT_ATTEMPTS: u32 = 2;
 
-/// Bulk connections as they are described.
+/// Bulk connections as they are described, and round trips of one byte.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
+    answering: Vec<Load>,
     receiving: Option<Load>,
     /// It stays when it is stopped, until all of it is accounted for.
     sending: Option<Load>,
@@ -28,6 +31,24 @@ impl Ends {
         forget(&mut self.receiving);
         self.receiving = Some(Load::start(plan('r', at, bulk)?)?);
         Ok(())
+    }
+
+    /// Answers every byte with a byte on all addresses, in place of an earlier answering.
+    pub(super) fn answer(&mut self, port: u16) -> Result<(), TrafficError> {
+        self.answering.clear();
+        let on = |family: Family| {
+            Load::start(latency(Role::Receiver, (family.unspecified(), port).into()))
+        };
+        self.answering.push(on(Family::V4)?);
+        // There are machines without IPv6.
+        self.answering.extend(on(Family::V6));
+        Ok(())
+    }
+
+    /// Makes round trips for a time, one in flight at once.
+    pub(super) fn round_trips(to: SocketAddr, time: Duration) -> Result<RoundTrips, TrafficError> {
+        let sender = Load::start(latency(Role::Sender, to))?;
+        sender.round_trips(time).map(RoundTrips::from)
     }
 
     /// Opens all connections and sends on them.
@@ -95,13 +116,19 @@ fn plan(role: char, at: SocketAddr, bulk: Bulk) -> Result<Plan, TrafficError> {
     }
 }
 
+/// One byte to and fro.
+fn latency(role: Role, at: SocketAddr) -> Plan {
+    let plan = Plan::new(role, at.ip(), at.port(), 0);
+    Plan { latency: true, connect_attempts: CONNECT_ATTEMPTS, ..plan }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::net::{IpAddr, TcpListener};
     use std::time::{Duration, Instant};
-    use traffic::{Length, Role};
+    use traffic::Length;
 
     #[test]
     fn what_was_given_is_what_is_received_once_all_is_over() {
@@ -125,6 +152,27 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(ends.given(), ends.received());
+    }
+
+    #[test]
+    fn round_trips_are_answered_on_all_addresses_until_the_end() {
+        let port = TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+        let mut ends = Ends::default();
+        ends.answer(port).unwrap();
+        let time = Duration::from_millis(20);
+        for host in ["127.0.0.1", "127.0.0.2", "::1"] {
+            let to = SocketAddr::new(host.parse().unwrap(), port);
+            if TcpListener::bind((to.ip(), 0)).is_ok() {
+                // A busy machine may let none be made in so short a time.
+                let some = || Ends::round_trips(to, time).unwrap();
+                let trips = std::iter::repeat_with(some).find(|trips| trips.count > 0).unwrap();
+                assert!(trips.p99_ns >= trips.median_ns, "{host}: {trips:?}");
+            }
+        }
+        // A second time takes the place of the first.
+        ends.answer(port).unwrap();
+        drop(ends);
+        assert!(Ends::round_trips(([127, 0, 0, 1], port).into(), time).is_err());
     }
 
     proptest! {

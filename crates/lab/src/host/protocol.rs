@@ -6,11 +6,15 @@ use crate::experiment::Values;
 use crate::experiments::Bulk;
 use crate::report::Machine;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, to_value};
+use std::convert::Infallible;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use traffic::report::Times;
 
 /// The number that tells two versions of these messages apart.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 
 /// What a host can be asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -156,18 +160,11 @@ fn too_much(bulk: Bulk) -> Option<String> {
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(crate) enum Reply {
     /// It is done.
-    Done,
-    /// The machine.
-    Machine(Identity),
-    /// The program ended well and said this.
-    Output {
-        /// Its standard output.
-        text: String,
+    Done {
+        /// What was asked for; null where there is nothing to tell.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        value: Value,
     },
-    /// The counters.
-    Reading(Reading),
-    /// The round trips.
-    RoundTrips(RoundTrips),
     /// The program is not installed.
     Missing {
         /// What was looked for.
@@ -178,6 +175,20 @@ pub(crate) enum Reply {
         /// Why.
         message: String,
     },
+}
+
+impl Reply {
+    /// It is done, with what was asked for, or it could not be.
+    pub(super) fn of<T: Serialize, E: Display>(result: Result<T, E>) -> Reply {
+        let value = result.map_err(|error| error.to_string());
+        let value = value.and_then(|value| to_value(value).map_err(|error| error.to_string()));
+        value.map_or_else(|message| Reply::Error { message }, |value| Reply::Done { value })
+    }
+
+    /// It is done, with what was asked for.
+    pub(super) fn done<T: Serialize>(value: T) -> Reply {
+        Reply::of(Ok::<_, Infallible>(value))
+    }
 }
 
 /// A machine, and whether it is the same as another.
@@ -231,6 +242,14 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// Frames that have arrived over the link since an earlier reading, and their bytes.
+    pub(crate) fn arrived_since(&self, earlier: &Reading) -> (u64, u64) {
+        (
+            self.arrived_frames.saturating_sub(earlier.arrived_frames),
+            self.arrived_bytes.saturating_sub(earlier.arrived_bytes),
+        )
+    }
+
     /// TCP segments that a sender made since an earlier reading, for the first time and again.
     pub(crate) fn sent_since(&self, earlier: &Reading) -> Values {
         let counts = [
@@ -252,6 +271,16 @@ pub(crate) struct RoundTrips {
     pub median_ns: f64,
     /// 99 of 100 were faster.
     pub p99_ns: f64,
+}
+
+impl From<Option<Times>> for RoundTrips {
+    fn from(times: Option<Times>) -> RoundTrips {
+        times.map_or_else(RoundTrips::default, |times| RoundTrips {
+            count: times.count,
+            median_ns: times.p50_ns as f64,
+            p99_ns: times.p99_ns as f64,
+        })
+    }
 }
 
 impl RoundTrips {
@@ -293,8 +322,10 @@ mod tests {
             assert!(!line.contains('\n'));
             assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
         }
-        let reply = Reply::Reading(Reading { at_ns: u64::MAX, ..Reading::default() });
-        let line = serde_json::to_string(&reply).unwrap();
-        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply);
+        let reading = Reading { at_ns: u64::MAX, ..Reading::default() };
+        let line = serde_json::to_string(&Reply::done(reading)).unwrap();
+        let Ok(Reply::Done { value }) = serde_json::from_str(&line) else { panic!("{line}") };
+        assert_eq!(serde_json::from_value::<Reading>(value).unwrap(), reading);
+        assert_eq!(serde_json::to_string(&Reply::done(())).unwrap(), "{\"is\":\"done\"}");
     }
 }

@@ -4,6 +4,7 @@ use super::guest::{End, Guest, Shared};
 use crate::LabError;
 use crate::experiment::{Arm, Bench, Measured, Values};
 use crate::experiments::{Load, OFF, peers};
+use crate::host::RoundTrips;
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::passed::put_ratio;
@@ -19,6 +20,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
+use traffic::report::Times;
 
 /// MTU of both ports.
 const MTU: u16 = 1500;
@@ -159,7 +161,7 @@ impl InProcess {
     fn round_trips(&self, values: &mut Values) {
         let trips = self.sender.shared.round_trips.lock();
         let Some(trips) = trips.unwrap_or_else(PoisonError::into_inner).take() else { return };
-        values.extend(crate::host::summary(&trips).values());
+        values.extend(RoundTrips::from(Times::of(&trips)).values());
     }
 }
 

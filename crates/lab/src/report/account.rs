@@ -6,10 +6,11 @@
 //! has counted the same payload in its frames, whatever was sent again included.
 
 use super::Check;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// See the module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Account {
     /// Bytes that the sender's application gave to its connections.
     pub sent_bytes: u64,

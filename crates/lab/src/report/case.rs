@@ -7,11 +7,12 @@ use crate::experiment::{
 use crate::experiments::BUFFER_BYTES;
 use crate::statistics::{CONFIDENCE, Comparison, Summary, holm};
 use crate::topology::Way;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A figure of an arm: where its samples lie, and all of them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Figures {
     /// Median and spread.
     #[serde(flatten)]
@@ -21,7 +22,7 @@ pub struct Figures {
 }
 
 /// An arm's figures by key (`throughput_bps`, `cpu_percent`, `cycles_per_byte` and more).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ArmFigures {
     /// What people read.
     pub label: String,
@@ -43,7 +44,7 @@ pub struct ArmFigures {
 }
 
 /// What was lost or sent again over all intervals of an arm.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Loss {
     /// How many a second.
     pub per_s: f64,
@@ -78,7 +79,7 @@ impl Loss {
 }
 
 /// See the module.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Case {
     /// What load it was.
     #[serde(flatten)]
@@ -113,7 +114,7 @@ pub struct Case {
 }
 
 /// The load of a case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Setting {
     /// Connections at once.
     pub connections: u32,

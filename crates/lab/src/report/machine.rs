@@ -1,10 +1,11 @@
 //! Facts about the machine a report was made on.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the kernel says about the machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Machine {
     /// `Linux 6.18.44`.
     pub kernel: String,

@@ -216,7 +216,7 @@ fn json_has_the_fields_that_scripts_read() {
 
 #[test]
 fn json_is_as_the_schema_says_and_the_schema_notices_what_is_not() {
-    let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+    let schema = json_schema();
     let schema = jsonschema::validator_for(&schema).unwrap();
     let mut json = serde_json::to_value(report()).unwrap();
     schema.validate(&json).unwrap();
@@ -293,7 +293,7 @@ fn loss_stands_beside_each_row_with_a_warning_from_one_and_red_from_five_per_cen
         let percent = json["arms"]["on"]["resent"]["percent"].as_f64().unwrap();
         assert!((percent - resent / 10.0).abs() < 1e-9);
         assert!(json["arms"]["off"].get("resent").is_none(), "not counted is not 0");
-        let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+        let schema = json_schema();
         jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
     }
 }
@@ -383,7 +383,7 @@ fn a_threshold_is_met_beyond_its_ratio_and_where_it_cannot_be_told() {
         let report = held(report(), &[condition]);
         let found = report.thresholds.as_slice();
         assert!(found.len() == 1 && found[0].met == met, "{condition}: {found:?}");
-        let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+        let schema = json_schema();
         let json = serde_json::to_value(&report).unwrap();
         jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
         for text in [terminal(&report), markdown(&report), html::page(&report, "").unwrap()] {

@@ -5,6 +5,7 @@ use super::{Case, Report};
 use crate::LabError;
 use crate::experiment::Measure;
 use crate::statistics::{Comparison, Verdict};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -49,7 +50,7 @@ impl FromStr for Threshold {
 }
 
 /// A threshold held against one load.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Held {
     /// `throughput < 2x`.
     pub condition: String,

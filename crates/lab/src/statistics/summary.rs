@@ -2,10 +2,11 @@
 //!
 //! Medians and not means, because one repeat in ten is far off on a shared machine.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where samples lie. Same unit as the samples.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Summary {
     /// How many samples.
     pub n: usize,

@@ -12,6 +12,7 @@
 //! a real load in place of simulated noise.
 
 use super::summary::median;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Level that an interval has at least, where there are enough samples for it: 8 pairs.
@@ -22,7 +23,7 @@ pub const FEWEST_PAIRS: usize = 5;
 const MOST: f64 = 1000.0;
 
 /// Which way a figure should move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
     /// Throughput.
@@ -50,7 +51,7 @@ impl From<Better> for Rule {
 }
 
 /// What may be said about an arm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The whole interval lies on the good side of 1.
@@ -66,7 +67,7 @@ pub enum Verdict {
 }
 
 /// From where to where a ratio may lie.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end.
     pub low: f64,
@@ -82,7 +83,7 @@ impl Interval {
 }
 
 /// One figure of two arms, compared.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Comparison {
     /// Median of the ratios of pairs.
     pub ratio: f64,

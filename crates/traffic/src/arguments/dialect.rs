@@ -54,7 +54,7 @@ fn by_mapping(words: &[String], draft: &mut Draft) -> Dialect {
     if !words.iter().any(|word| word.contains(',')) {
         return Dialect::Linux;
     }
-    draft.notes.push(
+    draft.plan.notes.push(
         "the line was read as Windows NTttcp's; --dialect linux reads it as ntttcp-for-linux's"
             .into(),
     );

@@ -13,102 +13,56 @@ const BASE_PORT: u16 = 5001;
 /// Only what was typed; [`Draft::finish`] has the defaults.
 #[derive(Default)]
 pub(super) struct Draft {
+    /// Options whose default is the same in both dialects are typed right into it.
+    pub(super) plan: Plan,
     pub(super) help: bool,
     pub(super) verbose: bool,
     pub(super) dialect: Option<Dialect>,
     pub(super) sender: bool,
     pub(super) receiver: bool,
-    pub(super) mappings: Vec<Mapping>,
     pub(super) host: Option<IpAddr>,
     pub(super) v6: bool,
-    pub(super) udp: bool,
-    pub(super) base_port: Option<u16>,
     pub(super) ports: Option<u16>,
     pub(super) threads_per_port: Option<u32>,
-    pub(super) connections_per_thread: Option<u32>,
     pub(super) buffer_bytes: Option<usize>,
     pub(super) buffers: Option<u64>,
     pub(super) outstanding: Option<u32>,
-    pub(super) receive_socket_bytes: Option<usize>,
-    pub(super) send_socket_bytes: Option<usize>,
-    pub(super) no_delay: bool,
-    pub(super) congestion: Option<String>,
-    pub(super) warm_up_s: u32,
     pub(super) seconds: Option<u32>,
-    pub(super) cool_down_s: u32,
-    pub(super) no_sync: bool,
-    pub(super) multi_client: bool,
-    pub(super) last_client: bool,
-    pub(super) bandwidth_bits_per_s: Option<u64>,
     /// Of each thread.
     pub(super) kibibytes_per_s: Option<u32>,
-    pub(super) pacing_bytes_per_s: Option<u64>,
-    pub(super) source: Option<IpAddr>,
-    pub(super) source_port: Option<u16>,
-    pub(super) verify: bool,
-    pub(super) latency: bool,
-    pub(super) request_times: bool,
-    pub(super) wait_s: Option<u64>,
-    pub(super) connect_attempts: Option<u32>,
-    pub(super) interface: Option<String>,
-    pub(super) interrupts: Option<String>,
     pub(super) output: Output,
-    pub(super) notes: Vec<String>,
 }
 
 impl Draft {
+    pub(super) fn new() -> Draft {
+        let any = Family::V4.unspecified();
+        let plan = Plan { mappings: Vec::new(), ..Plan::new(Role::Receiver, any, BASE_PORT, 0) };
+        Draft { plan, ..Draft::default() }
+    }
+
     pub(super) fn finish(self, dialect: Dialect) -> Result<Request, ArgumentError> {
+        let windows = dialect == Dialect::Windows;
         let role = self.role(dialect)?;
         let mappings = self.mappings(dialect)?;
-        let transport = if self.udp { Transport::Udp } else { Transport::Tcp };
-        let buffer_bytes = self.buffer_bytes.unwrap_or(match (dialect, transport, role) {
-            (Dialect::Windows, Transport::Tcp, _) | (Dialect::Linux, _, Role::Receiver) => {
-                64 * 1024
-            }
-            (Dialect::Windows, Transport::Udp, _) => 128,
-            (Dialect::Linux, Transport::Tcp, Role::Sender) => 128 * 1024,
-            (Dialect::Linux, Transport::Udp, Role::Sender) => DATAGRAM_MAX,
+        let udp = self.plan.transport == Transport::Udp;
+        let buffer_bytes = self.buffer_bytes.unwrap_or(match (dialect, udp, role) {
+            (Dialect::Windows, true, _) => 128,
+            (Dialect::Windows, false, _) | (Dialect::Linux, _, Role::Receiver) => 64 * 1024,
+            (Dialect::Linux, false, Role::Sender) => 128 * 1024,
+            (Dialect::Linux, true, Role::Sender) => DATAGRAM_MAX,
         });
         let mut plan = Plan {
             role,
-            mappings,
-            base_port: self.base_port.unwrap_or(BASE_PORT),
-            transport,
             threads_per_port: self.threads_per_port(dialect),
-            connections_per_thread: self.connections_per_thread.unwrap_or(1),
-            buffer_bytes: if self.udp { buffer_bytes.min(DATAGRAM_MAX) } else { buffer_bytes },
-            outstanding: self.outstanding.unwrap_or(if dialect == Dialect::Windows {
-                2
-            } else {
-                4
-            }),
-            receive_socket_bytes: self.receive_socket_bytes,
-            send_socket_bytes: self.send_socket_bytes,
-            no_delay: self.no_delay,
-            congestion: self.congestion,
-            warm_up_s: self.warm_up_s,
+            mappings,
+            buffer_bytes: if udp { buffer_bytes.min(DATAGRAM_MAX) } else { buffer_bytes },
+            outstanding: self.outstanding.unwrap_or(if windows { 2 } else { 4 }),
             length: length(dialect, self.seconds, self.buffers),
-            cool_down_s: self.cool_down_s,
-            sync: !self.no_sync,
-            tokens: dialect == Dialect::Windows && !self.no_sync,
-            multi_client: self.multi_client,
-            last_client: self.last_client,
-            bandwidth_bits_per_s: self.bandwidth_bits_per_s,
-            pacing_bytes_per_s: self.pacing_bytes_per_s,
-            source: self.source,
-            source_port: self.source_port,
-            verify: self.verify,
-            latency: self.latency,
-            request_times: self.request_times,
-            wait_s: self.wait_s.unwrap_or(0),
-            connect_attempts: self.connect_attempts.unwrap_or(100),
-            interface: self.interface,
-            interrupts: self.interrupts,
-            decimal_megabytes: dialect == Dialect::Linux,
-            notes: self.notes,
-            stop: std::sync::Arc::default(),
+            tokens: windows && self.plan.sync,
+            decimal_megabytes: !windows,
+            ..self.plan
         };
-        if let Some(each) = self.kibibytes_per_s.filter(|_| plan.bandwidth_bits_per_s.is_none()) {
+        if let Some(each) = self.kibibytes_per_s {
             plan.bandwidth_bits_per_s = Some(u64::from(each) * 1024 * 8 * plan.threads());
         }
         if self.verbose {
@@ -136,7 +90,7 @@ impl Draft {
 
     fn mappings(&self, dialect: Dialect) -> Result<Vec<Mapping>, ArgumentError> {
         let family = if self.v6 { Family::V6 } else { Family::V4 };
-        let mut mappings = self.mappings.clone();
+        let mut mappings = self.plan.mappings.clone();
         if mappings.is_empty() {
             if dialect == Dialect::Windows {
                 return Err(ArgumentError::Plan(
@@ -162,7 +116,8 @@ impl Draft {
 
     /// ntttcp-for-linux has four, unless a mapping says how many ports there are.
     fn threads_per_port(&self, dialect: Dialect) -> u32 {
-        let default = if dialect == Dialect::Linux && self.mappings.is_empty() { 4 } else { 1 };
+        let default =
+            if dialect == Dialect::Linux && self.plan.mappings.is_empty() { 4 } else { 1 };
         self.threads_per_port
             .unwrap_or(default)
             .min(u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX) + 1)

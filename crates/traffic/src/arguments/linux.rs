@@ -4,6 +4,7 @@
 use super::draft::Draft;
 use super::words::Words;
 use super::{ArgumentError, Destination, value};
+use crate::plan::Transport;
 
 /// All its letters.
 pub(super) const LETTERS: [char; 26] = [
@@ -33,16 +34,16 @@ pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentE
 
 fn flag(letter: char, draft: &mut Draft) -> bool {
     match letter {
-        'M' => draft.multi_client = true,
-        'L' => draft.last_client = true,
+        'M' => draft.plan.multi_client = true,
+        'L' => draft.plan.last_client = true,
         '6' => draft.v6 = true,
-        'u' => draft.udp = true,
-        'N' => draft.no_sync = true,
+        'u' => draft.plan.transport = Transport::Udp,
+        'N' => draft.plan.sync = false,
         'Q' => draft.output.quiet = true,
         'V' | 'v' => draft.verbose = true,
         'H' => draft.output.repeat = true,
-        'e' => draft.notes.push("-e has no effect: epoll is always used".into()),
-        'D' => draft.notes.push(
+        'e' => draft.plan.notes.push("-e has no effect: epoll is always used".into()),
+        'D' => draft.plan.notes.push(
             "-D has no effect: this program stays in the foreground; systemd-run or & puts it away"
                 .into(),
         ),
@@ -65,30 +66,25 @@ fn valued(
         let found = attached.or_else(|| words.optional(|_| true));
         return with_optional(letter, &option, found, draft);
     }
-    if !matches!(letter, 'm' | 'P' | 'a' | 'n' | 'l' | 'p' | 'b' | 'B' | 'W' | 't' | 'C') {
-        return Err(unknown(typed));
-    }
-    let word = match attached {
-        Some(word) => word,
-        None => words.value(&option, "see --help")?,
-    };
+    let word = attached.map_or_else(|| words.value(&option, "see --help"), Ok);
     match letter {
-        'm' => draft.mappings.push(value::mapping(&option, &word)?),
-        'P' => draft.ports = Some(ports(&option, &word)?),
-        'a' => draft.source = Some(value::address(&option, &word)?),
+        'm' => draft.plan.mappings.push(value::mapping(&option, &word?)?),
+        'P' => draft.ports = Some(ports(&option, &word?)?),
+        'a' => draft.plan.source = Some(value::address(&option, &word?)?),
         'n' => {
-            draft.threads_per_port = Some(value::number(&option, &word, "threads for each port")?)
+            draft.threads_per_port = Some(value::number(&option, &word?, "threads for each port")?)
         }
         'l' => {
-            draft.connections_per_thread =
-                Some(value::number(&option, &word, "connections of each thread")?)
+            draft.plan.connections_per_thread =
+                value::number(&option, &word?, "connections of each thread")?
         }
-        'p' => draft.base_port = Some(value::port(&option, &word)?),
-        'b' => draft.buffer_bytes = Some(value::bytes(&option, &word)?),
-        'B' => draft.bandwidth_bits_per_s = Some(value::rate(&option, &word)?),
-        'W' => draft.warm_up_s = value::seconds(&option, &word)?,
-        't' => draft.seconds = Some(value::seconds(&option, &word)?),
-        _ => draft.cool_down_s = value::seconds(&option, &word)?,
+        'p' => draft.plan.base_port = value::port(&option, &word?)?,
+        'b' => draft.buffer_bytes = Some(value::bytes(&option, &word?)?),
+        'B' => draft.plan.bandwidth_bits_per_s = Some(value::rate(&option, &word?)?),
+        'W' => draft.plan.warm_up_s = value::seconds(&option, &word?)?,
+        't' => draft.seconds = Some(value::seconds(&option, &word?)?),
+        'C' => draft.plan.cool_down_s = value::seconds(&option, &word?)?,
+        _ => return Err(unknown(typed)),
     }
     Ok(())
 }
@@ -109,7 +105,7 @@ fn with_optional(
         }
         'f' => {
             let port = word.map(|word| value::number(option, &word, "a source port"));
-            draft.source_port = Some(port.transpose()?.unwrap_or(SOURCE_PORT));
+            draft.plan.source_port = Some(port.transpose()?.unwrap_or(SOURCE_PORT));
         }
         'O' => {
             draft.output.log =

@@ -60,7 +60,7 @@ pub struct Request {
 pub struct Output {
     /// No progress and no table (`-Q`).
     pub quiet: bool,
-    /// JSON of [`crate::report::JSON_SCHEMA`] is wanted.
+    /// JSON of [`crate::report::json_schema`] is wanted.
     pub json: Option<Destination>,
     /// ntttcp-for-linux's JSON is wanted in this file (`-j`).
     pub linux_json: Option<PathBuf>,
@@ -155,7 +155,7 @@ pub enum ArgumentError {
 pub fn parse(args: impl Iterator<Item = String>) -> Result<Invocation, ArgumentError> {
     let mut words = Words::new(args);
     words.skip_program();
-    let mut draft = Draft::default();
+    let mut draft = Draft::new();
     let rest = own::take(&mut words, &mut draft)?;
     if draft.help || rest.iter().any(|word| matches!(word.as_str(), "-h" | "-?" | "/?")) {
         return Ok(Invocation::Help);

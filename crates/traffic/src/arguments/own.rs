@@ -71,9 +71,9 @@ fn flag(name: &str, attached: &Option<String>, draft: &mut Draft) -> bool {
         "--help" => draft.help = true,
         "--json" => draft.output.json = Some(destination()),
         "--xml" => draft.output.xml = Some(destination()),
-        "--latency" => draft.latency = true,
-        "--verify" => draft.verify = true,
-        "--no-delay" => draft.no_delay = true,
+        "--latency" => draft.plan.latency = true,
+        "--verify" => draft.plan.verify = true,
+        "--no-delay" => draft.plan.no_delay = true,
         // Retransmissions are always in the report, per connection and host-wide.
         "--show-tcp-retrans" => {}
         _ => return false,
@@ -87,40 +87,28 @@ fn with_value(
     words: &mut Words,
     draft: &mut Draft,
 ) -> Result<(), ArgumentError> {
-    const NAMES: [&str; 8] = [
-        "--dialect",
-        "--cc",
-        "--bind",
-        "--wait",
-        "--connect-attempts",
-        "--fq-rate-limit",
-        "--show-nic-packets",
-        "--show-dev-interrupts",
-    ];
-    if !NAMES.contains(&name) {
-        return Err(ArgumentError::Unknown { word: name.into(), dialect: "either", hint: "" });
-    }
-    let word = match attached {
-        Some(word) => word,
-        None => words.value(name, "see --help")?,
-    };
+    let word = attached.map_or_else(|| words.value(name, "see --help"), Ok);
     match name {
         "--dialect" => {
+            let word = word?;
             draft.dialect = Some(match word.to_ascii_lowercase().as_str() {
                 "windows" => Dialect::Windows,
                 "linux" => Dialect::Linux,
                 _ => return Err(value::bad(name, &word, "windows or linux")),
             });
         }
-        "--cc" => draft.congestion = Some(word),
-        "--bind" => draft.source = Some(value::address(name, &word)?),
-        "--wait" => draft.wait_s = Some(value::seconds(name, &word)?.into()),
+        "--cc" => draft.plan.congestion = Some(word?),
+        "--bind" => draft.plan.source = Some(value::address(name, &word?)?),
+        "--wait" => draft.plan.wait_s = value::seconds(name, &word?)?.into(),
         "--connect-attempts" => {
-            draft.connect_attempts = Some(value::number(name, &word, "a number of attempts")?)
+            draft.plan.connect_attempts = value::number(name, &word?, "a number of attempts")?
         }
-        "--fq-rate-limit" => draft.pacing_bytes_per_s = Some(value::rate(name, &word)? / 8),
-        "--show-nic-packets" => draft.interface = Some(word),
-        _ => draft.interrupts = Some(word),
+        "--fq-rate-limit" => draft.plan.pacing_bytes_per_s = Some(value::rate(name, &word?)? / 8),
+        "--show-nic-packets" => draft.plan.interface = Some(word?),
+        "--show-dev-interrupts" => draft.plan.interrupts = Some(word?),
+        _ => {
+            return Err(ArgumentError::Unknown { word: name.into(), dialect: "either", hint: "" });
+        }
     }
     Ok(())
 }

@@ -3,12 +3,36 @@
 use super::draft::Draft;
 use super::words::Words;
 use super::{ArgumentError, Destination, value};
+use crate::plan::Transport;
 
-/// Options that choose how Windows does its input and output, or what its measuring reads; here they have no counterpart
-/// and no effect, and the report says so.
-const WITHOUT_EFFECT: [&str; 7] = ["-w", "-wa", "-hpt", "-nsb", "-cfi", "-sp", "-es"];
-/// The same, each with a value.
-const VALUE_WITHOUT_EFFECT: [&str; 2] = ["-na", "-icp"];
+const WINDOWS_ONLY: &str = "it chooses how Windows does its work";
+const HOST_DECIDES: &str = "the host and the switch decide about UDP offloads";
+
+/// Options that have no counterpart here and no effect, with the value they take and why; the report says so.
+const WITHOUT_EFFECT: [(&str, Option<&str>, &str); 14] = [
+    ("-w", None, WINDOWS_ONLY),
+    ("-wa", None, WINDOWS_ONLY),
+    ("-hpt", None, WINDOWS_ONLY),
+    ("-nsb", None, WINDOWS_ONLY),
+    ("-cfi", None, WINDOWS_ONLY),
+    ("-sp", None, WINDOWS_ONLY),
+    ("-es", None, WINDOWS_ONLY),
+    ("-na", Some("a number"), WINDOWS_ONLY),
+    ("-icp", Some("a number"), WINDOWS_ONLY),
+    ("-uro", None, HOST_DECIDES),
+    ("-uso", Some("a message size"), HOST_DECIDES),
+    (
+        "-ps",
+        Some("milliseconds"),
+        "sends are not spaced in time, -thr or --fq-rate-limit paces them",
+    ),
+    (
+        "-qos",
+        Some("a priority from 0 to 5"),
+        "Linux has no traffic types, `tc` marks and orders packets",
+    ),
+    ("-brn", Some("an amount of work"), "no processor time is burnt beside the run"),
+];
 
 pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentError> {
     while let Some(word) = words.next() {
@@ -16,8 +40,11 @@ pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentE
         if flag(&option, draft) {
             continue;
         }
-        if WITHOUT_EFFECT.contains(&option.as_str()) {
-            draft.notes.push(windows_only(&option));
+        if let Some((_, takes, why)) = WITHOUT_EFFECT.iter().find(|(name, ..)| *name == option) {
+            if let Some(wanted) = takes {
+                value::number::<u32>(&option, &words.value(&option, "see --help")?, wanted)?;
+            }
+            draft.plan.notes.push(format!("{option} has no effect: {why}"));
             continue;
         }
         match option.as_str() {
@@ -27,7 +54,7 @@ pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentE
                 let asked = asked
                     .map(|word| value::number(&option, &word, "a number of outstanding requests"));
                 let asked: u32 = asked.transpose()?.unwrap_or(2);
-                draft.notes.push(format!(
+                draft.plan.notes.push(format!(
                     "-a {asked} is served by epoll: no request waits in the kernel, up to {asked} calls are made for a connection whenever it is ready"
                 ));
                 draft.outstanding = Some(asked);
@@ -39,7 +66,6 @@ pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentE
             "-uc" | "-hv" | "-sam" | "-jm" | "-x" | "-rt" => {
                 return Err(not_served(&option));
             }
-            "-uro" => draft.notes.push(format!("{option} has no effect: {HOST_DECIDES}")),
             _ => with_value(&option, &word, words, draft)?,
         }
     }
@@ -50,13 +76,13 @@ fn flag(option: &str, draft: &mut Draft) -> bool {
     match option {
         "-s" => draft.sender = true,
         "-r" => draft.receiver = true,
-        "-u" => draft.udp = true,
+        "-u" => draft.plan.transport = Transport::Udp,
         "-6" => draft.v6 = true,
-        "-ns" => draft.no_sync = true,
-        "-ndl" => draft.no_delay = true,
+        "-ns" => draft.plan.sync = false,
+        "-ndl" => draft.plan.no_delay = true,
         "-v" => draft.verbose = true,
-        "-d" => draft.verify = true,
-        "-lm" => draft.request_times = true,
+        "-d" => draft.plan.verify = true,
+        "-lm" => draft.plan.request_times = true,
         _ => return false,
     }
     true
@@ -65,9 +91,9 @@ fn flag(option: &str, draft: &mut Draft) -> bool {
 /// One `-m` may be followed by several triples.
 fn mappings(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentError> {
     let first = words.value("-m", "THREADS,PROCESSOR,ADDRESS")?;
-    draft.mappings.push(value::mapping("-m", &first)?);
+    draft.plan.mappings.push(value::mapping("-m", &first)?);
     while let Some(next) = words.optional(|word| word.contains(',')) {
-        draft.mappings.push(value::mapping("-m", &next)?);
+        draft.plan.mappings.push(value::mapping("-m", &next)?);
     }
     Ok(())
 }
@@ -78,72 +104,37 @@ fn with_value(
     words: &mut Words,
     draft: &mut Draft,
 ) -> Result<(), ArgumentError> {
-    let known = [
-        "-l", "-n", "-p", "-rb", "-sb", "-t", "-wu", "-cd", "-to", "-nic", "-uso", "-ps", "-thr",
-        "-qos", "-brn",
-    ];
-    let ignored = VALUE_WITHOUT_EFFECT.contains(&option);
-    if !ignored && !known.contains(&option) {
-        let hint = "; if the line is ntttcp-for-linux's, add --dialect linux";
-        return Err(ArgumentError::Unknown { word: typed.into(), dialect: "Windows", hint });
-    }
-    let word = words.value(option, "see --help")?;
-    let number = |wanted| value::number::<u32>(option, &word, wanted);
-    if ignored {
-        number("a number")?;
-        draft.notes.push(windows_only(option));
-        return Ok(());
-    }
+    let word = words.value(option, "see --help");
     match option {
-        "-thr" => draft.kibibytes_per_s = Some(number("KB/s of each thread")?.max(1)),
-        "-uso" => {
-            number("a message size")?;
-            draft.notes.push(format!("{option} has no effect: {HOST_DECIDES}"));
+        "-thr" => {
+            let each: u32 = value::number(option, &word?, "KB/s of each thread")?;
+            draft.kibibytes_per_s = Some(each.max(1));
         }
-        "-ps" => {
-            number("milliseconds")?;
-            draft.notes.push(format!(
-                "{option} has no effect: sends are not spaced in time, -thr or --fq-rate-limit paces them"
-            ));
-        }
-        "-qos" => {
-            number("a priority from 0 to 5")?;
-            draft.notes.push(format!(
-                "{option} has no effect: Linux has no traffic types, `tc` marks and orders packets"
-            ));
-        }
-        "-brn" => {
-            number("an amount of work")?;
-            draft
-                .notes
-                .push(format!("{option} has no effect: no processor time is burnt beside the run"));
-        }
-        "-l" => draft.buffer_bytes = Some(value::bytes(option, &word)?),
-        "-n" => draft.buffers = Some(value::size(option, &word)?),
-        "-p" => draft.base_port = Some(value::port(option, &word)?),
-        "-rb" => draft.receive_socket_bytes = value::socket_bytes(option, &word)?,
+        "-l" => draft.buffer_bytes = Some(value::bytes(option, &word?)?),
+        "-n" => draft.buffers = Some(value::size(option, &word?)?),
+        "-p" => draft.plan.base_port = value::port(option, &word?)?,
+        "-rb" => draft.plan.receive_socket_bytes = value::socket_bytes(option, &word?)?,
         "-sb" => {
-            draft.send_socket_bytes = value::socket_bytes(option, &word)?;
+            let word = word?;
+            draft.plan.send_socket_bytes = value::socket_bytes(option, &word)?;
             if word == "0" {
-                draft.notes.push("-sb 0: a socket without a send buffer is Windows's alone; the host's default is used".into());
+                draft.plan.notes.push("-sb 0: a socket without a send buffer is Windows's alone; the host's default is used".into());
             }
         }
-        "-t" => draft.seconds = Some(value::seconds(option, &word)?),
-        "-wu" => draft.warm_up_s = value::seconds(option, &word)?,
-        "-cd" => draft.cool_down_s = value::seconds(option, &word)?,
+        "-t" => draft.seconds = Some(value::seconds(option, &word?)?),
+        "-wu" => draft.plan.warm_up_s = value::seconds(option, &word?)?,
+        "-cd" => draft.plan.cool_down_s = value::seconds(option, &word?)?,
         "-to" => {
-            let milliseconds: u64 = value::number(option, &word, "milliseconds")?;
-            draft.wait_s = Some(milliseconds.div_ceil(1000));
+            let milliseconds: u64 = value::number(option, &word?, "milliseconds")?;
+            draft.plan.wait_s = milliseconds.div_ceil(1000);
         }
-        _ => draft.interface = Some(word),
+        "-nic" => draft.plan.interface = Some(word?),
+        _ => {
+            let hint = "; if the line is ntttcp-for-linux's, add --dialect linux";
+            return Err(ArgumentError::Unknown { word: typed.into(), dialect: "Windows", hint });
+        }
     }
     Ok(())
-}
-
-const HOST_DECIDES: &str = "the host and the switch decide about UDP offloads";
-
-fn windows_only(option: &str) -> String {
-    format!("{option} has no effect here: it chooses how Windows does its work")
 }
 
 fn not_served(option: &str) -> ArgumentError {

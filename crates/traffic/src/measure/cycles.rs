@@ -11,6 +11,7 @@
 use super::{CpuUsage, Figure};
 use rustix::fd::{FromRawFd, OwnedFd};
 use rustix::thread::{CpuSet, sched_getaffinity};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -29,7 +30,7 @@ pub struct CycleSample {
 }
 
 /// Cycles spent between two samples, whoever spent them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Cycles {
     /// Unhalted cycles of the processors that the caller may use, counted by hardware.
     pub hardware: Figure<u64>,

@@ -3,46 +3,50 @@
 //! They count everybody's traffic, so the report says "host" wherever one of them is shown.
 
 use super::Figure;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::read_to_string;
 
-/// /proc/net/snmp and /proc/net/netstat: segments sent again, and why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TcpRetransmits {
-    /// All.
-    pub segments: u64,
-    /// Lost again after a retransmission.
-    pub lost: u64,
-    /// Of the opening segment.
-    pub syn: u64,
-    /// By fast retransmit.
-    pub fast: u64,
-    /// In slow start.
-    pub slow_start: u64,
-    /// That could not be sent.
-    pub failed: u64,
+counters! {
+    /// /proc/net/snmp and /proc/net/netstat: segments sent again, and why.
+    pub struct TcpRetransmits {
+        /// All.
+        segments,
+        /// Lost again after a retransmission.
+        lost,
+        /// Of the opening segment.
+        syn,
+        /// By fast retransmit.
+        fast,
+        /// In slow start.
+        slow_start,
+        /// That could not be sent.
+        failed,
+    }
 }
 
-/// /proc/net/snmp: datagrams of the network namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Udp {
-    /// Delivered to applications.
-    pub received: u64,
-    /// Sent by applications.
-    pub sent: u64,
-    /// Received and not delivered, for whatever reason.
-    pub receive_errors: u64,
-    /// Of those, because a socket's buffer was full.
-    pub receive_buffer_full: u64,
+counters! {
+    /// /proc/net/snmp: datagrams of the network namespace.
+    pub struct Udp {
+        /// Delivered to applications.
+        received,
+        /// Sent by applications.
+        sent,
+        /// Received and not delivered, for whatever reason.
+        receive_errors,
+        /// Of those, because a socket's buffer was full.
+        receive_buffer_full,
+    }
 }
 
-/// Packets of one interface, /sys/class/net/NAME/statistics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InterfaceCounters {
-    /// Sent.
-    pub sent_packets: u64,
-    /// Received.
-    pub received_packets: u64,
+counters! {
+    /// Packets of one interface, /sys/class/net/NAME/statistics.
+    pub struct InterfaceCounters {
+        /// Sent.
+        sent_packets,
+        /// Received.
+        received_packets,
+    }
 }
 
 /// All of them at one moment; what is not there is `None`.
@@ -56,7 +60,7 @@ pub struct KernelCounters {
 }
 
 /// What was added between two moments.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct KernelDelta {
     /// Retransmissions of all connections of the network namespace.
     pub tcp_retransmits: Figure<TcpRetransmits>,
@@ -91,30 +95,15 @@ impl KernelCounters {
 
     /// What was added since an earlier reading.
     pub fn since(&self, earlier: &KernelCounters) -> KernelDelta {
+        let (tcp, udp, interface) = (self.tcp, self.udp, self.interface);
+        let (rows, retransmits) = (self.net_rx_softirqs, "/proc/net/snmp and netstat, whole host");
         KernelDelta {
-            tcp_retransmits: delta(
-                self.tcp,
-                earlier.tcp,
-                "/proc/net/snmp and netstat, whole host",
-                |now, then| TcpRetransmits {
-                    segments: now.segments.saturating_sub(then.segments),
-                    lost: now.lost.saturating_sub(then.lost),
-                    syn: now.syn.saturating_sub(then.syn),
-                    fast: now.fast.saturating_sub(then.fast),
-                    slow_start: now.slow_start.saturating_sub(then.slow_start),
-                    failed: now.failed.saturating_sub(then.failed),
-                },
-            ),
-            udp: delta(self.udp, earlier.udp, "/proc/net/snmp, whole host", |now, then| Udp {
-                received: now.received.saturating_sub(then.received),
-                sent: now.sent.saturating_sub(then.sent),
-                receive_errors: now.receive_errors.saturating_sub(then.receive_errors),
-                receive_buffer_full: now
-                    .receive_buffer_full
-                    .saturating_sub(then.receive_buffer_full),
+            tcp_retransmits: delta(tcp, earlier.tcp, retransmits, |now, then| now.since(&then)),
+            udp: delta(udp, earlier.udp, "/proc/net/snmp, whole host", |now, then| {
+                now.since(&then)
             }),
             net_rx_softirqs: delta(
-                self.net_rx_softirqs,
+                rows,
                 earlier.net_rx_softirqs,
                 "/proc/softirqs NET_RX, all processors",
                 u64::saturating_sub,
@@ -126,13 +115,10 @@ impl KernelCounters {
                 u64::saturating_sub,
             ),
             interface: delta(
-                self.interface,
+                interface,
                 earlier.interface,
                 "/sys/class/net statistics",
-                |now, then| InterfaceCounters {
-                    sent_packets: now.sent_packets.saturating_sub(then.sent_packets),
-                    received_packets: now.received_packets.saturating_sub(then.received_packets),
-                },
+                |now, then| now.since(&then),
             ),
         }
     }
@@ -144,14 +130,14 @@ fn delta<T>(
     source: &str,
     minus: impl FnOnce(T, T) -> T,
 ) -> Figure<T> {
-    match (now, then) {
-        (Some(now), Some(then)) => Figure::measured(minus(now, then), source),
-        _ => Figure::absent(format!("not asked for, or not there ({source})")),
+    match now.zip(then) {
+        Some((now, then)) => Figure::measured(minus(now, then), source),
+        None => Figure::absent(format!("not asked for, or not there ({source})")),
     }
 }
 
-/// A number of the files that have a line of names and a line of values for each protocol.
-pub(super) fn named(text: &str, protocol: &str, name: &str) -> Option<u64> {
+/// A number of /proc/net/snmp or netstat, which have a line of names and a line of values for each protocol.
+pub fn named(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
     let place = lines.next()?.split_ascii_whitespace().position(|word| word == name)?;
     lines.next()?.split_ascii_whitespace().nth(place)?.parse().ok()

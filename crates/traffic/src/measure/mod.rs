@@ -3,6 +3,26 @@
 //! Everything here is a sample taken at a moment (`read`) and a difference of two samples. Nothing runs in between.
 //! What cannot be measured on this host is a [`Figure`] without a value and with the reason, never a zero.
 
+/// Defines a struct of counters with `since`, what was added to each since an earlier reading.
+macro_rules! counters {
+    ($(#[$about:meta])* $visible:vis struct $name:ident { $($(#[$what:meta])* $counter:ident,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        $visible struct $name {
+            $($(#[$what])* $visible $counter: u64,)+
+        }
+
+        impl $name {
+            /// What was added since an earlier reading. Counters of the kernel may run backwards, and are 0 then.
+            $visible fn since(&self, earlier: &$name) -> $name {
+                $name { $($counter: self.$counter.saturating_sub(earlier.$counter),)+ }
+            }
+        }
+    };
+}
+pub(crate) use counters;
+
 mod cpu;
 mod cycles;
 mod figure;
@@ -11,10 +31,10 @@ mod process;
 mod stress;
 mod tcp_info;
 
-pub use cpu::{CpuSample, CpuUsage, Ticks};
+pub use cpu::{CpuSample, CpuUsage};
 pub use cycles::{CycleCounter, CycleSample, Cycles};
 pub use figure::Figure;
-pub use kernel::{InterfaceCounters, KernelCounters, KernelDelta, TcpRetransmits, Udp};
+pub use kernel::{InterfaceCounters, KernelCounters, KernelDelta, TcpRetransmits, Udp, named};
 pub use process::{AllProcesses, ProcessSample, ProcessUsage};
 pub use stress::Stress;
 pub use tcp_info::{TcpInfo, TcpTotals, set_pacing_rate};

@@ -4,6 +4,9 @@
 //! Whether it has the soft interrupts that ran while the process did depends on the kernel: without
 //! CONFIG_IRQ_TIME_ACCOUNTING it has.
 
+use procfs::FromRead;
+use procfs::process::{Stat, StatFlags};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Instant;
@@ -38,11 +41,8 @@ impl ProcessSample {
     }
 
     fn read_path(path: &str) -> io::Result<ProcessSample> {
-        let text = std::fs::read_to_string(path)?;
-        let Fields { user_ticks, system_ticks, .. } = Fields::parse(&text).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "a stat file without utime and stime")
-        })?;
-        Ok(ProcessSample { at: Instant::now(), user_ticks, system_ticks })
+        let stat = Stat::from_file(path).map_err(io::Error::other)?;
+        Ok(ProcessSample { at: Instant::now(), user_ticks: stat.utime, system_ticks: stat.stime })
     }
 
     /// What was used since an earlier sample of the same process.
@@ -75,11 +75,12 @@ impl AllProcesses {
             AllProcesses { at: Instant::now(), programs_ticks: 0, kernel_threads_ticks: 0 };
         for entry in std::fs::read_dir("/proc")? {
             // What is no process has no such file, and a process may end meanwhile.
-            let Ok(text) = std::fs::read_to_string(entry?.path().join("stat")) else { continue };
-            let Some(fields) = Fields::parse(&text) else { continue };
-            let kernel = fields.flags & PF_KTHREAD != 0;
+            let Ok(stat) = Stat::from_file(entry?.path().join("stat")) else { continue };
+            // Of children that have ended and were waited for.
+            let children = u64::try_from(stat.cutime + stat.cstime).unwrap_or(0);
+            let kernel = stat.flags & StatFlags::PF_KTHREAD.bits() != 0;
             *if kernel { &mut all.kernel_threads_ticks } else { &mut all.programs_ticks } +=
-                fields.user_ticks + fields.system_ticks + fields.children_ticks;
+                stat.utime + stat.stime + children;
         }
         Ok(all)
     }
@@ -96,37 +97,8 @@ impl AllProcesses {
     }
 }
 
-/// `PF_KTHREAD` of linux/sched.h.
-const PF_KTHREAD: u64 = 0x0020_0000;
-
-/// What is wanted of a stat file.
-#[derive(Debug, PartialEq, Eq)]
-struct Fields {
-    flags: u64,
-    user_ticks: u64,
-    system_ticks: u64,
-    /// Of children that have ended and were waited for.
-    children_ticks: u64,
-}
-
-impl Fields {
-    /// The command name may itself hold blanks and brackets.
-    fn parse(text: &str) -> Option<Fields> {
-        let (_, after_name) = text.rsplit_once(')')?;
-        let fields: Vec<&str> = after_name.split_ascii_whitespace().take(15).collect();
-        // State is field 3 of the file; flags are 9, and utime, stime, cutime and cstime 14 to 17.
-        let field = |number: usize| fields.get(number - 3)?.parse().ok();
-        Some(Fields {
-            flags: field(9)?,
-            user_ticks: field(14)?,
-            system_ticks: field(15)?,
-            children_ticks: field(16)?.checked_add(field(17)?)?,
-        })
-    }
-}
-
 /// Time that a process used between two samples.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ProcessUsage {
     /// Seconds in user mode, of all threads.
     pub user_s: f64,
@@ -139,21 +111,6 @@ pub struct ProcessUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_name_with_brackets_does_not_shift_the_fields() {
-        let text = "7 (a) b (c)) S 1 1 1 0 -1 4 10 0 0 0 31 41 2 3 20 0 1 0 5 6 7";
-        let fields = Fields { flags: 4, user_ticks: 31, system_ticks: 41, children_ticks: 5 };
-        assert_eq!(Fields::parse(text), Some(fields));
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_read_or_refused(text in ".*") {
-            let _ = Fields::parse(&text);
-        }
-    }
 
     #[test]
     fn own_time_never_runs_backwards() {

@@ -1,18 +1,19 @@
 //! What the kernel refused TCP for want of memory or of room: TcpExt in /proc/net/netstat, of the network namespace.
 
-use super::kernel::named;
+use super::named;
 
-/// Counters, or their differences.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stress {
-    /// How often TCP's memory came under pressure (`net.ipv4.tcp_mem`).
-    pub memory_pressures: u64,
-    /// Milliseconds of that; counted when it ends.
-    pub memory_pressure_ms: u64,
-    /// Connections aborted because TCP had no memory at all.
-    pub memory_aborts: u64,
-    /// Connection requests that found the queue of those to be accepted full.
-    pub listen_overflows: u64,
+counters! {
+    /// Counters, or their differences.
+    pub struct Stress {
+        /// How often TCP's memory came under pressure (`net.ipv4.tcp_mem`).
+        memory_pressures,
+        /// Milliseconds of that; counted when it ends.
+        memory_pressure_ms,
+        /// Connections aborted because TCP had no memory at all.
+        memory_aborts,
+        /// Connection requests that found the queue of those to be accepted full.
+        listen_overflows,
+    }
 }
 
 impl Stress {
@@ -28,16 +29,6 @@ impl Stress {
             memory_pressure_ms: number("TCPMemoryPressuresChrono"),
             memory_aborts: number("TCPAbortOnMemory"),
             listen_overflows: number("ListenOverflows"),
-        }
-    }
-
-    /// What was added since an earlier reading.
-    pub fn since(&self, earlier: &Stress) -> Stress {
-        Stress {
-            memory_pressures: self.memory_pressures.saturating_sub(earlier.memory_pressures),
-            memory_pressure_ms: self.memory_pressure_ms.saturating_sub(earlier.memory_pressure_ms),
-            memory_aborts: self.memory_aborts.saturating_sub(earlier.memory_aborts),
-            listen_overflows: self.listen_overflows.saturating_sub(earlier.listen_overflows),
         }
     }
 

@@ -13,17 +13,22 @@ mod xml;
 use crate::lane::{Stage, lock};
 use crate::latency::histogram;
 use crate::plan::{Family, Length, Plan, Role, Transport};
+use crate::schema;
 use crate::snapshot::{Count, Interval};
 pub use crate::sync::PeerKind;
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 pub use side::{Segments, Side, Throughput};
 
-/// The JSON schema of a [`Report`] (draft 2020-12).
-pub const JSON_SCHEMA: &str = include_str!("../../schema/ntttcp.json");
+/// The JSON schema of a [`Report`].
+pub fn json_schema() -> Value {
+    schema::of::<Report>("ntttcp")
+}
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
     /// As planned.
@@ -37,7 +42,7 @@ pub enum Ending {
 }
 
 /// One end's report of one run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Report {
     /// The program and its version.
     pub tool: String,
@@ -80,7 +85,7 @@ pub struct Report {
 }
 
 /// What was asked for, whichever dialect it was typed in.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Settings {
     /// TCP or UDP.
     pub transport: Transport,
@@ -113,7 +118,7 @@ pub struct Settings {
 }
 
 /// One thread's figures over the measured interval.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ThreadFigures {
     /// Bytes its application moved.
     pub bytes: u64,
@@ -128,7 +133,7 @@ pub struct ThreadFigures {
 }
 
 /// Times of round trips or requests, in nanoseconds, three digits exact.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Times {
     /// How many.
     pub count: u64,
@@ -154,6 +159,7 @@ impl Report {
         ending: Ending,
         connections: u64,
     ) -> Report {
+        let times = Times::of_all(stage);
         Report {
             tool: concat!("Millrace ", env!("CARGO_PKG_VERSION")).into(),
             ending,
@@ -168,10 +174,8 @@ impl Report {
                 .iter()
                 .map(|lane| ThreadFigures::of(*lane, interval.seconds))
                 .collect(),
-            round_trips: (plan.latency && plan.role == Role::Sender)
-                .then(|| times(stage))
-                .flatten(),
-            request_times: plan.request_times.then(|| times(stage)).flatten(),
+            round_trips: times.filter(|_| plan.latency && plan.role == Role::Sender),
+            request_times: times.filter(|_| plan.request_times),
             datagrams_lost: None,
             bytes_missing: None,
             bytes_undelivered: None,
@@ -263,22 +267,30 @@ impl ThreadFigures {
     }
 }
 
-fn times(stage: &Stage) -> Option<Times> {
-    let mut all: Histogram<u64> = histogram().ok()?;
-    for lane in &stage.lanes {
-        if let Some(times) = lock(&lane.times).as_ref() {
-            all.add(times).ok()?;
-        }
+impl Times {
+    /// What a histogram of nanoseconds says; `None` of an empty one.
+    pub fn of(times: &Histogram<u64>) -> Option<Times> {
+        (!times.is_empty()).then(|| Times {
+            count: times.len(),
+            min_ns: times.min(),
+            mean_ns: times.mean(),
+            p50_ns: times.value_at_quantile(0.5),
+            p90_ns: times.value_at_quantile(0.9),
+            p99_ns: times.value_at_quantile(0.99),
+            max_ns: times.max(),
+        })
     }
-    (!all.is_empty()).then(|| Times {
-        count: all.len(),
-        min_ns: all.min(),
-        mean_ns: all.mean(),
-        p50_ns: all.value_at_quantile(0.5),
-        p90_ns: all.value_at_quantile(0.9),
-        p99_ns: all.value_at_quantile(0.99),
-        max_ns: all.max(),
-    })
+
+    /// Of all lanes together.
+    pub(crate) fn of_all(stage: &Stage) -> Option<Times> {
+        let mut all: Histogram<u64> = histogram().ok()?;
+        for lane in &stage.lanes {
+            if let Some(times) = lock(&lane.times).as_ref() {
+                all.add(times).ok()?;
+            }
+        }
+        Times::of(&all)
+    }
 }
 
 fn notes(plan: &Plan, stage: &Stage) -> Vec<String> {

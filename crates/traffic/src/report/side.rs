@@ -5,12 +5,13 @@ use crate::lane::Stage;
 use crate::measure::{CpuUsage, Cycles, Figure, KernelDelta, ProcessUsage, TcpTotals};
 use crate::plan::{Plan, Role, Transport};
 use crate::snapshot::Interval;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 
 /// The same rate in the units people ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Throughput {
     /// Bytes per second.
     pub bytes_per_s: f64,
@@ -34,7 +35,7 @@ impl Throughput {
 
 /// What TCP or UDP counted over the measured interval. For TCP it is the sum of TCP_INFO over this run's connections, in
 /// segments of the wire; NTttcp shows the whole host's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Segments {
     /// Segments or datagrams sent.
     pub sent: Figure<u64>,
@@ -49,7 +50,7 @@ pub struct Segments {
 }
 
 /// See the module. All but the `whole_run` fields are of the measured interval.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Side {
     /// Which end.
     pub role: Role,
@@ -106,7 +107,7 @@ impl Side {
         let whole = stage.lanes.iter().map(|lane| lane.counters.calls.load(Ordering::Relaxed));
         let cycles_per_byte = match &interval.cpu.value {
             Some(usage) => interval.cycles.per_byte_by_formula(usage, seconds, bytes),
-            None => Figure { value: None, source: None, reason: interval.cpu.reason.clone() },
+            None => Figure::absent_as(&interval.cpu),
         };
         Side {
             role: plan.role,
@@ -178,11 +179,7 @@ impl Side {
     #[allow(clippy::cast_precision_loss, reason = "a ratio")]
     fn received_per(&self, count: &Figure<u64>) -> Figure<f64> {
         let Some(received) = self.segments.received.value else {
-            return Figure {
-                value: None,
-                source: None,
-                reason: self.segments.received.reason.clone(),
-            };
+            return Figure::absent_as(&self.segments.received);
         };
         count.then(|count| (*count > 0).then(|| received as f64 / *count as f64))
     }
@@ -207,13 +204,13 @@ impl Segments {
     fn of_tcp(role: Role, tcp: &TcpTotals, bytes: u64) -> Segments {
         const SOURCE: &str = "TCP_INFO of this run's connections";
         if tcp.connections == 0 {
-            let none = || "no connection was open".to_string();
+            const NONE: &str = "no connection was open";
             return Segments {
-                sent: Figure::absent(none()),
-                received: Figure::absent(none()),
-                retransmits: Figure::absent(none()),
-                average_frame_bytes: Figure::absent(none()),
-                rtt_us: Figure::absent(none()),
+                sent: Figure::absent(NONE),
+                received: Figure::absent(NONE),
+                retransmits: Figure::absent(NONE),
+                average_frame_bytes: Figure::absent(NONE),
+                rtt_us: Figure::absent(NONE),
             };
         }
         let frames = match role {

@@ -93,7 +93,7 @@ fn json_is_typed_and_read_back_as_it_was() {
 
 #[test]
 fn json_is_as_the_schema_says_and_the_schema_notices_what_is_not() {
-    let schema = serde_json::from_str(JSON_SCHEMA).unwrap();
+    let schema = json_schema();
     let schema = jsonschema::validator_for(&schema).unwrap();
     let mut json = serde_json::to_value(report()).unwrap();
     assert_eq!(

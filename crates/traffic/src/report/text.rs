@@ -99,7 +99,7 @@ fn side_tables(text: &mut String, side: &Side, whose: &str) {
         &[
             ("Bytes(MEG, 2^20)", format!("{megabytes:.6}")),
             ("realtime(s)", format!("{:.3}", side.seconds)),
-            ("Avg Frame Size", number(&side.segments.average_frame_bytes, 3)),
+            ("Avg Frame Size", number(&side.segments.average_frame_bytes)),
             ("Throughput(MB/s, 2^20)", format!("{:.3}", side.throughput.mebibytes_per_s)),
             ("Throughput(Mbit/s, 10^6)", format!("{:.3}", side.throughput.megabits_per_s)),
         ],
@@ -110,8 +110,8 @@ fn side_tables(text: &mut String, side: &Side, whose: &str) {
         text,
         &[
             ("Throughput(Buffers/s)", format!("{buffers_per_s:.3}")),
-            ("Cycles/Byte", number(&side.cycles_per_byte, 3)),
-            ("Cycles/Byte(hardware)", number(&side.hardware_cycles_per_byte, 3)),
+            ("Cycles/Byte", number(&side.cycles_per_byte)),
+            ("Cycles/Byte(hardware)", number(&side.hardware_cycles_per_byte)),
             ("Buffers", format!("{:.3}", side.buffers)),
         ],
     );
@@ -131,25 +131,25 @@ fn cost_tables(text: &mut String, side: &Side) {
     table(
         text,
         &[
-            ("NET_RX(count/s)", number(&side.net_rx_softirqs_per_s(), 3)),
-            ("Pkts(num/NET_RX)", number(&side.packets_per_softirq(), 3)),
-            ("Intr(count/s)", number(&side.interrupts_per_s(), 3)),
-            ("Pkts(num/intr)", number(&side.packets_per_interrupt(), 3)),
+            ("NET_RX(count/s)", number(&side.net_rx_softirqs_per_s())),
+            ("Pkts(num/NET_RX)", number(&side.packets_per_softirq())),
+            ("Intr(count/s)", number(&side.interrupts_per_s())),
+            ("Pkts(num/intr)", number(&side.packets_per_interrupt())),
         ],
     );
     table(
         text,
         &[
-            ("Packets Sent", number(&side.segments.sent, 0)),
-            ("Packets Received", number(&side.segments.received, 0)),
-            ("Retransmits", number(&side.segments.retransmits, 0)),
+            ("Packets Sent", whole(&side.segments.sent)),
+            ("Packets Received", whole(&side.segments.received)),
+            ("Retransmits", whole(&side.segments.retransmits)),
             ("Errors", side.errors.to_string()),
             ("Avg. CPU %", share(side, |cpu| cpu.busy_percent)),
             ("softirq %", share(side, |cpu| cpu.softirq_percent)),
             ("steal %", share(side, |cpu| cpu.steal_percent)),
             (
                 "Process CPU %",
-                number(&side.process.then(|usage| Some(usage.percent_of_one_processor)), 3),
+                number(&side.process.then(|usage| Some(usage.percent_of_one_processor))),
             ),
         ],
     );
@@ -171,33 +171,16 @@ fn host_lines(text: &mut String, side: &Side) {
 }
 
 fn share(side: &Side, of: impl FnOnce(&crate::measure::CpuUsage) -> f64) -> String {
-    number(&side.cpu.then(|usage| Some(of(usage))), 3)
+    number(&side.cpu.then(|usage| Some(of(usage))))
 }
 
 /// A dash where there is no number.
-fn number<T: Copy + Into<Number>>(figure: &Figure<T>, digits: usize) -> String {
-    match figure.value.map(Into::into) {
-        None => "-".into(),
-        Some(Number::Whole(whole)) => whole.to_string(),
-        Some(Number::Fraction(fraction)) => format!("{fraction:.digits$}"),
-    }
+fn number(figure: &Figure<f64>) -> String {
+    figure.value.map_or("-".into(), |value| format!("{value:.3}"))
 }
 
-enum Number {
-    Whole(u64),
-    Fraction(f64),
-}
-
-impl From<u64> for Number {
-    fn from(whole: u64) -> Number {
-        Number::Whole(whole)
-    }
-}
-
-impl From<f64> for Number {
-    fn from(fraction: f64) -> Number {
-        Number::Fraction(fraction)
-    }
+fn whole(figure: &Figure<u64>) -> String {
+    figure.value.map_or("-".into(), |value| value.to_string())
 }
 
 /// Heads, a rule and one row, each column as wide as its wider part.

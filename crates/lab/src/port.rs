@@ -1,0 +1,96 @@
+//! A port of a daemon, ours in the topology or the user's own, changed and read over the API. Each change is noted as a
+//! person would type it, for the report.
+
+use crate::LabError;
+use crate::report::{Check, Command};
+use control::body::{AclBody, CountersBody, PortBody, RscBody, RscSetting};
+use control::client::{Client, ClientError};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// See the module.
+pub(crate) struct Port {
+    client: Rc<Client>,
+    pub(crate) name: String,
+    /// What was changed, each once.
+    told: RefCell<Vec<String>>,
+}
+
+impl Port {
+    pub(crate) fn new(client: Rc<Client>, name: String) -> Port {
+        Port { client, name, told: RefCell::default() }
+    }
+
+    /// Toggles coalescing toward it; done when this returns.
+    pub(crate) fn set_rsc(&self, on: bool) -> Result<(), LabError> {
+        let (setting, word) = if on { (RscSetting::On, "on") } else { (RscSetting::Off, "off") };
+        self.tell(format!("millrace rsc {word} {}", self.name));
+        self.client.set_rsc(Some(&self.name), setting).map(drop).map_err(switch_error)
+    }
+
+    /// Changes keys of it, spelled as in the file; null takes a key away.
+    pub(crate) fn change(&self, change: &Value) -> Result<(), LabError> {
+        let keys = change.as_object().into_iter().flatten().map(|(key, value)| match value {
+            Value::Null => format!(" {key}="),
+            value => format!(" {key}={value}"),
+        });
+        self.tell(format!("millrace port set {}{}", self.name, keys.collect::<String>()));
+        self.client.change_port(&self.name, change).map(drop).map_err(switch_error)
+    }
+
+    /// What the daemon says of it.
+    pub(crate) fn body(&self) -> Result<PortBody, LabError> {
+        self.client.port(&self.name).map_err(switch_error)
+    }
+
+    /// Its rules, with the frames each decided about.
+    pub(crate) fn acl(&self) -> Result<AclBody, LabError> {
+        self.client.acl(&self.name).map_err(switch_error)
+    }
+
+    /// Its counters.
+    pub(crate) fn counters(&self) -> Result<CountersBody, LabError> {
+        self.client.counters(&self.name).map_err(switch_error)
+    }
+
+    /// Activity 1 of the guide: coalescing toward it is on, and what each family's adapter status says.
+    pub(crate) fn rsc_checks(&self) -> Result<Vec<Check>, LabError> {
+        let rsc = self.client.rsc(Some(&self.name)).map_err(switch_error)?;
+        Ok(rsc.iter().flat_map(statuses).collect())
+    }
+
+    /// Every change so far, for the report.
+    pub(crate) fn commands(&self) -> Vec<Command> {
+        let told = self.told.borrow();
+        told.iter().map(|line| Command { host: "switch".into(), command: line.clone() }).collect()
+    }
+
+    /// Notes a change, once however often it is made.
+    pub(crate) fn tell(&self, line: String) {
+        let mut told = self.told.borrow_mut();
+        if !told.contains(&line) {
+            told.push(line);
+        }
+    }
+}
+
+/// What each family's adapter status says.
+fn statuses(rsc: &RscBody) -> [Check; 2] {
+    let status = |family: &str, enabled: bool, operational: bool, reason: &str| Check {
+        name: format!("Get-NetAdapterRsc {} {family}", rsc.name),
+        passed: enabled && operational,
+        seen: format!(
+            "{family}Enabled {enabled}, {family}OperationalState {operational}, {family}FailureReason {reason}"
+        ),
+    };
+    [
+        status("IPv4", rsc.ipv4_enabled, rsc.ipv4_operational, &rsc.ipv4_failure_reason),
+        status("IPv6", rsc.ipv6_enabled, rsc.ipv6_operational, &rsc.ipv6_failure_reason),
+    ]
+}
+
+/// For `map_err`.
+pub(crate) fn switch_error(error: ClientError) -> LabError {
+    LabError::Switch(error.to_string())
+}

@@ -1,0 +1,21 @@
+//! JSON schemas (draft 2020-12), made from the types that are printed, so that they cannot drift from these.
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, Transform};
+use schemars::{JsonSchema, Schema};
+use serde_json::Value;
+
+/// The schema of a document as it is printed, of this name and version 1. An object has the keys it names and no others.
+pub fn of<T: JsonSchema>(name: &str) -> Value {
+    let mut schema =
+        SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();
+    RecursiveTransform(close).transform(&mut schema);
+    schema.insert("$id".into(), format!("urn:millrace:schema:{name}:1").into());
+    schema.to_value()
+}
+
+fn close(schema: &mut Schema) {
+    if schema.get("properties").is_some() && schema.get("additionalProperties").is_none() {
+        schema.insert("additionalProperties".into(), false.into());
+    }
+}
