@@ -73,7 +73,8 @@ const OTHER_FLOODS: u64 = 50;
 
 /// What a turn of all queues may cost, whatever the attackers do.
 const MOST_ALLOCATED: u64 = 8 << 20;
-const MOST_IN_ONE_ALLOCATION: u64 = 512 << 10;
+/// A turn at its work limit has the headers of some ten thousand segments, which lie in one.
+const MOST_IN_ONE_ALLOCATION: u64 = 4 << 20;
 const MOST_WRITES: u64 = 4096;
 const MOST_COPIED: u64 = 2 << 20;
 /// Turns after which a frame has arrived or is lost.
