@@ -16,7 +16,7 @@ use crossbeam_utils::CachePadded;
 use ports::capture::Direction;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use table::{Fields, Tables};
+use table::Tables;
 use wire::{Mac, Parsed};
 
 /// What happens to the frames of a rule.
@@ -115,9 +115,7 @@ impl Acl {
 
     /// What the first rule that matches says.
     pub(crate) fn decide(&self, headers: &[u8], parsed: &Parsed) -> Decision {
-        let Some(rule) = self.tables.first_match(&Fields::read(headers, parsed)) else {
-            return Decision::default();
-        };
+        let Some(rule) = self.tables.first_match(headers, parsed) else { return Decision::PASS };
         let decides = self.rules.get(usize::from(rule));
         let denies = decides.is_some_and(|rule| rule.action == AclAction::Deny);
         Decision { drop: denies.then_some(DropReason::AclDenied), rule }

@@ -321,7 +321,7 @@ impl<'t> Decider<'t> {
 
 /// The addresses of a frame as they stand in its first twelve bytes, the middle four twice: compared in two steps.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Addresses(u64, u64);
+pub(crate) struct Addresses(pub(crate) u64, pub(crate) u64);
 
 impl Addresses {
     #[inline]

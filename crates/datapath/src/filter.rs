@@ -66,23 +66,23 @@ struct Asked<'f> {
     acl: Option<&'f Acl>,
 }
 
-/// Frames that were decided about and are not counted yet.
-#[derive(Default)]
+/// Frames in a row that one rule decided about, not counted yet.
 struct Tally {
-    /// What was decided about all of them.
-    decision: Decision,
+    rule: u16,
     frames: u64,
-    /// Of them, those whose flow had to be looked up.
-    anew: u64,
 }
 
 impl Asked<'_> {
     #[inline(never)]
     fn decide(&self, headers: &[u8], parsed: &Parsed) -> Decision {
-        if let Some(Err(reason)) = self.guards.map(|guards| guards.check(headers, parsed)) {
-            return Decision { drop: Some(reason), ..Decision::default() };
+        // Dropped when it was read, see `Frame::is_dropped`.
+        if headers.is_empty() {
+            return Decision::PASS;
         }
-        self.acl.map_or_else(Decision::default, |acl| acl.decide(headers, parsed))
+        if let Some(Err(reason)) = self.guards.map(|guards| guards.check(headers, parsed)) {
+            return Decision { drop: Some(reason), ..Decision::PASS };
+        }
+        self.acl.map_or(Decision::PASS, |acl| acl.decide(headers, parsed))
     }
 }
 
@@ -111,22 +111,21 @@ impl Filtering {
         parsed: &Parsed,
     ) -> Option<DropReason> {
         let decision = self.memory.recall(headers, parsed, || {
-            tally.anew += 1;
+            self.work += work::OF_FILTERING_ANEW;
             asked.decide(headers, parsed)
         });
-        if decision.rule != tally.decision.rule {
-            self.count(asked, std::mem::take(tally));
-            tally.decision = decision;
+        if decision.rule != tally.rule {
+            self.count(asked, std::mem::replace(tally, Tally { rule: decision.rule, frames: 0 }));
         }
         tally.frames += 1;
         decision.drop
     }
 
     /// Counts frames at the rule that decided.
-    fn count(&mut self, asked: &Asked<'_>, tally: Tally) {
-        self.work += tally.frames * work::OF_FILTERING + tally.anew * work::OF_FILTERING_ANEW;
+    fn count(&mut self, asked: &Asked<'_>, Tally { rule, frames }: Tally) {
+        self.work += frames * work::OF_FILTERING;
         if let Some(acl) = asked.acl {
-            acl.count(tally.decision.rule, self.worker, tally.frames);
+            acl.count(rule, self.worker, frames);
         }
     }
 
@@ -143,11 +142,8 @@ impl Filtering {
         self.memory.begin();
         let Filter { guards, ingress, .. } = &from.filter;
         let asked = Asked { guards: guards.as_deref(), acl: ingress.as_deref() };
-        let mut tally = Tally::default();
+        let mut tally = Tally { rule: Decision::NO_RULE, frames: 0 };
         for frame in frames {
-            if frame.is_dropped() {
-                continue;
-            }
             let headers = parts.headers.get(frame.header);
             if let Some(reason) = self.check(&asked, &mut tally, headers, &frame.parsed) {
                 count_drop(cell, reason, 1);
@@ -164,17 +160,14 @@ impl Filtering {
         let Delivery { to, frames, parts, cell, now, .. } = delivery;
         self.memory.begin();
         let asked = Asked { guards: None, acl: to.filter.egress.as_deref() };
-        let mut tally = Tally::default();
+        let mut tally = Tally { rule: Decision::NO_RULE, frames: 0 };
         let mut all = std::mem::replace(list, std::mem::take(&mut self.spare));
         for run in all.drain(..) {
             for frame in frames.get(run.places()).unwrap_or_default() {
                 let headers = parts.headers.get(frame.header);
-                let passed = run.cause == Cause::Mirrored;
-                match if passed {
-                    None
-                } else {
-                    self.check(&asked, &mut tally, headers, &frame.parsed)
-                } {
+                let mirrored = run.cause == Cause::Mirrored;
+                let mut check = || self.check(&asked, &mut tally, headers, &frame.parsed);
+                match if mirrored { None } else { check() } {
                     None => append(list, Run::new(frame.place.into(), 1, run.cause)),
                     Some(reason) => {
                         count_drop(cell, reason, 1);

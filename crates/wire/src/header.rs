@@ -14,7 +14,8 @@ pub trait Header: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + 
     /// The header at `offset` bytes from the start of `bytes`; `None` where they end before it does.
     #[inline]
     fn at(bytes: &[u8], offset: u16) -> Option<&Self> {
-        Some(Self::ref_from_prefix(bytes.get(usize::from(offset)..)?).ok()?.0)
+        let offset = usize::from(offset);
+        Self::ref_from_bytes(bytes.get(offset..offset + size_of::<Self>())?).ok()
     }
 
     /// The same, to be changed.

@@ -40,6 +40,15 @@ pub enum Kind {
     Malformed(Malformed),
 }
 
+impl Kind {
+    /// TCP or UDP: the header has ports. Asked by what it is not, which is one comparison in place of three.
+    #[inline]
+    pub const fn has_ports(self) -> bool {
+        use Kind::{Fragment, Malformed, NotIp, OtherIp};
+        !matches!(self, OtherIp | Fragment | NotIp | Malformed(_))
+    }
+}
+
 /// Why a frame that says it is IP is not taken for IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {

@@ -33,10 +33,10 @@ impl Upper {
     /// Reads `headers`, which are what `parsed` was made from.
     #[inline]
     pub fn of(headers: &[u8], parsed: &Parsed) -> Upper {
-        match parsed.kind {
-            Kind::Tcp | Kind::Udp => Upper::Ip(parsed.protocol, Some(parsed.l4)),
-            _ => of_other(headers, parsed),
+        if parsed.kind.has_ports() {
+            return Upper::Ip(parsed.protocol, Some(parsed.l4));
         }
+        of_other(headers, parsed)
     }
 }
 
@@ -98,7 +98,8 @@ fn behind_extensions(headers: &[u8], (mut protocol, mut at): (u8, usize)) -> Opt
 /// The ports of TCP and UDP, whose first four bytes are alike: source and destination.
 #[inline]
 pub fn ports(headers: &[u8], protocol: u8, l4: u16) -> Option<(u16, u16)> {
-    let bytes: &[u8; 4] = headers.get(usize::from(l4)..)?.first_chunk()?;
+    let l4 = usize::from(l4);
+    let bytes: &[u8; 4] = headers.get(l4..l4 + 4)?.first_chunk()?;
     let [a, b, c, d] = *bytes;
     let ported = matches!(protocol, tcp::PROTOCOL | udp::PROTOCOL);
     ported.then_some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))

@@ -16,61 +16,16 @@ pub(super) type Set = [u64; 4];
 /// Most rules.
 pub(super) const RULES: usize = 64 * size_of::<Set>() / 8;
 
-/// What a frame is as one number, so that what rules ask for are ranges of it: family (1: IPv4, 2: IPv6) and protocol.
+/// What a frame is as one number, so that what rules ask for are ranges of it: family (0: IPv4, 1: IPv6) and protocol.
 const FAMILY: u32 = 1 << 8;
 /// The numbers of what is not IP.
-const OTHER: u32 = 0;
-const ARP: u32 = 1;
+const OTHER: u32 = 2 * FAMILY;
+const ARP: u32 = OTHER + 1;
 /// What cannot be read.
-const HIDDEN: u32 = 2;
+const HIDDEN: u32 = OTHER + 2;
 
 /// Stands for the ports of a frame that shows none.
 const NO_PORT: u32 = 1 << 16;
-
-/// The fields of a frame that rules ask about; pairs are of source and destination.
-pub(super) struct Fields<'h> {
-    ethernet: Option<&'h EthernetHeader>,
-    kind: u32,
-    addresses: Addresses<'h>,
-    /// [`NO_PORT`] where the frame shows none.
-    ports: [u32; 2],
-}
-
-enum Addresses<'h> {
-    /// Without IP no rule asks for any.
-    None,
-    V4(&'h Ipv4Header),
-    V6(&'h Ipv6Header),
-}
-
-impl<'h> Fields<'h> {
-    #[inline]
-    pub(super) fn read(headers: &'h [u8], parsed: &Parsed) -> Fields<'h> {
-        let without_ip = |kind| (kind, [NO_PORT; 2], Addresses::None);
-        let (kind, ports, addresses) = match Upper::of(headers, parsed) {
-            Upper::Other => without_ip(OTHER),
-            Upper::Arp => without_ip(ARP),
-            Upper::Hidden => without_ip(HIDDEN),
-            Upper::Ip(protocol, l4) => {
-                let ports = l4.and_then(|l4| upper::ports(headers, protocol, l4));
-                let ports = ports.map_or([NO_PORT; 2], |(from, to)| [from.into(), to.into()]);
-                let (family, addresses) = addresses(headers, parsed);
-                (family * FAMILY + u32::from(protocol), ports, addresses)
-            }
-        };
-        Fields { ethernet: EthernetHeader::at(headers, 0), kind, addresses, ports }
-    }
-}
-
-/// Number of the family, and the header that the parser has seen.
-#[inline]
-fn addresses<'h>(headers: &'h [u8], parsed: &Parsed) -> (u32, Addresses<'h>) {
-    if parsed.traits.contains(Traits::IPV4) {
-        (1, Ipv4Header::at(headers, parsed.l3).map_or(Addresses::None, Addresses::V4))
-    } else {
-        (2, Ipv6Header::at(headers, parsed.l3).map_or(Addresses::None, Addresses::V6))
-    }
-}
 
 /// The rules by each field. `None`: no rule asks about it.
 pub(super) struct Tables {
@@ -114,25 +69,37 @@ impl Tables {
         Tables { kinds: Table::of(rules, kinds), ports, v4, v6, macs, all: set_of(0..rules.len()) }
     }
 
-    /// The lowest rule that all fields satisfy.
+    /// The lowest rule that all of a frame's fields satisfy.
     #[inline]
-    pub(super) fn first_match(&self, fields: &Fields<'_>) -> Option<u16> {
+    pub(super) fn first_match(&self, headers: &[u8], parsed: &Parsed) -> Option<u16> {
+        let (kind, ports) = match Upper::of(headers, parsed) {
+            Upper::Other => (OTHER, None),
+            Upper::Arp => (ARP, None),
+            Upper::Hidden => (HIDDEN, None),
+            Upper::Ip(protocol, l4) => {
+                let family = if parsed.traits.contains(Traits::IPV4) { 0 } else { 1 };
+                let ports = l4.and_then(|l4| upper::ports(headers, protocol, l4));
+                (family * FAMILY + u32::from(protocol), ports)
+            }
+        };
+        let (from, to) = ports.map_or((NO_PORT, NO_PORT), |(from, to)| (from.into(), to.into()));
         let mut found = self.all;
-        keep(&self.kinds, &mut found, || fields.kind);
-        keep(&self.ports[0], &mut found, || fields.ports[0]);
-        keep(&self.ports[1], &mut found, || fields.ports[1]);
-        match fields.addresses {
-            Addresses::None => {}
-            Addresses::V4(ip) => {
-                keep(&self.v4[0], &mut found, || u32::from_be_bytes(ip.source));
-                keep(&self.v4[1], &mut found, || u32::from_be_bytes(ip.destination));
-            }
-            Addresses::V6(ip) => {
-                keep(&self.v6[0], &mut found, || u128::from_be_bytes(ip.source));
-                keep(&self.v6[1], &mut found, || u128::from_be_bytes(ip.destination));
-            }
+        keep(&self.kinds, &mut found, || kind);
+        keep(&self.ports[0], &mut found, || from);
+        keep(&self.ports[1], &mut found, || to);
+        // Without IP no rule asks for addresses.
+        if kind / FAMILY == 0
+            && let Some(ip) = Ipv4Header::at(headers, parsed.l3)
+        {
+            keep(&self.v4[0], &mut found, || u32::from_be_bytes(ip.source));
+            keep(&self.v4[1], &mut found, || u32::from_be_bytes(ip.destination));
+        } else if kind / FAMILY == 1
+            && let Some(ip) = Ipv6Header::at(headers, parsed.l3)
+        {
+            keep(&self.v6[0], &mut found, || u128::from_be_bytes(ip.source));
+            keep(&self.v6[1], &mut found, || u128::from_be_bytes(ip.destination));
         }
-        if let Some(ethernet) = fields.ethernet {
+        if let Some(ethernet) = EthernetHeader::at(headers, 0) {
             keep(&self.macs[0], &mut found, || ethernet.source.to_u64());
             keep(&self.macs[1], &mut found, || ethernet.destination.to_u64());
         }
@@ -144,8 +111,9 @@ impl Tables {
 /// Keeps the rules that a field's value satisfies.
 #[inline(always)]
 fn keep<Value: Word>(table: &Option<Table<Value>>, found: &mut Set, value: impl Fn() -> Value) {
-    let Some(table) = table else { return };
-    found.iter_mut().zip(table.rules_of(value())).for_each(|(word, set)| *word &= set);
+    if let Some(rules) = table.as_ref().and_then(|table| table.rules_of(value())) {
+        found.iter_mut().zip(rules).for_each(|(word, set)| *word &= set);
+    }
 }
 
 fn set_of(rules: impl Iterator<Item = usize>) -> Set {
@@ -178,7 +146,7 @@ fn kinds(rule: &AclRule) -> Vec<(u32, u32)> {
     };
     let hidden = (rule.action == AclAction::Deny).then_some((HIDDEN, HIDDEN));
     let arp = (rule.protocol == AclProtocol::Arp).then_some((ARP, ARP));
-    let of_ip = [1, 2].into_iter().filter(|family| fits(*family == 1)).flat_map(|family| {
+    let of_ip = [0, 1].into_iter().filter(|family| fits(*family == 0)).flat_map(|family| {
         let kind = move |protocol: u8| family * FAMILY + u32::from(protocol);
         protocols.iter().map(move |(first, last)| (kind(*first), kind(*last)))
     });
@@ -194,7 +162,13 @@ fn port_ranges(rule: &AclRule, end: &AclEnd) -> Vec<(u32, u32)> {
 
 /// A number that fields are.
 trait Word:
-    Copy + Ord + Into<u128> + TryFrom<u128> + TryInto<u8> + Sub<Output = Self> + Shr<u32, Output = Self>
+    Copy
+    + Ord
+    + Into<u128>
+    + TryFrom<u128>
+    + TryInto<usize>
+    + Sub<Output = Self>
+    + Shr<u32, Output = Self>
 {
 }
 
@@ -205,21 +179,20 @@ impl Word for u128 {}
 /// For each range of a field's values, between one bound and the next, the rules it satisfies.
 ///
 /// The values from the second bound on are cut into buckets of one size. A value's bucket says in which ranges it may lie:
-/// mostly one or two, and only where many bounds are close together a search among more.
+/// mostly one or two, and only where many ranges are close together a search among more.
 struct Table<Value> {
-    /// In order; the first is 0.
-    bounds: Vec<Value>,
-    /// As many.
-    sets: Vec<Set>,
-    /// The second bound: where the buckets start.
+    /// The first value of each range, and the rules that its values satisfy; in order, from 0 on.
+    ranges: Vec<(Value, Set)>,
+    /// The second range's first value: where the buckets start.
     start: Value,
     /// Log of a bucket's size.
     shift: u32,
-    /// The range in which each bucket starts; behind them, the last range.
-    buckets: Box<[u16; BUCKETS + 1]>,
+    /// The ranges in which each bucket starts and ends.
+    buckets: Box<[[u16; 2]; BUCKETS]>,
 }
 
-const BUCKETS: usize = 256;
+/// As many as IP has kinds of frames, so that each of them has a bucket of its own.
+const BUCKETS: usize = 512;
 
 impl<Value: Word> Table<Value> {
     /// `None`: every rule takes all values.
@@ -241,44 +214,42 @@ impl<Value: Word> Table<Value> {
             let mut ranges = taken.get(*rule).into_iter().flatten();
             ranges.any(|(first, last)| (first..=last).contains(&value))
         };
-        let set = |value: &Value| set_of((0..taken.len()).filter(|rule| takes(rule, value)));
-        let sets: Vec<_> = bounds.iter().map(set).collect();
-        if sets == [set_of(0..taken.len())] {
-            return None;
-        }
-        Some(Table::with_buckets(bounds, sets))
+        let set = |value: Value| set_of((0..taken.len()).filter(|rule| takes(rule, &value)));
+        let ranges: Vec<_> = bounds.into_iter().map(|first| (first, set(first))).collect();
+        let all = set_of(0..taken.len());
+        (ranges.iter().any(|(_, set)| *set != all)).then(|| Table::with_buckets(ranges))
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "256 rules have no 2^16 ranges")]
-    fn with_buckets(bounds: Vec<Value>, sets: Vec<Set>) -> Table<Value> {
-        let last = bounds.len() - 1;
-        let start = bounds[last.min(1)];
-        let span: u128 = (bounds[last] - start).into();
+    fn with_buckets(ranges: Vec<(Value, Set)>) -> Table<Value> {
+        let last = ranges.len() - 1;
+        let start = ranges[last.min(1)].0;
+        let span: u128 = (ranges[last].0 - start).into();
         let shift = (128 - span.leading_zeros()).saturating_sub(BUCKETS.ilog2());
-        let range_of = |value: u128| bounds.partition_point(|bound| (*bound).into() <= value) - 1;
-        let mut buckets = Box::new([last as u16; BUCKETS + 1]);
-        for (bucket, range) in buckets.iter_mut().take(BUCKETS).enumerate() {
-            *range = range_of(start.into().saturating_add((bucket as u128) << shift)) as u16;
+        let range_of =
+            |value: u128| (ranges.partition_point(|range| range.0.into() <= value) - 1) as u16;
+        let mut buckets = Box::new([[0; 2]; BUCKETS]);
+        for (bucket, ends) in buckets.iter_mut().enumerate() {
+            let first = start.into().saturating_add((bucket as u128) << shift);
+            *ends = [first, first.saturating_add((1 << shift) - 1)].map(range_of);
         }
-        Table { bounds, sets, start, shift, buckets }
+        Table { ranges, start, shift, buckets }
     }
 
     /// The rules that a value satisfies.
     #[inline(always)]
-    fn rules_of(&self, value: Value) -> &Set {
+    fn rules_of(&self, value: Value) -> Option<&Set> {
         let mut range = 0;
         if value >= self.start {
-            let bucket: u8 = ((value - self.start) >> self.shift).try_into().unwrap_or(u8::MAX);
-            let [first, last] = [0, 1].map(|next| self.buckets[usize::from(bucket) + next]);
-            range = usize::from(first);
-            let further = self.bounds.get(range + 1..=last.into()).unwrap_or_default();
-            range += match further {
-                [] => 0,
-                [bound] => usize::from(*bound <= value),
-                _ => further.partition_point(|bound| *bound <= value),
-            };
+            let bucket = ((value - self.start) >> self.shift).try_into().unwrap_or(usize::MAX);
+            let [first, last] = self.buckets[bucket.min(BUCKETS - 1)].map(usize::from);
+            range = first;
+            if first != last {
+                let further = self.ranges.get(first + 1..=last).unwrap_or_default();
+                range += further.partition_point(|(first, _)| *first <= value);
+            }
         }
-        self.sets.get(range).unwrap_or(&[0; 4])
+        self.ranges.get(range).map(|(_, rules)| rules)
     }
 }
 
@@ -310,7 +281,7 @@ mod tests {
                     taken[*rule].iter().any(|(first, last)| (first..=last).contains(&&value))
                 };
                 let expected = set_of((0..taken.len()).filter(holds));
-                prop_assert_eq!(*table.rules_of(value), expected, "{}", value);
+                prop_assert_eq!(table.rules_of(value), Some(&expected), "{}", value);
             }
         }
     }
@@ -319,7 +290,7 @@ mod tests {
     fn rules_that_take_all_values_need_no_table() {
         assert!(Table::<u128>::of_ranges(&[vec![(0, u128::MAX)], vec![(0, u128::MAX)]]).is_none());
         let table = Table::of_ranges(&[vec![(0, u128::MAX)], vec![(1, 1)]]).unwrap();
-        assert_eq!(*table.rules_of(u128::MAX), set_of([0].into_iter()));
-        assert_eq!(*table.rules_of(1), set_of(0..2));
+        assert_eq!(table.rules_of(u128::MAX), Some(&set_of([0].into_iter())));
+        assert_eq!(table.rules_of(1), Some(&set_of(0..2)));
     }
 }

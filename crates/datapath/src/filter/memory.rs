@@ -3,10 +3,11 @@
 //! Guards and rules ask nothing of TCP and UDP but what [`Key`] holds, so frames with the same key are decided alike.
 
 use crate::counters::DropReason;
-use wire::{Kind, Parsed, Traits};
+use crate::decide::Addresses;
+use wire::{Parsed, Traits};
 
 /// What guards and rules say of a frame.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) struct Decision {
     /// Why it is dropped.
     pub(crate) drop: Option<DropReason>,
@@ -17,12 +18,8 @@ pub(crate) struct Decision {
 impl Decision {
     /// Above every rule's number.
     pub(crate) const NO_RULE: u16 = u16::MAX;
-}
-
-impl Default for Decision {
-    fn default() -> Decision {
-        Decision { drop: None, rule: Decision::NO_RULE }
-    }
+    /// The frame passes, by no rule.
+    pub(crate) const PASS: Decision = Decision { drop: None, rule: Decision::NO_RULE };
 }
 
 /// What was decided about flows of this burst or list, IPv4 and IPv6 apart: their keys differ in length.
@@ -41,12 +38,12 @@ struct Slots<const WORDS: usize>(Box<[(Key<WORDS>, Decision); 256]>);
 
 impl<const WORDS: usize> Slots<WORDS> {
     fn new() -> Slots<WORDS> {
-        Slots(Box::new([([0; WORDS], Decision::default()); 256]))
+        Slots(Box::new([([0; WORDS], Decision::PASS); 256]))
     }
 
     #[cold]
     fn clear(&mut self) {
-        self.0.fill(([0; WORDS], Decision::default()));
+        self.0.fill(([0; WORDS], Decision::PASS));
     }
 
     #[inline(always)]
@@ -84,21 +81,23 @@ impl Memory {
         &mut self,
         headers: &[u8],
         parsed: &Parsed,
-        mut decide: impl FnMut() -> Decision,
+        decide: impl FnOnce() -> Decision,
     ) -> Decision {
         let (l3, l4) = (usize::from(parsed.l3), usize::from(parsed.l4));
-        let is_flow = matches!(parsed.kind, Kind::Tcp | Kind::Udp);
-        let Some(ports) = headers.get(l4..l4 + 4).filter(|_| is_flow) else { return decide() };
+        if !parsed.kind.has_ports() {
+            return decide();
+        }
+        let Some(ports) = headers.get(l4..l4 + 4) else { return decide() };
         let ports = ports.first_chunk().map_or(0, |ports| u32::from_ne_bytes(*ports));
         let rest = self.scope | u64::from(ports) << 8 | u64::from(parsed.protocol);
         // MAC addresses last: where an IP header is they are, which the compiler knows too.
         if parsed.traits.contains(Traits::IPV4) {
             let Some(ip) = headers.get(l3 + 12..l3 + 20) else { return decide() };
-            let [one, two] = macs(headers);
+            let Addresses(one, two) = Addresses::read(headers).unwrap_or_default();
             self.v4.recall([one, two, rest, word(ip, 0)], decide)
         } else {
             let Some(ip) = headers.get(l3 + 8..l3 + 40) else { return decide() };
-            let [one, two] = macs(headers);
+            let Addresses(one, two) = Addresses::read(headers).unwrap_or_default();
             let [a, b, c, d] = [0, 8, 16, 24].map(|at| word(ip, at));
             self.v6.recall([one, two, rest, a, b, c, d], decide)
         }
@@ -111,12 +110,6 @@ impl Memory {
 fn hash(key: &[u64]) -> u8 {
     let ip = key.iter().skip(2).fold(0, |mixed: u64, word| mixed ^ word);
     (ip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
-}
-
-/// Both MAC addresses, the middle four bytes twice.
-#[inline(always)]
-fn macs(headers: &[u8]) -> [u64; 2] {
-    [word(headers, 0), word(headers, 4)]
 }
 
 /// Eight of the bytes; there are as many.
