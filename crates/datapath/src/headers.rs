@@ -23,7 +23,8 @@ impl Span {
     }
 }
 
-/// A buffer that is filled from its start, turn after turn; it only grows.
+/// A buffer that is filled from its start, turn after turn. It only grows: a guest whose turn needs much can have such turns
+/// again, and each would pay for the pages anew, which no work is counted for. The work limit bounds it at 8 MiB.
 #[derive(Default)]
 pub(crate) struct Headers {
     bytes: Vec<u8>,

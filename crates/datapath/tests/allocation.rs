@@ -1,10 +1,12 @@
-//! Once warm, a turn allocates nothing: not when it forwards, not when it coalesces, not when it segments.
+//! Once warm, a turn allocates nothing: not when it forwards, not when it coalesces, not when it segments. The dearest turn
+//! asks for what its work limit allows.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 #![allow(clippy::unwrap_used, reason = "a test says what it means")]
 
 mod common;
 
+use common::limits::{most_allocated, most_in_one_allocation};
 use common::trace::Segment;
 use common::{ALL, Bench, plain, rsc};
 use datapath::{DropReason, PortSettings, RscPolicy};
@@ -13,18 +15,27 @@ use ports::memory::MemoryFrame;
 use ports::vhost::{self, VhostOptions};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use wire::vnet::{Flags, GsoType, VnetHeader};
 
 struct Counting;
 
 thread_local! {
     /// Of this thread, which turns the switch; the session of an absent guest has a thread of its own.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes of them, and of the largest.
+    static BYTES: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+fn count(size: usize) {
+    let ((all, largest), size) = (BYTES.get(), size as u64);
+    BYTES.set((all + size, largest.max(size)));
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
 // SAFETY: all is left to the system's allocator; counting touches no heap.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        count(layout.size());
         // SAFETY: the caller's promise, passed on.
         unsafe { System.alloc(layout) }
     }
@@ -35,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        count(size);
         // SAFETY: the caller's promise, passed on.
         unsafe { System.realloc(start, layout, size) }
     }
@@ -92,4 +103,38 @@ fn a_warm_turn_allocates_nothing() {
     assert_eq!(allocations(&mut bench, &segments), 0, "as before, and to a guest that is absent");
     let drops = bench.switch.counters(absent_id).unwrap().drops;
     assert_eq!(drops[DropReason::EgressDown as usize], 25 * 200);
+}
+
+/// As many datagrams of a byte as a train may have, over IPv6 with `options` bytes of destination options.
+fn datagrams(options: u8) -> MemoryFrame {
+    let mut bytes = vec![2, 0, 0, 0, 0, 0xbb, 2, 0, 0, 0, 0, 0xaa, 0x86, 0xdd, 0x60, 0, 0, 0];
+    bytes.extend((u16::from(options) + 8 + 128).to_be_bytes());
+    bytes.extend([60, 64]);
+    bytes.extend([0xfd; 32]);
+    bytes.extend([17, options / 8 - 1]);
+    bytes.resize(54 + usize::from(options), 0);
+    let mut vnet = VnetHeader::default();
+    vnet.set_flags(Flags::NEEDS_CSUM);
+    vnet.csum_start.set(54 + u16::from(options));
+    vnet.csum_offset.set(6);
+    vnet.set_gso(GsoType::UdpL4, false);
+    vnet.gso_size.set(1);
+    bytes.extend([0x10, 0, 0x20, 0, 0, 8 + 128, 0, 0]);
+    bytes.resize(bytes.len() + 128, 0);
+    MemoryFrame { vnet, bytes }
+}
+
+#[test]
+fn the_dearest_turn_allocates_no_more_than_its_work_limit_allows() {
+    let mut bench = Bench::new(&[(plain(), ALL), (plain(), Offloads::CSUM)]);
+    let mut back = Segment::parse("1+6 .").frame();
+    back.bytes[..12].rotate_left(6);
+    bench.send(1, &[back]);
+    BYTES.set((0, 0));
+    bench.send(0, &vec![datagrams(192); 256]);
+    let (all, largest) = BYTES.get();
+    let drops = bench.switch.counters(bench.ids[1]).unwrap().drops;
+    assert!(drops[DropReason::WorkLimit as usize] > 0, "the turn reached its limit");
+    assert_eq!(largest, most_in_one_allocation(54 + 192 + 8));
+    assert!(all <= most_allocated(54 + 192 + 8), "{all}");
 }

@@ -18,6 +18,7 @@
     reason = "each test file uses its part of what has no outside"
 )]
 
+pub mod limits;
 pub mod trace;
 
 use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Vlan};

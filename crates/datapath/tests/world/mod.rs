@@ -14,6 +14,8 @@ pub(crate) mod attack;
 pub(crate) mod frames;
 pub(crate) mod hostile;
 mod judge;
+#[path = "../common/limits.rs"]
+mod limits;
 mod scenes;
 
 use accounting::{Cost, Watch, measure, until};
@@ -24,6 +26,7 @@ use datapath::{
 use frames::{clean, mac};
 use hostile::Hostile;
 use judge::{Limits, Sent, judge, round_of};
+use limits::{most_allocated, most_in_one_allocation};
 use ports::memory::{self, MemoryFrame, Peer};
 use ports::packet::{self, PacketOptions};
 use ports::tap::{self, TapOptions};
@@ -71,10 +74,12 @@ const STORM_BURST: u64 = 100;
 /// Frames that others than the hostile guest flood in a case.
 const OTHER_FLOODS: u64 = 50;
 
+/// Bytes of the attackers' longest headers: Ethernet, two tags and one that the switch adds, IPv6, TCP.
+const LONGEST_HEADER: u64 = 14 + 8 + 4 + 40 + 20;
+
 /// What a turn of all queues may cost, whatever the attackers do.
-const MOST_ALLOCATED: u64 = 8 << 20;
-/// A turn at its work limit has the headers of some ten thousand segments, which lie in one.
-const MOST_IN_ONE_ALLOCATION: u64 = 4 << 20;
+const MOST_ALLOCATED: u64 = most_allocated(LONGEST_HEADER);
+const MOST_IN_ONE_ALLOCATION: u64 = most_in_one_allocation(LONGEST_HEADER);
 const MOST_WRITES: u64 = 4096;
 const MOST_COPIED: u64 = 2 << 20;
 /// Turns after which a frame has arrived or is lost.
