@@ -551,6 +551,23 @@ proptest! {
 }
 
 #[test]
+fn a_runt_is_dropped_and_counted_once() {
+    let rule = AclRule {
+        action: AclAction::Deny,
+        direction: Direction::Ingress,
+        protocol: AclProtocol::Any,
+        from: AclEnd::default(),
+        to: AclEnd::default(),
+    };
+    let guards = Guards { dhcp: true, router: true, addresses: Some(vec![]) };
+    let settings = PortSettings { acl: vec![rule], guards, ..plain() };
+    let mut bench = Bench::new(&[(settings, ALL)]);
+    bench.send(0, &[MemoryFrame { vnet: VnetHeader::default(), bytes: vec![2; 13] }]);
+    let counters = bench.switch.counters(bench.ids[0]).unwrap();
+    assert_eq!((counters.dropped(), counters.drops[DropReason::Runt as usize]), (1, 1));
+}
+
+#[test]
 fn rules_count_what_they_match_and_go_on_counting_when_others_change() {
     let deny_port = |port: u16| AclRule {
         action: AclAction::Deny,
