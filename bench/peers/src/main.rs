@@ -5,6 +5,7 @@
 //! table of ratios and a file ([`report`]).
 
 mod case;
+mod distance;
 mod hugepages;
 mod measure;
 mod memory;
@@ -25,6 +26,7 @@ mod way;
 use anyhow::{Context, Result, ensure};
 use case::{CASES, Case};
 use clap::Parser;
+use distance::Distance;
 use hugepages::HugePages;
 use lab::report::Machine;
 use peer::{PEERS, Peer};
@@ -96,6 +98,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
     // Before this process is pinned and sees one processor.
     let machine = Machine::read(None);
     pin(arguments.generator_core)?;
+    let distance = Distance::from(arguments.switch_core)?;
     let (peers, versions) = arguments.installed(&millrace);
     let huge = peers.iter().map(|peer| peer.huge_bytes()).max().unwrap_or(0);
     // Held until the end. The vNICs can do without; a peer that cannot says so itself.
@@ -112,7 +115,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
         generator_core: arguments.generator_core,
         millrace,
     };
-    let samples = plan.run(&stop);
+    let samples = plan.run(&distance, &stop);
     let rows = report::rows(&plan, &samples);
     writeln!(std::io::stdout(), "{}", report::table(&rows))?;
     report::write(&arguments.output, machine, &plan, versions, &rows, &samples)?;

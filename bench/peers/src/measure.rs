@@ -1,6 +1,7 @@
 //! One sample: the switch learns who is where, warms up, and is measured for an interval.
 
 use crate::case::{Case, Load, Unit};
+use crate::distance::Distance;
 use crate::peer::Running;
 use crate::stop::Stop;
 use crate::stream::{Side, Stream};
@@ -8,7 +9,6 @@ use crate::vnic::Vnic;
 use crate::way::{Tally, Way};
 use anyhow::{Result, bail, ensure};
 use hdrhistogram::Histogram;
-use lab::statistics::quantile;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -36,9 +36,8 @@ const QUIET: Duration = Duration::from_millis(50);
 pub(crate) struct Sample {
     /// In the case's unit.
     pub(crate) value: f64,
-    /// The value of which nine in ten slices of the interval fall short; of latency, crossings. A virtual machine's cores
-    /// come and go, near one another and far: that only ever slows, so this is how the switch does when left alone.
-    pub(crate) undisturbed: f64,
+    /// The interval in pieces, each with the distance of the cores at its beginning.
+    pub(crate) slices: Vec<Slice>,
     /// The value of which one crossing in a hundred is above, in the case's unit. Latency only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p99: Option<f64>,
@@ -54,6 +53,15 @@ pub(crate) struct Sample {
     pub(crate) features: String,
 }
 
+/// A piece of an interval.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Slice {
+    /// In the case's unit; of latency, the median.
+    pub(crate) value: f64,
+    /// See [`Distance::round_trip_ns`].
+    pub(crate) round_trip_ns: f64,
+}
+
 /// How a sample is taken.
 pub(crate) struct Terms<'t> {
     pub(crate) case: &'t Case,
@@ -61,6 +69,7 @@ pub(crate) struct Terms<'t> {
     pub(crate) interval: Duration,
     /// The switch.
     pub(crate) switch: &'t Running,
+    pub(crate) distance: &'t Distance,
     pub(crate) stop: &'t Stop,
 }
 
@@ -77,7 +86,7 @@ pub(crate) fn measure(vnics: &mut [Vnic; 2], terms: &Terms<'_>) -> Result<Sample
     teach(&mut ways, case, stop)?;
     let sample = Sample {
         value: 0.0,
-        undisturbed: 0.0,
+        slices: Vec::new(),
         p99: None,
         seconds: 0.0,
         cores: 0.0,
@@ -130,19 +139,10 @@ fn drain(ways: &mut [Way<'_>; 2], stop: &Stop) -> Result<()> {
 }
 
 fn throughput(ways: &mut [Way<'_>], terms: &Terms<'_>, sample: Sample) -> Result<Sample> {
-    let Terms { case, interval, switch, stop } = *terms;
+    let Terms { case, interval, switch, distance, stop } = *terms;
     run(ways, Duration::from_secs_f64(case.warm_up_s), stop)?;
     let processor = switch.processor()?;
     let (mut slices, mut tally, mut time) = (Vec::new(), Tally::default(), Duration::ZERO);
-    while time < interval {
-        std::thread::sleep(NAP);
-        run(ways, AWAKE_AGAIN, stop)?;
-        let slice = run(ways, SLICE, stop)?;
-        (tally, time) = (tally.plus(&slice.0), time + slice.1);
-        slices.push(slice);
-    }
-    let cores = switch.cores_since(&processor)?;
-    ensure!(tally.frames > 0, "no frame arrived within {time:?}");
     let value = |tally: &Tally, time: Duration| {
         let count = match case.unit {
             Unit::Gbps => tally.bytes as f64 * 8.0 / 1e9,
@@ -150,22 +150,26 @@ fn throughput(ways: &mut [Way<'_>], terms: &Terms<'_>, sample: Sample) -> Result
         };
         count / time.as_secs_f64()
     };
-    let mut slices: Vec<f64> = slices.iter().map(|(tally, time)| value(tally, *time)).collect();
-    slices.sort_by(f64::total_cmp);
-    let undisturbed = quantile(&slices, 0.9).unwrap_or_default();
+    while time < interval {
+        std::thread::sleep(NAP);
+        let round_trip_ns = distance.round_trip_ns();
+        run(ways, AWAKE_AGAIN, stop)?;
+        let (arrived, length) = run(ways, SLICE, stop)?;
+        (tally, time) = (tally.plus(&arrived), time + length);
+        slices.push(Slice { value: value(&arrived, length), round_trip_ns });
+    }
+    let cores = switch.cores_since(&processor)?;
+    ensure!(tally.frames > 0, "no frame arrived within {time:?}");
     let (value, seconds) = (value(&tally, time), time.as_secs_f64());
-    Ok(Sample { value, undisturbed, seconds, cores, tally, ..sample })
+    Ok(Sample { value, slices, seconds, cores, tally, ..sample })
 }
 
 fn total(ways: &[Way<'_>]) -> Tally {
     ways.iter().fold(Tally::default(), |sum, way| sum.plus(&way.tally))
 }
 
-/// What happened in a part of an interval, and how long it was.
-type Slice = (Tally, Duration);
-
-/// Turns all ways for so long; what happened meanwhile.
-fn run(ways: &mut [Way<'_>], length: Duration, stop: &Stop) -> Result<Slice> {
+/// Turns all ways for so long; what happened meanwhile, and how long it was.
+fn run(ways: &mut [Way<'_>], length: Duration, stop: &Stop) -> Result<(Tally, Duration)> {
     let (begin, before) = (Instant::now(), total(ways));
     let mut idle = 0;
     loop {
@@ -190,19 +194,29 @@ fn run(ways: &mut [Way<'_>], length: Duration, stop: &Stop) -> Result<Slice> {
 
 /// One frame at a time, there and back, each crossing measured.
 fn latency(ways: &mut [Way<'_>; 2], terms: &Terms<'_>, sample: Sample) -> Result<Sample> {
-    let Terms { case, interval, switch, stop } = *terms;
+    let Terms { case, interval, switch, distance, stop } = *terms;
     let warm_up = Duration::from_secs_f64(case.warm_up_s);
     drain(ways, stop)?;
     cross(ways, case.rest, warm_up, stop, &mut crossings()?)?;
     let (before, processor) = (total(ways), switch.processor()?);
-    let mut crossings = crossings()?;
-    let seconds = cross(ways, case.rest, interval, stop, &mut crossings)?.as_secs_f64();
+    let (mut slices, mut all, begin) = (Vec::new(), crossings()?, Instant::now());
+    while begin.elapsed() < interval {
+        std::thread::sleep(NAP);
+        let round_trip_ns = distance.round_trip_ns();
+        let mut here = crossings()?;
+        cross(ways, case.rest, SLICE, stop, &mut here)?;
+        slices.push(Slice { value: microseconds(&here, 0.5), round_trip_ns });
+        all.add(&here)?;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
     let cores = switch.cores_since(&processor)?;
     let tally = total(ways).since(&before);
-    let microseconds = |quantile: f64| crossings.value_at_quantile(quantile) as f64 / 1e3;
-    let (undisturbed, value) = (microseconds(0.1), microseconds(0.5));
-    let p99 = Some(microseconds(0.99));
-    Ok(Sample { value, undisturbed, p99, seconds, cores, tally, ..sample })
+    let (value, p99) = (microseconds(&all, 0.5), Some(microseconds(&all, 0.99)));
+    Ok(Sample { value, slices, p99, seconds, cores, tally, ..sample })
+}
+
+fn microseconds(crossings: &Histogram<u64>, quantile: f64) -> f64 {
+    crossings.value_at_quantile(quantile) as f64 / 1e3
 }
 
 /// In nanoseconds, up to what counts as lost.
@@ -216,7 +230,7 @@ fn cross(
     length: Duration,
     stop: &Stop,
     crossings: &mut Histogram<u64>,
-) -> Result<Duration> {
+) -> Result<()> {
     let begin = Instant::now();
     while begin.elapsed() < length {
         stop.check()?;
@@ -230,7 +244,7 @@ fn cross(
             way.recycle()?;
         }
     }
-    Ok(begin.elapsed())
+    Ok(())
 }
 
 /// From the call that sends a frame to the look that finds it; the switch is kicked if it asks for that.

@@ -1,16 +1,19 @@
 //! What a run comes to: a table of ratios for people, and a file with every sample for everyone else.
 
 use crate::case::{Case, Unit};
-use crate::measure::Sample;
+use crate::measure::{Sample, Slice};
 use crate::peer::Peer;
-use crate::run::{Outcome, Plan, Taken};
+use crate::run::{Plan, Taken};
 use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table};
 use lab::report::{Machine, now_utc};
-use lab::statistics::{Better, Interval, compare, median};
+use lab::statistics::{Better, Interval, compare, compare_independent, median, quantile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// Slices of a sample that tell something of a part of it: a quarter of a second.
+const FEWEST_SLICES: usize = 5;
 
 /// Millrace against one peer in one case. What is absent was not measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,8 +23,10 @@ pub(crate) struct Row {
     pub(crate) peer: &'static str,
     #[serde(flatten)]
     pub(crate) whole: Contest,
-    /// The same of [`Sample::undisturbed`].
-    pub(crate) undisturbed: Contest,
+    /// The same of the slices in which the cores were [near](near_within) one another.
+    pub(crate) near: Contest,
+    /// The same of all other slices.
+    pub(crate) far: Contest,
     /// Processors that each took, on average.
     pub(crate) our_cores: Option<f64>,
     pub(crate) their_cores: Option<f64>,
@@ -36,8 +41,10 @@ pub(crate) struct Contest {
     pub(crate) ratio: Option<f64>,
     /// Where the ratio lies in 99 of 100 such runs.
     pub(crate) spread: Option<Interval>,
-    /// Rounds with both.
+    /// Rounds with both; of near and far, those of whichever has fewer.
     pub(crate) n: usize,
+    /// The round trip between the cores, the median in nanoseconds.
+    pub(crate) round_trip_ns: Option<f64>,
 }
 
 /// The file.
@@ -56,48 +63,120 @@ pub(crate) struct Report<'r> {
     pub(crate) samples: &'r [Taken],
 }
 
+/// Which slices of a sample count.
+#[derive(Clone, Copy)]
+enum Part {
+    Near,
+    Far,
+}
+
+/// A round trip of at most so many nanoseconds is one between cores that are near: twice the shortest there was, leaving out
+/// one in twenty. On a machine whose cores stay where they are, all are near. `None` without slices.
+fn near_within(taken: &[Taken]) -> Option<f64> {
+    let mut all: Vec<f64> = slices(taken).map(|slice| slice.round_trip_ns).collect();
+    all.sort_by(f64::total_cmp);
+    quantile(&all, 0.05).map(|shortest| 2.0 * shortest)
+}
+
+fn slices(taken: &[Taken]) -> impl Iterator<Item = &Slice> {
+    taken.iter().filter_map(Taken::sample).flat_map(|sample| &sample.slices)
+}
+
 /// A row for each case and peer, in the order of the plan.
 pub(crate) fn rows(plan: &Plan, taken: &[Taken]) -> Vec<Row> {
+    let near = near_within(taken).unwrap_or_default();
     let mut rows = Vec::new();
     for case in &plan.cases {
         let others = plan.peers.iter().filter(|peer| **peer != Peer::Millrace && peer.runs(case));
-        rows.extend(others.map(|peer| row(case, *peer, taken)));
+        rows.extend(others.map(|peer| row(case, *peer, taken, near)));
     }
     rows
 }
 
-fn row(case: &Case, peer: Peer, taken: &[Taken]) -> Row {
-    let cores = |of: Peer| middle(&values(case, of, taken, |sample| sample.cores));
+fn row(case: &Case, peer: Peer, taken: &[Taken], near: f64) -> Row {
+    let cores = |of: Peer| middle(&values(case, of, taken, |sample| Some(sample.cores)));
+    let part = |part| {
+        let of = |sample: &Sample| sample.part(part, near).map(|(value, _)| value);
+        let contest = contest(case, peer, taken, of, Pairing::None);
+        let round_trips = |of| values(case, of, taken, |sample| Some(sample.part(part, near)?.1));
+        let both: Vec<f64> = [Peer::Millrace, peer]
+            .into_iter()
+            .flat_map(|of| round_trips(of).into_values())
+            .collect();
+        Contest { round_trip_ns: median(&both), ..contest }
+    };
     Row {
         case: case.name,
         unit: case.unit,
         peer: peer.name(),
-        whole: contest(case, peer, taken, |sample| sample.value),
-        undisturbed: contest(case, peer, taken, |sample| sample.undisturbed),
+        whole: contest(case, peer, taken, |sample| Some(sample.value), Pairing::ByRound),
+        near: part(Part::Near),
+        far: part(Part::Far),
         our_cores: cores(Peer::Millrace),
         their_cores: cores(peer),
     }
 }
 
-fn contest(case: &Case, peer: Peer, taken: &[Taken], of: fn(&Sample) -> f64) -> Contest {
-    let [ours, theirs] = [Peer::Millrace, peer].map(|peer| values(case, peer, taken, of));
-    let both = || ours.keys().filter(|round| theirs.contains_key(round));
-    let pick = |values: &BTreeMap<usize, f64>| -> Vec<f64> {
-        both().filter_map(|round| values.get(round).copied()).collect()
-    };
+impl Sample {
+    /// The medians of value and round trip over the slices of one part; `None` where it has too few for that.
+    fn part(&self, part: Part, near: f64) -> Option<(f64, f64)> {
+        let belongs = |slice: &&Slice| (slice.round_trip_ns <= near) == matches!(part, Part::Near);
+        let (values, round_trips): (Vec<f64>, Vec<f64>) = self
+            .slices
+            .iter()
+            .filter(belongs)
+            .map(|slice| (slice.value, slice.round_trip_ns))
+            .unzip();
+        if values.len() < FEWEST_SLICES {
+            return None;
+        }
+        Some((median(&values)?, median(&round_trips)?))
+    }
+}
+
+/// Which samples of two switches belong together.
+#[derive(Clone, Copy)]
+enum Pairing {
+    /// Those of the same round.
+    ByRound,
+    /// None: the cores are seldom near, or far, for both switches of a round.
+    None,
+}
+
+fn contest(
+    case: &Case,
+    peer: Peer,
+    taken: &[Taken],
+    of: impl Fn(&Sample) -> Option<f64>,
+    pairing: Pairing,
+) -> Contest {
+    let [mut ours, mut theirs] = [Peer::Millrace, peer].map(|peer| values(case, peer, taken, &of));
+    if matches!(pairing, Pairing::ByRound) {
+        ours.retain(|round, _| theirs.contains_key(round));
+        theirs.retain(|round, _| ours.contains_key(round));
+    }
     let better = if case.unit == Unit::Microseconds { Better::Lower } else { Better::Higher };
-    let comparison = compare(&pick(&ours), &pick(&theirs), better.into());
+    let compare = match pairing {
+        Pairing::ByRound => compare,
+        Pairing::None => compare_independent,
+    };
+    let comparison = compare(&all(&ours), &all(&theirs), better.into());
     Contest {
         ours: middle(&ours),
         theirs: middle(&theirs),
         ratio: comparison.map(|comparison| comparison.ratio),
         spread: comparison.map(|comparison| comparison.interval),
         n: comparison.map_or(0, |comparison| comparison.pairs),
+        round_trip_ns: None,
     }
 }
 
+fn all(values: &BTreeMap<usize, f64>) -> Vec<f64> {
+    values.values().copied().collect()
+}
+
 fn middle(values: &BTreeMap<usize, f64>) -> Option<f64> {
-    median(&values.values().copied().collect::<Vec<_>>())
+    median(&all(values))
 }
 
 /// By round.
@@ -105,26 +184,35 @@ fn values(
     case: &Case,
     peer: Peer,
     taken: &[Taken],
-    of: fn(&Sample) -> f64,
+    of: impl Fn(&Sample) -> Option<f64>,
 ) -> BTreeMap<usize, f64> {
     let here = taken.iter().filter(|taken| taken.case == case.name && taken.peer == peer);
-    here.filter_map(|taken| match &taken.outcome {
-        Outcome::Sample(sample) => Some((taken.round, of(sample))),
-        Outcome::Failure(_) => None,
-    })
-    .collect()
+    here.filter_map(|taken| Some((taken.round, of(taken.sample()?)?))).collect()
 }
 
-/// As it is printed: a line for the whole intervals, and one for what was left undisturbed of them.
+/// As it is printed: a line for the whole intervals, and one each for cores that were near and far, where there were such.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header([
-        "Case", "Peer", "Of it", "Millrace", "Peer", "Unit", "Ratio", "Spread", "n", "Cores",
+        "Case",
+        "Peer",
+        "Cores are",
+        "Millrace",
+        "Peer",
+        "Unit",
+        "Ratio",
+        "Spread",
+        "n",
+        "Taken",
+        "Round trip",
     ]);
     for row in rows {
-        for (what, contest) in [("all", &row.whole), ("undisturbed", &row.undisturbed)] {
-            table.add_row(line(row, what, contest));
+        table.add_row(line(row, "all", &row.whole));
+        for (what, contest) in [("near", &row.near), ("far", &row.far)] {
+            if contest.ratio.is_some() {
+                table.add_row(line(row, what, contest));
+            }
         }
     }
     table.to_string()
@@ -147,6 +235,7 @@ fn line(row: &Row, what: &str, contest: &Contest) -> Vec<Cell> {
         Cell::new(spread),
         right(contest.n.to_string()),
         Cell::new(cores(row)),
+        right(contest.round_trip_ns.map_or("–".to_owned(), |time| format!("{time:.0} ns"))),
     ]
 }
 

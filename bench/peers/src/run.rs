@@ -1,6 +1,7 @@
 //! The run: every case, every round, every switch in turn (A B C C B A …), with a line of progress for each sample.
 
 use crate::case::Case;
+use crate::distance::Distance;
 use crate::measure::{Sample, Terms, measure};
 use crate::peer::{Peer, Site};
 use crate::stop::Stop;
@@ -45,13 +46,22 @@ pub(crate) enum Outcome {
     Failure(String),
 }
 
+impl Taken {
+    pub(crate) fn sample(&self) -> Option<&Sample> {
+        match &self.outcome {
+            Outcome::Sample(sample) => Some(sample),
+            Outcome::Failure(_) => None,
+        }
+    }
+}
+
 fn name<S: Serializer>(peer: &Peer, output: S) -> Result<S::Ok, S::Error> {
     output.serialize_str(peer.name())
 }
 
 impl Plan {
     /// Takes all samples, or those up to an interruption.
-    pub(crate) fn run(&self, stop: &Stop) -> Vec<Taken> {
+    pub(crate) fn run(&self, distance: &Distance, stop: &Stop) -> Vec<Taken> {
         let mut progress = Progress::new(self.rounds * self.pairs());
         let mut all = Vec::new();
         for case in &self.cases {
@@ -61,7 +71,7 @@ impl Plan {
                 let peer = peers[place];
                 let outcome = match hopeless(&all, case, peer) {
                     true => None,
-                    false => Some(self.sample(case, peer, stop)),
+                    false => Some(self.sample(case, peer, distance, stop)),
                 };
                 if stop.is_set() {
                     return all;
@@ -79,14 +89,20 @@ impl Plan {
         self.cases.iter().map(run).sum()
     }
 
-    fn sample(&self, case: &Case, peer: Peer, stop: &Stop) -> Outcome {
-        match self.try_sample(case, peer, stop) {
+    fn sample(&self, case: &Case, peer: Peer, distance: &Distance, stop: &Stop) -> Outcome {
+        match self.try_sample(case, peer, distance, stop) {
             Ok(sample) => Outcome::Sample(sample),
             Err(error) => Outcome::Failure(format!("{error:#}")),
         }
     }
 
-    fn try_sample(&self, case: &Case, peer: Peer, stop: &Stop) -> Result<Sample> {
+    fn try_sample(
+        &self,
+        case: &Case,
+        peer: Peer,
+        distance: &Distance,
+        stop: &Stop,
+    ) -> Result<Sample> {
         let directory = tempfile::Builder::new().prefix("millrace-peers-").tempdir();
         let directory = directory.context("making a directory for the switch")?;
         let site = Site {
@@ -102,7 +118,7 @@ impl Plan {
             Vnic::start(connection.try_clone()?, case).context("the session fails")
         };
         let mut vnics = [start(first)?, start(second)?];
-        let terms = Terms { case, interval: self.interval, switch: &running, stop };
+        let terms = Terms { case, interval: self.interval, switch: &running, distance, stop };
         measure(&mut vnics, &terms)
     }
 }
