@@ -27,6 +27,8 @@ pub(crate) struct Decider<'t> {
     storm: Option<MutexGuard<'t, Storm>>,
     /// The source address learned last in this burst: most frames have the same.
     learned: Option<MacKey>,
+    /// Whether the port has neither an address of its own nor a guard that lets it hold one.
+    takes_any_source: bool,
     /// What flooding has cost the turn, see [`work::TURN_LIMIT`], by the low bits of the VLAN.
     flooded: [u64; 16],
     /// What learning has cost the turn.
@@ -50,7 +52,7 @@ struct Decision<'t> {
 impl Decision<'_> {
     /// Admits the frames at the front of the list that the decision holds for, and counts them.
     #[inline]
-    fn admit_like(&self, frames: &mut [Frame], headers: &Headers) -> usize {
+    fn admit(&self, frames: &mut [Frame], headers: &Headers) -> usize {
         let mut count = 0;
         for frame in frames {
             let addresses = Addresses::read(headers.get(frame.header));
@@ -72,8 +74,20 @@ impl<'t> Decider<'t> {
             bucket
         });
         let second = turn.now.as_secs();
+        let takes_any_source = turn.from.own_mac().is_none() && !turn.from.settings.mac_guard;
         let (storm, learned, last, learning, flooded) = (None, None, None, 0, [0; 16]);
-        Decider { turn, second, cell, bucket, storm, learned, flooded, learning, last }
+        Decider {
+            turn,
+            second,
+            cell,
+            bucket,
+            storm,
+            learned,
+            takes_any_source,
+            flooded,
+            learning,
+            last,
+        }
     }
 
     /// Puts the first of the frames, at `place` of the turn, into the outbox, once for each queue that is to get it, or
@@ -86,17 +100,54 @@ impl<'t> Decider<'t> {
         headers: &Headers,
         outbox: &mut Outbox,
     ) -> (usize, Verdict) {
-        if let Some(last) = &self.last
-            && let Some(queue) = last.sole_queue
+        let count = self.admit_alike(frames, headers);
+        if count > 0
+            && let Some(queue) = self.last.as_ref().and_then(|last| last.sole_queue)
         {
-            let count = last.admit_like(frames, headers);
-            if count > 0 {
-                outbox.push(queue, Run::new(place, count, Cause::Addressed));
-                return (count, Ok(()));
-            }
+            outbox.push(queue, Run::new(place, count, Cause::Addressed));
+            return (count, Ok(()));
         }
         let Some(frame) = frames.first_mut() else { return (1, Ok(())) };
         (1, self.decide_one(frame, headers.get(frame.header), outbox))
+    }
+
+    /// Admits the frames at the front of the list that take the same fast path as the last frame; how many.
+    #[inline]
+    fn admit_alike(&mut self, frames: &mut [Frame], headers: &Headers) -> usize {
+        let mut count = 0;
+        while let Some(last) = self.last.as_ref().filter(|last| last.sole_queue.is_some())
+            && let Some(rest) = frames.get_mut(count..)
+        {
+            count += last.admit(rest, headers);
+            let next = frames.get(count);
+            if !next.is_some_and(|next| self.goes_along(next, headers.get(next.header))) {
+                break;
+            }
+        }
+        count
+    }
+
+    /// Whether the last decision holds for a frame with other addresses, and from now on for those: the tag is the same,
+    /// the source is known to be here, the destination to be where the last one's is. Groups are in no table.
+    #[inline]
+    fn goes_along(&mut self, frame: &Frame, header: &[u8]) -> bool {
+        let Turn { macs, owners, from, .. } = self.turn;
+        let (Some(last), Some(addresses)) = (&mut self.last, Addresses::read(header)) else {
+            return false;
+        };
+        let key = |mac| MacKey::new(mac, last.vlan);
+        let (source, destination) = (key(addresses.source()), key(addresses.destination()));
+        let known = self.learned == Some(source)
+            || (self.takes_any_source && macs.is_recent(source, from.shared.id, self.second));
+        let alike = known
+            && frame.parsed.tags() == last.tags
+            && !owners.include(addresses.destination())
+            && macs.lookup(destination, self.second) == Some(last.to.shared.id);
+        if alike {
+            self.learned = Some(source);
+            last.addresses = addresses;
+        }
+        alike
     }
 
     fn decide_one(&mut self, frame: &mut Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
@@ -192,6 +243,8 @@ impl<'t> Decider<'t> {
                 self.turn.macs.remove(key, self.second);
             } else if !self.turn.macs.refresh(key, port, self.second) {
                 self.learning += work::OF_LEARNING;
+                // It may have been the last frame's destination.
+                self.last = None;
                 self.learn_anew(source, key)?;
             }
             self.learned = Some(key);

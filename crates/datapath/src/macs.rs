@@ -157,6 +157,13 @@ impl MacTable {
         None
     }
 
+    /// Whether the address was seen behind `port` in this second.
+    #[inline]
+    pub(crate) fn is_recent(&self, key: MacKey, port: PortId, second: u64) -> bool {
+        self.find(key, second)
+            .is_some_and(|(_, entry)| entry.port() == port && entry.age_s(second) == 0)
+    }
+
     /// Whether the address is known to be behind `port`; if so it is young again.
     #[inline]
     pub(crate) fn refresh(&self, key: MacKey, port: PortId, second: u64) -> bool {

@@ -48,6 +48,12 @@ impl Owners {
         self.0.sort_unstable();
     }
 
+    /// Whether an address (see [`Mac::to_u64`]) is any port's own.
+    #[inline]
+    pub(crate) fn include(&self, mac: u64) -> bool {
+        self.0.binary_search_by_key(&mac, |(own, _)| *own).is_ok()
+    }
+
     /// The ports that an address (see [`Mac::to_u64`]) belongs to: several in VLANs of their own.
     pub(crate) fn of<'v>(&self, view: &'v View, mac: u64) -> impl Iterator<Item = &'v Arc<Port>> {
         let first = self.0.partition_point(|(other, _)| *other < mac);

@@ -16,7 +16,9 @@ use common::{ALL, Bench, access, plain, trunk};
 use datapath::{DropReason, HealthEvent, PortRole, PortSettings, PortState, RateLimit, StormLimit};
 use ports::memory::MemoryFrame;
 use ports::{Nanos, Offloads};
+use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 use wire::Mac;
 
 /// A frame between two stations, given by the last byte of their addresses; 255 is broadcast.
@@ -617,6 +619,51 @@ proptest! {
             let to = bench.switch.counters(bench.ids[port]).unwrap();
             let out = to.egress_frames + to.coalesced_packets - (to.segments - to.segmented_trains) + to.dropped();
             prop_assert_eq!(from.dropped() + out, count, "every frame is somewhere");
+        }
+    }
+}
+
+/// Ports of every kind that decides by addresses, but for one that is to hold an address: it is known as the port's own from
+/// the next round on.
+fn any_port() -> impl Strategy<Value = PortSettings> {
+    select(vec![
+        plain(),
+        PortSettings { role: PortRole::Uplink, ..plain() },
+        PortSettings { mac: Some(mac(1)), ..plain() },
+        PortSettings { mac: Some(mac(2)), mac_guard: true, ..plain() },
+        PortSettings { isolated: true, ..plain() },
+        PortSettings { mac_limit: 2, ..plain() },
+        access(10),
+        PortSettings { mac_limit: 1, ..access(10) },
+        trunk(10, &[10, 20]),
+        trunk(0, &[0, 20]),
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// What a burst remembers of its last frame and its last source changes nothing.
+    #[test]
+    fn a_burst_is_decided_as_its_frames_are_one_by_one(
+        ports in vec(any_port(), 3..5),
+        bursts in vec((0..3usize, vec((0..5u8, 0..6u8, select(vec![0, 0, 0, 10, 20u16])), 1..12)), 1..8),
+    ) {
+        let (mut whole, mut single) = (bench(&ports), bench(&ports));
+        for (from, frames) in bursts {
+            let station = |number| if number == 5 { 255 } else { number };
+            let frames: Vec<_> =
+                frames.iter().map(|(source, to, vlan)| frame(*source, station(*to), *vlan)).collect();
+            whole.send(from, &frames);
+            frames.iter().for_each(|frame| single.send(from, std::slice::from_ref(frame)));
+            for port in 0..ports.len() {
+                let bytes = |bench: &Bench| -> Vec<_> {
+                    bench.received(port).into_iter().map(|frame| frame.bytes).collect()
+                };
+                prop_assert_eq!(bytes(&whole), bytes(&single), "out of port {}", port);
+                let drops = |bench: &Bench| bench.switch.counters(bench.ids[port]).unwrap().drops;
+                prop_assert_eq!(drops(&whole), drops(&single), "dropped from port {}", port);
+            }
         }
     }
 }
