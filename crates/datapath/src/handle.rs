@@ -3,13 +3,14 @@
 use crate::macs::MacTable;
 use crate::mailbox::Mailbox;
 use crate::options::Wait;
-use crate::wait::{Waiter, Waker};
+use crate::wait::Waiter;
 use crate::worker::{Letter, Worker, WorkerCounters, WorkerShared};
 use ports::Nanos;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::cell::Cell;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ pub(crate) struct Handle {
 
 enum Runs {
     /// On a thread.
-    Thread { waker: Waker, thread: Option<JoinHandle<()>> },
+    Thread(Option<JoinHandle<()>>),
     /// Only when [`Switch::step`] is called.
     Stepped(Box<Worker>),
 }
@@ -30,7 +31,8 @@ impl Handle {
     /// A worker without a thread, for [`Switch::step`].
     pub(crate) fn stepped(index: usize, macs: Arc<MacTable>) -> Handle {
         let counters = WorkerCounters::default();
-        let shared = Arc::new(WorkerShared { mailbox: Mailbox::new(), counters });
+        let (mailbox, waker) = (Mailbox::new(), OnceLock::new());
+        let shared = Arc::new(WorkerShared { mailbox, counters, waker });
         let worker = Worker::new(index, shared.clone(), macs);
         Handle { shared, runs: Runs::Stepped(Box::new(worker)) }
     }
@@ -44,7 +46,7 @@ impl Handle {
     ) -> io::Result<Handle> {
         let Runs::Stepped(worker) = self.runs else { return Ok(self) };
         let waiter = Waiter::new(wait, start)?;
-        let waker = waiter.waker();
+        let _ = self.shared.waker.set(waiter.waker());
         let (pinned, is_pinned) = sync_channel(1);
         let name = format!("worker-{}", worker.index);
         let thread = thread::Builder::new().name(name).spawn(move || {
@@ -56,20 +58,27 @@ impl Handle {
             }
         })?;
         is_pinned.recv().map_err(io::Error::other)??;
-        Ok(Handle { shared: self.shared, runs: Runs::Thread { waker, thread: Some(thread) } })
+        Ok(Handle { shared: self.shared, runs: Runs::Thread(Some(thread)) })
     }
 
     /// One round of a worker without a thread; the frames taken.
     pub(crate) fn step(&mut self, now: Nanos) -> usize {
         match &mut self.runs {
-            Runs::Stepped(worker) => worker.round(now),
-            Runs::Thread { .. } => 0,
+            Runs::Stepped(worker) => {
+                let spent = Cell::new(now);
+                let clock = |work| {
+                    spent.set(spent.get() + Nanos(work));
+                    spent.get()
+                };
+                worker.round(now, clock).0
+            }
+            Runs::Thread(_) => 0,
         }
     }
 
     /// Waits for the end of a worker that was sent [`Letter::Stop`].
     pub(crate) fn join(&mut self) {
-        if let Runs::Thread { thread, .. } = &mut self.runs
+        if let Runs::Thread(thread) = &mut self.runs
             && let Some(thread) = thread.take()
         {
             let _ = thread.join();
@@ -78,12 +87,14 @@ impl Handle {
 
     /// Posts a letter and wakes the worker; a worker without a thread reads it at once.
     pub(crate) fn post(&mut self, letter: Letter) {
-        self.shared.mailbox.post(letter);
-        match &mut self.runs {
-            Runs::Thread { waker, .. } => waker.wake(),
-            Runs::Stepped(worker) => {
-                worker.read_mail(None);
-            }
+        self.shared.post(letter);
+        self.read_mail();
+    }
+
+    /// Lets a worker without a thread read what other workers have posted.
+    pub(crate) fn read_mail(&mut self) {
+        if let Runs::Stepped(worker) = &mut self.runs {
+            worker.read_mail(None);
         }
     }
 }

@@ -26,6 +26,7 @@ mod mailbox;
 mod offload;
 pub mod options;
 mod outbox;
+mod owned;
 mod parts;
 mod pressure;
 mod rate;
@@ -47,6 +48,6 @@ pub use settings::{
     PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, StormLimit, Vlan, VlanSet,
 };
 pub use status::{
-    HealthEvent, MacEntry, PortInfo, PortState, RscFailureReason, RscStatus, WorkerInfo,
+    HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, WorkerInfo,
 };
 pub use switch::Switch;

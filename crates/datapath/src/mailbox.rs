@@ -61,7 +61,78 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::Mailbox;
-    use loom::sync::Arc;
+    use loom::cell::Cell;
+    use loom::sync::{Arc, Mutex};
+
+    /// The frames taken so far: loom fails where two threads use it and nothing orders them.
+    type Queue = Box<Cell<u32>>;
+
+    enum Letter {
+        Pass(Arc<Mailbox<Letter>>),
+        Own(Queue),
+    }
+
+    /// What a worker does with queues, as `worker.rs` does it: letters between turns, a turn takes and delivers.
+    struct Worker {
+        mailbox: Arc<Mailbox<Letter>>,
+        egress: Arc<Mutex<Vec<u32>>>,
+        queues: Vec<Queue>,
+    }
+
+    impl Worker {
+        fn round(&mut self) {
+            if self.mailbox.is_waiting() {
+                for letter in self.mailbox.collect() {
+                    match letter {
+                        Letter::Pass(to) => {
+                            self.queues.drain(..).for_each(|queue| to.post(Letter::Own(queue)));
+                        }
+                        Letter::Own(queue) => self.queues.push(queue),
+                    }
+                }
+            }
+            for queue in &self.queues {
+                let taken = queue.get();
+                queue.set(taken + 1);
+                self.egress.lock().unwrap().push(taken);
+            }
+        }
+    }
+
+    #[test]
+    fn a_queue_passed_on_has_one_owner_and_its_frames_stay_in_order() {
+        loom::model(|| {
+            let mailboxes = [0, 1].map(|_| Arc::new(Mailbox::new()));
+            let egress = Arc::new(Mutex::new(Vec::new()));
+            let worker = |at: usize, queues| Worker {
+                mailbox: mailboxes[at].clone(),
+                egress: egress.clone(),
+                queues,
+            };
+            let mut old = worker(0, vec![Box::new(Cell::new(0))]);
+            let mut new = worker(1, vec![]);
+            let old = loom::thread::spawn(move || {
+                old.round();
+                while !old.queues.is_empty() {
+                    loom::thread::yield_now();
+                    if old.mailbox.is_waiting() {
+                        old.round();
+                    }
+                }
+            });
+            let new = loom::thread::spawn(move || {
+                while new.queues.is_empty() {
+                    new.round();
+                    loom::thread::yield_now();
+                }
+            });
+            mailboxes[0].post(Letter::Pass(mailboxes[1].clone()));
+            old.join().unwrap();
+            new.join().unwrap();
+            let frames = egress.lock().unwrap().clone();
+            assert!(frames == [0] || frames == [0, 1], "{frames:?}");
+        });
+    }
 
     #[test]
     fn no_letter_is_lost_and_none_comes_twice() {

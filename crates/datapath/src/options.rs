@@ -54,6 +54,27 @@ pub enum SwitchError {
     /// No such port.
     #[error("no port with the number {}", .0.0)]
     NoSuchPort(PortId),
+    /// No such queue.
+    #[error("port {} has {queues} queues, from 0, and no queue {queue}", .port.0)]
+    NoSuchQueue {
+        /// The port.
+        port: PortId,
+        /// What was asked for.
+        queue: usize,
+        /// How many it has.
+        queues: usize,
+    },
+    /// No such worker.
+    #[error("the switch has {workers} workers, from 0, and no worker {worker}")]
+    NoSuchWorker {
+        /// What was asked for.
+        worker: usize,
+        /// How many there are.
+        workers: usize,
+    },
+    /// The worker's thread has ended.
+    #[error("worker {0} does not answer")]
+    WorkerEnded(usize),
     /// The tables are full.
     #[error("the switch has {0} ports, which is all it can have: remove one first")]
     TooManyPorts(usize),

@@ -8,7 +8,7 @@ use wire::Parsed;
 use wire::toeplitz::{Key, Toeplitz};
 
 /// Entries of an indirection table (RSS).
-const ENTRIES: usize = 128;
+pub(crate) const ENTRIES: usize = 128;
 
 /// Microsoft's key, which guests and other tools can reproduce.
 static KEY: LazyLock<Toeplitz> = LazyLock::new(|| Toeplitz::new(&Key::MICROSOFT));
@@ -85,8 +85,8 @@ impl Target {
     pub(crate) fn of_flow(port: &Port, header: &[u8], parsed: &Parsed) -> Target {
         match port.shared.egress.len() {
             0 | 1 => Target::first(port),
-            most => {
-                let queue = queue(most.min(port.shared.live.queues().into()), header, parsed);
+            _ => {
+                let queue = queue(port.shared.queues_in_use(), header, parsed);
                 Target { slot: port.slot + queue, port: port.shared.id, queue }
             }
         }

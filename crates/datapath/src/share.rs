@@ -42,6 +42,20 @@ impl Account {
         Account { port, queue, balance, last: queues.end, queues }
     }
 
+    /// Has at most this balance: one of its queues came with a debt.
+    pub(crate) fn owing(self, balance: i64) -> Account {
+        Account { balance: self.balance.min(balance), ..self }
+    }
+
+    pub(crate) fn balance(&self) -> i64 {
+        self.balance
+    }
+
+    /// The places of its queues among the worker's.
+    pub(crate) fn places(&self) -> Range<usize> {
+        self.queues.clone()
+    }
+
     /// Some rounds pass; whether its queues may have turns.
     #[inline]
     fn pass(&mut self, rounds: i64) -> bool {

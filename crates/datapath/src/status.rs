@@ -2,7 +2,7 @@
 
 use crate::counters::reasons;
 use crate::settings::{PortId, PortSettings};
-use ports::Offloads;
+use ports::{Nanos, Offloads};
 use wire::Mac;
 
 /// Whether a port carries frames.
@@ -110,6 +110,30 @@ pub struct WorkerInfo {
     pub sleeps: u64,
     /// Frames it took.
     pub frames: u64,
+    /// Time in turns that took frames: the busy time of the queues it owned meanwhile, [`QueueInfo::busy`].
+    pub busy: Nanos,
+}
+
+/// An ingress queue as it is now; its sums begin when the port is added, and a move keeps them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueInfo {
+    /// Its port.
+    pub port: PortId,
+    /// Its number at the port.
+    pub queue: usize,
+    /// The worker that owns it: its place in [`crate::SwitchOptions::workers`].
+    pub worker: usize,
+    /// Time of its turns that took frames, by the worker's clock: what other threads took of the core meanwhile is in
+    /// it. In a stepped switch, where no time passes during a turn, the turns' work, in about a nanosecond.
+    pub busy: Nanos,
+    /// Frames it took; a train is one.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Entries of the port's indirection table that name the egress queue of this number.
+    pub entries: usize,
+    /// Whether there is another worker to move it to.
+    pub movable: bool,
 }
 
 /// Something a person should know. Kept as a state, not repeated per frame.

@@ -1,19 +1,22 @@
 //! The control plane's handle of a running switch.
 
+mod queues;
+
 use crate::coalesce::Policy;
 use crate::filter::Filter;
 use crate::handle::Handle;
 use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
+use crate::owned::{OwnedQueue, QueueLoad};
 use crate::rate::{Bucket, Storm};
 use crate::view::{Events, HeldMac, Port, PortShared, StateCell, View};
-use crate::worker::{Letter, OwnedQueue};
+use crate::worker::Letter;
 use crate::{
     HealthEvent, MacEntry, PortCounters, PortId, PortInfo, PortSettings, PortState, WorkerInfo,
 };
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use ports::{Device, IngressQueue, Nanos};
+use ports::{Device, Nanos};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -35,6 +38,8 @@ struct Entry {
     port: Arc<Port>,
     /// The worker of each queue.
     queue_workers: Vec<usize>,
+    /// What each queue's turns took.
+    loads: Vec<Arc<CachePadded<QueueLoad>>>,
 }
 
 impl Switch {
@@ -109,11 +114,12 @@ impl Switch {
             self.ports.push(None);
         }
         if let Some(free) = self.ports.get_mut(place) {
-            *free = Some(Entry { port, queue_workers: queue_workers.clone() });
+            let loads = ingress.iter().map(|_| Arc::default()).collect();
+            *free = Some(Entry { port, queue_workers, loads });
         }
         self.publish();
         self.reclaim(id);
-        self.hand_out(id, ingress, &queue_workers);
+        self.hand_out(id, ingress);
         Ok(id)
     }
 
@@ -130,18 +136,6 @@ impl Switch {
     /// The port is held to no address any more.
     fn release(&self, port: &PortShared) {
         self.macs.change_held(|| port.held_mac.release());
-    }
-
-    /// Gives each queue to its worker.
-    fn hand_out(&mut self, port: PortId, ingress: Vec<IngressQueue>, queue_workers: &[usize]) {
-        for (number, (ingress, worker)) in ingress.into_iter().zip(queue_workers).enumerate() {
-            let queue = OwnedQueue::new(port, number, ingress);
-            if let Some(handle) = self.workers.get_mut(*worker) {
-                let (reply, replied) = sync_channel(1);
-                handle.post(Letter::Own(vec![queue], reply));
-                let _ = replied.recv();
-            }
-        }
     }
 
     /// Removes a port; when this returns no worker touches its queues any more and they are closed.
@@ -305,6 +299,7 @@ impl Switch {
                 idle_turns: counters.idle_turns.get(),
                 sleeps: counters.sleeps.get(),
                 frames: counters.frames.get(),
+                busy: Nanos(counters.busy.get()),
             }
         };
         self.workers.iter().zip(&self.options.workers).map(info).collect()

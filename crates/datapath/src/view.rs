@@ -244,6 +244,12 @@ impl PortShared {
     /// How long an egress queue whose device is down is left alone: what was not tried costs one branch a burst.
     const REST: Nanos = Nanos(10_000_000);
 
+    /// Egress queues that the other side serves, the first ones; 0: it is not ready.
+    #[inline]
+    pub(crate) fn queues_in_use(&self) -> usize {
+        self.egress.len().min(self.live.queues().into())
+    }
+
     /// Whether frames for an egress queue are to be dropped without a try.
     #[inline]
     pub(crate) fn is_at_rest(&self, queue: usize, now: Nanos) -> bool {

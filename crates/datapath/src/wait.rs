@@ -4,7 +4,7 @@
 //! (TAP, AF_PACKET) are level-triggered and need no arming; rings in guest memory do (see [`ports::Ingress::arm`]).
 
 use crate::options::Wait;
-use crate::worker::OwnedQueue;
+use crate::owned::OwnedQueue;
 use ports::Nanos;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::io;
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_queue_at_rest_lets_the_worker_sleep() {
         let (device, peer) = memory::open(4, ports::Offloads::empty(), 1500).unwrap();
-        let queue = |ingress| OwnedQueue::new(PortId(0), 0, ingress);
+        let queue = |ingress| OwnedQueue::new(PortId(0), 0, ingress, Arc::default());
         let mut queues: Vec<_> = device.ingress.into_iter().map(queue).collect();
         let mut waiter = Waiter::new(Wait::Never, Instant::now()).unwrap();
         waiter.watch(&mut queues[0]);

@@ -2,77 +2,36 @@
 
 use crate::counters::{Counter, PortCell};
 use crate::decide::Decider;
-use crate::deliver::{Deliverer, Delivery, count_drop, note_fault, show};
+use crate::deliver::{Deliverer, Delivery, count_drop, show};
 use crate::filter::Filtering;
 use crate::frame::Frame;
 use crate::headers::Span;
 use crate::macs::MacTable;
 use crate::mailbox::Mailbox;
 use crate::outbox::{Outbox, Target};
+use crate::owned::OwnedQueue;
 use crate::parts::Parts;
-use crate::pressure::{PAUSE, Pressure};
+use crate::pressure::PAUSE;
 use crate::settings::{PortId, PortRole};
-use crate::share::{self, Account};
-use crate::status::PortState;
+use crate::share::{self, Account, QUANTUM};
 use crate::view::{Owners, Port, View};
-use crate::wait::Waiter;
-use crate::work::{self, Dearness};
+use crate::wait::{Waiter, Waker};
+use crate::work;
 use ports::capture::Direction;
-use ports::{Burst, IngressQueue, Nanos, PortFault};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use ports::{Burst, Nanos};
 use std::sync::mpsc::SyncSender;
-
-/// How long a queue rests after its device was found down.
-const REST: Nanos = Nanos(100_000_000);
-
-/// How often a busy queue's device is asked what it lost.
-const LOST_PERIOD: Nanos = Nanos(100_000_000);
-
-/// An ingress queue with its place in the switch.
-pub(crate) struct OwnedQueue {
-    pub(crate) port: PortId,
-    /// Its number at the port.
-    pub(crate) number: usize,
-    pub(crate) ingress: IngressQueue,
-    /// Rests until then: its device failed, or its receiver has no room.
-    pub(crate) resting_until: Option<Nanos>,
-    /// When to read the device's count of lost frames next: reading it may be a system call.
-    pub(crate) next_count: Nanos,
-    pub(crate) pressure: Pressure,
-    /// Limits its bursts.
-    pub(crate) dearness: Dearness,
-    /// Its descriptor wakes the worker.
-    pub(crate) watched: bool,
-}
-
-impl OwnedQueue {
-    pub(crate) fn new(port: PortId, number: usize, ingress: IngressQueue) -> OwnedQueue {
-        OwnedQueue {
-            port,
-            number,
-            ingress,
-            resting_until: None,
-            next_count: Nanos::default(),
-            pressure: Pressure::default(),
-            dearness: Dearness::default(),
-            watched: false,
-        }
-    }
-
-    fn is_resting(&self, now: Nanos) -> bool {
-        self.resting_until.is_some_and(|until| now < until)
-    }
-}
+use std::sync::{Arc, OnceLock};
 
 /// A letter to a worker, read and answered between rounds.
 pub(crate) enum Letter {
     /// Use this view from now on.
     View(Arc<View>, SyncSender<()>),
-    /// Own these queues from now on.
-    Own(Vec<OwnedQueue>, SyncSender<()>),
+    /// Own this queue from now on; answered with how long no worker polled it.
+    Own(Box<OwnedQueue>, SyncSender<Nanos>),
     /// Give back the queues of a port.
     GiveBack(PortId, SyncSender<Vec<OwnedQueue>>),
+    /// Give a port's queue of this number to another worker, which answers.
+    Pass(PortId, usize, Arc<WorkerShared>, SyncSender<Nanos>),
     /// End the thread.
     Stop,
 }
@@ -84,12 +43,24 @@ pub(crate) struct WorkerCounters {
     pub(crate) idle_turns: Counter,
     pub(crate) sleeps: Counter,
     pub(crate) frames: Counter,
+    /// Nanoseconds, see [`QueueLoad::busy`](crate::owned::QueueLoad::busy).
+    pub(crate) busy: Counter,
 }
 
-/// What a worker and the control plane share.
+/// What a worker shares with the control plane and with the workers that give it queues.
 pub(crate) struct WorkerShared {
     pub(crate) mailbox: Mailbox<Letter>,
     pub(crate) counters: WorkerCounters,
+    /// Set once the worker has a thread.
+    pub(crate) waker: OnceLock<Waker>,
+}
+
+impl WorkerShared {
+    /// Posts a letter and wakes the worker's thread, if it has one.
+    pub(crate) fn post(&self, letter: Letter) {
+        self.mailbox.post(letter);
+        self.waker.get().into_iter().for_each(Waker::wake);
+    }
 }
 
 /// The frames of a turn and where they go; kept between turns for the allocations.
@@ -133,42 +104,56 @@ impl Worker {
 
     /// Polls until it reads [`Letter::Stop`].
     pub(crate) fn run(mut self, mut waiter: Waiter) {
+        let mut now = waiter.now();
         loop {
-            if self.shared.mailbox.is_waiting() && !self.read_mail(Some(&waiter)) {
-                return;
+            if self.shared.mailbox.is_waiting() {
+                if !self.read_mail(Some(&waiter)) {
+                    return;
+                }
+                now = waiter.now();
             }
-            let now = waiter.now();
-            let taken = self.round(now);
+            let (taken, end) = self.round(now, |_| waiter.now());
             let counters = &self.shared.counters;
             if taken > 0 {
                 counters.busy_turns.add(1);
                 counters.frames.add(taken as u64);
                 waiter.busy();
+                now = end;
             } else {
                 counters.idle_turns.add(1);
                 let shared = &self.shared;
                 if waiter.idle(&mut self.queues, now, || shared.mailbox.is_waiting()) {
                     counters.sleeps.add(1);
                 }
+                now = waiter.now();
             }
         }
     }
 
-    /// A turn for each queue that is neither resting nor in debt, see [`share::round`]; the frames taken.
-    pub(crate) fn round(&mut self, now: Nanos) -> usize {
+    /// A turn for each queue that is neither resting nor in debt, see [`share::round`]; the frames taken, and the time after
+    /// the last turn that took any. `clock` is read after each such turn, and is told the turn's work.
+    pub(crate) fn round(&mut self, now: Nanos, clock: impl Fn(u64) -> Nanos) -> (usize, Nanos) {
         let held = self.macs.held();
         if held != self.held {
             self.held = held;
             self.owners.read(&self.view);
         }
-        let Worker { index, macs, view, owners, queues, accounts, scratch, .. } = self;
-        share::round(accounts, queues, |queue| match view.port(queue.port) {
+        let Worker { index, shared, macs, view, owners, queues, accounts, scratch, .. } = self;
+        let mut end = now;
+        let taken = share::round(accounts, queues, |queue| match view.port(queue.port) {
             Some(from) if !queue.is_resting(now) => {
                 let turn = Turn { worker: *index, view, macs, owners, from, now };
-                turn.carry_out(queue, scratch)
+                let (taken, work) = turn.carry_out(queue, scratch);
+                if taken > 0 {
+                    let start = std::mem::replace(&mut end, clock(work));
+                    queue.load.busy.add(end.since(start).0);
+                }
+                (taken, work)
             }
             _ => (0, 0),
-        })
+        });
+        shared.counters.busy.add(end.since(now).0);
+        (taken, end)
     }
 
     /// Reads all letters. `false`: one of them was [`Letter::Stop`].
@@ -182,22 +167,23 @@ impl Worker {
                     self.share_out();
                     let _ = reply.send(());
                 }
-                Letter::Own(mut queues, reply) => {
-                    waiter.iter().for_each(|waiter| {
-                        queues.iter_mut().for_each(|queue| waiter.watch(queue));
-                    });
-                    self.queues.extend(queues);
+                Letter::Own(mut queue, reply) => {
+                    waiter.iter().for_each(|waiter| waiter.watch(&mut queue));
+                    let held =
+                        queue.given_at.zip(waiter).map(|(at, waiter)| waiter.now().since(at));
+                    self.queues.push(*queue);
                     self.share_out();
-                    let _ = reply.send(());
+                    let _ = reply.send(held.unwrap_or_default());
                 }
                 Letter::GiveBack(port, reply) => {
-                    let mut given =
-                        self.queues.extract_if(.., |queue| queue.port == port).collect::<Vec<_>>();
-                    waiter.iter().for_each(|waiter| {
-                        given.iter_mut().for_each(|queue| waiter.forget(queue));
-                    });
-                    self.share_out();
-                    let _ = reply.send(given);
+                    let _ = reply.send(self.give(waiter, |queue| queue.port == port));
+                }
+                Letter::Pass(port, number, to, reply) => {
+                    let is_meant =
+                        |queue: &OwnedQueue| queue.port == port && queue.number == number;
+                    for queue in self.give(waiter, is_meant) {
+                        to.post(Letter::Own(Box::new(queue), reply.clone()));
+                    }
                 }
                 Letter::Stop => return false,
             }
@@ -205,55 +191,44 @@ impl Worker {
         true
     }
 
-    /// The queues of a vNIC, which stand side by side, share an account: a guest chooses how many it uses. Those of an uplink
-    /// have one each.
+    /// Takes out queues, which have no turn here any more: what they took has been delivered. Each keeps its account's debt.
+    fn give(
+        &mut self,
+        waiter: Option<&Waiter>,
+        is_meant: impl Fn(&OwnedQueue) -> bool,
+    ) -> Vec<OwnedQueue> {
+        for account in &self.accounts {
+            let queues = self.queues.get_mut(account.places());
+            queues.into_iter().flatten().for_each(|queue| queue.balance = account.balance());
+        }
+        let mut given: Vec<_> = self.queues.extract_if(.., |queue| is_meant(queue)).collect();
+        for queue in &mut given {
+            waiter.iter().for_each(|waiter| waiter.forget(queue));
+            queue.given_at = waiter.map(Waiter::now);
+        }
+        self.share_out();
+        given
+    }
+
+    /// The queues of a vNIC share an account: a guest chooses how many it uses. Those of an uplink have one each.
     fn share_out(&mut self) {
         let Worker { queues, view, accounts, .. } = self;
+        queues.sort_unstable_by_key(|queue| (queue.port, queue.number));
         let is_vnic = |id| view.port(id).is_some_and(|port| port.settings.role == PortRole::Vnic);
-        let shared = queues.chunk_by(|one, next| one.port == next.port && is_vnic(one.port));
+        let shared = queues.chunk_by_mut(|one, next| one.port == next.port && is_vnic(one.port));
         let mut end = 0;
-        let account = |queues: &[OwnedQueue]| {
+        let account = |queues: &mut [OwnedQueue]| {
             end += queues.len();
+            // A debt that came with one of them is its account's from now on.
+            let owed =
+                queues.iter_mut().map(|queue| std::mem::replace(&mut queue.balance, QUANTUM));
+            let owed = owed.min()?;
             let first = queues.first()?;
             let number = (!is_vnic(first.port)).then_some(first.number);
-            Some(Account::of(first.port, number, end - queues.len()..end, accounts))
+            let places = end - queues.len()..end;
+            Some(Account::of(first.port, number, places, accounts).owing(owed))
         };
         *accounts = shared.filter_map(account).collect();
-    }
-}
-
-/// Derives the port's state, and the queue's rest, from the outcome of a take.
-#[inline]
-fn note_ingress(
-    queue: &mut OwnedQueue,
-    port: &Port,
-    fault: Option<&PortFault>,
-    now: Nanos,
-    taken: usize,
-) {
-    let Some(fault) = fault else {
-        // A device may report only once that it is down, so an empty take does not mean that it is up again.
-        queue.resting_until = None;
-        if taken > 0 {
-            note_taken(queue, port, now);
-        }
-        return;
-    };
-    note_fault(port, fault);
-    let forever = !matches!(fault, PortFault::Down);
-    queue.resting_until = Some(if forever { Nanos(u64::MAX) } else { now + REST });
-}
-
-#[inline]
-fn note_taken(queue: &mut OwnedQueue, port: &Port, now: Nanos) {
-    if !port.shared.state.is_up() {
-        port.shared.set_state(PortState::Up);
-    }
-    if now >= queue.next_count {
-        queue.next_count = now + LOST_PERIOD;
-        if let Some(lost) = port.shared.lost.get(queue.number) {
-            lost.store(queue.ingress.lost(), Ordering::Relaxed);
-        }
     }
 }
 
@@ -286,6 +261,8 @@ impl Turn<'_> {
         let fault = queue.ingress.take(self.now, &mut burst).err();
         let (taken, bytes, mut work) = (burst.frames().len(), burst.bytes(), 0);
         if taken > 0 {
+            queue.load.frames.add(taken as u64);
+            queue.load.bytes.add(bytes as u64);
             let cost = work::of_taking(taken, burst.slice_count(), kernel_ns);
             scratch.deliverer.work = cost;
             let toward = self.run(&burst, scratch);
@@ -295,7 +272,7 @@ impl Turn<'_> {
         }
         scratch.burst = burst.recycle();
         queue.ingress.release();
-        note_ingress(queue, self.from, fault.as_ref(), self.now, taken);
+        queue.note(self.from, fault.as_ref(), self.now, taken);
         (taken, work)
     }
 

@@ -1,0 +1,88 @@
+//! Which worker owns which ingress queue, and what each queue costs.
+
+use super::{Entry, Switch};
+use crate::PortId;
+use crate::options::SwitchError;
+use crate::outbox::ENTRIES;
+use crate::owned::OwnedQueue;
+use crate::status::QueueInfo;
+use crate::worker::Letter;
+use ports::{IngressQueue, Nanos};
+use std::sync::mpsc::sync_channel;
+
+impl Switch {
+    /// Gives each queue of a new port to its worker.
+    pub(super) fn hand_out(&mut self, port: PortId, ingress: Vec<IngressQueue>) {
+        let Some(entry) = self.ports.get(usize::from(port.0)).and_then(Option::as_ref) else {
+            return;
+        };
+        let places = entry.queue_workers.iter().zip(&entry.loads);
+        for (number, (ingress, (worker, load))) in ingress.into_iter().zip(places).enumerate() {
+            let queue = OwnedQueue::new(port, number, ingress, load.clone());
+            if let Some(handle) = self.workers.get_mut(*worker) {
+                let (reply, replied) = sync_channel(1);
+                handle.post(Letter::Own(Box::new(queue), reply));
+                let _ = replied.recv();
+            }
+        }
+    }
+
+    /// Moves an ingress queue to a worker, and returns how long no worker polled it; zero where the worker has it already.
+    /// Every flow stays in order: the old worker gives the queue away between turns, when what it took has been delivered.
+    pub fn move_queue(
+        &mut self,
+        port: PortId,
+        queue: usize,
+        worker: usize,
+    ) -> Result<Nanos, SwitchError> {
+        let workers = self.workers.len();
+        let Some(to) = self.workers.get(worker).map(|handle| handle.shared.clone()) else {
+            return Err(SwitchError::NoSuchWorker { worker, workers });
+        };
+        let entry = self.ports.get_mut(usize::from(port.0)).and_then(Option::as_mut);
+        let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
+        let queues = entry.queue_workers.len();
+        let Some(owner) = entry.queue_workers.get_mut(queue) else {
+            return Err(SwitchError::NoSuchQueue { port, queue, queues });
+        };
+        if *owner == worker {
+            return Ok(Nanos::default());
+        }
+        let (reply, replied) = sync_channel(1);
+        if let Some(from) = self.workers.get_mut(*owner) {
+            from.post(Letter::Pass(port, queue, to, reply));
+        }
+        if let Some(to) = self.workers.get_mut(worker) {
+            to.read_mail();
+        }
+        let held = replied.recv().map_err(|_| SwitchError::WorkerEnded(*owner))?;
+        *owner = worker;
+        Ok(held)
+    }
+
+    /// All ingress queues, by port and number.
+    pub fn queues(&self) -> Vec<QueueInfo> {
+        self.entries().flat_map(|entry| self.infos(entry)).collect()
+    }
+
+    /// The ingress queues of a port; none where there is no such port.
+    pub fn queues_of(&self, port: PortId) -> Vec<QueueInfo> {
+        self.entry(port).into_iter().flat_map(|entry| self.infos(entry)).collect()
+    }
+
+    fn infos(&self, entry: &Entry) -> impl Iterator<Item = QueueInfo> {
+        let (port, movable) = (entry.port.shared.id, self.workers.len() > 1);
+        let in_use = entry.port.shared.queues_in_use().max(1);
+        let places = entry.queue_workers.iter().zip(&entry.loads).enumerate();
+        places.map(move |(queue, (worker, load))| QueueInfo {
+            port,
+            queue,
+            worker: *worker,
+            busy: Nanos(load.busy.get()),
+            frames: load.frames.get(),
+            bytes: load.bytes.get(),
+            entries: (queue..ENTRIES).step_by(in_use).len() * usize::from(queue < in_use),
+            movable,
+        })
+    }
+}
