@@ -38,5 +38,6 @@ mod topology;
 mod traffic;
 mod transfer;
 mod uml;
+mod uplink;
 mod validate;
 mod vhost;

@@ -20,13 +20,18 @@ impl Topology {
     /// All of it, up. The far host sends segments one by one, as a wire would bring them. `more` is added to the
     /// configuration.
     pub(crate) fn new(more: &str) -> Topology {
+        Topology::with("", more)
+    }
+
+    /// The same, with further keys of the uplink, a line each.
+    pub(crate) fn with(uplink: &str, more: &str) -> Topology {
         let (far, guest) = (Host::new("far"), Host::new("guest"));
         run("ip link add uplink type veth peer name veth netns far");
         run("ip link set uplink up");
         far.address("veth", FAR);
         far.run("ethtool -K veth tso off gso off");
         let switch = Switch::start(&format!(
-            "[[port]]\nname = 'uplink'\npacket = 'uplink'\n\
+            "[[port]]\nname = 'uplink'\npacket = 'uplink'\n{uplink}\
              [[port]]\nname = 'guest'\ntap = 'tap0'\nnetns = 'guest'\n{more}"
         ));
         guest.address("tap0", GUEST);

@@ -121,6 +121,9 @@ pub struct PortBody {
     pub offloads: Vec<String>,
     /// Offloads that the kernel lacks and that are done in software.
     pub degraded: Vec<String>,
+    /// How the flows of an uplink with several queues are spread over them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<SpreadBody>,
     /// The guest of a vhost-user port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestBody>,
@@ -128,6 +131,19 @@ pub struct PortBody {
     pub rates: RatesBody,
     /// Its configuration.
     pub config: PortConfig,
+}
+
+/// How the flows of an uplink with several queues are spread over them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case", tag = "by")]
+pub enum SpreadBody {
+    /// By indirection tables, one for each vNIC, that an eBPF program reads.
+    Tables,
+    /// By the kernel's hash: a flow keeps its queue.
+    KernelHash {
+        /// Why not by tables.
+        reason: String,
+    },
 }
 
 /// The guest of a vhost-user port: what was agreed on and what follows from it.

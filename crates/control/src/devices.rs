@@ -6,7 +6,7 @@ use crate::config::{Account, Namespace, PortConfig, Size};
 use crate::{Problem, accounts, guest};
 use ports::Device;
 use ports::link::{Link, LinkError};
-use ports::packet::{self, PacketError, PacketOptions};
+use ports::packet::{self, PacketError, PacketOptions, Spread};
 use ports::tap::{self, TapError, TapOptions};
 use ports::vhost::{self, Access, Session, SessionError, SocketRole, Status, VhostOptions};
 use std::io;
@@ -65,6 +65,10 @@ pub trait Opener: Send {
 pub trait Watch: Send {
     /// The device now.
     fn state(&self) -> DeviceState;
+    /// How flows are spread over several ingress queues, where that is the switch's doing.
+    fn spread(&self) -> Spread {
+        Spread::Single
+    }
     /// The guest, where the device is one's vNIC.
     fn guest(&self) -> Option<Status> {
         None
@@ -104,17 +108,18 @@ fn open_tap(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     options.netns = netns(port);
     let opened = tap::open(&options)
         .map_err(|error| OpenError { denied: tap_denied(&error), reason: error.to_string() })?;
-    let watch = Box::new(HostLink { link: opened.link, ours: true });
+    let watch = Box::new(HostLink { link: opened.link, ours: true, spread: Spread::Single });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
 }
 
 fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     let mut options = PacketOptions::new(name);
     options.netns = netns(port);
+    options.queues = u8::try_from(queues(port)).unwrap_or(u8::MAX);
     options.promiscuous = port.promiscuous.unwrap_or(true);
     let opened = packet::open(&options)
         .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
-    let watch = Box::new(HostLink { link: opened.link, ours: false });
+    let watch = Box::new(HostLink { link: opened.link, ours: false, spread: opened.spread });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
 }
 
@@ -197,6 +202,7 @@ struct HostLink {
     link: Link,
     /// The device is the switch's own, so its MTU is set with the port's.
     ours: bool,
+    spread: Spread,
 }
 
 impl Watch for HostLink {
@@ -214,6 +220,10 @@ impl Watch for HostLink {
         };
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         DeviceState { condition, mtu, connections: 0 }
+    }
+
+    fn spread(&self) -> Spread {
+        self.spread.clone()
     }
 
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem> {

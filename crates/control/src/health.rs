@@ -31,6 +31,8 @@ pub(crate) struct Picture {
     /// Frames that each guard dropped.
     pub(crate) guarded: [(&'static str, u64); 3],
     pub(crate) degraded: Vec<String>,
+    /// Why the kernel's hash spreads its flows, where tables were to.
+    pub(crate) not_steered: Option<String>,
     /// IPv4 and IPv6, of an open port.
     pub(crate) rsc: Option<(RscStatus, RscStatus)>,
 }
@@ -54,6 +56,7 @@ impl Picture {
             too_big: 0,
             guarded: Default::default(),
             degraded: Vec::new(),
+            not_steered: None,
             rsc: None,
         }
     }
@@ -90,6 +93,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
         found.extend(lonely(port, ports));
         found.extend(rsc_not_operational(port));
         found.extend(degraded(port));
+        found.extend(not_steered(port));
     }
     found
 }
@@ -239,6 +243,19 @@ fn degraded(port: &Picture) -> Option<Problem> {
     })
 }
 
+fn not_steered(port: &Picture) -> Option<Problem> {
+    let reason = port.not_steered.as_ref()?;
+    Some(
+        Problem::new(format!(
+            "port {}: the kernel's hash spreads flows over its queues, and none can be moved",
+            port.name
+        ))
+        .seen(reason)
+        .wanted("an indirection table for each vNIC")
+        .remedy("give the daemon CAP_BPF outside of any user namespace, or set queues = 1"),
+    )
+}
+
 fn carries(vlan: &Vlan, id: u16) -> bool {
     match vlan {
         Vlan::Access(own) => *own == id,
@@ -296,6 +313,17 @@ mod tests {
         assert!(findings(std::slice::from_ref(&port)).is_empty());
         port.device_mtu = Some(1500);
         assert_eq!(findings(&[port])[0].error, "port u has MTU 9000, its device has 1500");
+    }
+
+    #[test]
+    fn an_uplink_that_is_not_steered_is_told_with_the_reason() {
+        let config = Config::from_toml("t", "[[port]]\nname='u'\npacket='e'\nqueues=2").unwrap();
+        let mut port = Picture::of(&config.ports[0]);
+        assert!(findings(std::slice::from_ref(&port)).is_empty());
+        port.not_steered = Some("not permitted".to_owned());
+        let found = findings(&[port]);
+        assert!(found[0].error.starts_with("port u: the kernel's hash spreads flows"));
+        assert_eq!(found[0].seen, "not permitted");
     }
 
     #[test]

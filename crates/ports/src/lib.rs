@@ -13,7 +13,8 @@
 //!
 //! A new kind of port is a variant of the two enums and a file of its own: [`tap`] is the kernel of this host or of a
 //! container, [`packet`] an interface of the host, [`vhost`] a guest behind a Unix socket, [`memory`] a test. [`fault`] wraps any port for tests; [`capture`]
-//! writes what a port sees to pcapng; [`link`] asks the kernel about the device behind a port. Wrappers for tests may copy and allocate; the others never do so per frame.
+//! writes what a port sees to pcapng; [`link`] asks the kernel about the device behind a port; [`steering`] says which queue of
+//! an uplink a flow arrives at. Wrappers for tests may copy and allocate; the others never do so per frame.
 
 mod burst;
 mod capabilities;
@@ -29,6 +30,7 @@ mod probe;
 mod queue;
 mod recycle;
 mod slice;
+pub mod steering;
 pub mod tap;
 mod time;
 pub mod vhost;

@@ -8,11 +8,14 @@
 //! ring is memory of the kernel that counts as resident from the start.
 
 mod egress;
+mod group;
 mod ingress;
 mod ring;
 mod socket;
+mod steering;
 
 use crate::link::{Link, LinkError};
+use crate::steering::Steering;
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, namespace, probe};
 pub use egress::PacketEgress;
 pub use ingress::PacketIngress;
@@ -30,18 +33,21 @@ pub struct PacketOptions {
     pub interface: String,
     /// The network namespace it is in; `None` is that of the calling thread.
     pub netns: Option<PathBuf>,
+    /// Queue pairs, at least 1. Each has a ring and a socket for either direction.
+    pub queues: u8,
     /// Take frames for all addresses, as an uplink must.
     pub promiscuous: bool,
-    /// Most memory the ingress ring may take, in bytes. A slot holds a frame of the interface's MTU, at least 2 KiB.
+    /// Most memory the ingress ring of a queue may take, in bytes. A slot holds a frame of the interface's MTU, at least 2 KiB.
     pub ring_bytes: usize,
 }
 
 impl PacketOptions {
-    /// Promiscuous, in this namespace, with a ring of 8 MiB (4096 slots at MTU 1500).
+    /// One queue, promiscuous, in this namespace, with a ring of 8 MiB (4096 slots at MTU 1500).
     pub fn new(interface: &str) -> PacketOptions {
         PacketOptions {
             interface: interface.to_owned(),
             netns: None,
+            queues: 1,
             promiscuous: true,
             ring_bytes: 8 << 20,
         }
@@ -56,6 +62,19 @@ pub struct Opened {
     pub link: Link,
     /// What this kernel does not do and is done in software, for people; empty on a good day.
     pub degraded: Vec<String>,
+    /// How flows are spread.
+    pub spread: Spread,
+}
+
+/// How the flows of an interface are spread over the port's ingress queues.
+#[derive(Clone)]
+pub enum Spread {
+    /// There is one queue.
+    Single,
+    /// By tables of our own, one for each vNIC.
+    Tables(Arc<dyn Steering>),
+    /// By the kernel's hash, because of this: flows keep their queue, and nothing can be moved.
+    Hash(String),
 }
 
 /// Why an interface could not be opened.
@@ -125,21 +144,47 @@ fn open_here(options: &PacketOptions) -> Result<Opened, PacketError> {
     let (index, mtu) = (link.index()?, link.mtu()?);
     let mut degraded = Vec::new();
     let offloads = egress_offloads(&options.interface, &mut degraded);
+    let (ingress, spread) = open_ingress(options, index, mtu)?;
+    let egress = (0..options.queues.max(1)).map(|_| open_egress(options, index));
+    let egress: Vec<_> = egress.collect::<Result<_, _>>()?;
     let device = Device {
-        ingress: vec![IngressQueue::Packet(open_ingress(options, index, mtu)?)],
-        egress: vec![EgressQueue::Packet(open_egress(options, index)?)],
-        live: Arc::new(Capabilities::new(offloads, 1)),
+        ingress: ingress.into_iter().map(IngressQueue::Packet).collect(),
+        egress: egress.into_iter().map(EgressQueue::Packet).collect(),
+        live: Arc::new(Capabilities::new(offloads, options.queues.max(1).into())),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         mac: Some(link.mac()?),
     };
-    Ok(Opened { device, link, degraded })
+    Ok(Opened { device, link, degraded, spread })
 }
 
 fn open_ingress(
     options: &PacketOptions,
     index: u32,
     mtu: u32,
-) -> Result<PacketIngress, PacketError> {
+) -> Result<(Vec<PacketIngress>, Spread), PacketError> {
+    if options.queues > 1 {
+        let group = group::open(options, index, mtu)?;
+        let spread = match group.steering {
+            Ok(steering) => Spread::Tables(Arc::new(steering)),
+            Err(error) => Spread::Hash(format!("cannot load the steering program: {error}")),
+        };
+        return Ok((group.ingress, spread));
+    }
+    let (socket, ring) = prepare(options, index, mtu, options.promiscuous)?;
+    // Only now may frames come: what comes before the ring is there would wait where nobody looks.
+    socket
+        .bind(index, socket::ALL_PROTOCOLS)
+        .map_err(|source| set_error(options, "bind to the interface", source))?;
+    Ok((vec![PacketIngress::new(socket, ring, index)], Spread::Single))
+}
+
+/// A socket with its ring, not bound yet.
+fn prepare(
+    options: &PacketOptions,
+    index: u32,
+    mtu: u32,
+    promiscuous: bool,
+) -> Result<(PacketSocket, Ring), PacketError> {
     let socket = open_socket(options)?;
     let set_error = |doing| move |source| set_error(options, doing, source);
     for (doing, setting, value) in [
@@ -157,12 +202,10 @@ fn open_ingress(
         slot_size: shape.slot_size,
         source,
     })?;
-    if options.promiscuous {
+    if promiscuous {
         socket.make_promiscuous(index).map_err(set_error("make the interface promiscuous"))?;
     }
-    // Only now may frames come: what comes before the ring is there would wait where nobody looks.
-    socket.bind(index, socket::ALL_PROTOCOLS).map_err(set_error("bind to the interface"))?;
-    Ok(PacketIngress::new(socket, ring, index))
+    Ok((socket, ring))
 }
 
 /// A socket of its own, bound to no protocol: nothing is ever received on it, and the two sides share no lock.

@@ -5,7 +5,7 @@ use crate::commands::{snippet, status};
 use crate::output::{self, Failure, Outcome};
 use clap::{ArgGroup, Args, Subcommand};
 use control::Problem;
-use control::body::{CountersBody, GuestBody, PortBody};
+use control::body::{CountersBody, GuestBody, PortBody, SpreadBody};
 use control::config::{
     Account, FileMode, HostName, MacAddress, Mtu, Namespace, PortConfig, PortName, Queues, Rate,
     Size, SocketPath, VlanId, VlanList, typed_value,
@@ -231,6 +231,13 @@ fn changes(texts: &[String]) -> Result<Value, Failure> {
     Ok(Value::Object(map))
 }
 
+fn spread(spread: &SpreadBody) -> String {
+    match spread {
+        SpreadBody::Tables => "indirection tables".to_owned(),
+        SpreadBody::KernelHash { reason } => format!("the kernel's hash ({reason})"),
+    }
+}
+
 fn text(shown: &Shown) -> String {
     let (port, counters) = (&shown.port, &shown.counters);
     let mut text = format!("{}\n\n", status::ports(std::slice::from_ref(port)));
@@ -241,6 +248,7 @@ fn text(shown: &Shown) -> String {
         ("storm control", port.config.storm().to_string()),
         ("takes", port.offloads.join(" ")),
         ("in software", port.degraded.join("; ")),
+        ("flows spread by", port.spread.as_ref().map(spread).unwrap_or_default()),
     ];
     for (label, fact) in facts.iter().filter(|(_, fact)| !fact.is_empty()) {
         text.push_str(&format!("{label}: {fact}\n"));

@@ -55,10 +55,6 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
     if port.promiscuous.is_some() && port.packet.is_none() {
         return Some(("promiscuous", needs("promiscuous", "packet", "remove it")));
     }
-    if port.queues.is_some_and(|queues| queues.0 > 1) && port.packet.is_some() {
-        let remedy = "remove queues; a packet port has one";
-        return Some(("queues", needs("queues above 1", "tap or vhost-user", remedy)));
-    }
     socket_rules(port)
 }
 

@@ -134,15 +134,6 @@ const REFUSED: &[(&str, [&str; 4])] = &[
         ["switch.toml:3:7: not a device name", "a-device", "1 to 15", ""],
     ),
     (
-        "[[port]]\nname = \"a\"\npacket = \"e\"\nqueues = 2",
-        [
-            "switch.toml:4:10: port a: queues above 1 means nothing without tap or vhost-user",
-            "",
-            "tap",
-            "remove queues",
-        ],
-    ),
-    (
         "[[port]]\nname = \"a\"\nvhost-user = \"v.sock\"",
         ["switch.toml:3:14: not the path of a socket", "v.sock", "107 bytes", "absolute path"],
     ),

@@ -3,8 +3,8 @@
 use super::{OpenPort, PortDevice, Running, RunningPort};
 use crate::Problem;
 use crate::body::{
-    CountersBody, DepthBody, MacBody, PortBody, QueueBody, RscBody, RscCountersBody, StateBody,
-    SwitchBody, WorkerBody,
+    CountersBody, DepthBody, MacBody, PortBody, QueueBody, RscBody, RscCountersBody, SpreadBody,
+    StateBody, SwitchBody, WorkerBody,
 };
 use crate::config::{PortConfig, PortName};
 use crate::devices::Condition;
@@ -12,6 +12,7 @@ use crate::guest;
 use crate::health::{self, Picture};
 use datapath::{DropReason, MacEntry, PortCounters, PortInfo, PortState, RscException, RscStatus};
 use ports::Offloads;
+use ports::packet::Spread;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -140,6 +141,7 @@ impl Running {
             queues: info.map_or_else(Vec::new, |info| self.queues(name, info)),
             offloads: info.map_or_else(Vec::new, |info| offload_names(info.offloads)),
             degraded: open.map_or_else(Vec::new, |open| open.degraded.clone()),
+            spread: open.and_then(|open| spread_body(open.watch.spread())),
             guest: open.and_then(|open| open.watch.guest()).map(|status| guest::body(&status)),
             rates: open.map(OpenPort::rates).unwrap_or_default(),
             config: port.config.clone(),
@@ -196,6 +198,9 @@ impl Running {
             picture.device_mtu = Some(open.mtu);
             picture.mac = port.config.mac.map(|mac| mac.0).or(open.mac);
             picture.degraded.clone_from(&open.degraded);
+            if let Spread::Hash(reason) = open.watch.spread() {
+                picture.not_steered = Some(reason);
+            }
         }
         picture.held_mac = info.and_then(|info| info.held_mac);
         picture.held_mac_behind = picture.held_mac.and_then(|held| {
@@ -263,6 +268,14 @@ fn vlan_text(port: &PortConfig) -> String {
         (Some(list), Some(native), _) => format!("trunk {list} native {}", native.0),
         (Some(list), None, _) => format!("trunk {list}"),
         (None, _, vlan) => format!("access {}", vlan.map_or(0, |vlan| vlan.0)),
+    }
+}
+
+fn spread_body(spread: Spread) -> Option<SpreadBody> {
+    match spread {
+        Spread::Single => None,
+        Spread::Tables(_) => Some(SpreadBody::Tables),
+        Spread::Hash(reason) => Some(SpreadBody::KernelHash { reason }),
     }
 }
 

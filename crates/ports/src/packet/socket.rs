@@ -33,6 +33,25 @@ pub(super) enum Setting {
     SendBuffer,
 }
 
+/// How a group of sockets shares frames.
+#[derive(Clone, Copy)]
+pub(super) enum Fanout {
+    /// `PACKET_FANOUT_HASH`: by the kernel's hash of the flow.
+    Hash = 0,
+    /// `PACKET_FANOUT_EBPF`: a program names the socket's place.
+    Program = 7,
+}
+
+impl Fanout {
+    /// `PACKET_FANOUT_FLAG_UNIQUEID`: the kernel numbers a new group.
+    const NEW: u32 = 0x2000;
+    /// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: a socket's own option of that name has no effect in a group.
+    const IGNORE_OUTGOING: u32 = 0x4000;
+}
+
+const PACKET_FANOUT: c_int = 18;
+const PACKET_FANOUT_DATA: c_int = 22;
+
 /// Protocol 0: receives nothing.
 pub(super) const NO_PROTOCOL: u16 = 0;
 /// `ETH_P_ALL`.
@@ -109,6 +128,50 @@ impl PacketSocket {
         let length = size_of_val(&address) as libc::socklen_t;
         // SAFETY: the address is a `sockaddr_ll` of that length, and outlives the call.
         result(unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), length) })
+    }
+
+    /// Refuses all frames from now on, or no longer.
+    pub(super) fn refuse_all(&self, refuse: bool) -> io::Result<()> {
+        if !refuse {
+            // SAFETY: the option reads one int, and ignores it.
+            return unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0) };
+        }
+        // `BPF_RET | BPF_K`: keep no byte.
+        let mut filter = libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
+        let program = libc::sock_fprog { len: 1, filter: &raw mut filter };
+        // SAFETY: the option reads one `sock_fprog` and its one instruction, which outlives the call.
+        unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
+    }
+
+    /// Joins a group of sockets bound alike; `None` makes one.
+    pub(super) fn join(&self, fanout: Fanout, group: Option<u16>) -> io::Result<()> {
+        let flags = Fanout::IGNORE_OUTGOING | group.map_or(Fanout::NEW, |_| 0);
+        let value = u32::from(group.unwrap_or(0)) | (fanout as u32 | flags) << 16;
+        // SAFETY: the option reads one int.
+        unsafe { self.set_raw(libc::SOL_PACKET, PACKET_FANOUT, &value) }
+    }
+
+    /// The number of its group.
+    pub(super) fn group(&self) -> io::Result<u16> {
+        let mut value = 0u32;
+        let mut length = size_of_val(&value) as libc::socklen_t;
+        // SAFETY: the option writes one int, `length` bytes.
+        result(unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                PACKET_FANOUT,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
+        })?;
+        Ok(value as u16)
+    }
+
+    /// Has an eBPF program steer its group.
+    pub(super) fn steer(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: in a group of this kind the option reads one int, a descriptor.
+        unsafe { self.set_raw(libc::SOL_PACKET, PACKET_FANOUT_DATA, &program.as_raw_fd()) }
     }
 
     /// Frames the kernel dropped since the last call, because the ring was full.

@@ -1,0 +1,54 @@
+//! Several ingress queues of one interface: a fan-out group of packet sockets, one a queue (Linux
+//! `Documentation/networking/packet_mmap.rst`).
+//!
+//! The group picks one socket for each frame: by our program ([`steering`](super::steering)), or by the kernel's own hash of
+//! the flow where this process may not load one.
+//!
+//! What surprises: the program names a socket by its place in the group, and places change. When the link comes up the
+//! kernel puts the sockets into the group anew, in the order they were made, and where one leaves, the last takes its place.
+//! So the sockets are made in the order of the queues and leave only all together.
+
+use super::socket::{ALL_PROTOCOLS, Fanout, PacketSocket};
+use super::steering::ProgramSteering;
+use super::{PacketError, PacketIngress, PacketOptions, prepare, set_error};
+use std::io;
+use wire::toeplitz::Key;
+
+/// The queues, and what steers them.
+pub(super) struct Group {
+    pub(super) ingress: Vec<PacketIngress>,
+    /// The program, or why there is none.
+    pub(super) steering: Result<ProgramSteering, io::Error>,
+}
+
+/// Opens a queue for each socket.
+pub(super) fn open(options: &PacketOptions, index: u32, mtu: u32) -> Result<Group, PacketError> {
+    let steering = ProgramSteering::load(options.queues, &Key::MICROSOFT);
+    let fanout = if steering.is_ok() { Fanout::Program } else { Fanout::Hash };
+    let set_error = |doing| move |source| set_error(options, doing, source);
+    let (mut sockets, mut group) = (Vec::new(), None);
+    for queue in 0..options.queues {
+        // One promiscuous socket is enough for the interface.
+        let promiscuous = options.promiscuous && queue == 0;
+        let (socket, ring) = prepare(options, index, mtu, promiscuous)?;
+        // Between binding and joining a socket gets every frame, which the others have as well.
+        socket.refuse_all(true).map_err(set_error("refuse frames at first"))?;
+        socket.bind(index, ALL_PROTOCOLS).map_err(set_error("bind to the interface"))?;
+        group = Some(join(&socket, fanout, group).map_err(set_error("join the fan-out group"))?);
+        sockets.push((socket, ring));
+    }
+    if let (Ok(steering), Some((first, _))) = (&steering, sockets.first()) {
+        first.steer(steering.program()).map_err(set_error("attach the steering program"))?;
+    }
+    for (socket, _) in &sockets {
+        socket.refuse_all(false).map_err(set_error("receive frames"))?;
+    }
+    let ingress = |(socket, ring)| PacketIngress::new(socket, ring, index);
+    Ok(Group { ingress: sockets.into_iter().map(ingress).collect(), steering })
+}
+
+/// Joins a group, a new one if there is none yet; its number.
+fn join(socket: &PacketSocket, fanout: Fanout, group: Option<u16>) -> io::Result<u16> {
+    socket.join(fanout, group)?;
+    group.map_or_else(|| socket.group(), Ok)
+}

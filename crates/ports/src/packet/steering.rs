@@ -1,0 +1,162 @@
+//! Steering by our own eBPF program: it and its maps, and what changes them.
+
+mod assemble;
+mod bpf;
+mod program;
+
+use crate::lock;
+use crate::steering::{ENTRIES, Steering, SteeringError, Table, Vnic};
+use bpf::{HashMap, MappedArray};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
+use wire::Mac;
+use wire::toeplitz::{Key, Toeplitz};
+
+/// Tables, the default one among them: one for each port a switch can have.
+const TABLES: usize = 1024;
+/// Input bytes of the hash: two IPv6 addresses and two ports.
+const INPUT: usize = 36;
+/// Bytes of an input byte's table: a word for each value.
+const TABLE_BYTES: usize = 256 * 4;
+
+/// An address in a VLAN.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Station {
+    mac: Mac,
+    vlan: u16,
+}
+
+impl Station {
+    /// As the program looks it up.
+    fn key(self) -> [u8; 8] {
+        let ([a, b, c, d, e, f], [g, h]) = (self.mac.0, self.vlan.to_ne_bytes());
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// The program with its maps. Once attached it stays with its group of sockets, also when this is dropped.
+pub(super) struct ProgramSteering {
+    queues: u8,
+    vnics: HashMap,
+    tables: MappedArray,
+    key: MappedArray,
+    program: OwnedFd,
+    /// By number; the default vNIC has none.
+    stations: Mutex<Vec<Option<Station>>>,
+}
+
+impl ProgramSteering {
+    /// Loads the program. The default table has the queues in turn.
+    pub(super) fn load(queues: u8, key: &Key) -> io::Result<ProgramSteering> {
+        let vnics = HashMap::create(TABLES)?;
+        let tables = MappedArray::create(ENTRIES, TABLES)?;
+        let words = MappedArray::create(INPUT * TABLE_BYTES, 1)?;
+        let maps =
+            program::Maps { vnics: vnics.as_fd(), tables: tables.as_fd(), key: words.as_fd() };
+        let program = program::assemble(&maps).ok_or(io::ErrorKind::InvalidInput)?;
+        let program = bpf::load(&program)?;
+        let stations = Mutex::new(vec![None]);
+        let steering = ProgramSteering { queues, vnics, tables, key: words, program, stations };
+        steering.set_key(key);
+        let in_turn = (0..queues.max(1)).cycle();
+        store(steering.row(Vnic::DEFAULT), in_turn);
+        Ok(steering)
+    }
+
+    /// For `PACKET_FANOUT_DATA`.
+    pub(super) fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// The table of a vNIC that there is.
+    fn known(&self, vnic: Vnic) -> Result<&[AtomicU8], SteeringError> {
+        let stations = lock(&self.stations);
+        match stations.get(usize::from(vnic.0)) {
+            Some(Some(_)) => Ok(self.row(vnic)),
+            Some(None) if vnic == Vnic::DEFAULT => Ok(self.row(vnic)),
+            _ => Err(SteeringError::NoSuchVnic(vnic.0)),
+        }
+    }
+
+    fn row(&self, vnic: Vnic) -> &[AtomicU8] {
+        let start = usize::from(vnic.0) * ENTRIES;
+        self.tables.bytes().get(start..start + ENTRIES).unwrap_or_default()
+    }
+}
+
+impl Steering for ProgramSteering {
+    fn queues(&self) -> u8 {
+        self.queues
+    }
+
+    fn set_key(&self, key: &Key) {
+        let toeplitz = Toeplitz::new(key);
+        for (byte, words) in self.key.bytes().chunks(TABLE_BYTES).enumerate() {
+            for (value, word) in (0u8..=255).zip(words.chunks(4)) {
+                // The word is what this byte alone adds to the hash.
+                let mut input = [0; INPUT];
+                input[byte] = value;
+                store(word, toeplitz.hash(&input).to_ne_bytes());
+            }
+        }
+    }
+
+    fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError> {
+        let station = Station { mac, vlan };
+        let mut stations = lock(&self.stations);
+        if stations.contains(&Some(station)) {
+            return Err(SteeringError::InUse { mac, vlan });
+        }
+        let free = stations.iter().skip(1).position(Option::is_none).map(|place| place + 1);
+        let place = free.unwrap_or(stations.len());
+        let number = u16::try_from(place).ok().filter(|_| place < TABLES);
+        let vnic = Vnic(number.ok_or(SteeringError::Full(TABLES - 1))?);
+        // First its table, then its address: no frame meets a table that is not filled in.
+        store(self.row(vnic), copy(self.row(Vnic::DEFAULT)));
+        self.vnics
+            .insert(station.key(), vnic.0.into())
+            .map_err(|source| SteeringError::Io { doing: "steer the vNIC", source })?;
+        match stations.get_mut(place) {
+            Some(free) => *free = Some(station),
+            None => stations.push(Some(station)),
+        }
+        Ok(vnic)
+    }
+
+    fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError> {
+        let mut stations = lock(&self.stations);
+        let station = stations.get_mut(usize::from(vnic.0)).and_then(Option::take);
+        let station = station.ok_or(SteeringError::NoSuchVnic(vnic.0))?;
+        self.vnics
+            .remove(station.key())
+            .map_err(|source| SteeringError::Io { doing: "forget the vNIC", source })
+    }
+
+    fn table(&self, vnic: Vnic) -> Result<Table, SteeringError> {
+        self.known(vnic).map(copy)
+    }
+
+    fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError> {
+        let table = self.known(vnic)?;
+        if queue >= self.queues {
+            return Err(SteeringError::NoSuchQueue { queue, queues: self.queues });
+        }
+        table.get(entry).ok_or(SteeringError::NoSuchEntry(entry))?.store(queue, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn store(to: &[AtomicU8], from: impl IntoIterator<Item = u8>) {
+    to.iter().zip(from).for_each(|(to, from)| to.store(from, Ordering::Release));
+}
+
+fn copy(row: &[AtomicU8]) -> Table {
+    let mut table = [0; ENTRIES];
+    table.iter_mut().zip(row).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+    table
+}
+
+#[cfg(test)]
+mod tests;

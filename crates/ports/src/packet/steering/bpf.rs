@@ -1,0 +1,247 @@
+// UNSAFETY: the `bpf` call takes structs with pointers in them, and a mapped map is memory that the kernel reads.
+//! The `bpf` system call as far as steering needs it: maps, maps that are mapped, programs (Linux `uapi/linux/bpf.h`).
+#![allow(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "sizes of small structs, maps and programs")]
+
+use super::assemble::Instruction;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU8;
+
+const MAP_CREATE: libc::c_int = 0;
+const MAP_UPDATE_ELEM: libc::c_int = 2;
+const MAP_DELETE_ELEM: libc::c_int = 3;
+const PROG_LOAD: libc::c_int = 5;
+
+const MAP_TYPE_HASH: u32 = 1;
+const MAP_TYPE_ARRAY: u32 = 2;
+/// `BPF_F_MMAPABLE`.
+const MAPPABLE: u32 = 1 << 10;
+/// `BPF_PROG_TYPE_SOCKET_FILTER`.
+const SOCKET_FILTER: u32 = 1;
+
+/// Shown by `bpftool`; at most 15 bytes.
+const NAME: [u8; 16] = *b"millrace_steer\0\0";
+
+/// The start of the attributes of `BPF_MAP_CREATE`.
+#[repr(C)]
+struct MapAttributes {
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    entries: u32,
+    flags: u32,
+    inner_map: u32,
+    numa_node: u32,
+    name: [u8; 16],
+}
+
+/// The start of the attributes of `BPF_MAP_UPDATE_ELEM` and `BPF_MAP_DELETE_ELEM`.
+#[repr(C)]
+struct ElementAttributes {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// The start of the attributes of `BPF_PROG_LOAD`.
+#[repr(C)]
+struct ProgramAttributes {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+}
+
+/// A hash map with keys of 8 bytes and values of 4.
+pub(super) struct HashMap(OwnedFd);
+
+impl HashMap {
+    /// An empty map that holds `entries` at most.
+    pub(super) fn create(entries: usize) -> io::Result<HashMap> {
+        create_map(MAP_TYPE_HASH, 8, 4, entries as u32, 0).map(HashMap)
+    }
+
+    /// Inserts or replaces.
+    pub(super) fn insert(&self, key: [u8; 8], value: u32) -> io::Result<()> {
+        self.element(MAP_UPDATE_ELEM, &key, Some(&value))
+    }
+
+    /// Removes; an error if it is not there.
+    pub(super) fn remove(&self, key: [u8; 8]) -> io::Result<()> {
+        self.element(MAP_DELETE_ELEM, &key, None)
+    }
+
+    fn element(&self, command: libc::c_int, key: &[u8; 8], value: Option<&u32>) -> io::Result<()> {
+        let mut attributes = ElementAttributes {
+            map: number(&self.0),
+            padding: 0,
+            key: address(key),
+            value: value.map_or(0, address),
+            flags: 0,
+        };
+        // SAFETY: key and value outlive the call and have the sizes the map was made with.
+        unsafe { bpf(command, &mut attributes) }.map(drop)
+    }
+}
+
+impl AsFd for HashMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// An array map in this process's memory: a store is what the next run of a program reads.
+pub(super) struct MappedArray {
+    memory: NonNull<u8>,
+    len: usize,
+    map: OwnedFd,
+}
+
+// SAFETY: the memory is only ever reached as atomics.
+unsafe impl Send for MappedArray {}
+// SAFETY: as above.
+unsafe impl Sync for MappedArray {}
+
+impl MappedArray {
+    /// `entries` values of `value_size` bytes, a multiple of 8, all zero.
+    pub(super) fn create(value_size: usize, entries: usize) -> io::Result<MappedArray> {
+        let map = create_map(MAP_TYPE_ARRAY, 4, value_size as u32, entries as u32, MAPPABLE)?;
+        let len = value_size * entries;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address the kernel chooses.
+        let memory =
+            unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, &map, 0) }?;
+        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(MappedArray { memory, len, map })
+    }
+
+    /// All values, one behind the other.
+    pub(super) fn bytes(&self) -> &[AtomicU8] {
+        // SAFETY: mapped as long as the array lives, and never reached but as atomics on our side.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.len) }
+    }
+}
+
+impl AsFd for MappedArray {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+}
+
+impl Drop for MappedArray {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which nothing borrows any more.
+        let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), self.len) };
+        debug_assert_eq!(unmapped, Ok(()), "the mapping was ours");
+    }
+}
+
+/// Loads a socket filter. EPERM: the process may not (CAP_BPF in the host's user namespace).
+pub(super) fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
+    let license = c"Apache-2.0";
+    let mut attributes = ProgramAttributes {
+        kind: SOCKET_FILTER,
+        count: program.len() as u32,
+        instructions: program.as_ptr().addr() as u64,
+        license: license.as_ptr().addr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log: 0,
+        kernel_version: 0,
+        flags: 0,
+        name: NAME,
+    };
+    // SAFETY: program and license outlive the call; the kernel verifies the program.
+    let program = unsafe { bpf(PROG_LOAD, &mut attributes) }?;
+    // SAFETY: a new descriptor, nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(program) })
+}
+
+fn create_map(kind: u32, key: u32, value: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
+    let mut attributes = MapAttributes {
+        kind,
+        key_size: key,
+        value_size: value,
+        entries,
+        flags,
+        inner_map: 0,
+        numa_node: 0,
+        name: NAME,
+    };
+    // SAFETY: the attributes hold no pointers.
+    let map = unsafe { bpf(MAP_CREATE, &mut attributes) }?;
+    // SAFETY: a new descriptor, nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(map) })
+}
+
+/// # Safety
+/// The attributes must be those of the command, and pointers in them valid until it is back.
+unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
+    let pointer: *mut T = attributes;
+    // SAFETY: the kernel takes missing attributes for zero; the rest is the caller's word.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, pointer, size_of::<T>()) };
+    match libc::c_int::try_from(result) {
+        Ok(result) if result >= 0 => Ok(result),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn number(fd: &OwnedFd) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
+
+fn address<T>(value: &T) -> u64 {
+    std::ptr::from_ref(value).addr() as u64
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    const PROG_TEST_RUN: libc::c_int = 10;
+
+    /// The attributes of `BPF_PROG_TEST_RUN`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct RunAttributes {
+        program: u32,
+        result: u32,
+        input_size: u32,
+        output_size: u32,
+        input: u64,
+        output: u64,
+        repeat: u32,
+        duration: u32,
+        context_size: [u32; 2],
+        context: [u64; 2],
+        flags: u32,
+        cpu: u32,
+        batch: u32,
+        padding: u32,
+    }
+
+    /// What a program says of a frame of at least 15 bytes, without a tag beside it; and nanoseconds of a run.
+    pub(in super::super) fn run(program: &OwnedFd, frame: &[u8], times: u32) -> (u32, u32) {
+        let mut attributes = RunAttributes {
+            program: number(program),
+            input_size: frame.len() as u32,
+            input: frame.as_ptr().addr() as u64,
+            repeat: times,
+            ..RunAttributes::default()
+        };
+        // SAFETY: the frame outlives the call, which reads `input_size` bytes of it.
+        unsafe { bpf(PROG_TEST_RUN, &mut attributes) }.expect("a run");
+        (attributes.result, attributes.duration)
+    }
+}

@@ -1,0 +1,101 @@
+//! An uplink of two queues on two workers: both carry traffic, and flows keep their order.
+
+use crate::patience::until;
+use crate::sandbox::{Need, run, story};
+use crate::switch::{Switch, cli};
+use crate::topology::{Family, Topology};
+use crate::transfer::transfer;
+use serde_json::Value;
+use std::process::Stdio;
+
+const NEEDS: [Need; 3] = [Need::Tap, Need::Program("ethtool"), Need::Program("iperf3")];
+const TWO_WORKERS: &str = "[switch]\nworkers = 2";
+
+#[test]
+fn two_queues_of_an_uplink_carry_sixteen_connections_in_order() {
+    story(&NEEDS, || {
+        let topology = Topology::with("queues = 2\n", TWO_WORKERS);
+        if is_hashed(&topology.switch) {
+            return println!("skipped: needs the right to load eBPF programs");
+        }
+        let [first, second] = carried(&topology);
+        assert!(first > 100 && second > 100, "{first} and {second} frames");
+        assert_eq!(out_of_order(&topology), 0);
+
+        // When the link comes up the kernel puts the sockets into their group anew.
+        run("ip link set uplink down");
+        topology.switch.wait_for("uplink", "down");
+        run("ip link set uplink up");
+        topology.wait();
+        transfer((topology.far, topology.guest, Family::V4.guest()), 1 << 20);
+        let before = out_of_order(&topology);
+        let [first, second] = carried(&topology);
+        assert!(first > 100 && second > 100, "{first} and {second} frames");
+        assert_eq!(out_of_order(&topology), before);
+    });
+}
+
+#[test]
+fn an_uplink_of_one_queue_is_as_it_was() {
+    story(&NEEDS, || {
+        let topology = Topology::with("queues = 1\n", TWO_WORKERS);
+        let shown = topology.switch.ask("port show uplink");
+        assert_eq!(
+            (shown["spread"].clone(), shown["queues"].as_array().unwrap().len()),
+            (Value::Null, 1)
+        );
+        let [_, second] = carried(&topology);
+        assert_eq!(second, 0);
+    });
+}
+
+/// Without the right to load programs the kernel spreads the flows, and it is said where people look.
+#[test]
+fn an_uplink_that_cannot_be_steered_works_and_is_found() {
+    story(&NEEDS, || {
+        let topology = Topology::with("queues = 2\n", TWO_WORKERS);
+        if !is_hashed(&topology.switch) {
+            let said = String::from_utf8(cli("port show uplink").stdout).unwrap();
+            assert!(said.contains("flows spread by: indirection tables"), "{said}");
+            return println!("skipped: needs to be without the right to load eBPF programs");
+        }
+        transfer((topology.far, topology.guest, Family::V6.guest()), 1 << 20);
+        let said = String::from_utf8(cli("port show uplink").stdout).unwrap();
+        assert!(said.contains("flows spread by: the kernel's hash (cannot load"), "{said}");
+        let said = String::from_utf8(cli("check").stdout).unwrap();
+        assert!(said.contains("port uplink: the kernel's hash spreads flows"), "{said}");
+    });
+}
+
+fn is_hashed(switch: &Switch) -> bool {
+    switch.ask("port show uplink")["spread"]["by"] == "kernel-hash"
+}
+
+/// Sixteen connections for a few seconds; the frames that each queue of the uplink got meanwhile. The guest's port is
+/// the second, so the first worker has the first queue of the uplink alone.
+fn carried(topology: &Topology) -> [u64; 2] {
+    let frames = || {
+        let uplink = topology.switch.counter("uplink", "/ingress_frames");
+        let workers = topology.switch.ask("status")["switch"]["workers"].clone();
+        let first = workers[0]["frames"].as_u64().unwrap();
+        [first, uplink.saturating_sub(first)]
+    };
+    let before = frames();
+    let mut server = topology.guest.command("iperf3");
+    let mut server = server.args(["-s", "-1"]).stdout(Stdio::null()).spawn().unwrap();
+    until("iperf3 listens", || {
+        topology.guest.run("ss -ltnH sport = :5201").contains("5201").then_some(())
+    });
+    let options = format!("-c {} -t 3 -P 16 -b 10M -J", Family::V4.guest());
+    topology.far.run(&format!("iperf3 {options}"));
+    assert!(server.wait().unwrap().success());
+    let after = frames();
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+/// Segments that the guest's TCP got before an earlier one.
+fn out_of_order(topology: &Topology) -> u64 {
+    let counters = topology.guest.run("nstat -asz TcpExtTCPOFOQueue");
+    let counter = counters.lines().find_map(|line| line.strip_prefix("TcpExtTCPOFOQueue"));
+    counter.unwrap().split_whitespace().next().unwrap().parse().unwrap()
+}
