@@ -8,6 +8,8 @@
 //! ring is memory of the kernel that counts as resident from the start.
 
 mod egress;
+mod fence;
+mod gate;
 mod group;
 mod ingress;
 mod ring;
@@ -175,7 +177,7 @@ fn open_ingress(
     socket
         .bind(index, socket::ALL_PROTOCOLS)
         .map_err(|source| set_error(options, "bind to the interface", source))?;
-    Ok((vec![PacketIngress::new(socket, ring, index)], Spread::Single))
+    Ok((vec![PacketIngress::new(socket, ring, index, None)], Spread::Single))
 }
 
 /// A socket with its ring, not bound yet.

@@ -5,6 +5,7 @@
 //! Toeplitz hash, modulo 128, names the queue. Frames for no vNIC go by the table of [`Vnic::DEFAULT`].
 
 use std::io;
+use std::time::Duration;
 use wire::Mac;
 use wire::toeplitz::Key;
 
@@ -21,6 +22,28 @@ pub struct Vnic(pub(crate) u16);
 impl Vnic {
     /// Has no address: its table serves the frames that are for no vNIC.
     pub const DEFAULT: Vnic = Vnic(0);
+}
+
+/// What became of a move of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Whether its flows kept their order.
+    pub order: Order,
+    /// Frames that waited in the new queue, of whatever flow.
+    pub held_frames: u64,
+    /// How long the new queue was not read at first. Later it was read with a delay.
+    pub held: Duration,
+}
+
+/// Whether the flows that moved kept their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// They did.
+    Kept,
+    /// They did, unless the kernel was just about to give a frame to the old queue: it refused `membarrier`.
+    NearlySure,
+    /// The old queue was not read in time, so the new one did not wait any longer.
+    GivenUp,
 }
 
 /// What cannot be steered so.
@@ -75,7 +98,7 @@ pub trait Steering: Send + Sync {
     /// where they are.
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError>;
 
-    /// Its frames go by the default table again.
+    /// Its frames go by the default table again. Move its entries to where the default table has them first, if order matters.
     fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError>;
 
     /// A vNIC's table.
@@ -83,4 +106,14 @@ pub trait Steering: Send + Sync {
 
     /// Stores one entry. What the old queue still holds is overtaken.
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError>;
+
+    /// Has entries name another queue, in such a way that no frame of a flow overtakes another. Waits until that is so, some
+    /// 10 ms, for which the queues' readers must go on; the new queue waits no longer than `patience` for the old ones.
+    fn move_entries(
+        &self,
+        vnic: Vnic,
+        entries: &[usize],
+        queue: u8,
+        patience: Duration,
+    ) -> Result<Moved, SteeringError>;
 }

@@ -8,10 +8,14 @@
 //! kernel puts the sockets into the group anew, in the order they were made, and where one leaves, the last takes its place.
 //! So the sockets are made in the order of the queues and leave only all together.
 
-use super::socket::{ALL_PROTOCOLS, Fanout, PacketSocket};
+use super::fence::Fence;
+use super::gate::Gate;
+use super::ingress::Member;
+use super::socket::{ALL_PROTOCOLS, Fanout, PacketSocket, processors};
 use super::steering::ProgramSteering;
 use super::{PacketError, PacketIngress, PacketOptions, prepare, set_error};
 use std::io;
+use std::sync::Arc;
 use wire::toeplitz::Key;
 
 /// The queues, and what steers them.
@@ -23,19 +27,20 @@ pub(super) struct Group {
 
 /// Opens a queue for each socket.
 pub(super) fn open(options: &PacketOptions, index: u32, mtu: u32) -> Result<Group, PacketError> {
-    let steering = ProgramSteering::load(options.queues, &Key::MICROSOFT);
+    // One promiscuous socket is enough for the interface.
+    let prepare = |queue| prepare(options, index, mtu, options.promiscuous && queue == 0);
+    let sockets = (0..options.queues).map(prepare).collect::<Result<Vec<_>, _>>()?;
+    let gates = sockets.iter().map(|(_, ring)| Gate::new(ring.slots())).collect();
+    let fence = Arc::new(Fence::new(gates, processors()));
+    let steering = ProgramSteering::load(options.queues, &Key::MICROSOFT, fence.clone());
     let fanout = if steering.is_ok() { Fanout::Program } else { Fanout::Hash };
     let set_error = |doing| move |source| set_error(options, doing, source);
-    let (mut sockets, mut group) = (Vec::new(), None);
-    for queue in 0..options.queues {
-        // One promiscuous socket is enough for the interface.
-        let promiscuous = options.promiscuous && queue == 0;
-        let (socket, ring) = prepare(options, index, mtu, promiscuous)?;
+    let mut group = None;
+    for (socket, _) in &sockets {
         // Between binding and joining a socket gets every frame, which the others have as well.
         socket.refuse_all(true).map_err(set_error("refuse frames at first"))?;
         socket.bind(index, ALL_PROTOCOLS).map_err(set_error("bind to the interface"))?;
-        group = Some(join(&socket, fanout, group).map_err(set_error("join the fan-out group"))?);
-        sockets.push((socket, ring));
+        group = Some(join(socket, fanout, group).map_err(set_error("join the fan-out group"))?);
     }
     if let (Ok(steering), Some((first, _))) = (&steering, sockets.first()) {
         first.steer(steering.program()).map_err(set_error("attach the steering program"))?;
@@ -43,8 +48,12 @@ pub(super) fn open(options: &PacketOptions, index: u32, mtu: u32) -> Result<Grou
     for (socket, _) in &sockets {
         socket.refuse_all(false).map_err(set_error("receive frames"))?;
     }
-    let ingress = |(socket, ring)| PacketIngress::new(socket, ring, index);
-    Ok(Group { ingress: sockets.into_iter().map(ingress).collect(), steering })
+    let ingress = |(queue, (socket, ring))| {
+        // Without tables nothing moves.
+        let member = steering.is_ok().then(|| Member { fence: fence.clone(), queue });
+        PacketIngress::new(socket, ring, index, member)
+    };
+    Ok(Group { ingress: sockets.into_iter().enumerate().map(ingress).collect(), steering })
 }
 
 /// Joins a group, a new one if there is none yet; its number.

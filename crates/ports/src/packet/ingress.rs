@@ -1,6 +1,8 @@
 //! Taking from an interface: frames lent from the ring, trains from a buffer of the queue.
 
 use super::VNET_LEN;
+use super::fence::Fence;
+use super::gate::Gate;
 use super::ring::Ring;
 use super::socket::PacketSocket;
 use crate::{Burst, Ingress, Nanos, PortFault, Slice, VlanTag};
@@ -8,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, netdevice, recv};
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 /// How often a queue that is only polled looks for an error of the socket.
 const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
@@ -31,10 +34,38 @@ pub struct PacketIngress {
     was_down: bool,
     /// The interface.
     index: u32,
+    /// Where there are several queues.
+    member: Option<Member>,
+}
+
+/// A queue among those of a group, which a fence can hold.
+pub(super) struct Member {
+    pub(super) fence: Arc<Fence>,
+    pub(super) queue: usize,
+}
+
+impl Member {
+    fn gate(&self) -> Option<&Gate> {
+        self.fence.gate(self.queue)
+    }
+
+    /// How many slots may be taken now.
+    fn enter(&self) -> u64 {
+        let Some(gate) = self.gate() else { return u64::MAX };
+        if gate.is_held() {
+            self.fence.advance();
+        }
+        gate.enter()
+    }
 }
 
 impl PacketIngress {
-    pub(super) fn new(socket: PacketSocket, ring: Ring, index: u32) -> PacketIngress {
+    pub(super) fn new(
+        socket: PacketSocket,
+        ring: Ring,
+        index: u32,
+        member: Option<Member>,
+    ) -> PacketIngress {
         PacketIngress {
             ring,
             socket,
@@ -45,6 +76,7 @@ impl PacketIngress {
             looked: Nanos::default(),
             was_down: false,
             index,
+            member,
         }
     }
 
@@ -79,9 +111,11 @@ impl Ingress for PacketIngress {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
-        let mut room = self.trains.as_mut_slice();
-        while !burst.is_full() && room.len() >= Burst::LARGEST_FRAME {
+        let most = self.member.as_ref().map_or(u64::MAX, Member::enter);
+        let (mut taken, mut room) = (0, self.trains.as_mut_slice());
+        while taken < most && !burst.is_full() && room.len() >= Burst::LARGEST_FRAME {
             let Some(slot) = self.ring.take() else { break };
+            taken += 1;
             let len = slot.header.tp_len as usize;
             let frame = if slot.bytes.len() == len {
                 Some(slot.bytes)
@@ -95,11 +129,17 @@ impl Ingress for PacketIngress {
                 None => self.lost.set(self.lost.get() + 1),
             }
         }
+        if let Some(gate) = self.member.as_ref().and_then(Member::gate) {
+            gate.leave(taken);
+        }
         Ok(())
     }
 
     fn release(&mut self) {
-        self.ring.release();
+        let count = self.ring.release();
+        if let Some(gate) = self.member.as_ref().and_then(Member::gate) {
+            gate.release(count.into());
+        }
     }
 
     fn arm(&mut self) -> bool {

@@ -6,6 +6,7 @@
 //! [`Ring::release`], which needs the ring alone, gives all of them back.
 #![allow(unsafe_code)]
 
+use super::gate::Slots;
 use super::{VNET_LEN, socket::PacketSocket};
 use crate::Slice;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -13,6 +14,7 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use wire::vnet::VnetHeader;
 use zerocopy::IntoBytes;
@@ -58,18 +60,26 @@ impl Shape {
     }
 }
 
-/// See the module.
-pub(super) struct Ring {
+/// The mapped slots. A fence looks at their status words while a ring is read.
+pub(super) struct Mapping {
     memory: NonNull<u8>,
     shape: Shape,
+}
+
+/// See the module.
+pub(super) struct Ring {
+    mapping: Arc<Mapping>,
     /// The slot the kernel fills next after those we have seen.
     next: Cell<u32>,
     /// Slots before `next` that are lent.
     lent: Cell<u32>,
 }
 
-// SAFETY: the mapping is the ring's alone (apart from the kernel, with which the status words settle it).
-unsafe impl Send for Ring {}
+// SAFETY: slots are the one ring's alone (apart from the kernel, with which the status words settle it); others reach but
+// the status words, atomically.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
 
 /// A slot the kernel filled.
 pub(super) struct Filled<'q> {
@@ -98,14 +108,21 @@ impl Ring {
             )
         }?;
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Ring { memory, shape, next: Cell::new(0), lent: Cell::new(0) })
+        let mapping = Arc::new(Mapping { memory, shape });
+        Ok(Ring { mapping, next: Cell::new(0), lent: Cell::new(0) })
+    }
+
+    /// Its slots, to be looked at.
+    pub(super) fn slots(&self) -> Arc<dyn Slots> {
+        self.mapping.clone()
     }
 
     /// Whether a slot is filled and not taken.
     pub(super) fn has_filled(&self) -> bool {
         // Without this bound a ring that is lent whole would begin anew with slots that are still lent.
-        self.lent.get() < self.shape.slots
-            && self.status(self.next.get()).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+        self.lent.get() < self.mapping.shape.slots
+            && self.mapping.status(self.next.get()).load(Ordering::Acquire) & libc::TP_STATUS_USER
+                != 0
     }
 
     /// The next filled slot, lent until [`Ring::release`].
@@ -114,12 +131,13 @@ impl Ring {
         if !self.has_filled() {
             return None;
         }
-        let slot = self.slot(self.next.get());
-        self.next.set((self.next.get() + 1) % self.shape.slots);
+        let shape = self.mapping.shape;
+        let slot = self.mapping.slot(self.next.get());
+        self.next.set((self.next.get() + 1) % shape.slots);
         self.lent.set(self.lent.get() + 1);
         // SAFETY: the slot is ours and begins with its header, aligned to 16 bytes.
         let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
-        let size = self.shape.slot_size as usize;
+        let size = shape.slot_size as usize;
         let start = usize::from(header.tp_mac).min(size);
         let len = (header.tp_snaplen as usize).min(size - start);
         // SAFETY: within the slot, which stays ours and unchanged as long as the ring is borrowed.
@@ -132,16 +150,22 @@ impl Ring {
         Some(Filled { header, vnet, bytes })
     }
 
-    /// Gives all lent slots back, oldest first.
-    pub(super) fn release(&mut self) {
-        let slots = self.shape.slots;
-        let oldest = (self.next.get() + slots - self.lent.get()) % slots;
-        for place in 0..self.lent.replace(0) {
+    /// Gives all lent slots back, oldest first; how many.
+    pub(super) fn release(&mut self) -> u32 {
+        let slots = self.mapping.shape.slots;
+        let lent = self.lent.replace(0);
+        let oldest = (self.next.get() + slots - lent) % slots;
+        for place in 0..lent {
             // Pairs with the kernel's read barrier after it read the status: it fills the slot only after our last read.
-            self.status((oldest + place) % slots).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+            self.mapping
+                .status((oldest + place) % slots)
+                .store(libc::TP_STATUS_KERNEL, Ordering::Release);
         }
+        lent
     }
+}
 
+impl Mapping {
     fn slot(&self, index: u32) -> NonNull<u8> {
         debug_assert!(index < self.shape.slots, "a slot of the ring");
         // SAFETY: the index is below `slots`, so the slot lies within the mapping.
@@ -150,12 +174,23 @@ impl Ring {
 
     /// `tp_status`, the first word of a slot.
     fn status(&self, index: u32) -> &AtomicU32 {
-        // SAFETY: mapped as long as the ring lives, aligned to 16 bytes, and only ever accessed atomically or when ours.
+        // SAFETY: mapped as long as `self` lives, aligned to 16 bytes, and only ever accessed atomically or when ours.
         unsafe { AtomicU32::from_ptr(self.slot(index).as_ptr().cast()) }
     }
 }
 
-impl Drop for Ring {
+impl Slots for Mapping {
+    fn count(&self) -> u64 {
+        self.shape.slots.into()
+    }
+
+    fn is_filled(&self, place: u64) -> bool {
+        let index = u32::try_from(place % self.count()).unwrap_or_default();
+        self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+    }
+}
+
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: our own mapping, and no slot is borrowed any more.
         let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), self.shape.bytes()) };

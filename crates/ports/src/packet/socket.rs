@@ -215,6 +215,13 @@ impl AsFd for PacketSocket {
     }
 }
 
+/// Processors that the kernel may run on, whatever this process may.
+pub(super) fn processors() -> usize {
+    // SAFETY: reads a number.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    usize::try_from(count).unwrap_or(1)
+}
+
 fn result(code: c_int) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -4,13 +4,16 @@ mod assemble;
 mod bpf;
 mod program;
 
+use super::fence::{Fence, Outcome};
 use crate::lock;
-use crate::steering::{ENTRIES, Steering, SteeringError, Table, Vnic};
+use crate::steering::{ENTRIES, Moved, Order, Steering, SteeringError, Table, Vnic};
 use bpf::{HashMap, MappedArray};
+use rustix::thread::{MembarrierCommand, membarrier};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use wire::Mac;
 use wire::toeplitz::{Key, Toeplitz};
 
@@ -45,11 +48,17 @@ pub(super) struct ProgramSteering {
     program: OwnedFd,
     /// By number; the default vNIC has none.
     stations: Mutex<Vec<Option<Station>>>,
+    fence: Arc<Fence>,
+    /// Taken for the whole of a move.
+    moves: Mutex<()>,
 }
+
+/// How often a move looks whether its round is over. The held queue's reader looks as well, each time it would take.
+const LOOK: Duration = Duration::from_micros(50);
 
 impl ProgramSteering {
     /// Loads the program. The default table has the queues in turn.
-    pub(super) fn load(queues: u8, key: &Key) -> io::Result<ProgramSteering> {
+    pub(super) fn load(queues: u8, key: &Key, fence: Arc<Fence>) -> io::Result<ProgramSteering> {
         let vnics = HashMap::create(TABLES)?;
         let tables = MappedArray::create(ENTRIES, TABLES)?;
         let words = MappedArray::create(INPUT * TABLE_BYTES, 1)?;
@@ -58,7 +67,9 @@ impl ProgramSteering {
         let program = program::assemble(&maps).ok_or(io::ErrorKind::InvalidInput)?;
         let program = bpf::load(&program)?;
         let stations = Mutex::new(vec![None]);
-        let steering = ProgramSteering { queues, vnics, tables, key: words, program, stations };
+        let moves = Mutex::new(());
+        let steering =
+            ProgramSteering { queues, vnics, tables, key: words, program, stations, fence, moves };
         steering.set_key(key);
         let in_turn = (0..queues.max(1)).cycle();
         store(steering.row(Vnic::DEFAULT), in_turn);
@@ -78,6 +89,44 @@ impl ProgramSteering {
             Some(None) if vnic == Vnic::DEFAULT => Ok(self.row(vnic)),
             _ => Err(SteeringError::NoSuchVnic(vnic.0)),
         }
+    }
+
+    /// Entries of a vNIC that there is, to be stored with a queue that there is.
+    fn entries(
+        &self,
+        vnic: Vnic,
+        entries: &[usize],
+        queue: u8,
+    ) -> Result<Vec<&AtomicU8>, SteeringError> {
+        let table = self.known(vnic)?;
+        if queue >= self.queues {
+            return Err(SteeringError::NoSuchQueue { queue, queues: self.queues });
+        }
+        let entry = |&entry| table.get(entry).ok_or(SteeringError::NoSuchEntry(entry));
+        entries.iter().map(entry).collect()
+    }
+
+    /// The last part of a move, after the store.
+    fn finish_move(&self, patience: Duration) -> Moved {
+        let end = Instant::now() + patience;
+        // What closes the last hole: when it returns, all programs that read the old entry have ended, their frames are in
+        // their slots. Meanwhile the held queue's reader carries the rounds on.
+        let closed = membarrier(MembarrierCommand::Global);
+        self.fence.grace_is_over();
+        let mut order = if closed.is_ok() { Order::Kept } else { Order::NearlySure };
+        let outcome = loop {
+            self.fence.advance();
+            if let Some(outcome) = self.fence.outcome() {
+                break outcome;
+            }
+            if Instant::now() >= end {
+                order = Order::GivenUp;
+                break self.fence.give_up();
+            }
+            std::thread::sleep(LOOK);
+        };
+        let Outcome { held_frames, held } = outcome;
+        Moved { order, held_frames, held }
     }
 
     fn row(&self, vnic: Vnic) -> &[AtomicU8] {
@@ -139,12 +188,35 @@ impl Steering for ProgramSteering {
     }
 
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError> {
-        let table = self.known(vnic)?;
-        if queue >= self.queues {
-            return Err(SteeringError::NoSuchQueue { queue, queues: self.queues });
-        }
-        table.get(entry).ok_or(SteeringError::NoSuchEntry(entry))?.store(queue, Ordering::Release);
+        let entries = self.entries(vnic, &[entry], queue)?;
+        entries.into_iter().for_each(|entry| entry.store(queue, Ordering::Release));
         Ok(())
+    }
+
+    fn move_entries(
+        &self,
+        vnic: Vnic,
+        entries: &[usize],
+        queue: u8,
+        patience: Duration,
+    ) -> Result<Moved, SteeringError> {
+        let _one_at_a_time = lock(&self.moves);
+        let entries = self.entries(vnic, entries, queue)?;
+        let to = usize::from(queue);
+        let from = entries.iter().map(|entry| usize::from(entry.load(Ordering::Relaxed)));
+        let mut from: Vec<usize> = from.filter(|&from| from != to).collect();
+        from.sort_unstable();
+        from.dedup();
+        if from.is_empty() {
+            return Ok(Moved { order: Order::Kept, held_frames: 0, held: Duration::ZERO });
+        }
+        self.fence.hold(to);
+        while !self.fence.is_stopped(to) {
+            std::thread::yield_now();
+        }
+        entries.into_iter().for_each(|entry| entry.store(queue, Ordering::Release));
+        self.fence.begin(&from);
+        Ok(self.finish_move(patience))
     }
 }
 

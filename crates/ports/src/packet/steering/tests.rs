@@ -11,7 +11,7 @@ const VLAN: u16 = 5;
 
 /// A program whose tables say which entry was hit, that of the vNIC with 128 added; or why there is none.
 fn loaded(key: &Key) -> Option<ProgramSteering> {
-    let steering = match ProgramSteering::load(255, key) {
+    let steering = match ProgramSteering::load(255, key, no_fence()) {
         Ok(steering) => steering,
         Err(error) => {
             eprintln!("skipped: needs the right to load eBPF programs: {error}");
@@ -22,6 +22,10 @@ fn loaded(key: &Key) -> Option<ProgramSteering> {
     store(steering.row(Vnic::DEFAULT), 0..128);
     store(steering.row(vnic), 128..=255);
     Some(steering)
+}
+
+fn no_fence() -> Arc<Fence> {
+    Arc::new(Fence::new(Vec::new(), 1))
 }
 
 fn kernel(steering: &ProgramSteering, frame: &[u8]) -> u32 {
@@ -224,7 +228,7 @@ fn a_table_belongs_to_one_vnic_and_goes_with_it() {
 
 #[test]
 fn there_is_a_table_for_each_port_of_a_switch_and_no_more() {
-    let Ok(steering) = ProgramSteering::load(2, &Key::MICROSOFT) else { return };
+    let Ok(steering) = ProgramSteering::load(2, &Key::MICROSOFT, no_fence()) else { return };
     for number in 1..TABLES {
         let [high, low] = u16::try_from(number).unwrap().to_be_bytes();
         steering.add_vnic(Mac([2, 0, 0, 0, high, low]), 0).unwrap();

@@ -1,0 +1,169 @@
+//! Order when flows move from one queue of a group to another: what the old queue still holds must not be overtaken.
+//!
+//! 1. The reader of the new queue stops ([`Fence::hold`]).
+//! 2. The entry is stored; from now on frames come to the new queue.
+//! 3. In rounds, the place behind all that the new queue has is noted, then that of each old one. When the old ones' readers
+//!    have delivered up to theirs, the new one's reader may take up to its own.
+//! 4. The first round that begins a grace period after the store is the last.
+//!
+//! **Why rounds.** On another processor the program may have read the old entry without its frame being in a slot yet. Only a
+//! grace period (`membarrier`, some 10 ms) makes sure that there is no such frame any more, which is too long to hold a
+//! queue. But a flow's frames come one after the other: where the new queue has one, all before it are in their slots. So a
+//! frame of the new queue may be taken when that has been taken which the old queues had *after* it was seen, and no round
+//! waits for anything but readers.
+//!
+//! The held queue's own reader carries the rounds on, so they do not wait for the thread that asked for the move.
+
+use super::gate::Gate;
+use crate::lock;
+use std::sync::{Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+/// The queues of a group, and the move under way.
+pub(super) struct Fence {
+    gates: Vec<Gate>,
+    /// Most frames that are in the making at once in the kernel.
+    processors: usize,
+    moving: Mutex<Option<Move>>,
+}
+
+/// What the queue that flows moved to went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Frames that waited: all that came from the stop to the end of the last round.
+    pub(super) held_frames: u64,
+    /// From the stop to the end of the first round, after which the queue was read again.
+    pub(super) held: Duration,
+}
+
+struct Move {
+    to: usize,
+    /// For each old queue the place that its reader has to pass in this round.
+    from: Vec<(usize, u64)>,
+    /// Up to where the new queue may be read then.
+    open_to: u64,
+    /// A grace period has passed since the store.
+    grace: bool,
+    /// `grace` when the round began.
+    last: bool,
+    /// Of the new queue, when it stopped.
+    taken: u64,
+    stopped: Instant,
+    held: Option<Duration>,
+    outcome: Option<Outcome>,
+}
+
+impl Fence {
+    /// A fence between queues, on a host with so many processors.
+    pub(super) fn new(gates: Vec<Gate>, processors: usize) -> Fence {
+        Fence { gates, processors, moving: Mutex::new(None) }
+    }
+
+    /// A queue's gate, for its reader.
+    pub(super) fn gate(&self, queue: usize) -> Option<&Gate> {
+        self.gates.get(queue)
+    }
+
+    /// Has the reader of a queue take nothing until [`Fence::begin`]'s first round is over. One move at a time, which the
+    /// caller sees to. In force once [`Fence::is_stopped`].
+    pub(super) fn hold(&self, to: usize) {
+        let Some(gate) = self.gates.get(to) else { return };
+        let stopped = Instant::now();
+        *lock(&self.moving) = Some(Move {
+            to,
+            from: Vec::new(),
+            open_to: 0,
+            grace: false,
+            last: false,
+            taken: gate.hold(),
+            stopped,
+            held: None,
+            outcome: None,
+        });
+    }
+
+    /// Whether a held queue's reader has stopped, so that the entry may be stored.
+    pub(super) fn is_stopped(&self, to: usize) -> bool {
+        self.gates.get(to).is_none_or(Gate::is_stopped)
+    }
+
+    /// The entry has been stored: the first round begins.
+    pub(super) fn begin(&self, from: &[usize]) {
+        // Pairs with nothing of ours: the store must be visible to the kernel before the first slot is looked at.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        if let Some(moving) = &mut *lock(&self.moving) {
+            moving.from = from.iter().map(|&queue| (queue, 0)).collect();
+            moving.round(self);
+        }
+    }
+
+    /// A grace period has passed since the store.
+    pub(super) fn grace_is_over(&self) {
+        if let Some(moving) = &mut *lock(&self.moving) {
+            moving.grace = true;
+        }
+    }
+
+    /// Ends the round if it can be, and begins the next. What a held queue's reader calls; never waits.
+    pub(super) fn advance(&self) {
+        match self.moving.try_lock() {
+            Ok(mut moving) => moving.iter_mut().for_each(|moving| moving.advance(self)),
+            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => {}
+        }
+    }
+
+    /// The move's outcome, once it is over.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        let mut moving = lock(&self.moving);
+        let outcome = moving.as_ref().is_none_or(|moving| moving.outcome.is_some());
+        outcome.then(|| moving.take().and_then(|moving| moving.outcome).unwrap_or_default())
+    }
+
+    /// Ends the move as it is: the new queue overtakes what the old ones have.
+    pub(super) fn give_up(&self) -> Outcome {
+        let Some(moving) = &mut *lock(&self.moving) else { return Outcome::default() };
+        moving.end(self);
+        moving.outcome.unwrap_or_default()
+    }
+}
+
+impl Move {
+    /// First the place behind what the new queue has, then that of the old ones: see the module.
+    fn round(&mut self, fence: &Fence) {
+        self.last = self.grace;
+        let filled = |queue: usize| {
+            fence.gates.get(queue).map_or(0, |gate| gate.filled_end(fence.processors))
+        };
+        self.open_to = filled(self.to);
+        self.from.iter_mut().for_each(|(queue, place)| *place = filled(*queue));
+    }
+
+    fn advance(&mut self, fence: &Fence) {
+        let passed = |(queue, place): &(usize, u64)| {
+            fence.gates.get(*queue).is_none_or(|gate| gate.has_passed(*place))
+        };
+        // Without old queues it has not begun.
+        if self.outcome.is_some() || self.from.is_empty() || !self.from.iter().all(passed) {
+            return;
+        }
+        self.held.get_or_insert_with(|| self.stopped.elapsed());
+        if self.last {
+            return self.end(fence);
+        }
+        if let Some(gate) = fence.gates.get(self.to) {
+            gate.open(Some(self.open_to));
+        }
+        self.round(fence);
+    }
+
+    fn end(&mut self, fence: &Fence) {
+        let Some(gate) = fence.gates.get(self.to) else { return };
+        let held = *self.held.get_or_insert_with(|| self.stopped.elapsed());
+        let held_frames = gate.filled_end(fence.processors).saturating_sub(self.taken);
+        self.outcome = Some(Outcome { held_frames, held });
+        gate.open(None);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! Moves among rings, readers and processors that take their steps in any order. A frame takes three: the program reads the
+//! entry, the kernel gives it a slot, the slot is filled. Each flow stays on one processor, as the kernel has it.
+
+use super::super::gate::Slots;
+use super::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+const QUEUES: usize = 3;
+const FLOWS: usize = 4;
+const PROCESSORS: usize = 2;
+const SLOTS: usize = 6;
+
+/// Whether each slot is filled.
+struct Filled([AtomicBool; SLOTS]);
+
+impl Slots for Filled {
+    fn count(&self) -> u64 {
+        SLOTS as u64
+    }
+
+    fn is_filled(&self, place: u64) -> bool {
+        self.0[usize::try_from(place).unwrap() % SLOTS].load(Relaxed)
+    }
+}
+
+/// A frame: its flow and its number there.
+type Frame = (usize, u32);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Step {
+    /// The frame's entry was read: it goes to this queue.
+    Steered(Frame, usize),
+    /// It has a slot.
+    Placed(Frame, usize, usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A processor does one step, for a flow of its own where it begins a frame.
+    Kernel {
+        processor: usize,
+        flow: usize,
+    },
+    /// A reader takes as many at most.
+    Take {
+        queue: usize,
+        most: usize,
+    },
+    /// A reader delivers what it took and gives it back.
+    Release {
+        queue: usize,
+    },
+    Move {
+        flow: usize,
+        to: usize,
+    },
+    Advance,
+}
+
+/// What keeps the order.
+#[derive(Clone, Copy, PartialEq)]
+enum Closing {
+    Nothing,
+    /// One round: what a fence without a grace period is.
+    OneRound,
+    Rounds,
+}
+
+struct Ring {
+    filled: Arc<Filled>,
+    frames: [Option<Frame>; SLOTS],
+    /// Slots given out, taken, delivered.
+    counts: [usize; 3],
+}
+
+struct World {
+    closing: Closing,
+    fence: Fence,
+    rings: Vec<Ring>,
+    processors: [Option<Step>; PROCESSORS],
+    /// The queue of each flow's entry.
+    entries: [usize; FLOWS],
+    sent: [u32; FLOWS],
+    delivered: [u32; FLOWS],
+    /// Processors that have been busy since the store; `None`: there is no move.
+    in_flight: Option<Vec<usize>>,
+    /// Frames that came after a later one.
+    overtaken: u32,
+    moves: u32,
+}
+
+impl World {
+    fn new(closing: Closing) -> World {
+        let filled = || Arc::new(Filled(Default::default()));
+        let ring = || Ring { filled: filled(), frames: [None; SLOTS], counts: [0; 3] };
+        let rings: Vec<_> = (0..QUEUES).map(|_| ring()).collect();
+        let gates = rings.iter().map(|ring| Gate::new(ring.filled.clone())).collect();
+        World {
+            closing,
+            fence: Fence::new(gates, PROCESSORS),
+            rings,
+            processors: [None; PROCESSORS],
+            entries: [0; FLOWS],
+            sent: [0; FLOWS],
+            delivered: [0; FLOWS],
+            in_flight: None,
+            overtaken: 0,
+            moves: 0,
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Kernel { processor, flow } => self.kernel(processor, flow),
+            Event::Take { queue, most } => self.take(queue, most),
+            Event::Release { queue } => self.release(queue),
+            Event::Move { flow, to } => self.begin(flow, to),
+            Event::Advance => self.advance(),
+        }
+    }
+
+    fn kernel(&mut self, processor: usize, flow: usize) {
+        self.processors[processor] = match self.processors[processor] {
+            None => {
+                // Each flow is one processor's.
+                let flow = flow - flow % PROCESSORS + processor;
+                self.sent[flow] += 1;
+                Some(Step::Steered((flow, self.sent[flow]), self.entries[flow]))
+            }
+            Some(Step::Steered(frame, queue)) => {
+                let [given, _, released] = self.rings[queue].counts;
+                let is_full = given - released == SLOTS;
+                self.rings[queue].counts[0] += usize::from(!is_full);
+                (!is_full).then_some(Step::Placed(frame, queue, given))
+            }
+            Some(Step::Placed(frame, queue, place)) => {
+                self.rings[queue].frames[place % SLOTS] = Some(frame);
+                self.rings[queue].filled.0[place % SLOTS].store(true, Relaxed);
+                None
+            }
+        };
+        if let Some(in_flight) = &mut self.in_flight
+            && self.processors[processor].is_none()
+        {
+            in_flight.retain(|&other| other != processor);
+        }
+    }
+
+    fn take(&mut self, queue: usize, most: usize) {
+        let gate = self.fence.gate(queue).unwrap();
+        if gate.is_held() {
+            self.fence.advance();
+        }
+        let most = gate.enter().min(most as u64);
+        let ring = &mut self.rings[queue];
+        let mut count = 0;
+        // As the ring has it: what is lent is not taken anew.
+        while count < most
+            && ring.counts[1] - ring.counts[2] < SLOTS
+            && ring.filled.is_filled(ring.counts[1] as u64)
+        {
+            ring.counts[1] += 1;
+            count += 1;
+        }
+        gate.leave(count);
+    }
+
+    fn release(&mut self, queue: usize) {
+        let ring = &mut self.rings[queue];
+        let [_, taken, released] = ring.counts;
+        for place in released..taken {
+            let (flow, number) = ring.frames[place % SLOTS].take().unwrap();
+            self.overtaken += u32::from(number < self.delivered[flow]);
+            assert_ne!(number, self.delivered[flow], "delivered twice");
+            self.delivered[flow] = number.max(self.delivered[flow]);
+            ring.filled.0[place % SLOTS].store(false, Relaxed);
+        }
+        ring.counts[2] = taken;
+        self.fence.gate(queue).unwrap().release((taken - released) as u64);
+    }
+
+    fn begin(&mut self, flow: usize, to: usize) {
+        let from = self.entries[flow];
+        if self.in_flight.is_some() || from == to {
+            return;
+        }
+        self.moves += 1;
+        if self.closing == Closing::Nothing {
+            self.entries[flow] = to;
+            return;
+        }
+        self.fence.hold(to);
+        assert!(self.fence.is_stopped(to));
+        self.entries[flow] = to;
+        self.fence.begin(&[from]);
+        let busy = |processor: &usize| self.processors[*processor].is_some();
+        self.in_flight = Some((0..PROCESSORS).filter(busy).collect());
+        if self.closing == Closing::OneRound {
+            self.fence.grace_is_over();
+            self.fence.begin(&[from]);
+        }
+    }
+
+    fn advance(&mut self) {
+        if self.in_flight.as_ref().is_some_and(Vec::is_empty) {
+            self.fence.grace_is_over();
+        }
+        self.fence.advance();
+        if self.in_flight.is_some() && self.fence.outcome().is_some() {
+            self.in_flight = None;
+        }
+    }
+
+    /// Everything goes on until nothing is left.
+    fn settle(&mut self) {
+        for processor in 0..PROCESSORS {
+            while self.processors[processor].is_some() {
+                self.kernel(processor, 0);
+            }
+        }
+        for _ in 0..20 {
+            for queue in 0..QUEUES {
+                self.take(queue, SLOTS);
+                self.release(queue);
+            }
+            self.advance();
+        }
+    }
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let queue = || 0..QUEUES;
+    let event = prop_oneof![
+        12 => (0..PROCESSORS, 0..FLOWS)
+            .prop_map(|(processor, flow)| Event::Kernel { processor, flow }),
+        3 => (queue(), 1..=SLOTS).prop_map(|(queue, most)| Event::Take { queue, most }),
+        3 => queue().prop_map(|queue| Event::Release { queue }),
+        1 => (0..FLOWS, queue()).prop_map(|(flow, to)| Event::Move { flow, to }),
+        2 => Just(Event::Advance),
+    ];
+    vec(event, 0..400)
+}
+
+/// What went wrong at the end of the events.
+fn judge(closing: Closing, events: Vec<Event>) -> Result<(), TestCaseError> {
+    let mut world = World::new(closing);
+    events.into_iter().for_each(|event| world.happen(event));
+    world.settle();
+    prop_assert!(world.in_flight.is_none(), "a move never ends");
+    prop_assert!(
+        world.rings.iter().all(|ring| ring.counts[0] == ring.counts[2]),
+        "frames are left"
+    );
+    prop_assert_eq!(world.overtaken, 0, "frames were overtaken");
+    Ok(())
+}
+
+fn run(closing: Closing, cases: u32) -> Result<(), String> {
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let result = TestRunner::new(config).run(&events(), |events| judge(closing, events));
+    result.map_err(|error| error.to_string())
+}
+
+#[test]
+fn no_frame_overtakes_another_of_its_flow_whatever_the_order_of_steps() {
+    run(Closing::Rounds, 3000).unwrap();
+}
+
+/// The same events must find what the fence is there for, and what a fence of one round leaves open.
+#[test]
+fn without_the_fence_or_with_one_round_alone_frames_are_overtaken() {
+    for closing in [Closing::Nothing, Closing::OneRound] {
+        let found = run(closing, 20_000).unwrap_err();
+        assert!(found.contains("overtaken"), "{found}");
+    }
+}
+
+/// The program has read the old entry, and its frame has no slot yet when the old queue is found empty.
+#[test]
+fn a_frame_in_the_making_is_not_overtaken() {
+    let overtaken = |closing| {
+        let mut world = World::new(closing);
+        world.kernel(0, 0);
+        world.begin(0, 1);
+        world.advance();
+        // The frame gets its slot and the next one follows it, to the new queue.
+        (0..5).for_each(|_| world.kernel(0, 0));
+        for queue in [1, 0, 1] {
+            world.take(queue, SLOTS);
+            world.release(queue);
+        }
+        world.settle();
+        assert_eq!((world.delivered[0], world.moves), (2, 1));
+        world.overtaken
+    };
+    assert_eq!([Closing::OneRound, Closing::Rounds].map(overtaken), [1, 0]);
+}
+
+#[test]
+fn frames_that_waited_are_counted_and_a_move_can_be_given_up() {
+    let mut world = World::new(Closing::Rounds);
+    (0..9).for_each(|_| world.kernel(0, 0));
+    world.begin(0, 2);
+    (0..6).for_each(|_| world.kernel(0, 0));
+    world.take(2, SLOTS);
+    assert_eq!(world.rings[2].counts[1], 0, "the old queue has not been read");
+    assert_eq!(world.fence.outcome(), None);
+    assert_eq!(world.fence.give_up().held_frames, 2);
+    world.take(2, SLOTS);
+    assert_eq!(world.rings[2].counts[1], 2);
+}

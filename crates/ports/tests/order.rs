@@ -1,0 +1,175 @@
+//! Entries of an uplink's table flipped under load, between two queues with a reader each: a fence keeps the order, and
+//! without it the same load finds that frames overtake each other.
+
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "tests, though not only in functions marked so"
+)]
+
+mod support;
+
+use ports::packet::{self, PacketOptions, Spread};
+use ports::steering::{Order, Steering, Vnic};
+use ports::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use support::{in_namespace, ip, udp_header};
+use wire::toeplitz::{Key, Toeplitz};
+use wire::vnet::VnetHeader;
+
+const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
+const FLOWS: u8 = 8;
+const BATCH: u32 = 32;
+/// Where the number of a frame in its flow stands.
+const NUMBER: usize = 42;
+
+#[derive(Debug, Default)]
+struct Load {
+    done: AtomicBool,
+    sent: AtomicU64,
+    delivered: AtomicU64,
+    overtaken: AtomicU64,
+    /// The latest number of each flow.
+    latest: [AtomicU32; FLOWS as usize],
+}
+
+fn header(flow: u8) -> Vec<u8> {
+    udp_header(THEIR_MAC, OUR_MAC, [[10, 9, flow, 2], [10, 9, 0, 1]], 18)
+}
+
+/// Sends all flows in turn, no faster than readers on a busy machine can follow.
+fn send(egress: &mut EgressQueue, load: &Load) {
+    let mut number = 0u32;
+    while !load.done.load(Ordering::Relaxed) {
+        let mut frames = Vec::new();
+        for _ in 0..BATCH / u32::from(FLOWS) {
+            number += 1;
+            for flow in 0..FLOWS {
+                let mut bytes = header(flow);
+                bytes.extend(number.to_be_bytes());
+                bytes.resize(60, 0);
+                frames.push(bytes);
+            }
+        }
+        let outgoing = |bytes: &Vec<u8>| {
+            let len = u32::try_from(bytes.len()).expect("short");
+            (VnetHeader::default(), len)
+        };
+        let facts: Vec<_> = frames.iter().map(outgoing).collect();
+        let outgoing: Vec<_> = frames
+            .iter()
+            .zip(&facts)
+            .map(|(header, &(vnet, len))| Outgoing { vnet, header, payload: &[], len })
+            .collect();
+        egress.deliver(&outgoing, &mut Vec::new()).expect("deliver");
+        load.sent.fetch_add(BATCH.into(), Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(300));
+    }
+}
+
+/// Turns of one queue, as a worker has them: what was taken counts as delivered before it is released.
+fn read(ingress: &mut IngressQueue, load: &Load) {
+    while !load.done.load(Ordering::Relaxed) {
+        let mut burst = Burst::new();
+        ingress.take(Nanos(1), &mut burst).expect("take");
+        let is_empty = burst.frames().is_empty();
+        for frame in burst.frames() {
+            let mut bytes = Vec::new();
+            burst.slices(frame).iter().for_each(|slice| slice.append_to(&mut bytes));
+            if bytes.get(6..12) == Some(&OUR_MAC) {
+                let number = u32::from_be_bytes(bytes[NUMBER..NUMBER + 4].try_into().expect("4"));
+                let latest =
+                    load.latest[usize::from(bytes[28])].fetch_max(number, Ordering::AcqRel);
+                load.overtaken.fetch_add(u64::from(number < latest), Ordering::Relaxed);
+                load.delivered.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        drop(burst);
+        ingress.release();
+        if is_empty {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+/// Flips under load; what came of it, or `None` where programs cannot be loaded.
+fn flip(flips: usize, flip: impl Fn(&dyn Steering, usize, u8) + Sync) -> Option<Load> {
+    ip("link add mill0 type veth peer name mill1");
+    ip("link set mill0 up");
+    ip("link set mill1 up");
+    let mut here = packet::open(&PacketOptions::new("mill0")).expect("open");
+    let two = PacketOptions { queues: 2, ..PacketOptions::new("mill1") };
+    let mut there = packet::open(&two).expect("open");
+    let Spread::Tables(steering) = &there.spread else {
+        eprintln!("skipped: needs the right to load eBPF programs");
+        return None;
+    };
+    let (load, toeplitz) = (Load::default(), Toeplitz::new(&Key::MICROSOFT));
+    let entries: Vec<_> = (0..FLOWS)
+        .map(|flow| {
+            let frame = [&header(flow)[..], &[0; 18]].concat();
+            let parsed = wire::parse(&frame, frame.len()).expect("Ethernet");
+            toeplitz.hash_flow(&frame, &parsed) as usize % 128
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| send(&mut here.device.egress[0], &load));
+        there.device.ingress.iter_mut().for_each(|ingress| {
+            scope.spawn(|| read(ingress, &load));
+        });
+        for number in 0..flips {
+            let entry = entries[number % entries.len()];
+            let table = steering.table(Vnic::DEFAULT).expect("a table");
+            flip(&**steering, entry, 1 - table[entry]);
+        }
+        load.done.store(true, Ordering::Relaxed);
+    });
+    Some(load)
+}
+
+fn number(name: &str, otherwise: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+#[test]
+fn moves_of_entries_under_load_reorder_nothing() {
+    in_namespace(|| {
+        let flips = number("MILLRACE_FLIPS", 100);
+        let (times, held_frames) = (std::sync::Mutex::new(Vec::new()), AtomicU64::new(0));
+        let load = flip(flips, |steering, entry, to| {
+            let start = Instant::now();
+            let patience = Duration::from_secs(30);
+            let moved = steering.move_entries(Vnic::DEFAULT, &[entry], to, patience);
+            let moved = moved.expect("moved");
+            assert_eq!(moved.order, Order::Kept);
+            held_frames.fetch_add(moved.held_frames, Ordering::Relaxed);
+            times.lock().expect("one thread").push((moved.held, start.elapsed()));
+        });
+        let Some(load) = load else { return };
+        let mut times = times.into_inner().expect("one thread");
+        let [held, took] = [|it: &(Duration, Duration)| it.0, |it: &(Duration, Duration)| it.1];
+        for (what, of) in [("held", held), ("took", took)] {
+            times.sort_by_key(of);
+            let at = |part: usize| of(&times[(times.len() - 1) * part / 100]);
+            eprintln!("{what}: median {:?}, 99 % {:?}, most {:?}", at(50), at(99), at(100));
+        }
+        eprintln!("{flips} flips, {} frames held, {load:?}", held_frames.into_inner());
+        assert!(load.delivered.into_inner() > 100);
+        assert_eq!(load.overtaken.into_inner(), 0);
+    });
+}
+
+#[test]
+fn stores_without_a_fence_are_found_to_reorder() {
+    in_namespace(|| {
+        let load = flip(number("MILLRACE_FLIPS", 300), |steering, entry, to| {
+            steering.set_entry(Vnic::DEFAULT, entry, to).expect("set");
+            std::thread::sleep(Duration::from_millis(2));
+        });
+        let Some(load) = load else { return };
+        eprintln!("{load:?}");
+        assert!(load.overtaken.into_inner() > 0);
+    });
+}
