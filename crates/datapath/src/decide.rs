@@ -35,6 +35,8 @@ pub(crate) struct Decider<'t> {
     pub(crate) learning: u64,
     /// The decision for the last frame that went to one port: most frames are like it.
     last: Option<Decision<'t>>,
+    /// Whether the frame before it went to the same port, as far as is known: else the next one hardly will either.
+    keeps_port: bool,
 }
 
 /// The decision for a frame that goes to one port. Within a burst it holds for every frame with the same addresses and tag.
@@ -87,6 +89,7 @@ impl<'t> Decider<'t> {
             flooded,
             learning,
             last,
+            keeps_port: true,
         }
     }
 
@@ -119,7 +122,7 @@ impl<'t> Decider<'t> {
             && let Some(rest) = frames.get_mut(count..)
         {
             count += last.admit(rest, headers);
-            let next = frames.get(count);
+            let next = frames.get(count).filter(|_| self.keeps_port);
             if !next.is_some_and(|next| self.goes_along(next, headers.get(next.header))) {
                 break;
             }
@@ -135,16 +138,22 @@ impl<'t> Decider<'t> {
         let (Some(last), Some(addresses)) = (&mut self.last, Addresses::read(header)) else {
             return false;
         };
-        let key = |mac| MacKey::new(mac, last.vlan);
-        let (source, destination) = (key(addresses.source()), key(addresses.destination()));
-        let known = self.learned == Some(source)
-            || (self.takes_any_source && macs.is_recent(source, from.shared.id, self.second));
-        let alike = known
-            && frame.parsed.tags() == last.tags
-            && !owners.include(addresses.destination())
-            && macs.lookup(destination, self.second) == Some(last.to.shared.id);
+        let (source, destination) = (addresses.source(), addresses.destination());
+        if frame.parsed.tags() != last.tags || is_group(source) || owners.include(destination) {
+            return false;
+        }
+        let [from_key, to_key] = [source, destination].map(|mac| MacKey::new(mac, last.vlan));
+        let is_known = || {
+            self.takes_any_source
+                && !owners.include(source)
+                && macs.is_recent(from_key, from.shared.id, self.second)
+        };
+        if self.learned != Some(from_key) && !is_known() {
+            return false;
+        }
+        self.learned = Some(from_key);
+        let alike = macs.lookup(to_key, self.second) == Some(last.to.shared.id);
         if alike {
-            self.learned = Some(source);
             last.addresses = addresses;
         }
         alike
@@ -187,6 +196,7 @@ impl<'t> Decider<'t> {
             return self.flood(frame, header, outbox);
         };
         let (tags, vlan, sole_queue) = (frame.parsed.tags(), frame.vlan, self.sole_queue(to));
+        self.keeps_port = self.last.as_ref().is_none_or(|last| std::ptr::eq(last.to, to));
         self.last = Some(Decision { addresses, tags, vlan, to, sole_queue });
         self.send(to, Cause::Addressed, frame, header, outbox);
         Ok(())
@@ -241,31 +251,36 @@ impl<'t> Decider<'t> {
             if self.turn.from.own_mac() == Some(source) {
                 // Known without an entry. One says that the address was behind another port before.
                 self.turn.macs.remove(key, self.second);
-            } else if !self.turn.macs.refresh(key, port, self.second) {
-                self.learning += work::OF_LEARNING;
-                // It may have been the last frame's destination.
                 self.last = None;
-                self.learn_anew(source, key)?;
+            } else {
+                self.refuse_owned(source, vlan)?;
+                if !self.turn.macs.refresh(key, port, self.second) {
+                    self.learn_anew(key);
+                }
             }
             self.learned = Some(key);
         }
         Ok(())
     }
 
+    /// A vNIC never takes an owned address. Behind an uplink it may be what a guest has that moved to another host.
+    fn refuse_owned(&self, source: u64, vlan: u16) -> Verdict {
+        let is_vnic = self.turn.from.settings.role == PortRole::Vnic;
+        let owner = self.owner(source, vlan);
+        DropReason::AddressTaken.when(owner.is_some_and(|owner| is_vnic || owner.insists()))
+    }
+
     /// Learns an address that is new, or new at this port.
     #[cold]
-    fn learn_anew(&self, source: u64, key: MacKey) -> Verdict {
+    fn learn_anew(&mut self, key: MacKey) {
         let (port, limit) = (self.turn.from.shared.id, self.turn.from.settings.mac_limit);
-        // A vNIC never takes an owned address. Behind an uplink it may be what a guest has that moved to another host.
-        let is_vnic = self.turn.from.settings.role == PortRole::Vnic;
-        if self.owner(source, key.vlan()).is_some_and(|owner| is_vnic || owner.insists()) {
-            return Err(DropReason::AddressTaken);
-        }
+        self.learning += work::OF_LEARNING;
+        // It may have been the last frame's destination.
+        self.last = None;
         // A table without room is no reason to drop: frames to the address are flooded.
         if self.turn.macs.insert(key, port, limit, self.second) == Insertion::Evicted {
             self.cell.evicted_addresses.add(1);
         }
-        Ok(())
     }
 
     /// The port of a VLAN that an address belongs to.
@@ -342,7 +357,8 @@ impl<'t> Decider<'t> {
             self.send(to, Cause::Flooded, frame, header, outbox);
             let rests = to.shared.is_at_rest(0, self.turn.now);
             let copy = work::of_copy(frame.len, to.shared.kernel_ns);
-            cost += if rests { work::OF_REST } else { copy };
+            let rules = if to.filter.egress.is_some() { work::OF_FILTERING_ANEW } else { 0 };
+            cost += if rests { work::OF_REST } else { copy + rules };
         }
         self.flooded.get_mut(slot).into_iter().for_each(|of_vlan| *of_vlan += cost);
         Ok(())

@@ -304,7 +304,7 @@ impl Turn<'_> {
                     cell,
                     offloads: to.shared.live.offloads(),
                 };
-                if to.filter.egress.is_some() {
+                if to.filter.egress.is_some() && !to.shared.is_at_rest(target.queue, self.now) {
                     filtering.leave(&delivery, &mut list);
                 }
                 deliverer.deliver(&list, &mut delivery);

@@ -10,7 +10,9 @@
 mod common;
 
 use common::{ALL, Bench, plain};
-use datapath::{AclAction, AclEnd, AclProtocol, AclRule, DropReason, Guards, PortSettings, Prefix};
+use datapath::{
+    AclAction, AclEnd, AclProtocol, AclRule, DropReason, Guards, PortSettings, PortState, Prefix,
+};
 use etherparse::{IpNumber, Ipv6FragmentHeader, Ipv6RawExtHeader, PacketBuilder};
 use ports::capture::Direction;
 use ports::memory::MemoryFrame;
@@ -588,4 +590,46 @@ fn rules_count_what_they_match_and_go_on_counting_when_others_change() {
     bench.send(0, &[frame(80), frame(22)]);
     assert_eq!(bench.switch.acl_hits(bench.ids[0]), [1, 2]);
     assert_eq!(bench.received(1).len(), 2);
+}
+
+/// Refuses all that leaves through a port.
+fn refuse_all() -> PortSettings {
+    let rule = AclRule {
+        action: AclAction::Deny,
+        direction: Direction::Egress,
+        protocol: AclProtocol::Any,
+        from: AclEnd::default(),
+        to: AclEnd::default(),
+    };
+    PortSettings { acl: vec![rule], ..plain() }
+}
+
+fn broadcast(port: u16) -> MemoryFrame {
+    let mut bytes = udp("10.0.0.5", "10.0.0.255", (port, 7));
+    bytes[..6].fill(0xff);
+    MemoryFrame { vnet: VnetHeader::default(), bytes }
+}
+
+#[test]
+fn rules_are_not_asked_about_frames_for_a_port_that_is_left_alone() {
+    let mut bench = Bench::new(&[(plain(), ALL), (refuse_all(), ALL)]);
+    let broken = PortState::Broken("its device is gone".to_owned());
+    bench.switch.set_state(bench.ids[1], broken).unwrap();
+    bench.send(0, &[broadcast(1)]);
+    let drops = bench.switch.counters(bench.ids[1]).unwrap().drops;
+    assert_eq!(drops[DropReason::EgressDown as usize], 1);
+    assert_eq!(drops[DropReason::AclDenied as usize], 0);
+    assert_eq!(bench.switch.acl_hits(bench.ids[1]), [0]);
+}
+
+#[test]
+fn a_turn_that_floods_to_many_ports_pays_for_their_rules() {
+    let refusing = std::iter::repeat_n((refuse_all(), ALL), 200);
+    let ports: Vec<_> = [(plain(), ALL)].into_iter().chain(refusing).collect();
+    let mut bench = Bench::new(&ports);
+    let frames: Vec<_> = (0..256).map(broadcast).collect();
+    bench.send(0, &frames);
+    let flooded = bench.switch.acl_hits(bench.ids[1])[0];
+    // Half of the 2^21 units of a turn, 50 of them for each port's rules.
+    assert!((1..=(1 << 20) / (200 * 50) + 1).contains(&flooded), "{flooded}");
 }

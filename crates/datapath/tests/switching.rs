@@ -363,6 +363,30 @@ fn a_held_address_is_held_in_each_vlan_of_its_port() {
     assert_eq!(held.collect::<Vec<_>>(), [Some(mac(1)), None, None, Some(mac(1))]);
 }
 
+#[test]
+fn a_burst_in_which_a_port_takes_its_address_back_sends_no_more_to_where_it_was() {
+    let owner = PortSettings { mac: Some(mac(1)), ..plain() };
+    let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
+    let mut bench = bench(&[owner, uplink]);
+    bench.switch.set_state(bench.ids[0], PortState::Down("its guest left".to_owned())).unwrap();
+    bench.send(1, &[frame(1, 255, 0)]);
+    counts(&bench);
+    bench.switch.set_state(bench.ids[0], PortState::Down("its guest left".to_owned())).unwrap();
+    bench.send(0, &[frame(2, 1, 0), frame(1, 255, 0), frame(2, 1, 0)]);
+    assert_eq!(drops(&bench, 0, DropReason::SamePort), 1);
+    assert_eq!(counts(&bench), [0, 2]);
+}
+
+#[test]
+fn a_held_address_is_refused_to_the_port_that_had_it_before() {
+    let guarded = PortSettings { mac_guard: true, ..trunk(10, &[10, 20]) };
+    let mut bench = bench(&[trunk(10, &[10, 20]), guarded]);
+    bench.send(0, &[frame(1, 255, 20)]);
+    bench.send(1, &[frame(1, 255, 10)]);
+    bench.send(0, &[frame(1, 255, 20), frame(1, 255, 20)]);
+    assert_eq!(drops(&bench, 0, DropReason::AddressTaken), 2);
+}
+
 /// Both first frames are of one round, at whose start nobody held an address.
 #[test]
 fn two_ports_cannot_hold_one_address_in_one_round() {
@@ -418,9 +442,11 @@ fn an_address_moves_to_an_uplink_only_while_its_port_is_down() {
     bench.switch.set_state(bench.ids[0], PortState::Up).unwrap();
     bench.send(1, &[frame(3, 1, 0)]);
     assert_eq!(counts(&bench), [1, 0, 0], "before it sends");
+    bench.send(2, &[frame(1, 3, 0)]);
+    assert_eq!(taken(&bench), [1, 2], "though the uplink had it until now");
     bench.send(0, &[frame(1, 3, 0)]);
     bench.send(2, &[frame(1, 3, 0)]);
-    assert_eq!(taken(&bench), [1, 2]);
+    assert_eq!(taken(&bench), [1, 3]);
 }
 
 #[test]
