@@ -72,14 +72,17 @@ fn whole(report: &Value) {
         for figure in
             ["throughput_bps", "cpu_percent", "receiver_cpu_s_per_s", "segments_per_train"]
         {
-            let median = &report["arms"][arm][figure]["median"];
+            let median = &report["cases"][0]["arms"][arm][figure]["median"];
             assert!(median.as_f64() > Some(0.0), "{arm} {figure}: {median}");
         }
-        let trips = &report["latency"]["arms"][arm]["round_trips"]["median"];
+        let trips = &report["latency"][0]["arms"][arm]["round_trips"]["median"];
         assert!(trips.as_f64() > Some(0.0), "{arm}: {trips}");
     }
-    assert!(report["account"]["received_bytes"].as_u64() > Some(1 << 20));
-    assert_eq!(report["account"]["sent_bytes"], report["account"]["received_bytes"]);
+    assert!(report["cases"][0]["account"]["received_bytes"].as_u64() > Some(1 << 20));
+    assert_eq!(
+        report["cases"][0]["account"]["sent_bytes"],
+        report["cases"][0]["account"]["received_bytes"]
+    );
     let hosts = &report["bench"]["hosts"];
     assert_eq!(
         (&hosts[0]["same_machine"], &hosts[1]["same_machine"]),

@@ -88,9 +88,12 @@ fn two_hosts_validate_the_switch_between_them() {
         let output = validate(&[&["rsc", "--port", "guest"], &hosts[..]].concat());
         let report = json(&output);
         assert_eq!(output.status.code(), Some(0), "{}\n{:#}", error(&output), report["checks"]);
-        assert_eq!(report["account"]["sent_bytes"], report["account"]["received_bytes"]);
+        assert_eq!(
+            report["cases"][0]["account"]["sent_bytes"],
+            report["cases"][0]["account"]["received_bytes"]
+        );
         assert!(
-            report["latency"]["arms"]["on"]["latency_median_ns"]["median"].as_f64() > Some(0.0)
+            report["latency"][0]["arms"]["on"]["latency_median_ns"]["median"].as_f64() > Some(0.0)
         );
         assert_eq!(report["bench"]["hosts"].as_array().map(Vec::len), Some(2));
         assert_eq!(policy(&topology.switch), "off", "what was before is again");

@@ -25,17 +25,18 @@ fn promises(options: &[&str], in_process: bool) {
     let error = String::from_utf8_lossy(&output.stderr);
     let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
     assert!(output.status.success(), "{error}\n{:#}", report["checks"]);
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], 2);
     assert_eq!(report["experiment"], "rsc");
-    assert_eq!(report["connections"], 1);
+    let case = &report["cases"][0];
+    assert_eq!(case["connections"], 1);
     assert_eq!(report["bench"]["in_process"], in_process, "{}", report["notes"]);
     for arm in ["on", "off"] {
-        let median = &report["arms"][arm]["throughput_bps"]["median"];
+        let median = &case["arms"][arm]["throughput_bps"]["median"];
         assert!(median.as_f64().unwrap() > 0.0, "{arm}: {median}");
     }
-    let depth = &report["arms"]["on"]["segments_per_train"]["median"];
+    let depth = &case["arms"]["on"]["segments_per_train"]["median"];
     assert!(depth.as_f64().unwrap() > 1.0, "RSC coalesces: {depth}");
-    assert!(!report["improvement"].as_object().unwrap().is_empty());
+    assert!(!case["comparisons"].as_object().unwrap().is_empty());
     assert!(report["checks"].as_array().unwrap().iter().all(|check| check["passed"] == true));
     for list in ["commands", "notes"] {
         assert!(!report[list].as_array().unwrap().is_empty(), "{list}");

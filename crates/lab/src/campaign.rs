@@ -5,7 +5,7 @@
 //! (in a `State`), so that a campaign can be taken up again where it ended.
 
 use crate::experiment::{Ended, Experiment, Measure, Run};
-use crate::experiments::{Feature, Load};
+use crate::experiments::{Bulk, Feature, Load};
 use crate::host::is_root;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
@@ -68,7 +68,7 @@ impl Outcome {
         if self.interrupted {
             return 130;
         }
-        let mut cases = self.report.all_cases().iter().chain(&self.report.latency);
+        let mut cases = self.report.cases.iter().chain(&self.report.latency);
         let broke = cases.any(|case| matches!(case.ended, Ended::Failed(_)));
         if broke || self.report.checks.iter().any(|check| !check.passed) {
             return 1;
@@ -88,19 +88,23 @@ impl Campaign {
 
 impl Point {
     fn setting(&self) -> Setting {
-        let (connections, buffer_bytes) = match self.load {
-            Load::Bulk(bulk) => (bulk.connections, Some(bulk.buffer_bytes)),
-            Load::RoundTrips => (1, None),
-        };
-        Setting { connections, buffer_bytes, way: Some(self.feature.way) }
+        let way = Some(self.feature.way);
+        match self.load {
+            Load::Bulk(Bulk { connections, buffer_bytes }) => {
+                Setting { connections, buffer_bytes: Some(buffer_bytes), way, ..Setting::default() }
+            }
+            Load::RoundTrips(beside) => Setting {
+                connections: 1,
+                beside: beside.map(|bulk| bulk.connections),
+                way,
+                ..Setting::default()
+            },
+        }
     }
 
     /// What people read while it runs.
     fn words(&self, name: &str) -> String {
-        match self.part {
-            Part::Bulk => format!("{name}, {}", self.setting().words()),
-            Part::RoundTrips => "Round trips".to_owned(),
-        }
+        format!("{name}, {}", self.setting().words())
     }
 }
 

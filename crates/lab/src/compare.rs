@@ -12,32 +12,30 @@ pub use text::text;
 use crate::LabError;
 use crate::experiment::Measure;
 use crate::experiments::{latency, measures};
-use crate::report::{ArmFigures, BenchFacts, Case, Machine, SCHEMA, Setting};
+use crate::report::{BenchFacts, Case, Machine, SCHEMA, Setting};
 use crate::statistics::{Interval, Verdict, compare_independent};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// The JSON schema of a [`Comparison`].
 pub fn json_schema() -> serde_json::Value {
-    traffic::schema::of::<Comparison>("comparison")
+    traffic::schema::of::<Comparison>("comparison", SCHEMA)
 }
 
 /// A report as it is read back: what a comparison takes.
 #[derive(Clone, Debug, Deserialize)]
 struct Recorded {
-    schema: u32,
     experiment: String,
     millrace: String,
     date: String,
     machine: Machine,
     #[serde(default)]
     bench: BenchFacts,
-    #[serde(flatten)]
-    first: Case,
-    #[serde(default)]
     cases: Vec<Case>,
-    latency: Option<Case>,
+    #[serde(default)]
+    latency: Vec<Case>,
 }
 
 /// What came of it; what `--json` prints.
@@ -177,15 +175,26 @@ fn read(path: &Path) -> Result<Recorded, LabError> {
         ))
     };
     let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-    let report: Recorded =
+    let mut report: Value =
         serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
-    if report.schema != SCHEMA {
-        return Err(refuse(format!(
-            "it has version {}, this program reads {SCHEMA}",
-            report.schema
-        )));
+    match report["schema"].as_u64() {
+        Some(1) => renew(&mut report),
+        Some(version) if version != u64::from(SCHEMA) => {
+            return Err(refuse(format!("it has version {version}, this program reads {SCHEMA}")));
+        }
+        _ => {}
     }
-    Ok(report)
+    serde_json::from_value(report).map_err(|error| refuse(error.to_string()))
+}
+
+/// Version 1 had its first case at the top, `cases` only where there were several, and one case of round trips.
+fn renew(report: &mut Value) {
+    if report.get("cases").is_none() {
+        report["cases"] = json!([report]);
+    }
+    if let Some(latency) = report.get_mut("latency") {
+        *latency = json!([latency]);
+    }
 }
 
 fn origin(path: &Path, report: &Recorded) -> Origin {
@@ -199,9 +208,7 @@ fn origin(path: &Path, report: &Recorded) -> Origin {
 impl Recorded {
     /// All cases, each with the measures it is judged by.
     fn judged(&self) -> impl Iterator<Item = (&Case, &'static [Measure])> {
-        let cases =
-            if self.cases.is_empty() { std::slice::from_ref(&self.first) } else { &self.cases };
-        let bulk = cases.iter().map(|case| (case, measures(&self.experiment)));
+        let bulk = self.cases.iter().map(|case| (case, measures(&self.experiment)));
         bulk.chain(self.latency.iter().map(|case| (case, latency::MEASURES)))
     }
 
@@ -220,7 +227,7 @@ impl Recorded {
             ("kernel", Some(kernel.clone())),
             ("machine", Some(format!("{}, {gibibytes:.0} GiB", self.machine.counts()))),
             ("hosts", Some(hosts.join("; "))),
-            ("interval", Some(format!("{} s", self.first.interval_s))),
+            ("interval", self.cases.first().map(|case| format!("{} s", case.interval_s))),
         ]
     }
 }
@@ -239,17 +246,15 @@ fn changes(
         let only_after = other.order.iter().filter(|name| !case.order.contains(name));
         for name in case.order.iter().chain(only_after) {
             for measure in measures {
-                let [then, now] = [case, other].map(|case| {
-                    case.arms.get(name).filter(|arm| arm.figures.contains_key(measure.key))
-                });
-                let which = match (then, now) {
-                    (Some(then), Some(now)) => {
-                        found.extend(change(case.setting, name, then, now, measure, tolerance));
+                let has = |case: &Case| case.median(name, measure.key).is_some();
+                let which = match (has(case), has(other)) {
+                    (true, true) => {
+                        found.extend(change([case, other], name, measure, tolerance));
                         continue;
                     }
-                    (None, None) => continue,
-                    (Some(_), None) => "before",
-                    (None, Some(_)) => "after",
+                    (false, false) => continue,
+                    (true, false) => "before",
+                    (false, true) => "after",
                 };
                 let (words, label) = (case.setting.words(), measure.label);
                 missing.push(format!("{words}, arm {name}, {label}: only {which}"));
@@ -266,23 +271,18 @@ fn loads_of_one(one: &Recorded, other: &Recorded, which: &str) -> Vec<String> {
     cases.map(|case| format!("{}: only {which}", case.setting.words())).collect()
 }
 
-fn change(
-    setting: Setting,
-    arm: &str,
-    then: &ArmFigures,
-    now: &ArmFigures,
-    measure: &Measure,
-    tolerance: f64,
-) -> Option<Change> {
-    let (before, after) = (then.figures.get(measure.key)?, now.figures.get(measure.key)?);
-    let found = compare_independent(&after.samples, &before.samples, measure.better.into())?;
+/// An arm's figure, before and after.
+fn change(cases: [&Case; 2], arm: &str, measure: &Measure, tolerance: f64) -> Option<Change> {
+    let [before, after] = cases.map(|case| case.column(arm, measure.key));
+    let found = compare_independent(&after, &before, measure.better.into())?;
+    let [then, now] = cases;
     Some(Change {
-        setting,
+        setting: then.setting,
         arm: arm.to_owned(),
-        arm_label: now.label.clone(),
+        arm_label: now.arms.get(arm)?.label.clone(),
         figure: measure.key.to_owned(),
-        before: before.summary.median,
-        after: after.summary.median,
+        before: then.median(arm, measure.key)?,
+        after: now.median(arm, measure.key)?,
         ratio: found.ratio,
         interval: found.interval,
         level: found.level,
@@ -303,25 +303,52 @@ fn differences(before: &Recorded, after: &Recorded) -> Vec<Difference> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
-
     /// A report of one case whose throughput is `rate` with little noise.
     fn report(rate: f64, experiment: &str) -> Value {
-        let samples: Vec<f64> =
-            (0..12).map(|place| rate * (1.0 + f64::from(place % 5) / 500.0)).collect();
-        let figures = json!({
-            "n": 12, "median": rate, "lower_quartile": rate, "upper_quartile": rate, "min": rate, "max": rate,
-            "mad": 0.0, "samples": samples,
-        });
         json!({
             "schema": SCHEMA, "experiment": experiment, "millrace": "0.1.0", "date": "2026-11-21T21:40:00Z",
-            "machine": Machine::default(), "connections": 1, "buffer_bytes": 65536, "way": "receive",
+            "machine": Machine::default(), "cases": [case(rate)],
+        })
+    }
+
+    fn case(rate: f64) -> Value {
+        let figures = json!({
+            "n": 12, "median": rate, "lower_quartile": rate, "upper_quartile": rate, "min": rate, "max": rate, "mad": 0.0,
+        });
+        json!({
+            "connections": 1, "buffer_bytes": 65536, "way": "receive",
             "arms": { "on": { "label": "On", "throughput_bps": figures } },
             // As reports had it before the level was told.
-            "improvement": {}, "comparisons": { "throughput": { "ratio": 1.0, "ratio_of_medians": 1.0, "pairs": 12,
+            "comparisons": { "throughput": { "ratio": 1.0, "ratio_of_medians": 1.0, "pairs": 12,
                 "interval": { "low": 0.9, "high": 1.1 }, "verdict": "no_difference_seen" } }, "order": ["on"], "interval_s": 1.0, "ended": "complete",
-            "samples": [],
+            "samples": samples("on", (0..12).map(|place| rate * (1.0 + f64::from(place % 5) / 500.0))),
         })
+    }
+
+    fn samples(arm: &str, rates: impl IntoIterator<Item = f64>) -> Value {
+        let sample = |(round, rate)| json!({ "round": round, "arm": arm, "started_s": 0.0, "values": { "throughput_bps": rate } });
+        rates.into_iter().enumerate().map(sample).collect()
+    }
+
+    #[test]
+    fn a_report_of_version_1_is_read_too() {
+        let now = report(1e9, "rsc");
+        let mut one = now.clone();
+        one["schema"] = 1.into();
+        let mut several = one.clone();
+        let case = now["cases"][0].as_object().unwrap();
+        for old in [&mut one, &mut several] {
+            let top = old.as_object_mut().unwrap();
+            top.extend(case.clone());
+            top.insert("improvement".into(), json!({ "throughput": 1.0 }));
+            top.insert("latency".into(), json!(case));
+        }
+        one.as_object_mut().unwrap().remove("cases");
+        for old in [one, several] {
+            let found = compared(&old, &now).unwrap();
+            assert_eq!((found.figures.len(), found.regressions), (1, 0));
+            assert_eq!(found.figures[0].verdict, Verdict::NoDifferenceSeen);
+        }
     }
 
     fn compared(before: &Value, after: &Value) -> Result<Comparison, LabError> {
@@ -355,7 +382,7 @@ mod tests {
     #[test]
     fn its_table_has_room_in_120_columns() {
         let mut report = report(1e9, "rsc");
-        report["arms"]["on"]["label"] =
+        report["cases"][0]["arms"]["on"]["label"] =
             "RSC Enabled, kernel's GRO at the uplink, twice over".into();
         let text = text(&compared(&report, &report).unwrap());
         let lines = text.lines().filter(|line| line.starts_with([' ', '─', '═']));
@@ -366,7 +393,7 @@ mod tests {
     fn three_samples_tell_nothing_even_at_half_the_speed() {
         let short = |rate: f64| {
             let mut short = report(rate, "sweep");
-            short["arms"]["on"]["throughput_bps"]["samples"] = vec![rate; 3].into();
+            short["cases"][0]["samples"] = samples("on", [rate; 3]);
             short
         };
         let found = compared(&short(1e9), &short(0.5e9)).unwrap();
@@ -379,20 +406,20 @@ mod tests {
     #[test]
     fn a_figure_or_load_that_went_is_named_and_not_passed_over() {
         let (before, mut after) = (report(1e9, "rsc"), report(1e9, "rsc"));
-        let mut more = after.clone();
+        let mut more = case(1e9);
         more["connections"] = 16.into();
-        after["cases"] = json!([before, more]);
+        after["cases"] = json!([case(1e9), more]);
         let found = compared(&after, &before).unwrap();
         assert_eq!((found.missing.len(), found.exit_code()), (1, 4));
         assert!(text(&found).contains("16 connections: only before"), "{}", text(&found));
         assert_eq!(compared(&before, &after).unwrap().exit_code(), 4);
         let mut both = before.clone();
-        both["arms"]["off"] = both["arms"]["on"].clone();
-        both["order"] = json!(["on", "off"]);
+        both["cases"][0]["arms"]["off"] = both["cases"][0]["arms"]["on"].clone();
+        both["cases"][0]["order"] = json!(["on", "off"]);
         let found = compared(&both, &before).unwrap();
         assert_eq!((found.missing.len(), found.exit_code()), (1, 4));
         let mut dead = before.clone();
-        dead["arms"]["on"]["throughput_bps"]["samples"] = vec![0.0; 12].into();
+        dead["cases"][0]["samples"] = samples("on", [0.0; 12]);
         assert_eq!(compared(&before, &dead).unwrap().regressions, 1, "a stall is the worst of all");
     }
 
@@ -419,7 +446,7 @@ mod tests {
     fn what_cannot_be_compared_is_refused_with_a_reason() {
         let rsc = report(1e9, "rsc");
         let mut other = rsc.clone();
-        other["connections"] = 7.into();
+        other["cases"][0]["connections"] = 7.into();
         let mut newer = rsc.clone();
         newer["schema"] = 99.into();
         let words = |after: &Value| compared(&rsc, after).unwrap_err().to_string();

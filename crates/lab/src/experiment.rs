@@ -35,7 +35,7 @@ pub struct Arm {
 pub struct Measure {
     /// Key of a sample in JSON, with its unit.
     pub key: &'static str,
-    /// Key under `improvement`.
+    /// Key under `comparisons`.
     pub improvement: &'static str,
     /// What people read, with the unit after `scale`.
     pub label: &'static str,

@@ -158,14 +158,28 @@ impl Bulk {
 pub(crate) enum Load {
     /// Bulk connections.
     Bulk(Bulk),
-    /// A byte to and fro on one connection, one request at a time.
-    RoundTrips,
+    /// A byte to and fro on one connection, one request at a time; beside it bulk connections, if any.
+    RoundTrips(Option<Bulk>),
 }
 
 impl Load {
     /// So many connections of NTttcp's usual buffers.
     pub(crate) fn bulk(connections: u32) -> Load {
         Load::Bulk(Bulk { connections, buffer_bytes: BUFFER_BYTES })
+    }
+
+    /// How long its connections take to find out how fast each may be: all begin at once and lose frames.
+    pub(crate) fn gathering(self) -> Duration {
+        let connections = self.carried().map_or(0, |bulk| bulk.connections);
+        Duration::from_millis(300) + Duration::from_millis(1) * connections
+    }
+
+    /// Its bulk connections.
+    pub(crate) fn carried(self) -> Option<Bulk> {
+        match self {
+            Load::Bulk(bulk) => Some(bulk),
+            Load::RoundTrips(beside) => beside,
+        }
     }
 }
 

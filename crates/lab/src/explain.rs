@@ -31,14 +31,15 @@ pub(crate) fn report(
     state: &State,
 ) -> Result<Report, LabError> {
     let mut cases = state.cases(Part::Bulk);
-    let mut latency = state.cases(Part::RoundTrips).into_iter().next();
+    let mut latency = state.cases(Part::RoundTrips);
     if let Some(point) = campaign.points.first() {
         let bulk = cases.iter_mut().map(|case| (case, point.feature.measures));
         let trips = latency.iter_mut().map(|case| (case, latency::MEASURES));
         report::hold_together(&mut bulk.chain(trips).collect::<Vec<_>>());
     }
-    let Some(first) = cases.first().cloned() else { return Err(LabError::Interrupted) };
-    let Some(point) = campaign.points.first() else { return Err(LabError::Interrupted) };
+    let (Some(first), Some(point)) = (cases.first(), campaign.points.first()) else {
+        return Err(LabError::Interrupted);
+    };
     let mut bench = state.bench.clone().unwrap_or_default();
     let one_machine = bench.hosts.is_empty();
     if !bench.in_process && one_machine {
@@ -46,7 +47,8 @@ pub(crate) fn report(
     }
     let mut checks = state.checks.clone();
     checks.extend(proofs(campaign, options, &cases));
-    let accounts: Vec<Account> = cases.iter().filter_map(|case| case.account).collect();
+    let all = cases.iter().chain(&latency);
+    let accounts: Vec<Account> = all.filter_map(|case| case.account).collect();
     checks.extend(report::account_checks(&accounts));
     checks.extend(itself::checks(&cases));
     let mut notes = state.notes.clone();
@@ -61,8 +63,7 @@ pub(crate) fn report(
         date: state.date.clone(),
         bench,
         machine: Machine::read(hz),
-        first,
-        cases: if campaign.points.len() > 1 && cases.len() > 1 { cases } else { Vec::new() },
+        cases,
         latency,
         checks,
         commands: std::iter::once(invocation).chain(state.commands.iter().cloned()).collect(),
@@ -226,7 +227,7 @@ mod tests {
         let level = |case: &Case| case.comparisons["throughput"].level;
         // Fifteen of sixteen pairs agree, which one verdict alone may claim and one of eleven may not.
         let stop = StopRule { repetitions: 16, narrow: None, least: 8, budget: None };
-        let case = |agree: usize| {
+        let of = |rounds: usize, agree: usize| {
             let sample = |(round, place): (usize, usize)| {
                 let speed = if place == 0 && round < agree { 2.0 } else { 1.0 };
                 let speed = if place == 0 && round >= agree { 0.5 } else { speed };
@@ -234,7 +235,7 @@ mod tests {
                 let arm = ["on", "off"][place].into();
                 Sample { round, arm, started_s: 0.0, values, usage: Vec::new() }
             };
-            let samples = crate::statistics::sequence(2, 16).map(sample).collect();
+            let samples = crate::statistics::sequence(2, rounds).map(sample).collect();
             let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
             Case::new(
                 &experiment,
@@ -243,7 +244,15 @@ mod tests {
                 None,
             )
         };
+        let case = |agree: usize| of(16, agree);
         let verdict = |case: &Case| case.comparisons["throughput"].verdict;
+        // Cases of seven pairs claim nothing at 99 %, and take nothing from the others.
+        let mut beside: Vec<Case> =
+            std::iter::once(case(14)).chain((0..20).map(|_| of(7, 7))).collect();
+        report::hold_together(
+            &mut beside.iter_mut().map(|case| (case, rsc::MEASURES)).collect::<Vec<_>>(),
+        );
+        assert_eq!(verdict(&beside[0]), Verdict::Improved, "among cases of few pairs");
         let mut cases = vec![case(14), case(16)];
         assert_eq!(verdict(&cases[0]), Verdict::Improved, "alone");
         cases.extend(std::iter::repeat_with(|| case(8)).take(9));

@@ -24,7 +24,7 @@ pub use lines::{LINE_MAX, Lines, Refusal};
 pub use listen::Listening;
 pub use namespace::{become_root, is_root};
 pub use protocol::Request;
-pub(crate) use protocol::{Identity, ROUND_TRIPS_MAX, Reading, RoundTrips};
+pub(crate) use protocol::{Identity, ROUND_TRIPS_MAX, Reading};
 pub use token::{Token, Whereabouts};
 
 /// The hidden command of the binary that runs [`serve`].

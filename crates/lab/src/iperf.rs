@@ -32,9 +32,9 @@ impl Said {
     /// Its throughput beside that of the first arm, which was in force: whether they differ by more than both spread.
     /// `None` of more connections than its one.
     pub(crate) fn beside(&self, case: &Case) -> Option<String> {
-        let arm = case.arms_in_order().next().filter(|_| case.setting.connections == 1)?;
-        let ours = &arm.figures.get("throughput_bps")?.samples;
-        compare_independent(&self.rates, ours, Better::Higher.into()).map(|found| words(&found))
+        let arm = case.order.first().filter(|_| case.setting.connections == 1)?;
+        let ours = case.column(arm, "throughput_bps");
+        compare_independent(&self.rates, &ours, Better::Higher.into()).map(|found| words(&found))
     }
 }
 

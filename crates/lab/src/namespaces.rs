@@ -15,9 +15,6 @@ use crate::topology::{ETHERNET, Route, Topology, Way};
 use crate::usage::{self, Reading as _, Sides};
 use std::time::{Duration, Instant};
 
-/// How long connections that are opened anew run before anything is measured.
-const GATHER_SPEED: Duration = Duration::from_millis(300);
-
 /// See the module.
 pub(crate) struct Namespaces<'t> {
     topology: &'t mut Topology,
@@ -67,7 +64,7 @@ impl<'t> Namespaces<'t> {
 
     /// Opens connections over the route in use.
     fn connect(&mut self) -> Result<(), LabError> {
-        let Load::Bulk(bulk) = self.load else { return Ok(()) };
+        let Some(bulk) = self.load.carried() else { return Ok(()) };
         self.carried.begin(pair(self.topology, self.route), bulk, &self.interrupt)
     }
 
@@ -177,7 +174,7 @@ impl Bench for Namespaces<'_> {
         if !self.carried.sends() {
             self.connect()?;
         }
-        if moves { self.pass(GATHER_SPEED) } else { Ok(()) }
+        if moves { self.pass(self.load.gathering()) } else { Ok(()) }
     }
 
     fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
@@ -201,16 +198,14 @@ impl Bench for Namespaces<'_> {
         let (mut trips, mut watched) = (None, None);
         match self.load {
             Load::Bulk(_) => watched = Some(self.watch(interval)?),
-            Load::RoundTrips => {
+            Load::RoundTrips(_) => {
                 self.pass(Duration::ZERO)?;
                 let to = self.topology.round_trip_address(self.route);
                 trips = Some(self.topology.sender.round_trips(to, interval)?);
             }
         }
         let mut values = self.snapshot()?.since(&before);
-        if let Some(trips) = trips {
-            values.extend(trips.values());
-        }
+        values.extend(trips.into_iter().flatten());
         let (usage, cost) = watched.unwrap_or_default();
         values.insert(usage::COST.into(), cost);
         Ok(Measured { values, usage })

@@ -1,7 +1,7 @@
 //! What an experiment leaves behind: one model, shown as terminal text, Markdown, JSON and a self-contained HTML page.
 //!
-//! [`Report`] is what `--json` prints, field by field. Its `arms`, `improvement` and `comparisons` are those of the
-//! first case (a load: so many connections, such blocks, this way); where there were several, `cases` holds them all. Nothing is shown that is not in the JSON.
+//! [`Report`] is what `--json` prints, field by field. A case is a load: so many connections, such blocks, this way. Nothing
+//! is shown that is not in the JSON, and no number is there twice.
 
 mod account;
 mod answer;
@@ -20,7 +20,7 @@ mod write;
 pub use account::Account;
 pub(crate) use account::{checks as account_checks, difference};
 pub(crate) use case::hold_together;
-pub use case::{ArmFigures, Case, Figures, Setting};
+pub use case::{ArmFigures, Case, Setting};
 pub use machine::{Machine, now_utc};
 pub(crate) use table::level;
 pub(crate) use text::WIDTH;
@@ -36,11 +36,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The number that tells a reader of the JSON which fields to expect.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The JSON schema of a [`Report`].
 pub fn json_schema() -> serde_json::Value {
-    traffic::schema::of::<Report>("report")
+    traffic::schema::of::<Report>("report", SCHEMA)
 }
 
 /// The whole result of `millrace validate`, `ladder`, `sweep` or `connections`.
@@ -60,21 +60,17 @@ pub struct Report {
     pub bench: BenchFacts,
     /// The machine.
     pub machine: Machine,
-    /// The first case: `connections`, `arms`, `improvement`, `comparisons`, `ended`.
-    #[serde(flatten)]
-    pub first: Case,
-    /// Every case, where there was more than one.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The loads, in the order they were measured.
     pub cases: Vec<Case>,
-    /// Round trips of one byte, arm against arm.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub latency: Option<Case>,
+    /// Round trips of one byte, arm against arm: idle first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub latency: Vec<Case>,
     /// What was looked at before measuring.
     pub checks: Vec<Check>,
     /// The thresholds of `--fail-if`, each held against each load.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub thresholds: Vec<Held>,
-    /// Every command, so that anyone can do it again by hand.
+    /// Every command, once however often it ran, so that anyone can do it again by hand.
     pub commands: Vec<Command>,
     /// What a reader should know before believing the numbers.
     pub notes: Vec<String>,
@@ -84,13 +80,6 @@ pub struct Report {
     /// The columns of the latency table.
     #[serde(skip)]
     pub latency_measures: &'static [Measure],
-}
-
-impl Report {
-    /// The cases, one or several.
-    pub fn all_cases(&self) -> &[Case] {
-        if self.cases.is_empty() { std::slice::from_ref(&self.first) } else { &self.cases }
-    }
 }
 
 /// Where an experiment ran.

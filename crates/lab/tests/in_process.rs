@@ -39,7 +39,9 @@ fn both_arms_carry_traffic_and_are_what_they_say() {
         assert_eq!(median("off", "segments_per_train"), 1.0);
         assert_eq!((median("on", "bad_checksums"), median("off", "bad_checksums")), (0.0, 0.0));
     }
-    assert!(report["latency"]["arms"]["on"]["latency_median_ns"]["median"].as_f64().unwrap() > 0.0);
+    assert!(
+        report["latency"][0]["arms"]["on"]["latency_median_ns"]["median"].as_f64().unwrap() > 0.0
+    );
     assert_eq!(outcome.exit_code(), 0, "{:#?}", outcome.report.checks);
     let text = std::fs::read_to_string(outcome.written.markdown).unwrap();
     assert!(text.contains("IN PROCESS"));

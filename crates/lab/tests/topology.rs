@@ -112,10 +112,10 @@ fn measured(feature: &'static Feature, interrupt: &Interrupt) -> Result<Report, 
 
 fn rsc_holds(report: &Report) -> Result<(), String> {
     let depth = |arm| median(report, arm, "segments_per_train");
-    let frames = |arm| report.first.median(arm, "ingress_frame_bytes");
+    let frames = |arm| report.cases[0].median(arm, "ingress_frame_bytes");
     let uplink = frames("uplink_gro");
     let measured = |arm: &str| {
-        let rounds = report.first.peers.get(arm).and_then(|found| found.get("throughput"));
+        let rounds = report.cases[0].peers.get(arm).and_then(|found| found.get("throughput"));
         rounds.is_some_and(|found| found.pairs == 2)
     };
     let named = report.notes.iter().any(|note| note.starts_with("Open vSwitch"));
@@ -123,7 +123,7 @@ fn rsc_holds(report: &Report) -> Result<(), String> {
         ("RSC coalesces", depth("on") > 1.0),
         ("no RSC does not", depth("off") == 1.0),
         ("each side has its place", report.bench.placement.is_some() || processors() < 2),
-        ("round trips come back", report.latency.is_some()),
+        ("round trips come back", !report.latency.is_empty()),
         ("the bridge carries the same load", measured("linux_bridge")),
         ("and without GRO", measured("linux_bridge_no_gro")),
         ("the kernel coalesces at the uplink", uplink > Some(1514.0)),
@@ -148,7 +148,7 @@ fn processors() -> usize {
 }
 
 fn median(report: &Report, arm: &str, key: &str) -> f64 {
-    report.first.median(arm, key).unwrap_or(-1.0)
+    report.cases[0].median(arm, key).unwrap_or(-1.0)
 }
 
 fn all_hold(feature: &str, rules: &[(&str, bool)]) -> Result<(), String> {

@@ -90,8 +90,18 @@ impl Stopwatch {
     }
 }
 
+/// What all lanes have timed, in nanoseconds.
+pub(crate) fn times(stage: &Stage) -> Result<Histogram<u64>, TrafficError> {
+    let mut all = histogram()?;
+    for lane in &stage.lanes {
+        // All have the same bounds.
+        let _ = lock(&lane.times).as_ref().map(|times| all.add(times));
+    }
+    Ok(all)
+}
+
 /// An empty histogram of nanoseconds, three digits exact.
-pub(crate) fn histogram() -> Result<Histogram<u64>, TrafficError> {
+fn histogram() -> Result<Histogram<u64>, TrafficError> {
     Histogram::new_with_bounds(1, LONGEST_NS, 3)
         .map_err(|error| TrafficError::Plan(format!("cannot make a histogram: {error}")))
 }

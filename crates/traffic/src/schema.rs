@@ -5,12 +5,12 @@ use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
-/// The schema of a document as it is printed, of this name and version 1. An object has the keys it names and no others.
-pub fn of<T: JsonSchema>(name: &str) -> Value {
+/// The schema of a document as it is printed, of this name and version. An object has the keys it names and no others.
+pub fn of<T: JsonSchema>(name: &str, version: u32) -> Value {
     let mut schema =
         SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();
     RecursiveTransform(close).transform(&mut schema);
-    schema.insert("$id".into(), format!("urn:millrace:schema:{name}:1").into());
+    schema.insert("$id".into(), format!("urn:millrace:schema:{name}:{version}").into());
     schema.to_value()
 }
 

@@ -49,17 +49,14 @@ impl<'s> Hosts<'s> {
         site.running.switch(ON)?;
         let (meter, begin) = (Meter::new(), Instant::now());
         let mut bench = Hosts { site, load, meter, interrupt, begin, carried: Carried::default() };
-        match load {
-            Load::Bulk(bulk) => {
-                let interrupt = bench.interrupt.clone();
-                let Hosts { site, carried, .. } = &mut bench;
-                carried.begin(site.pair(), bulk, &interrupt)?;
-            }
-            Load::RoundTrips => {
-                let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
-                let answer = Request::Answer { port: ROUND_TRIP_PORT };
-                bench.site.receiver.order(&answer, &line)?;
-            }
+        if let Load::RoundTrips(_) = load {
+            let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
+            bench.site.receiver.order(&Request::Answer { port: ROUND_TRIP_PORT }, &line)?;
+        }
+        if let Some(bulk) = load.carried() {
+            let interrupt = bench.interrupt.clone();
+            let Hosts { site, carried, .. } = &mut bench;
+            carried.begin(site.pair(), bulk, &interrupt)?;
         }
         Ok(bench)
     }
@@ -154,16 +151,14 @@ impl Bench for Hosts<'_> {
         let mut trips = None;
         match self.load {
             Load::Bulk(_) => self.pass(interval)?,
-            Load::RoundTrips => {
+            Load::RoundTrips(_) => {
                 self.pass(Duration::ZERO)?;
                 let to = SocketAddr::new(self.site.to, ROUND_TRIP_PORT);
                 trips = Some(self.site.sender.round_trips(to, interval)?);
             }
         }
         let mut values = self.snapshot()?.since(&before, &self.site.identities);
-        if let Some(trips) = trips {
-            values.extend(trips.values());
-        }
+        values.extend(trips.into_iter().flatten());
         Ok(Measured { values, usage: Vec::new() })
     }
 

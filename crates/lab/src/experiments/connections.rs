@@ -3,7 +3,6 @@
 use super::{Feature, Load, PLAIN, sweep};
 use crate::campaign::{Campaign, Part, Point};
 use crate::options::Options;
-use std::time::Duration;
 
 /// Connections one after the other: from one to NTttcp's most.
 pub const CONNECTIONS: &[u32] = &[1, 10, 100, 1000, 10_000];
@@ -26,9 +25,9 @@ const FEATURE: &Feature = &Feature {
 pub fn campaign(options: &Options) -> Campaign {
     let point = |connections: &u32| {
         let mut experiment = FEATURE.experiment(options.mtu, options.interval, options.stop());
-        // All begin at once and lose frames, and TCP takes its time to find out how fast each may be.
-        experiment.warm_up += Duration::from_millis(1) * *connections;
-        Point { feature: FEATURE, part: Part::Bulk, load: Load::bulk(*connections), experiment }
+        let load = Load::bulk(*connections);
+        experiment.warm_up += load.gathering();
+        Point { feature: FEATURE, part: Part::Bulk, load, experiment }
     };
     let points = options.connections.iter().map(point).collect();
     Campaign { name: FEATURE.name, title: FEATURE.title, points }

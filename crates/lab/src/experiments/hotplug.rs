@@ -39,8 +39,8 @@ fn proof(case: &Case) -> Option<Check> {
 
 /// Whether more loss may be chance: where the quiet arm loses frames as well, and enough rounds show no difference.
 fn by_chance(case: &Case) -> Option<bool> {
-    let samples = |arm| Some(case.arms.get(arm)?.figures.get(LOST)?.samples.as_slice());
-    let found = compare(samples(ON)?, samples(OFF)?, Better::Lower.into())?;
+    let [lost, quiet] = [ON, OFF].map(|arm| case.column(arm, LOST));
+    let found = compare(&lost, &quiet, Better::Lower.into())?;
     let told = found.pairs >= FEWEST_PAIRS && found.verdict == Verdict::NoDifferenceSeen;
     Some(told && case.total(OFF, LOST)? > 0.0)
 }

@@ -1,9 +1,13 @@
-//! What RSC costs a request and its response: one byte to and fro on one connection, RSC on against off.
+//! What a request and its response wait for: one byte to and fro on one connection, idle and beside bulk connections, RSC on
+//! against off.
 //!
-//! RSC in this switch never waits for a segment, so what is hoped for is no difference that matters.
+//! RSC in this switch never waits for a segment, so what is hoped for is no difference that matters. Beside bulk connections a
+//! round trip waits in their queues, and for a processor at both ends.
 
-use crate::experiment::{Experiment, Measure};
+use super::peers;
+use crate::experiment::{Arm, Experiment, Measure, Values};
 use crate::statistics::Better;
+use hdrhistogram::Histogram;
 
 const MICROSECONDS: f64 = 1e-3;
 /// Part of a round trip that is as good as nothing.
@@ -31,7 +35,47 @@ pub const MEASURES: &[Measure] = &[
     },
 ];
 
+/// Key of an interval's figure, and the part of its round trips that were faster.
+pub(crate) const PARTS: [(&str, f64); 8] = [
+    ("latency_p1_ns", 0.01),
+    ("latency_p10_ns", 0.1),
+    ("latency_p25_ns", 0.25),
+    ("latency_median_ns", 0.5),
+    ("latency_p75_ns", 0.75),
+    ("latency_p90_ns", 0.9),
+    ("latency_p95_ns", 0.95),
+    ("latency_p99_ns", 0.99),
+];
+
+/// The figures of an interval's round trips, in nanoseconds. None at all took no time, which is not the same as 0.
+pub(crate) fn values(trips: &Histogram<u64>) -> Values {
+    let times = PARTS.iter().filter(|_| !trips.is_empty());
+    let times = times.map(|(key, part)| (*key, trips.value_at_quantile(*part) as f64));
+    let all = times.chain([("round_trips", trips.len() as f64)]);
+    all.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
 /// The experiment that goes with a bulk one: the same arms and times.
 pub fn experiment(bulk: &Experiment) -> Experiment {
     Experiment { name: "latency", measures: MEASURES, ..bulk.clone() }
+}
+
+/// Other switches whose queues are looked at beside bulk connections: those that coalesce in the kernel.
+pub(crate) fn peers() -> impl Iterator<Item = Arm> {
+    peers::arms().filter(|arm| peers::setup(&arm.name).coalesces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_round_trip_is_not_a_fast_one() {
+        let mut trips = Histogram::new_with_bounds(1, 1 << 40, 3).unwrap();
+        assert_eq!(values(&trips), Values::from([("round_trips".to_owned(), 0.0)]));
+        trips.record(1000).unwrap();
+        let one = values(&trips);
+        assert_eq!(one.len(), 1 + PARTS.len());
+        assert!(MEASURES.iter().all(|measure| one[measure.key] == 1000.0), "{one:?}");
+    }
 }

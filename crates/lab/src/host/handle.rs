@@ -1,10 +1,11 @@
 //! Our side of a host, child or agent alike: starts it or connects to it, asks it, and sees to it that it ends.
 
 use super::life::{Life, Wires};
-use super::protocol::{Identity, PROTOCOL, Reading, Reply, Request, RoundTrips};
+use super::protocol::{Identity, PROTOCOL, Reading, Reply, Request};
 use super::token::Whereabouts;
 use super::{HERE, IN};
 use crate::LabError;
+use crate::experiment::Values;
 use crate::report;
 use ports::link::{Link, LinkError, LinkOffload};
 use serde::de::DeserializeOwned;
@@ -107,7 +108,7 @@ impl Host {
         self.life.addresses()
     }
 
-    /// Every command it ran.
+    /// Every command it ran, once, in the order of their first run.
     pub(crate) fn commands(&self) -> &[report::Command] {
         &self.commands
     }
@@ -144,7 +145,7 @@ impl Host {
 
     /// Sends at most so many bits a second from now on, on all bulk connections together.
     pub(crate) fn limit(&mut self, bits_per_s: u64) -> Result<(), LabError> {
-        self.record_once(&format!("(-B {bits_per_s} from here on)"));
+        self.record(&format!("(-B {bits_per_s} from here on)"));
         let request = Request::Limit { bits_per_s: Some(bits_per_s) };
         self.ask(&request, "limit what is sent", PATIENCE)
     }
@@ -174,14 +175,14 @@ impl Host {
             .map_err(|error| self.refused("read its offloads", &error.to_string()))
     }
 
-    /// Changes a link from outside. `line` is the same as a command; the report has it once, however often it is done.
+    /// Changes a link from outside. `line` is the same as a command.
     fn set_link(
         &mut self,
         link: &str,
         line: &str,
         change: impl FnOnce(&Link) -> Result<(), LinkError>,
     ) -> Result<(), LabError> {
-        self.record_once(line);
+        self.record(line);
         self.link(link)
             .and_then(|link| change(&link))
             .map_err(|error| self.refused(line, &error.to_string()))
@@ -212,7 +213,7 @@ impl Host {
         &mut self,
         to: SocketAddr,
         time: Duration,
-    ) -> Result<RoundTrips, LabError> {
+    ) -> Result<Values, LabError> {
         let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let request = Request::RoundTrips { to, milliseconds };
         self.ask(&request, "make round trips", time + PATIENCE)
@@ -223,14 +224,11 @@ impl Host {
         if self.life.lasts() { Ok(()) } else { Err(self.died("running")) }
     }
 
+    /// Notes a command for the report, once however often it runs.
     fn record(&mut self, line: &str) {
-        self.commands.push(report::Command { host: self.name.clone(), command: line.to_owned() });
-    }
-
-    /// The same, once however often it is done.
-    fn record_once(&mut self, line: &str) {
         if !self.commands.iter().any(|known| known.command == line) {
-            self.record(line);
+            let command = report::Command { host: self.name.clone(), command: line.to_owned() };
+            self.commands.push(command);
         }
     }
 

@@ -11,10 +11,9 @@ use std::convert::Infallible;
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use traffic::report::Times;
 
 /// The number that tells two versions of these messages apart.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 
 /// What a host can be asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -262,49 +261,9 @@ impl Reading {
     }
 }
 
-/// Round trips of one interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RoundTrips {
-    /// How many.
-    pub count: u64,
-    /// Half were faster.
-    pub median_ns: f64,
-    /// 99 of 100 were faster.
-    pub p99_ns: f64,
-}
-
-impl From<Option<Times>> for RoundTrips {
-    fn from(times: Option<Times>) -> RoundTrips {
-        times.map_or_else(RoundTrips::default, |times| RoundTrips {
-            count: times.count,
-            median_ns: times.p50_ns as f64,
-            p99_ns: times.p99_ns as f64,
-        })
-    }
-}
-
-impl RoundTrips {
-    /// As figures of an interval. None at all took no time, which is not the same as 0.
-    pub(crate) fn values(&self) -> Values {
-        let figures = [
-            ("round_trips", self.count as f64),
-            ("latency_median_ns", self.median_ns),
-            ("latency_p99_ns", self.p99_ns),
-        ];
-        let known = figures.into_iter().take(if self.count > 0 { 3 } else { 1 });
-        known.map(|(key, value)| (key.to_owned(), value)).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_round_trip_is_not_a_fast_one() {
-        let none = RoundTrips::default().values();
-        assert_eq!(none, Values::from([("round_trips".to_owned(), 0.0)]));
-    }
 
     #[test]
     fn each_message_is_one_line_and_comes_back_the_same() {

@@ -3,8 +3,7 @@
 use super::guest::{End, Guest, Shared};
 use crate::LabError;
 use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::{Load, OFF, peers};
-use crate::host::RoundTrips;
+use crate::experiments::{Load, OFF, latency, peers};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::passed::put_ratio;
@@ -20,7 +19,6 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
-use traffic::report::Times;
 
 /// MTU of both ports.
 const MTU: u16 = 1500;
@@ -161,7 +159,7 @@ impl InProcess {
     fn round_trips(&self, values: &mut Values) {
         let trips = self.sender.shared.round_trips.lock();
         let Some(trips) = trips.unwrap_or_else(PoisonError::into_inner).take() else { return };
-        values.extend(RoundTrips::from(Times::of(&trips)).values());
+        values.extend(latency::values(&trips));
     }
 }
 
@@ -227,7 +225,7 @@ impl Bench for InProcess {
     }
 
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
-        if self.load == Load::RoundTrips {
+        if let Load::RoundTrips(_) = self.load {
             let trips = Histogram::new_with_bounds(1, LONGEST_NS, 3).ok();
             *self.sender.shared.round_trips.lock().unwrap_or_else(PoisonError::into_inner) = trips;
         }

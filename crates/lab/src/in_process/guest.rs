@@ -79,14 +79,14 @@ impl Guest {
     fn open(&mut self) {
         let count = match self.load {
             Load::Bulk(bulk) => u16::try_from(bulk.connections).unwrap_or(u16::MAX),
-            Load::RoundTrips => 1,
+            Load::RoundTrips(_) => 1,
         };
         let room = BUFFERS / usize::from(count.max(1));
         for place in 0..count {
             let buffer = || tcp::SocketBuffer::new(vec![0; room]);
             let mut socket = tcp::Socket::new(buffer(), buffer());
             socket.set_nagle_enabled(false);
-            if self.load == Load::RoundTrips {
+            if let Load::RoundTrips(_) = self.load {
                 socket.set_ack_delay(None);
             }
             let receiver = (Ipv4Address::new(10, 77, 0, 2), PORT + place % 1000);
@@ -116,7 +116,7 @@ impl Guest {
             }
             match (idle >= IDLE_ROUNDS, self.load) {
                 (true, Load::Bulk(_)) => std::thread::sleep(NAP),
-                (true, Load::RoundTrips) => std::thread::yield_now(),
+                (true, Load::RoundTrips(_)) => std::thread::yield_now(),
                 (false, _) => {}
             }
         }
@@ -136,8 +136,8 @@ impl Guest {
             moved |= match (self.load, self.end) {
                 (Load::Bulk(_), End::Sender) => self.send_all(handle),
                 (Load::Bulk(_), End::Receiver) => self.receive_all(handle) > 0,
-                (Load::RoundTrips, End::Sender) => self.ask(handle),
-                (Load::RoundTrips, End::Receiver) => self.answer(handle),
+                (Load::RoundTrips(_), End::Sender) => self.ask(handle),
+                (Load::RoundTrips(_), End::Receiver) => self.answer(handle),
             };
         }
         moved

@@ -81,12 +81,12 @@ pub(super) fn change(measure: &Measure, found: &Comparison) -> String {
 /// All questions, in the order of the tables. Against peers it is throughput alone.
 pub(super) fn rows(report: &Report) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (place, case) in report.all_cases().iter().enumerate() {
+    for (place, case) in report.cases.iter().enumerate() {
         let load = match case.truth {
             Some(truth) => {
                 format!("Try {}, {}", place + 1, if truth < 1.0 { "slowed" } else { "the same" })
             }
-            None => capital(&words(case, report.all_cases())),
+            None => capital(&words(case, &report.cases)),
         };
         let measures = throughput_first(report.measures);
         rows.extend(questions(&load, "", &case.comparisons, measures.iter().copied()));
@@ -103,10 +103,18 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
             rows.extend(questions(&load, &format!("against {}: ", arm.label), found, throughput));
         }
     }
-    let idle = report.latency.iter();
-    rows.extend(
-        idle.flat_map(|case| questions("Idle", "", &case.comparisons, report.latency_measures)),
-    );
+    for case in &report.latency {
+        let load = capital(&case.setting.words());
+        rows.extend(questions(&load, "", &case.comparisons, report.latency_measures));
+        for (arm, found) in case.peers_in_order() {
+            rows.extend(questions(
+                &load,
+                &format!("against {}: ", arm.label),
+                found,
+                report.latency_measures,
+            ));
+        }
+    }
     rows
 }
 
@@ -138,7 +146,7 @@ fn is_throughput(measure: &Measure) -> bool {
 
 /// The answer in a sentence.
 pub(super) fn headline(report: &Report) -> String {
-    let cases = report.all_cases();
+    let cases = &report.cases;
     let failed = report.checks.iter().filter(|check| !check.passed).count();
     let warning = if failed > 0 { "Not to be trusted, for checks failed. " } else { "" };
     let answer = match Points::of(cases) {
@@ -260,7 +268,7 @@ pub(super) struct Trust {
 
 /// Checks, steal, the load of others and loss.
 pub(super) fn trust(report: &Report) -> Vec<Trust> {
-    let cases = || report.all_cases().iter().chain(&report.latency);
+    let cases = || report.cases.iter().chain(&report.latency);
     let arms = || cases().flat_map(|case| case.arms.values());
     let most = |key: &str| arms().filter_map(|arm| arm.median(key)).reduce(f64::max);
     let passed = report.checks.iter().filter(|check| check.passed).count();

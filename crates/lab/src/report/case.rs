@@ -11,16 +11,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A figure of an arm: where its samples lie, and all of them.
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct Figures {
-    /// Median and spread.
-    #[serde(flatten)]
-    pub summary: Summary,
-    /// One per interval, in the order of time.
-    pub samples: Vec<f64>,
-}
-
 /// An arm's figures by key (`throughput_bps`, `cpu_percent`, `cycles_per_byte` and more).
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ArmFigures {
@@ -38,9 +28,9 @@ pub struct ArmFigures {
     /// Segments that the sender's TCP sent again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resent: Option<Loss>,
-    /// By key, with the unit in the key.
+    /// Where the samples of each key lie, with the unit in the key.
     #[serde(flatten)]
-    pub figures: BTreeMap<String, Figures>,
+    pub figures: BTreeMap<String, Summary>,
 }
 
 /// What was lost or sent again over all intervals of an arm.
@@ -86,10 +76,7 @@ pub struct Case {
     pub setting: Setting,
     /// By name: `on`, `off`.
     pub arms: BTreeMap<String, ArmFigures>,
-    /// Ratio of the arm that should be better to the baseline by measure, median of the pairs; 1 is no difference. Of
-    /// steps it is the last to the first.
-    pub improvement: BTreeMap<String, f64>,
-    /// The same with interval and verdict.
+    /// The arm that should be better against the baseline, by measure; of steps, the last against the first.
     pub comparisons: BTreeMap<String, Comparison>,
     /// Where each arm stands on the one before it: the comparisons of the second and all later ones, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -121,6 +108,9 @@ pub struct Setting {
     /// Bytes of one send or receive call; absent for round trips.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer_bytes: Option<u32>,
+    /// Of round trips: bulk connections beside them; absent where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<u32>,
     /// Whether the guest sends or receives; absent in process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<Way>,
@@ -129,6 +119,12 @@ pub struct Setting {
 impl Setting {
     /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one.
     pub fn words(&self) -> String {
+        if self.buffer_bytes.is_none() {
+            return match self.beside {
+                Some(count) => format!("round trips beside {}", plural(count, "bulk connection")),
+                None => "round trips, idle".to_owned(),
+            };
+        }
         let mut words = plural(self.connections, "connection");
         if let Some(way) = self.way {
             words = format!("{}, {words}", way.words());
@@ -183,17 +179,15 @@ impl ArmFigures {
         }
         let lost = Loss::of(&columns, "lost_frames", &["egress_frames", "coalesced_packets"]);
         let resent = Loss::of(&columns, "retransmits", &["sent_segments"]);
-        let figures = columns.into_iter().filter_map(|(key, samples)| {
-            let summary = Summary::of(&samples)?;
-            Some((key, Figures { summary, samples }))
-        });
-        let figures = figures.collect();
+        let figures = columns.into_iter();
+        let figures =
+            figures.filter_map(|(key, samples)| Some((key, Summary::of(&samples)?))).collect();
         ArmFigures { label: label.to_owned(), intervals, stalled, lost, resent, figures }
     }
 
     /// The median of a figure.
     pub fn median(&self, key: &str) -> Option<f64> {
-        Some(self.figures.get(key)?.summary.median)
+        Some(self.figures.get(key)?.median)
     }
 }
 
@@ -218,7 +212,6 @@ impl Case {
         let mut case = Case {
             setting,
             arms: arms.iter().map(|arm| (arm.name.clone(), figures(arm))).collect(),
-            improvement: BTreeMap::new(),
             comparisons: BTreeMap::new(),
             steps: Vec::new(),
             peers: BTreeMap::new(),
@@ -249,11 +242,8 @@ impl Case {
             });
             found.collect::<BTreeMap<_, _>>()
         });
-        let comparisons = answers.next().unwrap_or_default();
+        self.comparisons = answers.next().unwrap_or_default();
         let later: Vec<_> = answers.collect();
-        self.improvement =
-            comparisons.iter().map(|(key, found)| (key.clone(), found.ratio)).collect();
-        self.comparisons = comparisons;
         if steps {
             self.steps = later;
         } else {
@@ -266,9 +256,16 @@ impl Case {
         self.arms.get(arm)?.median(key)
     }
 
-    /// The sum of an arm's figure over all its intervals.
+    /// An arm's figure in each interval that has it, in the order of time.
+    pub(crate) fn column(&self, arm: &str, key: &str) -> Vec<f64> {
+        let own = self.samples.iter().filter(|sample| sample.arm == arm);
+        own.filter_map(|sample| sample.values.get(key).copied()).collect()
+    }
+
+    /// The sum of an arm's figure over all its intervals; `None` where none has it.
     pub fn total(&self, arm: &str, key: &str) -> Option<f64> {
-        Some(self.arms.get(arm)?.figures.get(key)?.samples.iter().sum())
+        let column = self.column(arm, key);
+        (!column.is_empty()).then(|| column.iter().sum())
     }
 
     /// The arms, the one that should be better first.
@@ -306,8 +303,9 @@ pub(crate) fn hold_together(cases: &mut [(&mut Case, &[Measure])]) {
     for (number, (case, measures)) in cases.iter().enumerate() {
         for question in 0..questions(&case.order, !case.steps.is_empty()).len() {
             let all = (0..measures.len()).map(|measure| (number, [question, measure]));
-            // What was not measured asks nothing of the others.
-            places.extend(all.filter(|place| ask(cases, *place, CONFIDENCE).is_some()));
+            // What was not measured, or with too few pairs for a claim, asks nothing of the others.
+            let asks = |found: Comparison| found.level >= CONFIDENCE;
+            places.extend(all.filter(|place| ask(cases, *place, CONFIDENCE).is_some_and(asks)));
         }
     }
     let claims = |place: usize, confidence: f64| {

@@ -5,6 +5,7 @@
 
 mod bars;
 mod canvas;
+mod distribution;
 mod forest;
 mod lines;
 mod pick;

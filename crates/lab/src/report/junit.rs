@@ -14,7 +14,7 @@ pub(super) fn junit(report: &Report) -> Result<String, quick_junit::SerializeErr
         let failed = (!check.passed).then_some(check.seen.as_str());
         checks.add_test_case(case(&class, &check.name, failed, &check.seen));
     }
-    let cases = report.all_cases().iter().chain(&report.latency);
+    let cases = report.cases.iter().chain(&report.latency);
     let broke = cases.filter_map(|case| match &case.ended {
         Ended::Failed(why) => Some(why.as_str()),
         Ended::Interrupted => Some("interrupted"),

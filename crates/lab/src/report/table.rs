@@ -6,9 +6,9 @@ pub(super) use points::Points;
 
 use super::answer::change;
 use super::case::capital;
-use super::{ArmFigures, Case, Figures, Report};
+use super::{ArmFigures, Case, Report};
 use crate::experiment::Measure;
-use crate::statistics::{Better, Comparison, Verdict};
+use crate::statistics::{Better, Comparison, Summary, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -28,23 +28,23 @@ pub(super) type Words = fn(&Measure, &Comparison) -> String;
 
 /// All tables of a report, in the order they are shown.
 pub(super) fn tables(report: &Report, words: Words) -> Vec<Table> {
-    if report.all_cases().iter().any(|case| case.truth.is_some()) {
+    if report.cases.iter().any(|case| case.truth.is_some()) {
         return vec![tries(report, words)];
     }
-    if let Some(points) = Points::of(report.all_cases()) {
+    if let Some(points) = Points::of(&report.cases) {
         return points.tables(report.measures);
     }
     let mut tables = Vec::new();
-    for case in report.all_cases() {
+    for case in &report.cases {
         let title = capital(&format!("{}, {}", case.setting.words(), taken(case)));
         tables.push(measured(&title, case, report.measures, words));
         tables.extend(gains(case, report.measures, words));
         tables.extend(by_side(case));
         tables.extend(passed(case));
     }
-    if let Some(latency) = &report.latency {
-        let title = format!("Round trips of one byte, {}", taken(latency));
-        tables.push(measured(&title, latency, report.latency_measures, words));
+    for case in &report.latency {
+        let title = format!("{}, {}", capital(&case.setting.words()), taken(case));
+        tables.push(measured(&title, case, report.latency_measures, words));
     }
     tables
 }
@@ -59,7 +59,7 @@ fn tries(report: &Report, words: Words) -> Table {
     Table {
         title: "Change that each try found".to_owned(),
         head: heads(report.measures),
-        rows: report.all_cases().iter().enumerate().map(row).collect(),
+        rows: report.cases.iter().enumerate().map(row).collect(),
     }
 }
 
@@ -126,9 +126,8 @@ fn gains(case: &Case, measures: &[Measure], words: Words) -> Option<Table> {
     })
 }
 
-fn spread(figures: Option<&Figures>, measure: &Measure) -> String {
-    let Some(figures) = figures else { return "not measured".to_owned() };
-    let Figures { summary, .. } = figures;
+fn spread(summary: Option<&Summary>, measure: &Measure) -> String {
+    let Some(summary) = summary else { return "not measured".to_owned() };
     let show = |value: f64| format!("{:.*}", measure.decimals, value * measure.scale);
     format!("{} ({}–{})", show(summary.median), show(summary.min), show(summary.max))
 }
@@ -153,7 +152,7 @@ pub(crate) fn level(level: f64) -> String {
 
 /// What is wrong with arms, for people: intervals without a byte, and much that was lost or sent again.
 pub(super) fn findings(report: &Report) -> Vec<String> {
-    let cases = report.all_cases().iter().chain(&report.latency);
+    let cases = report.cases.iter().chain(&report.latency);
     let arms = cases.flat_map(|case| case.arms_in_order().map(|arm| (case.setting.words(), arm)));
     let mut lines = Vec::new();
     for (words, arm) in arms {

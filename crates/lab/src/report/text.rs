@@ -13,14 +13,7 @@ pub(crate) const WIDTH: u16 = 120;
 
 /// For a terminal.
 pub fn terminal(report: &Report) -> String {
-    let mut out = format!("{}\n\n{}\n\n", report.title, headline(report));
-    if let Some(caveat) = caveat(report) {
-        let _ = writeln!(out, "{caveat}\n");
-    }
-    for one in trust(report) {
-        let _ = writeln!(out, "{} {}: {}", mark(one.good), one.name, one.seen);
-    }
-    let _ = writeln!(out, "\n{}\n", report.bench.description);
+    let mut out = format!("{}\n\n{}\n\n{}", report.title, headline(report), opening(report, ""));
     for check in &report.checks {
         let _ = writeln!(out, "{} {}: {}", mark(check.passed), check.name, check.seen);
     }
@@ -37,14 +30,8 @@ pub fn terminal(report: &Report) -> String {
 
 /// As Markdown.
 pub fn markdown(report: &Report) -> String {
-    let mut out = format!("# {}\n\n**{}**\n\n", report.title, headline(report));
-    if let Some(caveat) = caveat(report) {
-        let _ = writeln!(out, "{caveat}\n");
-    }
-    for one in trust(report) {
-        let _ = writeln!(out, "- {} {}: {}", mark(one.good), one.name, one.seen);
-    }
-    let _ = writeln!(out, "\n{}\n", report.bench.description);
+    let mut out =
+        format!("# {}\n\n**{}**\n\n{}", report.title, headline(report), opening(report, "- "));
     let machine = &report.machine;
     let _ = writeln!(out, "{}, millrace {}, {}\n", report.date, report.millrace, machine.words());
     for check in &report.checks {
@@ -65,6 +52,16 @@ pub fn markdown(report: &Report) -> String {
     out
 }
 
+/// What the answer stands for, and how far to trust it: lines that begin with `bullet`.
+fn opening(report: &Report, bullet: &str) -> String {
+    let mut out = caveat(report).map_or(String::new(), |caveat| format!("{caveat}\n\n"));
+    for one in trust(report) {
+        let _ = writeln!(out, "{bullet}{} {}: {}", mark(one.good), one.name, one.seen);
+    }
+    let _ = writeln!(out, "\n{}\n", report.bench.description);
+    out
+}
+
 /// Every verdict, what the tables come to, and what to know before believing them.
 fn summary(report: &Report) -> Vec<String> {
     let verdicts = rows(report).into_iter().map(|row| format!("{}.", row.words()));
@@ -78,7 +75,7 @@ fn summary(report: &Report) -> Vec<String> {
 
 /// What the tables show beside the verdicts: stalls, losses, and of arms that are compared the side that was busiest.
 pub(super) fn remarks(report: &Report) -> Vec<String> {
-    let cases = report.all_cases();
+    let cases = &report.cases;
     let several = Points::of(cases).is_none();
     let busiest = cases.iter().filter(|_| several).filter_map(busiest);
     findings(report).into_iter().chain(busiest).collect()

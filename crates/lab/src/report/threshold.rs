@@ -14,7 +14,7 @@ use std::str::FromStr;
 /// A bound of how much better or worse the first arm may be than the one it is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
-    /// Key under `improvement`: `throughput`.
+    /// Key under `comparisons`: `throughput`.
     pub measure: String,
     /// Fails below the ratio; otherwise above it.
     pub below: bool,
@@ -54,7 +54,7 @@ impl FromStr for Threshold {
 pub struct Held {
     /// `throughput < 2x`.
     pub condition: String,
-    /// The load, or `round trips`.
+    /// The load.
     pub load: String,
     /// It is so, or cannot be told: the report fails.
     pub met: bool,
@@ -82,15 +82,13 @@ pub(crate) fn check(thresholds: &[Threshold], known: &[&Measure]) -> Result<(), 
 pub(crate) fn hold(thresholds: &[Threshold], report: &Report) -> Vec<Held> {
     let mut all = Vec::new();
     for one in thresholds {
-        let loads = report.all_cases().iter().map(|case| (case.setting.words(), case));
-        let trips = report.latency.iter().map(|case| ("round trips".to_owned(), case));
         let asks = |measures: &[Measure]| {
             measures.iter().any(|measure| measure.improvement == one.measure)
         };
-        let bulk = loads.filter(|_| asks(report.measures));
-        let trips = trips.filter(|_| asks(report.latency_measures));
+        let bulk = report.cases.iter().filter(|_| asks(report.measures));
+        let trips = report.latency.iter().filter(|_| asks(report.latency_measures));
         let before = all.len();
-        all.extend(bulk.chain(trips).map(|(load, case)| one.against(load, case)));
+        all.extend(bulk.chain(trips).map(|case| one.against(case)));
         if all.len() == before {
             all.push(one.untold("no load".to_owned()));
         }
@@ -99,7 +97,8 @@ pub(crate) fn hold(thresholds: &[Threshold], report: &Report) -> Vec<Held> {
 }
 
 impl Threshold {
-    fn against(&self, load: String, case: &Case) -> Held {
+    fn against(&self, case: &Case) -> Held {
+        let load = case.setting.words();
         match case.comparisons.get(&self.measure) {
             Some(found) if found.verdict != Verdict::TooFewSamples => self.judge(load, found),
             Some(_) => Held { seen: "too few rounds to tell".into(), ..self.untold(load) },

@@ -26,7 +26,7 @@ pub(super) fn picture(report: &Report) -> Figure {
         None => own(role).unwrap_or_else(|| "a namespace".to_owned()),
     };
     let vnic = bench.vnic.clone().unwrap_or_else(|| "vNIC".into());
-    let links = match report.first.setting.way {
+    let links = match report.cases.first().and_then(|case| case.setting.way) {
         Some(Way::FromVnic) => [vnic, "uplink".to_owned()],
         _ => ["uplink".to_owned(), vnic],
     };

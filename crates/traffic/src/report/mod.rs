@@ -11,7 +11,7 @@ mod text;
 mod xml;
 
 use crate::lane::{Stage, lock};
-use crate::latency::histogram;
+use crate::latency::times;
 use crate::plan::{Family, Length, Plan, Role, Transport};
 use crate::schema;
 use crate::snapshot::{Count, Interval};
@@ -24,7 +24,7 @@ pub use side::{Segments, Side, Throughput};
 
 /// The JSON schema of a [`Report`].
 pub fn json_schema() -> Value {
-    schema::of::<Report>("ntttcp")
+    schema::of::<Report>("ntttcp", 1)
 }
 
 /// How a run ended.
@@ -283,13 +283,7 @@ impl Times {
 
     /// Of all lanes together.
     pub(crate) fn of_all(stage: &Stage) -> Option<Times> {
-        let mut all: Histogram<u64> = histogram().ok()?;
-        for lane in &stage.lanes {
-            if let Some(times) = lock(&lane.times).as_ref() {
-                all.add(times).ok()?;
-            }
-        }
-        Times::of(&all)
+        Times::of(&times(stage).ok()?)
     }
 }
 

@@ -102,7 +102,7 @@ fn a_stranger_is_told_why_and_the_next_one_is_served() {
         ("{\"do\":\"machine\"}\n".to_owned(), "no token was sent"),
         (hello("0123456789abcdeX"), "token is not the one"),
         (hello(""), "token is not the one"),
-        (hello(TOKEN).replace(":2,", ":77,"), "speaks version 2, not 77"),
+        (hello(TOKEN).replace(":3,", ":77,"), "speaks version 3, not 77"),
         (hello(TOKEN).trim_end().to_owned(), "middle of a line"),
         (long, "longer than 16384 bytes"),
         ("GET / HTTP/1.1\r\n\r\n".to_owned(), "not a request"),

@@ -30,6 +30,11 @@ impl Canvas {
         Some(Canvas::between(0.0, round_up(largest)?))
     }
 
+    /// Paper from 0 to 100.
+    pub(super) fn percent() -> Canvas {
+        Canvas::between(0.0, 100.0)
+    }
+
     fn between(bottom: f64, top: f64) -> Canvas {
         let mut canvas = Canvas { svg: String::new(), bottom, top };
         canvas.grid();
@@ -109,9 +114,9 @@ impl Canvas {
     }
 }
 
-/// `12.5,80.1 13.0,79.9`.
+/// `12,80 13,79`: thousands of them are most of a page, and half a unit cannot be seen.
 pub(super) fn points(places: &[(f64, f64)]) -> String {
-    let words: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let words: Vec<String> = places.iter().map(|(x, y)| format!("{x:.0},{y:.0}")).collect();
     words.join(" ")
 }
 

@@ -1,6 +1,7 @@
 //! Which figures a report has.
 
 use super::bars::bars;
+use super::distribution::distribution;
 use super::forest::{Forest, forest};
 use super::lines::{evenly, lines};
 use super::strip::strip;
@@ -20,7 +21,7 @@ pub(in crate::report) fn summary(report: &Report) -> Option<Forest> {
 
 /// What a report is about in one look: throughput by block size, or the steps of a ladder.
 pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
-    match Points::of(report.all_cases()) {
+    match Points::of(&report.cases) {
         Some(points) => {
             report.measures.iter().flat_map(|measure| by_point(&points, measure)).collect()
         }
@@ -34,6 +35,7 @@ pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
                 .iter()
                 .filter_map(|one| by_connections(report, one))
                 .chain(ladders)
+                .chain(report.latency.iter().filter_map(distribution))
                 .collect()
         }
     }
@@ -41,7 +43,7 @@ pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
 
 /// A line for each arm over the connections, where more than one number of them was measured.
 fn by_connections(report: &Report, measure: &Measure) -> Option<Figure> {
-    let cases = report.all_cases();
+    let cases = &report.cases;
     let counts: Vec<u32> = cases.iter().map(|case| case.setting.connections).collect();
     if !counts.is_sorted_by(|one, next| one < next) || counts.len() < 2 {
         return None;
@@ -57,11 +59,11 @@ fn by_connections(report: &Report, measure: &Measure) -> Option<Figure> {
 
 /// Every interval of the arms that are compared, who used the processor, how deep trains were.
 pub(in crate::report) fn details(report: &Report) -> Vec<Figure> {
-    if Points::of(report.all_cases()).is_some() {
-        return by_load(report.all_cases());
+    if Points::of(&report.cases).is_some() {
+        return by_load(&report.cases);
     }
     // Of tries the questions alone say all.
-    if report.all_cases().iter().any(|case| case.truth.is_some()) {
+    if report.cases.iter().any(|case| case.truth.is_some()) {
         return Vec::new();
     }
     each(report, |case| {
@@ -72,7 +74,7 @@ pub(in crate::report) fn details(report: &Report) -> Vec<Figure> {
 
 /// Figures of each case, which say whose they are where there are several.
 fn each(report: &Report, of_case: impl Fn(&Case) -> Vec<Figure>) -> Vec<Figure> {
-    let cases = report.all_cases();
+    let cases = &report.cases;
     let mut figures = Vec::new();
     for case in cases {
         for mut figure in of_case(case) {
@@ -137,12 +139,10 @@ fn depths(case: &Case) -> Option<Figure> {
     keys.sort_by_key(|range| least(range));
     keys.dedup();
     let series: Vec<Series> = arms
-        .map(|arm| {
-            let trains = |range: &&str| -> f64 {
-                arm.figures
-                    .get(&format!("{TRAINS_OF}{range}"))
-                    .map_or(0.0, |found| found.samples.iter().sum())
-            };
+        .zip(&case.order)
+        .map(|(arm, name)| {
+            let trains =
+                |range: &&str| case.total(name, &format!("{TRAINS_OF}{range}")).unwrap_or_default();
             let all: f64 = keys.iter().map(trains).sum();
             let share = |range: &&str| Some(100.0 * trains(range) / all.max(1.0));
             Series { label: arm.label.clone(), values: keys.iter().map(share).collect() }
