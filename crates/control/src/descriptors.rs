@@ -17,7 +17,7 @@ const RING: u64 = 5 + 2 * 2;
 /// Of a queue of another port: its device, and what it is watched by.
 const QUEUE: u64 = 4;
 /// Of an uplink with several queues: the steering program and its maps.
-const STEERING: u64 = 4;
+const STEERING: u64 = 5;
 
 fn of(port: &PortConfig) -> u64 {
     let queues = port.queues.map_or(1, |queues| u64::from(queues.0));
@@ -66,6 +66,8 @@ mod tests {
         let problem = shortage(&guests(8, 1), 1024).unwrap();
         assert!(problem.seen.contains("1024"), "{problem}");
         assert!(problem.wanted.starts_with("1120 "), "{problem}");
+        let uplink = Config::from_toml("t", "[[port]]\nname='u'\npacket='e'\nqueues=2").unwrap();
+        assert!(shortage(&uplink, OWN + 12).is_some() && shortage(&uplink, OWN + 13).is_none());
         assert!(problem.remedy.contains("LimitNOFILE=1120"), "{problem}");
     }
 

@@ -104,6 +104,10 @@ pub trait Steering: Send + Sync {
     /// A vNIC's table.
     fn table(&self, vnic: Vnic) -> Result<Table, SteeringError>;
 
+    /// Frames that came by each entry of a vNIC's table: what share of its queues' load each is. They count from the opening
+    /// of the uplink on, those of an earlier vNIC of this number too, so only the difference of two readings tells.
+    fn frames(&self, vnic: Vnic) -> Result<[u64; ENTRIES], SteeringError>;
+
     /// Stores one entry. What the old queue still holds is overtaken.
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError>;
 

@@ -44,6 +44,7 @@ pub(super) struct ProgramSteering {
     queues: u8,
     vnics: HashMap,
     tables: MappedArray,
+    frames: MappedArray,
     key: MappedArray,
     program: OwnedFd,
     /// By number; the default vNIC has none.
@@ -61,15 +62,29 @@ impl ProgramSteering {
     pub(super) fn load(queues: u8, key: &Key, fence: Arc<Fence>) -> io::Result<ProgramSteering> {
         let vnics = HashMap::create(TABLES)?;
         let tables = MappedArray::create(ENTRIES, TABLES)?;
+        let frames = MappedArray::create(ENTRIES * size_of::<u64>(), TABLES)?;
         let words = MappedArray::create(INPUT * TABLE_BYTES, 1)?;
-        let maps =
-            program::Maps { vnics: vnics.as_fd(), tables: tables.as_fd(), key: words.as_fd() };
+        let maps = program::Maps {
+            vnics: vnics.as_fd(),
+            tables: tables.as_fd(),
+            frames: frames.as_fd(),
+            key: words.as_fd(),
+        };
         let program = program::assemble(&maps).ok_or(io::ErrorKind::InvalidInput)?;
         let program = bpf::load(&program)?;
         let stations = Mutex::new(vec![None]);
         let moves = Mutex::new(());
-        let steering =
-            ProgramSteering { queues, vnics, tables, key: words, program, stations, fence, moves };
+        let steering = ProgramSteering {
+            queues,
+            vnics,
+            tables,
+            frames,
+            key: words,
+            program,
+            stations,
+            fence,
+            moves,
+        };
         steering.set_key(key);
         let in_turn = (0..queues.max(1)).cycle();
         store(steering.row(Vnic::DEFAULT), in_turn);
@@ -185,6 +200,14 @@ impl Steering for ProgramSteering {
 
     fn table(&self, vnic: Vnic) -> Result<Table, SteeringError> {
         self.known(vnic).map(copy)
+    }
+
+    fn frames(&self, vnic: Vnic) -> Result<[u64; ENTRIES], SteeringError> {
+        self.known(vnic)?;
+        let counts = self.frames.words().iter().skip(usize::from(vnic.0) * ENTRIES);
+        let mut frames = [0; ENTRIES];
+        frames.iter_mut().zip(counts).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        Ok(frames)
     }
 
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError> {

@@ -95,6 +95,8 @@ const STORE: u8 = 0x63;
 const STORE_IMMEDIATE: u8 = 0x62;
 const ALU: u8 = 0x07;
 const JUMP: u8 = 0x05;
+/// `BPF_ATOMIC` with `BPF_DW`; the immediate 0 is addition.
+const ATOMIC_ADD: u8 = 0xdb;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const TO_BIG_ENDIAN: u8 = 0xdc;
@@ -134,6 +136,11 @@ impl Assembler {
     /// `WIDTH at base + offset = value`
     pub(super) fn store_value(&mut self, width: Width, base: Register, offset: i16, value: i32) {
         self.push(STORE_IMMEDIATE | width as u8, base as u8, offset, value);
+    }
+
+    /// `double word at base += register`, which other processors may do as well
+    pub(super) fn add_atomically(&mut self, base: Register, register: Register) {
+        self.push(ATOMIC_ADD, pair(base, register), 0, 0);
     }
 
     /// `register = the map`, as a helper takes it

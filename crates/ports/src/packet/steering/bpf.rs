@@ -8,7 +8,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
@@ -130,6 +130,14 @@ impl MappedArray {
     pub(super) fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: mapped as long as the array lives, and never reached but as atomics on our side.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.len) }
+    }
+}
+
+impl MappedArray {
+    /// The same as words of 8 bytes.
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: as `bytes`; a mapping starts at a page, and values are multiples of 8 bytes.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.len / 8) }
     }
 }
 

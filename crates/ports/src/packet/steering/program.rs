@@ -6,7 +6,8 @@
 //!
 //! 1. Destination address and VLAN id give the vNIC (0, the default, if none has them).
 //! 2. Addresses, and ports of TCP and UDP, give the hash; fragments have no ports.
-//! 3. The vNIC's indirection table has 128 entries; the one at `hash % 128` is the queue.
+//! 3. The vNIC's indirection table has 128 entries; the one at `hash % 128` is the queue. The frame is
+//!    counted there.
 //!
 //! What surprises: a received frame starts at its network header here, so the MAC header is read relative to its own
 //! start; the outer tag is never in the frame; and a second one stands where the network header should be.
@@ -31,6 +32,8 @@ pub(super) struct Maps<'m> {
     pub(super) vnics: BorrowedFd<'m>,
     /// For each vNIC its indirection table, a byte an entry.
     pub(super) tables: BorrowedFd<'m>,
+    /// For each vNIC a count of frames for each entry, 8 bytes each.
+    pub(super) frames: BorrowedFd<'m>,
     /// For each of the hash's 36 input bytes, for each of its values, the word it adds; all of it is one value.
     pub(super) key: BorrowedFd<'m>,
 }
@@ -57,6 +60,8 @@ const CONTEXT: Register = R6;
 const END: Register = R7;
 /// Where the next header starts, from the frame's network header on.
 const OFFSET: Register = R8;
+/// The answer, once nothing is read any more.
+const QUEUE: Register = R7;
 /// The EtherType as it stands in the frame, later the hash.
 const ETHERTYPE: Register = R9;
 const HASH: Register = R9;
@@ -297,18 +302,31 @@ impl Program<'_> {
         code.load(R1, Word, R0, 0);
         code.place(found);
         code.store(Word, STACK, SHORT, R1);
-        code.map(R1, self.maps.tables);
+        code.compute(QUEUE, Set, 0);
+        code.compute(HASH, And, ENTRIES as i32 - 1);
+        self.row(self.maps.tables, none);
+        let code = &mut self.code;
+        code.combine(R0, Add, HASH);
+        code.load(QUEUE, Byte, R0, 0);
+        self.row(self.maps.frames, none);
+        let code = &mut self.code;
+        code.compute(HASH, ShiftLeft, 3);
+        code.combine(R0, Add, HASH);
+        code.compute(R1, Set, 1);
+        code.add_atomically(R0, R1);
+        code.place(none);
+        code.combine(R0, Set, QUEUE);
+        code.exit();
+    }
+
+    /// R0 is the value of the vNIC whose number is on the stack.
+    fn row(&mut self, map: BorrowedFd<'_>, otherwise: Label) {
+        let code = &mut self.code;
+        code.map(R1, map);
         code.combine(R2, Set, STACK);
         code.compute(R2, Add, SHORT.into());
         code.call(Helper::Lookup);
-        code.jump_if(R0, Equal, 0, none);
-        code.compute(HASH, And, ENTRIES as i32 - 1);
-        code.combine(R0, Add, HASH);
-        code.load(R0, Byte, R0, 0);
-        code.exit();
-        code.place(none);
-        code.compute(R0, Set, 0);
-        code.exit();
+        code.jump_if(R0, Equal, 0, otherwise);
     }
 
     /// Copies `len` bytes at the offset to the stack, or goes elsewhere.

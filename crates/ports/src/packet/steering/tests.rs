@@ -213,7 +213,9 @@ fn a_table_belongs_to_one_vnic_and_goes_with_it() {
     assert_eq!(steering.table(vnic).unwrap(), steering.table(Vnic::DEFAULT).unwrap());
     steering.set_entry(vnic, 0, 200).unwrap();
     let frame = [&mac.0[..], &[0; 20]].concat();
-    assert_eq!(kernel(&steering, &frame), 200);
+    assert_eq!([(); 3].map(|()| kernel(&steering, &frame)), [200; 3]);
+    let frames = steering.frames(vnic).unwrap();
+    assert_eq!((frames[0], frames.iter().sum::<u64>()), (3, 3));
     let refused = |vnic, entry, queue| steering.set_entry(vnic, entry, queue).unwrap_err();
     assert!(matches!(refused(vnic, 128, 0), SteeringError::NoSuchEntry(128)));
     assert!(matches!(refused(vnic, 0, 255), SteeringError::NoSuchQueue { .. }));
@@ -221,6 +223,8 @@ fn a_table_belongs_to_one_vnic_and_goes_with_it() {
     assert_eq!(kernel(&steering, &frame), 0);
     assert!(matches!(refused(vnic, 0, 0), SteeringError::NoSuchVnic(_)));
     assert!(matches!(steering.remove_vnic(Vnic::DEFAULT), Err(SteeringError::NoSuchVnic(0))));
+    let frames = steering.frames(Vnic::DEFAULT).unwrap();
+    assert_eq!((frames[0], frames.iter().sum::<u64>()), (1, 1));
     // The number is given out again, with the default's table.
     let again = steering.add_vnic(mac, 1).unwrap();
     assert_eq!((again, steering.table(again).unwrap()[0]), (vnic, 0));
