@@ -11,7 +11,7 @@
 use super::fence::Fence;
 use super::gate::Gate;
 use super::ingress::Member;
-use super::socket::{ALL_PROTOCOLS, Fanout, PacketSocket, processors};
+use super::socket::{ALL_PROTOCOLS, Fanout, Filter, PacketSocket, processors};
 use super::steering::ProgramSteering;
 use super::{PacketError, PacketIngress, PacketOptions, prepare, set_error};
 use std::io;
@@ -38,7 +38,7 @@ pub(super) fn open(options: &PacketOptions, index: u32, mtu: u32) -> Result<Grou
     let mut group = None;
     for (socket, _) in &sockets {
         // Between binding and joining a socket gets every frame, which the others have as well.
-        socket.refuse_all(true).map_err(set_error("refuse frames at first"))?;
+        socket.filter(Filter::Nothing).map_err(set_error("refuse frames at first"))?;
         socket.bind(index, ALL_PROTOCOLS).map_err(set_error("bind to the interface"))?;
         group = Some(join(socket, fanout, group).map_err(set_error("join the fan-out group"))?);
     }
@@ -46,7 +46,7 @@ pub(super) fn open(options: &PacketOptions, index: u32, mtu: u32) -> Result<Grou
         first.steer(steering.program()).map_err(set_error("attach the steering program"))?;
     }
     for (socket, _) in &sockets {
-        socket.refuse_all(false).map_err(set_error("receive frames"))?;
+        socket.filter(Filter::Received).map_err(set_error("receive frames"))?;
     }
     let ingress = |(queue, (socket, ring))| {
         // Without tables nothing moves.

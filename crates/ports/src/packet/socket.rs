@@ -33,6 +33,15 @@ pub(super) enum Setting {
     SendBuffer,
 }
 
+/// Which frames a socket shows.
+#[derive(Clone, Copy)]
+pub(super) enum Filter {
+    /// None.
+    Nothing,
+    /// Those that the interface received, and none that was sent through it.
+    Received,
+}
+
 /// How a group of sockets shares frames.
 #[derive(Clone, Copy)]
 pub(super) enum Fanout {
@@ -45,7 +54,8 @@ pub(super) enum Fanout {
 impl Fanout {
     /// `PACKET_FANOUT_FLAG_UNIQUEID`: the kernel numbers a new group.
     const NEW: u32 = 0x2000;
-    /// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: a socket's own option of that name has no effect in a group.
+    /// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: a socket's own option of that name has no effect in a group. Before Linux 6.2
+    /// the kernel takes the flag and does nothing; then [`Filter::Received`] does the same at a higher price.
     const IGNORE_OUTGOING: u32 = 0x4000;
 }
 
@@ -130,16 +140,25 @@ impl PacketSocket {
         result(unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), length) })
     }
 
-    /// Refuses all frames from now on, or no longer.
-    pub(super) fn refuse_all(&self, refuse: bool) -> io::Result<()> {
-        if !refuse {
-            // SAFETY: the option reads one int, and ignores it.
-            return unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0) };
+    /// Shows the frames that a filter passes from now on, and no others.
+    pub(super) fn filter(&self, filter: Filter) -> io::Result<()> {
+        // Code, jump where true and where false, operand: see the kernel's `filter.rst`.
+        let instruction = |(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k };
+        let keep = |bytes| (6, 0, 0, bytes);
+        let mut program = match filter {
+            Filter::Nothing => vec![keep(0)],
+            Filter::Received => {
+                let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
+                let is_outgoing = (0x15, 0, 1, u32::from(libc::PACKET_OUTGOING));
+                vec![(0x30, 0, 0, kind), is_outgoing, keep(0), keep(u32::MAX)]
+            }
         }
-        // `BPF_RET | BPF_K`: keep no byte.
-        let mut filter = libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
-        let program = libc::sock_fprog { len: 1, filter: &raw mut filter };
-        // SAFETY: the option reads one `sock_fprog` and its one instruction, which outlives the call.
+        .into_iter()
+        .map(instruction)
+        .collect::<Vec<_>>();
+        let len = program.len() as libc::c_ushort;
+        let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+        // SAFETY: the option reads one `sock_fprog` and its `len` instructions, which outlive the call.
         unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
     }
 
