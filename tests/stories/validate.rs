@@ -44,6 +44,23 @@ fn promises(options: &[&str], in_process: bool) {
 }
 
 #[test]
+fn the_receivers_kernel_coalesces_where_that_is_asked_for() {
+    story(&[Need::Tap, Need::Program("ethtool")], || {
+        let mut command = millrace();
+        let short = ["--repetitions", "2", "--seconds", "0.1", "--json"];
+        command.args(["validate", "rsc", "--receiver-gro"]).args(short).current_dir("/run");
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
+        assert_eq!(report["bench"]["vnic"], "tap with GRO", "{error}");
+        let commands = report["commands"].to_string();
+        for made in ["napi = true", "echo 1 > /sys/class/net/vnic0/threaded", "--receiver-gro"] {
+            assert!(commands.contains(made), "{made}: {commands}");
+        }
+    });
+}
+
+#[test]
 fn a_threshold_ends_a_run_with_an_exit_code_of_its_own() {
     story(&[], || {
         let end = |condition: &str| {

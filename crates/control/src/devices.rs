@@ -106,6 +106,7 @@ fn open_tap(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     options.queues = queues(port);
     options.mtu = port.mtu.map(|mtu| mtu.0);
     options.netns = netns(port);
+    options.napi = port.napi.unwrap_or(false);
     let opened = tap::open(&options)
         .map_err(|error| OpenError { denied: tap_denied(&error), reason: error.to_string() })?;
     let watch = Box::new(HostLink { link: opened.link, ours: true, spread: Spread::Single });

@@ -26,6 +26,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                 port.vhost_user = format!("/run/{device}").parse().ok();
             } else {
                 port.tap = Some(device);
+                port.napi = (mirror > 4).then_some(true);
             }
             port.mirror_to =
                 names.get(usize::from(mirror)).filter(|other| **other != port.name).cloned();

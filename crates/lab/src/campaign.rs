@@ -242,7 +242,7 @@ fn choose_site(
     }
     let root = is_root();
     if !options.in_process {
-        let why = match Site::namespaces(feature, &options.program, options.mtu, interrupt) {
+        let why = match Site::namespaces(feature, options, interrupt) {
             other if !feature.whole_guide => return other,
             Err(LabError::NamespaceRefused(why)) => why,
             // What an ordinary user's switch may not do differs from kernel to kernel.

@@ -131,7 +131,11 @@ fn socket(topology: &Topology) -> PathBuf {
 fn configuration(topology: &mut Topology) -> String {
     let vnic = match topology.vnic {
         Vnic::Tap => {
-            format!("tap = \"{VNIC}\"\nnetns = \"/proc/{}/ns/net\"", topology.guest().process())
+            let napi = if topology.receiver_gro { "\nnapi = true" } else { "" };
+            format!(
+                "tap = \"{VNIC}\"\nnetns = \"/proc/{}/ns/net\"{napi}",
+                topology.guest().process()
+            )
         }
         Vnic::Veth => format!("packet = \"{GUEST}\"\nrole = \"vnic\"\nmac-spoofing = \"allow\""),
     };

@@ -28,6 +28,9 @@ pub struct Options {
     pub tries: usize,
     /// MTU of every link, in bytes; with jumbo frames where those are what is validated.
     pub mtu: u16,
+    /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
+    #[serde(default)]
+    pub receiver_gro: bool,
     /// Hosts that there are already, and the switch that runs between them, instead of namespaces. Not kept for
     /// [`Options::resume`]: it holds secrets.
     #[serde(skip)]
@@ -59,6 +62,7 @@ impl Options {
             in_process: false,
             tries: 0,
             mtu: 1500,
+            receiver_gro: false,
             between: None,
             output: None,
             resume: None,
@@ -142,6 +146,9 @@ impl Options {
         for threshold in &self.fail_if {
             put("fail-if", format!("'{threshold}'"));
         }
+        if self.receiver_gro {
+            line += " --receiver-gro";
+        }
         match (&self.between, self.in_process) {
             (Some(_), _) => line + " --sender TOKEN@ADDRESS:PORT",
             (None, true) => line + " --in-process",
@@ -171,11 +178,16 @@ mod tests {
             "millrace ladder --connections 1 --repetitions 26 --seconds 1"
         );
         let fail_if = vec!["throughput<2.0x".parse().unwrap()];
-        let rsc =
-            Options { in_process: true, narrow: Some(0.02), fail_if, ..Options::new(program()) };
+        let rsc = Options {
+            receiver_gro: true,
+            in_process: true,
+            narrow: Some(0.02),
+            fail_if,
+            ..Options::new(program())
+        };
         assert_eq!(
             rsc.command("rsc"),
-            "millrace validate rsc --connections 1 --repetitions 26 --seconds 1 --narrow 2 --mtu 1500 --fail-if 'throughput < 2x' --in-process"
+            "millrace validate rsc --connections 1 --repetitions 26 --seconds 1 --narrow 2 --mtu 1500 --fail-if 'throughput < 2x' --receiver-gro --in-process"
         );
     }
 }

@@ -16,7 +16,6 @@ use crate::options::Options;
 use crate::report::{Account, BenchFacts, Case, Check, Command};
 use crate::topology::{Topology, Vnic, Way, congestion};
 use crate::{LabError, iperf};
-use std::path::Path;
 
 /// See the module.
 pub(crate) enum Site {
@@ -38,18 +37,17 @@ pub(crate) struct Hosts {
 }
 
 impl Site {
-    /// Real hosts. `program` is this binary. Call it while this process has one thread.
+    /// Real hosts. Call it while this process has one thread.
     pub(crate) fn namespaces(
         feature: &'static Feature,
-        program: &Path,
-        mtu: u16,
+        options: &Options,
         interrupt: &Interrupt,
     ) -> Result<Site, LabError> {
         if !is_root() {
             become_root()?;
         }
         interrupt.watch_signals()?;
-        let mut topology = Topology::new(program, feature, mtu)?;
+        let mut topology = Topology::new(feature, options)?;
         let daemon = Daemon::start(&mut topology, interrupt)?;
         Ok(Site::Namespaces(Box::new(Hosts { daemon, topology, feature, iperf: None })))
     }
@@ -145,6 +143,9 @@ impl Hosts {
     fn facts(&self) -> BenchFacts {
         let mtu = self.topology.mtu;
         let (vnic, kind) = match self.topology.vnic {
+            Vnic::Tap if self.topology.receiver_gro => {
+                ("a TAP, whose kernel coalesces (GRO) what it is given", "tap with GRO")
+            }
             Vnic::Tap => ("a TAP", "tap"),
             Vnic::Veth => {
                 ("a veth behind a packet port, because /dev/net/tun is not available", "packet")

@@ -17,6 +17,7 @@ use crate::LabError;
 use crate::experiments::Feature;
 use crate::experiments::peers::Setup;
 use crate::host::{Host, Reading, Request};
+use crate::options::Options;
 use crate::placement::Placement;
 use crate::report::Command;
 pub(crate) use congestion::congestion;
@@ -128,6 +129,8 @@ pub(crate) struct Topology {
     pub(crate) way: Way,
     /// MTU of every link, in bytes.
     pub(crate) mtu: u16,
+    /// The guest's kernel coalesces what it is given over a TAP.
+    pub(crate) receiver_gro: bool,
     /// Which processors each side has to itself, or why none has.
     pub(crate) placement: Result<Placement, String>,
     /// Arms that could not be measured, and why, for people.
@@ -137,8 +140,9 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Starts the hosts and connects them for a feature. `program` is this binary. The switch does not run yet.
-    pub(crate) fn new(program: &Path, feature: &Feature, mtu: u16) -> Result<Topology, LabError> {
+    /// Starts the hosts and connects them for a feature. The switch does not run yet.
+    pub(crate) fn new(feature: &Feature, options: &Options) -> Result<Topology, LabError> {
+        let program = &options.program;
         // The switch host hides /run, see below.
         let usual = std::env::temp_dir();
         let place = if usual.starts_with("/run") { PathBuf::from("/tmp") } else { usual };
@@ -155,11 +159,12 @@ impl Topology {
             ovs: None,
             vnic: Vnic::possible(),
             way: feature.way,
-            mtu,
+            mtu: options.mtu,
+            receiver_gro: options.receiver_gro,
             placement: Placement::possible().ok_or_else(|| "there is one processor".to_owned()),
             left_out: Vec::new(),
             directory,
-            program: program.to_owned(),
+            program: program.clone(),
         };
         topology.place();
         topology.connect_switch()?;
@@ -338,7 +343,16 @@ impl Topology {
         let mtu = self.mtu;
         let station = if self.way == Way::ToVnic { RECEIVER } else { SENDER };
         self.guest().run(&format!("ip link set {VNIC} mtu {mtu} up"))?;
-        address(self.guest(), VNIC, 77, station)
+        address(self.guest(), VNIC, 77, station)?;
+        if !self.receiver_gro || self.vnic != Vnic::Tap {
+            return Ok(());
+        }
+        // Polled at each write it would find one frame; a thread finds those of a whole turn.
+        Placement::thread(self.guest(), VNIC)?;
+        match self.placement.clone() {
+            Ok(placed) => Placement::pin_threads(self.guest(), VNIC, &placed.receiver),
+            Err(_) => Ok(()),
+        }
     }
 
     fn connect_bridge(&mut self) -> Result<(), LabError> {

@@ -33,6 +33,8 @@ pub struct TapOptions {
     pub queue_length: Option<u16>,
     /// The network namespace the device is or shall be in; `None` is that of the calling thread.
     pub netns: Option<PathBuf>,
+    /// The kernel takes our frames through a NAPI instance for each queue (`IFF_NAPI`), so that it may coalesce them.
+    pub napi: bool,
     /// What the kernel may leave to us in the frames we take.
     pub ingress_offloads: Offloads,
 }
@@ -46,6 +48,7 @@ impl TapOptions {
             mtu: None,
             queue_length: None,
             netns: None,
+            napi: false,
             ingress_offloads: Offloads::all(),
         }
     }
@@ -166,7 +169,7 @@ fn attach(options: &TapOptions) -> Result<(String, Vec<OwnedFd>), TapError> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open(DEVICE, flags, Mode::empty())
             .map_err(|error| TapError::NoTun(error.into()))?;
-        name = attach_queue(&file, &name, options.queues)
+        name = attach_queue(&file, &name, options)
             .map_err(|source| attach_error(&name, options.queues, source))?;
         files.push(file);
     }
@@ -174,9 +177,10 @@ fn attach(options: &TapOptions) -> Result<(String, Vec<OwnedFd>), TapError> {
 }
 
 /// Attaches one queue. A device made with several queues must be attached to as such, also for one.
-fn attach_queue(file: &OwnedFd, name: &str, queues: u16) -> io::Result<String> {
+fn attach_queue(file: &OwnedFd, name: &str, options: &TapOptions) -> io::Result<String> {
     let request = Request::new(name)?;
-    let single = flags(libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
+    let (queues, napi) = (options.queues, if options.napi { libc::IFF_NAPI } else { 0 });
+    let single = flags(libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | napi);
     let multiple = single | flags(libc::IFF_MULTI_QUEUE);
     let attach = |flags| request.short(flags).call(file, Plain::Attach).map(|answer| answer.name());
     match attach(if queues > 1 { multiple } else { single }) {

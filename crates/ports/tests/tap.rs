@@ -4,11 +4,13 @@
 
 mod support;
 
+use ports::packet::{self, PacketOptions};
 use ports::tap::{self, TapError, TapOptions};
 use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, Slice, namespace};
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{TO_PORT, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
@@ -211,5 +213,56 @@ fn offloads_set_by_an_earlier_opener_do_not_survive() {
         socket.send(b"sum me").expect("send");
         let frames = take_until(&mut opened.device.ingress[0], 1, is_udp);
         assert_eq!(frames[0].raw.vnet.flags(), Flags::empty());
+    });
+}
+
+/// A TCP segment of `len` bytes of zeros, its checksum left to others.
+fn segment(to: [u8; 6], sequence: u32, len: usize) -> (VnetHeader, Vec<u8>) {
+    let mut frame = udp_header(to, OUR_MAC, [OURS, KERNEL], len + 12);
+    // The IPv4 header with TCP in it: protocol 6 in place of 17.
+    let sum = u16::from_be_bytes([frame[24], frame[25]]) + (17 - 6);
+    frame[23] = 6;
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame.truncate(38);
+    frame.extend(sequence.to_be_bytes());
+    frame.extend([0, 0, 0, 1, 0x50, 0x10, 1, 0]);
+    let total = u16::try_from(20 + len).expect("a length");
+    let words = OURS.chunks(2).chain(KERNEL.chunks(2));
+    let words = words.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let pseudo = words.sum::<u32>() + 6 + u32::from(total);
+    let pseudo = u16::try_from(pseudo % 0xffff).expect("folded");
+    frame.extend(pseudo.to_be_bytes());
+    frame.extend([0, 0]);
+    let mut vnet = VnetHeader::default();
+    vnet.set_flags(Flags::NEEDS_CSUM);
+    vnet.csum_start.set(34);
+    vnet.csum_offset.set(16);
+    (vnet, frame)
+}
+
+/// Frames of a TAP that holds what it may coalesce for a minute: the largest of what 100 segments of 1,000 bytes come to.
+fn largest_of_many(name: &str, napi: bool) -> usize {
+    let (mut opened, _socket) = tap_and_socket(&TapOptions { napi, ..TapOptions::new(name) });
+    let hold = format!(
+        "mount -t sysfs sysfs /sys && echo 60000000000 > /sys/class/net/{name}/gro_flush_timeout"
+    );
+    let held = Command::new("unshare").args(["--mount", "sh", "-c", &hold]).status().expect("sh");
+    assert!(held.success());
+    let mut seen = packet::open(&PacketOptions::new(name)).expect("open");
+    let mac = opened.device.mac.expect("an address").0;
+    let payload = [0; 1000];
+    for number in 0..100 {
+        let (vnet, header) = segment(mac, number * 1000, payload.len());
+        deliver(&mut opened.device.egress[0], vnet, &header, &[Slice::from(&payload[..])]);
+    }
+    let is_tcp = |frame: &support::Taken| frame.bytes.get(23) == Some(&6);
+    take_until(&mut seen.device.ingress[0], 1, is_tcp)[0].bytes.len()
+}
+
+#[test]
+fn the_kernel_coalesces_what_it_takes_by_napi_and_nothing_else() {
+    in_namespace(|| {
+        assert_eq!(largest_of_many("mill8", false), 1054);
+        assert!(largest_of_many("mill9", true) > 60_000);
     });
 }

@@ -59,6 +59,7 @@ touched. Each has its own processors where there are three, and with two the sen
 without GRO, Open vSwitch (netdev data path) where installed, and our switch with the kernel's GRO at the uplink carry the
 same load in turn with both arms; one that cannot run is named. With --sender they are existing hosts, and RSC of one
 port of the running switch is toggled and restored. RSC is toggled while the connections keep running, in A B B A order.
+With --receiver-gro the receiver's kernel coalesces as a guest's does, which leaves less for the switch to gain.
 Then come round trips of one byte, idle and beside bulk connections (16 at most). The default of 26 intervals per arm
 detects differences of 5 % and more; from 1000 connections on there are a third as many, and each row says how many.
 Exits with 1 when a check fails or an error occurs, otherwise with 5 when a condition of --fail-if holds, and with 130 after
@@ -67,6 +68,9 @@ struct Rsc {
     /// Two TCP stacks in this process instead of hosts in namespaces.
     #[arg(long, conflicts_with = "sender")]
     in_process: bool,
+    /// The receiver's kernel coalesces (GRO) what the switch gives it, as most guests do.
+    #[arg(long, conflicts_with_all = ["in_process", "sender"])]
+    receiver_gro: bool,
     #[command(flatten)]
     common: OnAndOff,
 }
@@ -180,8 +184,12 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         prove(feature, &common.options(global)?, global)
     };
     match &arguments.what {
-        What::Rsc(Rsc { common, in_process }) => {
-            let options = Options { in_process: *in_process, ..common.options(global)? };
+        What::Rsc(Rsc { common, in_process, receiver_gro }) => {
+            let options = Options {
+                in_process: *in_process,
+                receiver_gro: *receiver_gro,
+                ..common.options(global)?
+            };
             prove(rsc::FEATURE, &options, global)
         }
         What::Limits(common) => prove(limits::FEATURE, &common.options(global)?, global),

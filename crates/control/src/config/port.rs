@@ -98,6 +98,10 @@ pub struct PortConfig {
     /// Takes frames for all stations; yes where absent. Packet ports only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promiscuous: Option<bool>,
+    /// The kernel behind a TAP port takes frames by NAPI; no where absent. It coalesces them (GRO) once its polling is threaded or
+    /// has a `gro_flush_timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub napi: Option<bool>,
     /// Largest IP packet in bytes, 68 to 65535; the device's own where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 68, maximum = 65535, example = 1500)]
@@ -192,7 +196,7 @@ pub struct PortConfig {
 
 impl PortConfig {
     /// Keys that name the device or how it is opened.
-    const REOPENING: [&'static str; 11] = [
+    const REOPENING: [&'static str; 12] = [
         "tap",
         "packet",
         "vhost-user",
@@ -204,6 +208,7 @@ impl PortConfig {
         "netns",
         "queues",
         "promiscuous",
+        "napi",
     ];
     /// Keys that a guest's driver reads when it starts.
     const READ_BY_DRIVER: [&'static str; 2] = ["mtu", "mac"];
@@ -229,6 +234,7 @@ impl PortConfig {
             netns: None,
             queues: None,
             promiscuous: None,
+            napi: None,
             mtu: None,
             role: None,
             vlan: None,

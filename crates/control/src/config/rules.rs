@@ -55,6 +55,9 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
     if port.promiscuous.is_some() && port.packet.is_none() {
         return Some(("promiscuous", needs("promiscuous", "packet", "remove it")));
     }
+    if port.napi.is_some() && port.tap.is_none() {
+        return Some(("napi", needs("napi", "tap", "remove it")));
+    }
     socket_rules(port)
 }
 

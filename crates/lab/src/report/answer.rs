@@ -166,7 +166,7 @@ pub(super) fn caveat(report: &Report) -> Option<&'static str> {
     let tap = bench.kind() == "namespaces" && bench.vnic.as_deref() == Some("tap");
     (report.experiment == "rsc" && tap).then_some(
         "The receiver is a TAP without GRO of its own, where RSC in the switch helps most: user-mode Linux guests gained \
-         1.1x with GRO of their own and 1.3x without (docs/performance.md).",
+         1.1x with GRO of their own and 1.3x without (docs/performance.md). `--receiver-gro` gives the TAP its kernel's GRO.",
     )
 }
 
