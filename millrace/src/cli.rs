@@ -85,7 +85,7 @@ pub(crate) enum Command {
     Report(report::Arguments),
     /// Measure TCP and UDP with NTttcp's own command lines
     Ntttcp(ntttcp::Arguments),
-    /// Run a remote measurement agent
+    /// Run a remote measurement agent, or simulate dynamic VMMQ
     Lab(lab::Arguments),
     /// A host of `validate`
     #[command(hide = true)]

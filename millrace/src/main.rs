@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Command::Connections(args) => connections::run(&args, &global),
         Command::Report(args) => report::run(&args, &global),
         Command::Ntttcp(args) => ntttcp::run(args, &global),
-        Command::Lab(args) => lab::run(args),
+        Command::Lab(args) => lab::run(args, &global),
         Command::LabHost(args) => lab_host::run(&args),
         Command::Openapi(args) => openapi::run(&args),
         Command::Completions(args) => completions::run(&args),

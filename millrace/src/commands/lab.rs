@@ -1,5 +1,7 @@
-//! `millrace lab agent`: a host for experiments that span two machines, started by hand at the far one.
+//! `millrace lab`: `agent`, a host for experiments that span two machines, started by hand at the far one; and `vmmq`.
 
+use super::vmmq_sim;
+use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand};
 use control::Problem;
@@ -19,6 +21,8 @@ pub(crate) struct Arguments {
 enum What {
     /// Send or receive here for a `millrace validate` that runs on another host
     Agent(Agent),
+    /// Simulate dynamic VMMQ on 64 cores beside other balancers
+    Vmmq(vmmq_sim::Arguments),
 }
 
 #[derive(Args)]
@@ -40,8 +44,14 @@ struct Agent {
     token: Option<Token>,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Outcome {
-    let What::Agent(agent) = arguments.what;
+pub(crate) fn run(arguments: Arguments, global: &Global) -> Outcome {
+    match arguments.what {
+        What::Agent(agent) => serve(agent),
+        What::Vmmq(arguments) => vmmq_sim::run(&arguments, global),
+    }
+}
+
+fn serve(agent: Agent) -> Outcome {
     let failed = |error: lab::LabError| Failure::Failed(Problem::new(error.to_string()));
     let token = agent.token.map_or_else(Token::random, Ok)?;
     let interrupt = Interrupt::default();

@@ -23,3 +23,4 @@ pub(crate) mod status;
 pub(crate) mod sweep;
 pub(crate) mod top;
 pub(crate) mod validate;
+mod vmmq_sim;

@@ -1,0 +1,302 @@
+//! What is remembered from one measurement to the next, and the decision.
+
+use crate::coalesce::{bring_home, coalesce};
+use crate::measurement::{Item, ItemId, Measurement, Mode, Worker};
+use crate::moves::Move;
+use crate::relief::relieve;
+use crate::scene::{Candidate, Load, Scene, Share};
+use crate::settings::Settings;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Parts of [`Settings::settle`] whose highest loads are kept, the oldest of which is dropped when one is over.
+const PARTS: usize = 4;
+
+/// Time over which an item's usual load is averaged.
+const USUAL: Duration = Duration::from_millis(200);
+
+/// Time over which what an item once used is forgotten.
+const FADES: Duration = Duration::from_secs(5);
+
+/// For how long the growth of items that went ahead tells about those that stayed.
+const TELLS: Duration = Duration::from_millis(100);
+
+/// What a saturated worker's items are taken to want, as a multiple of what they got, while nothing tells.
+const GUESS: f64 = 1.25;
+
+/// Decides which items move. One for a switch; the same measurements give the same moves, in whatever order items come.
+#[derive(Debug)]
+pub struct Balancer {
+    settings: Settings,
+    items: HashMap<ItemId, Known>,
+    workers: Vec<History>,
+    /// Moves saved up.
+    saved: f64,
+    /// When the last measurement was made.
+    last: Option<Duration>,
+    /// Which part of the settling time the peaks are being noted for.
+    part: u64,
+    /// When coalescing was looked at.
+    coalesced: Duration,
+}
+
+/// What is remembered of an item.
+#[derive(Debug, Default)]
+struct Known {
+    /// In the last interval.
+    busy: f64,
+    /// Averaged over [`USUAL`].
+    usual: f64,
+    /// The most it used while its worker was not saturated; fades over [`FADES`].
+    free: f64,
+    busy_at: Option<Duration>,
+    moved: Option<Departure>,
+}
+
+/// The last move of an item.
+#[derive(Clone, Copy, Debug)]
+struct Departure {
+    at: Duration,
+    from: usize,
+    to: usize,
+    /// Its load before, if its worker was saturated.
+    squeezed: Option<f64>,
+}
+
+/// What is remembered of a worker.
+#[derive(Clone, Debug, Default)]
+struct History {
+    peaks: [f64; PARTS],
+    smooth: f64,
+    saturated_for: u32,
+}
+
+impl History {
+    fn peak(&self) -> f64 {
+        self.peaks.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+impl Balancer {
+    /// A balancer that has seen nothing yet.
+    pub fn new(settings: Settings) -> Balancer {
+        Balancer {
+            settings,
+            items: HashMap::new(),
+            workers: Vec::new(),
+            saved: f64::from(settings.moves_a_second),
+            last: None,
+            part: 0,
+            coalesced: Duration::ZERO,
+        }
+    }
+
+    /// The moves that the measurement asks for, to be carried out in this order.
+    pub fn decide(&mut self, measured: &Measurement<'_>) -> Vec<Move> {
+        let exists = |item: &&Item| item.worker < measured.workers.len();
+        let mut items: Vec<&Item> = measured.items.iter().filter(exists).collect();
+        // Sums of floats depend on their order. A caller that keeps an order pays one look for this.
+        items.sort_by_key(|item| item.id);
+        let elapsed = self.pass(measured.at);
+        self.note(measured, &items, elapsed);
+        let mut scene = self.scene(measured, &items);
+        relieve(&mut scene);
+        if measured.at.saturating_sub(self.coalesced) >= self.settings.settle / 16 {
+            self.coalesced = measured.at;
+            bring_home(&mut scene);
+            coalesce(&mut scene);
+        }
+        let (moves, shares) = (scene.moves, scene.shares);
+        self.remember(&moves, &shares, measured.at);
+        moves
+    }
+
+    /// Time passes: peaks age and moves are saved up.
+    fn pass(&mut self, now: Duration) -> Duration {
+        let elapsed = now.saturating_sub(self.last.unwrap_or(now));
+        let limit = f64::from(self.settings.moves_a_second);
+        self.saved = (self.saved + elapsed.as_secs_f64() * limit).min(limit);
+        if self.last.is_none() {
+            // Nothing has been idle for long as far as we know.
+            self.coalesced = now + self.settings.settle;
+        }
+        self.last = Some(now);
+        let part = self.settings.settle.as_nanos().max(PARTS as u128) / PARTS as u128;
+        let part = u64::try_from(now.as_nanos() / part).unwrap_or(u64::MAX);
+        for part in (self.part + 1..=part).take(PARTS) {
+            self.workers.iter_mut().for_each(|worker| worker.peaks[slot(part)] = 0.0);
+        }
+        self.part = part;
+        elapsed
+    }
+
+    /// Takes the measured loads down.
+    fn note(&mut self, measured: &Measurement<'_>, items: &[&Item], elapsed: Duration) {
+        let Settings { saturated, settle, rest, .. } = self.settings;
+        self.workers.resize(measured.workers.len(), History::default());
+        for (history, worker) in self.workers.iter_mut().zip(measured.workers) {
+            let busy = share(worker.busy);
+            history.smooth = f64::midpoint(history.smooth, busy);
+            let is_saturated = busy >= saturated;
+            history.saturated_for = if is_saturated { history.saturated_for + 1 } else { 0 };
+            let peak = &mut history.peaks[slot(self.part)];
+            *peak = peak.max(busy);
+        }
+        let weight = |over: Duration| elapsed.as_secs_f64() / (elapsed + over).as_secs_f64();
+        let (usual, fades) = (weight(USUAL), weight(FADES));
+        for item in items {
+            let busy = share(item.busy);
+            let new = Known { usual: busy, ..Known::default() };
+            let known = self.items.entry(item.id).or_insert(new);
+            known.busy = busy;
+            known.usual += (busy - known.usual) * usual;
+            known.free -= known.free * fades;
+            if self.workers[item.worker].saturated_for == 0 {
+                known.free = known.free.max(busy);
+            }
+            if busy > 0.0 {
+                known.busy_at = Some(measured.at);
+            }
+        }
+        let now = measured.at;
+        self.items.retain(|_, known| {
+            let moved = known.moved.map(|moved| moved.at);
+            is_within(known.busy_at, now, settle) || is_within(moved, now, rest)
+        });
+    }
+
+    fn scene<'m>(&self, measured: &Measurement<'m>, items: &[&Item]) -> Scene<'m> {
+        let mut loads = self.loads(measured.workers);
+        self.note_growth(&mut loads, measured, items);
+        let mut largest = vec![0.0; loads.len()];
+        for item in items {
+            largest[item.worker] = share(item.busy).max(largest[item.worker]);
+        }
+        let mut usual = vec![0.0; loads.len()];
+        let mut idle = measured.workers.iter().map(|worker| share(worker.busy)).collect::<Vec<_>>();
+        let mut candidates = Vec::with_capacity(items.len());
+        for item in items {
+            let (load, largest) = (&loads[item.worker], largest[item.worker]);
+            let candidate = self.candidate(item, load, largest, measured.at);
+            if !candidate.active && !candidate.movable {
+                continue;
+            }
+            usual[item.worker] += candidate.peak;
+            idle[item.worker] -= candidate.measured;
+            loads[item.worker].now += candidate.load;
+            loads[item.worker].lately += candidate.free;
+            loads[item.worker].active += usize::from(candidate.active);
+            candidates.push(candidate);
+        }
+        for candidate in &mut candidates {
+            let usual = usual[candidate.worker].max(f64::MIN_POSITIVE);
+            candidate.peak *= loads[candidate.worker].peak / usual;
+        }
+        for (load, (worker, other)) in loads.iter_mut().zip(measured.workers.iter().zip(idle)) {
+            load.now += other.max(0.0);
+            load.pressed |= worker.excluded && load.active > 0;
+        }
+        let same = |worker: &Worker| {
+            measured.workers.iter().position(|other| other.core == worker.core).unwrap_or(0)
+        };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to u32::MAX")]
+        let left = self.saved as usize;
+        Scene {
+            settings: self.settings,
+            workers: measured.workers,
+            loads,
+            items: candidates,
+            cores: measured.workers.iter().map(same).collect(),
+            moves: Vec::new(),
+            shares: Vec::new(),
+            left,
+        }
+    }
+
+    fn loads(&self, workers: &[Worker]) -> Vec<Load> {
+        let Settings { high, saturated, .. } = self.settings;
+        let load = |(history, worker): (&History, &Worker)| Load {
+            peak: history.peak(),
+            pressed: worker.busy >= saturated || worker.busy > high && history.smooth > high,
+            saturated_for: history.saturated_for,
+            ..Load::default()
+        };
+        self.workers.iter().zip(workers).map(load).collect()
+    }
+
+    /// How much more than before items use that left a saturated worker for one that is not.
+    fn note_growth(&self, loads: &mut [Load], measured: &Measurement<'_>, items: &[&Item]) {
+        let mut sums = vec![(0.0, 0.0); loads.len()];
+        for item in items {
+            let moved = self.items.get(&item.id).and_then(|known| known.moved);
+            if let Some(Departure { at, from, to, squeezed: Some(before) }) = moved
+                && item.worker == to
+                && is_within(Some(at), measured.at, TELLS)
+                && loads[to].saturated_for == 0
+                && let Some((then, now)) = sums.get_mut(from)
+            {
+                *then += before;
+                *now += share(item.busy);
+            }
+        }
+        for (load, (then, now)) in loads.iter_mut().zip(sums) {
+            load.growth = (then > 0.0).then(|| (now / then).max(1.0));
+        }
+    }
+
+    fn candidate(&self, item: &Item, load: &Load, largest: f64, now: Duration) -> Candidate {
+        let known = self.items.get(&item.id);
+        let moved = known.and_then(|known| known.moved);
+        let rests = moved.is_some_and(|moved| now.saturating_sub(moved.at) < self.settings.rest);
+        let busy_at = known.and_then(|known| known.busy_at);
+        let measured = share(item.busy);
+        let wanted = match (load.saturated_for, load.growth) {
+            (0, _) => measured,
+            (_, Some(growth)) => measured * growth,
+            // It wants no more if others get more, and else at least what it used when nothing was in its way.
+            _ if 2.0 * measured < largest => measured * GUESS,
+            _ => known.map_or(0.0, |known| known.free).max(measured * GUESS),
+        };
+        Candidate {
+            id: item.id,
+            worker: item.worker,
+            home: item.home,
+            active: is_within(busy_at, now, self.settings.settle),
+            movable: item.mode == Mode::Dynamic && !rests,
+            measured,
+            load: wanted.min(measured.max(1.0)),
+            peak: known.map_or(0.0, |known| known.usual),
+            free: known.map_or(0.0, |known| known.free),
+        }
+    }
+
+    /// Notes the moves: the items rest, and their part of the peaks goes with them.
+    fn remember(&mut self, moves: &[Move], peaks: &[Share], at: Duration) {
+        self.saved -= f64::from(u32::try_from(moves.len()).unwrap_or(u32::MAX));
+        for (moved, peak) in moves.iter().zip(peaks) {
+            let Move { item, from, to, .. } = *moved;
+            let known = self.items.entry(item).or_default();
+            let squeezed = (self.workers[from].saturated_for > 0).then_some(known.busy);
+            known.moved = Some(Departure { at, from, to, squeezed });
+            for part in 0..PARTS {
+                let gone = self.workers[from].peaks[part] * peak.of_source;
+                self.workers[from].peaks[part] -= gone;
+                self.workers[to].peaks[part] += gone * peak.stretch;
+            }
+        }
+    }
+}
+
+fn is_within(at: Option<Duration>, now: Duration, time: Duration) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) <= time)
+}
+
+/// Where the peak of a part is kept.
+fn slot(part: u64) -> usize {
+    usize::try_from(part % PARTS as u64).unwrap_or(0)
+}
+
+/// A measured share without what no share can be.
+fn share(busy: f64) -> f64 {
+    if busy.is_finite() { busy.clamp(0.0, 1.0) } else { 0.0 }
+}

@@ -1,0 +1,80 @@
+//! What the caller measured during one interval.
+
+use std::fmt;
+use std::time::Duration;
+
+/// One worker. Its number is its place in [`Measurement::workers`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worker {
+    /// The physical core: workers with the same one are SMT siblings.
+    pub core: usize,
+    /// The NUMA node.
+    pub node: usize,
+    /// Share of the interval that it was busy, 0 to 1, its items' included.
+    pub busy: f64,
+    /// Nothing is moved to it, and what is active on it is moved away.
+    pub excluded: bool,
+}
+
+/// What can move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ItemId {
+    /// The vNIC that the traffic belongs to.
+    pub vnic: u32,
+    /// Which part of its traffic.
+    pub part: Part,
+}
+
+/// A part of a vNIC's traffic that one worker executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// One ingress queue of a guest, which moves whole.
+    Queue(u16),
+    /// One entry of the vNIC's indirection table at the uplink.
+    Entry(u8),
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Queue(number) => write!(f, "queue {number}"),
+            Part::Entry(number) => write!(f, "entry {number}"),
+        }
+    }
+}
+
+/// Whether the balancer may move a vNIC's items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// They stay where they were put.
+    #[default]
+    Static,
+    /// They follow the load.
+    Dynamic,
+}
+
+/// A queue or an entry as measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Item {
+    /// Its name; each occurs once.
+    pub id: ItemId,
+    /// The number of its worker; an item of a worker that does not exist is ignored.
+    pub worker: usize,
+    /// Share of the interval that its worker spent on it, 0 to 1.
+    pub busy: f64,
+    /// Whether it may move.
+    pub mode: Mode,
+    /// The NUMA node of the guest's memory, if known.
+    pub home: Option<usize>,
+}
+
+/// One interval. Items that were idle for longer than [`Settings::settle`](crate::Settings::settle) may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Measurement<'m> {
+    /// When the interval ended, on any clock that does not go back.
+    pub at: Duration,
+    /// All workers.
+    pub workers: &'m [Worker],
+    /// The items in any order.
+    pub items: &'m [Item],
+}

@@ -1,0 +1,209 @@
+//! One decision in the making: the expected loads, as the moves decided so far change them.
+
+use crate::measurement::{ItemId, Worker};
+use crate::moves::{Move, Reason};
+use crate::settings::Settings;
+
+/// An item that may matter in this decision: active, or idle and dynamic.
+pub(crate) struct Candidate {
+    pub(crate) id: ItemId,
+    /// Its worker after the moves so far.
+    pub(crate) worker: usize,
+    pub(crate) home: Option<usize>,
+    /// Had work within [`Settings::settle`].
+    pub(crate) active: bool,
+    /// Dynamic, and rested since its last move.
+    pub(crate) movable: bool,
+    /// Measured share of its worker in the last interval.
+    pub(crate) measured: f64,
+    /// What it is expected to want there now.
+    pub(crate) load: f64,
+    /// Its part of its worker's peak.
+    pub(crate) peak: f64,
+    /// The most it used of late.
+    pub(crate) free: f64,
+}
+
+/// What is known of a worker, and expected after the moves so far.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Load {
+    /// What its items are expected to want now.
+    pub(crate) now: f64,
+    /// Most of the last [`Settings::settle`].
+    pub(crate) peak: f64,
+    /// What its items together once used, of late.
+    pub(crate) lately: f64,
+    /// Active items.
+    pub(crate) active: usize,
+    /// Above its threshold: it should give items away.
+    pub(crate) pressed: bool,
+    /// Intervals on end that it has been saturated for.
+    pub(crate) saturated_for: u32,
+    /// How much more than measured the items of a saturated worker want, once that is known.
+    pub(crate) growth: Option<f64>,
+}
+
+/// What a move takes along of its source's peak.
+#[derive(Clone, Copy)]
+pub(crate) struct Share {
+    /// 0 to 1.
+    pub(crate) of_source: f64,
+    /// By how much it grows on the target.
+    pub(crate) stretch: f64,
+}
+
+pub(crate) struct Scene<'m> {
+    pub(crate) settings: Settings,
+    pub(crate) workers: &'m [Worker],
+    pub(crate) loads: Vec<Load>,
+    pub(crate) items: Vec<Candidate>,
+    /// For each worker the first with the same core: siblings share it.
+    pub(crate) cores: Vec<usize>,
+    pub(crate) moves: Vec<Move>,
+    /// One for each of `moves`.
+    pub(crate) shares: Vec<Share>,
+    /// Moves that the rate still allows.
+    pub(crate) left: usize,
+}
+
+/// How good a target is: the lower the better; by tier, by load in steps, by what its items used of late, by number.
+type Rank = (u8, f64, f64, usize);
+
+/// Loads that differ by less than such a step are alike: what the items will want matters more.
+const STEP: f64 = 0.1;
+
+impl Scene<'_> {
+    /// The active items of a worker that may move, by falling load; equal ones by name, whatever order the caller had.
+    pub(crate) fn movable(&self, worker: usize) -> Vec<usize> {
+        let items = self.items.iter().enumerate();
+        let mut places: Vec<usize> = items
+            .filter(|(_, item)| item.worker == worker && item.active && item.movable)
+            .map(|(place, _)| place)
+            .collect();
+        self.sort_by_falling(&mut places, |item| item.load);
+        places
+    }
+
+    pub(crate) fn sort_by_falling(&self, places: &mut [usize], load: impl Fn(&Candidate) -> f64) {
+        places.sort_unstable_by(|one, other| {
+            let (one, other) = (&self.items[*one], &self.items[*other]);
+            load(other).total_cmp(&load(one)).then(one.id.cmp(&other.id))
+        });
+    }
+
+    pub(crate) fn is_remote(&self, item: &Candidate, worker: usize) -> bool {
+        item.home.is_some_and(|home| home != self.workers[worker].node)
+    }
+
+    /// By how much an item's work grows when it moves to `to`.
+    pub(crate) fn stretch(&self, item: &Candidate, to: usize) -> f64 {
+        let cost = |worker| if self.is_remote(item, worker) { self.settings.remote } else { 1.0 };
+        cost(to) / cost(item.worker)
+    }
+
+    pub(crate) fn is_unused(&self, worker: usize) -> bool {
+        self.loads[worker].active == 0 && !self.workers[worker].excluded
+    }
+
+    fn is_whole_core(&self, worker: usize) -> bool {
+        let same = |other: &usize| self.cores[*other] == self.cores[worker] && *other != worker;
+        !(0..self.workers.len()).filter(same).any(|other| self.loads[other].active > 0)
+    }
+
+    /// The best unused worker for an item: its own node first, whole cores before siblings of workers in use.
+    pub(crate) fn unused(&self, item: &Candidate) -> Option<usize> {
+        let unused = (0..self.workers.len())
+            .filter(|worker| *worker != item.worker && self.is_unused(*worker));
+        unused.min_by_key(|worker| self.unused_rank(item, *worker))
+    }
+
+    fn unused_rank(&self, item: &Candidate, worker: usize) -> u8 {
+        match (self.is_whole_core(worker), self.is_remote(item, worker)) {
+            (true, false) => 1,
+            (true, true) => 3,
+            (false, false) => 4,
+            (false, true) => 5,
+        }
+    }
+
+    /// The best worker for an item of an overloaded one, if any is better than where it is.
+    pub(crate) fn target(&self, item: &Candidate) -> Option<usize> {
+        let ranks = (0..self.workers.len()).filter_map(|worker| self.rank(item, worker));
+        ranks.min_by(better).map(|(.., worker)| worker)
+    }
+
+    fn rank(&self, item: &Candidate, worker: usize) -> Option<Rank> {
+        if worker == item.worker || self.workers[worker].excluded {
+            return None;
+        }
+        if self.is_unused(worker) {
+            return Some((self.unused_rank(item, worker), 0.0, 0.0, worker));
+        }
+        let Settings { fill, high, margin, .. } = self.settings;
+        let then = self.loads[worker].now + item.load * self.stretch(item, worker);
+        let remote = self.is_remote(item, worker);
+        let source = &self.loads[item.worker];
+        // A guess must not saturate the target, which would then guess as much and send the item back.
+        let is_guess = source.saturated_for > 0 && source.growth.is_none();
+        let is_gain = then + margin <= source.now && (!is_guess || then < self.settings.saturated)
+            || self.workers[item.worker].excluded;
+        let tier = match then {
+            _ if then <= fill && !remote => 0,
+            _ if then <= fill => 2,
+            _ if !is_gain => return None,
+            _ if then <= high && !remote => 6,
+            _ if then <= high => 7,
+            _ => 8,
+        };
+        Some((tier, (then / STEP).floor(), self.loads[worker].lately, worker))
+    }
+
+    /// Moves an item. `false`: the rate allows no more moves.
+    pub(crate) fn shift(
+        &mut self,
+        place: usize,
+        to: usize,
+        reason: Reason,
+        threshold: f64,
+    ) -> bool {
+        let Some(left) = self.left.checked_sub(1) else { return false };
+        self.left = left;
+        let item = &self.items[place];
+        let (from, stretch, active) = (item.worker, self.stretch(item, to), item.active);
+        let (load, peak) = (item.load * stretch, item.peak * stretch);
+        let old = (self.loads[from], self.loads[to]);
+        let of_source = if old.0.peak > 0.0 { (item.peak / old.0.peak).min(1.0) } else { 0.0 };
+        self.shares.push(Share { of_source, stretch });
+        let source = &mut self.loads[from];
+        source.now = (source.now - item.load).max(0.0);
+        source.peak = (source.peak - item.peak).max(0.0);
+        source.active -= usize::from(active);
+        source.lately -= item.free;
+        let target = &mut self.loads[to];
+        target.now += load;
+        target.peak += peak;
+        target.active += usize::from(active);
+        target.lately += item.free;
+        let new = (self.loads[from], self.loads[to]);
+        let by_peak = matches!(reason, Reason::Coalesce | Reason::Home);
+        let figure = |load: &Load| if by_peak { load.peak } else { load.now };
+        self.moves.push(Move {
+            item: item.id,
+            from,
+            to,
+            reason,
+            threshold,
+            load: if by_peak { peak } else { load },
+            from_load: (figure(&old.0), figure(&new.0)),
+            to_load: (figure(&old.1), figure(&new.1)),
+        });
+        let item = &mut self.items[place];
+        (item.worker, item.load, item.peak, item.movable) = (to, load, peak, false);
+        true
+    }
+}
+
+fn better(one: &Rank, other: &Rank) -> std::cmp::Ordering {
+    let (by_tier, by_load) = (one.0.cmp(&other.0), one.1.total_cmp(&other.1));
+    by_tier.then(by_load).then(one.2.total_cmp(&other.2)).then(one.3.cmp(&other.3))
+}

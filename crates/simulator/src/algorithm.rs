@@ -1,0 +1,153 @@
+//! The algorithms that are compared, and what each is asked.
+
+use crate::irqbalance::Irqbalance;
+use crate::load::Unit;
+use crate::machine::Machine;
+use crate::ovs::Ovs;
+use balance::{Balancer, Item, Measurement, Mode, Settings, Worker};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Who decides where what runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Ours: single entries and queues, every 20 ms.
+    Millrace,
+    /// Open vSwitch's PMD auto load balance: whole queues, at most once a minute.
+    Ovs,
+    /// As irqbalance does: whole queues, every 10 s, off cores above the mean and one standard deviation.
+    Irqbalance,
+    /// Queues are dealt out once.
+    RoundRobin,
+    /// Knows what is wanted, and places everything anew at no cost whenever that changes.
+    Oracle,
+}
+
+/// What was measured since the last time it was asked: shares of a worker.
+pub(crate) struct Seen<'s> {
+    pub(crate) at: Duration,
+    pub(crate) units: &'s [f64],
+    pub(crate) workers: &'s [f64],
+}
+
+/// One move: of an entry or a queue, or of all entries of a queue that moves whole.
+pub(crate) struct Shift {
+    pub(crate) units: Vec<usize>,
+    pub(crate) to: usize,
+}
+
+/// An algorithm at work.
+pub(crate) trait Mover {
+    /// How often it is asked.
+    fn period(&self) -> Duration;
+
+    fn decide(&mut self, seen: &Seen<'_>, placed: &[usize]) -> Vec<Shift>;
+}
+
+impl Algorithm {
+    /// `None`: it moves nothing.
+    pub(crate) fn mover(
+        self,
+        machine: Machine,
+        units: &[Unit],
+        seed: u64,
+    ) -> Option<Box<dyn Mover>> {
+        match self {
+            Algorithm::Millrace => Some(Box::new(Millrace::new(machine, units, seed))),
+            Algorithm::Ovs => Some(Box::new(Ovs::new(machine, units))),
+            Algorithm::Irqbalance => Some(Box::new(Irqbalance::new(machine, units))),
+            Algorithm::RoundRobin | Algorithm::Oracle => None,
+        }
+    }
+}
+
+/// The units of each queue that moves whole.
+pub(crate) fn queues(units: &[Unit]) -> Vec<Vec<usize>> {
+    let mut places = HashMap::new();
+    let mut queues: Vec<Vec<usize>> = Vec::new();
+    for (place, unit) in units.iter().enumerate() {
+        let queue = *places.entry(unit.queue).or_insert(queues.len());
+        if queue == queues.len() {
+            queues.push(Vec::new());
+        }
+        queues[queue].push(place);
+    }
+    queues
+}
+
+/// Where all algorithms start: queues dealt out in turn to the workers of their node; those of a vNIC that has more queues than
+/// its node has workers, to all.
+pub(crate) fn start(machine: Machine, units: &[Unit]) -> Vec<usize> {
+    let queues = queues(units);
+    let mut of_vnic: HashMap<u32, usize> = HashMap::new();
+    for queue in &queues {
+        *of_vnic.entry(units[queue[0]].id.vnic).or_default() += 1;
+    }
+    let mut next = vec![0; machine.nodes + 1];
+    let mut placed = vec![0; units.len()];
+    for queue in &queues {
+        let unit = &units[queue[0]];
+        let local: Vec<usize> = (0..machine.workers)
+            .filter(|worker| unit.home.is_none_or(|home| home == machine.node(*worker)))
+            .collect();
+        let is_local = of_vnic[&unit.id.vnic] <= local.len();
+        let allowed = if is_local { local } else { (0..machine.workers).collect() };
+        let turn = &mut next[unit.home.filter(|_| is_local).unwrap_or(machine.nodes)];
+        queue.iter().for_each(|unit| placed[*unit] = allowed[*turn % allowed.len()]);
+        *turn += 1;
+    }
+    placed
+}
+
+/// Measured loads of 20 ms are off by up to this share, either way.
+const NOISE: f64 = 0.2;
+
+struct Millrace {
+    balancer: Balancer,
+    workers: Vec<Worker>,
+    items: Vec<Item>,
+    places: HashMap<balance::ItemId, usize>,
+    random: fastrand::Rng,
+}
+
+impl Millrace {
+    fn new(machine: Machine, units: &[Unit], seed: u64) -> Millrace {
+        let worker = |core| Worker { core, node: machine.node(core), busy: 0.0, excluded: false };
+        let item = |unit: &Unit| Item {
+            id: unit.id,
+            worker: 0,
+            busy: 0.0,
+            mode: Mode::Dynamic,
+            home: unit.home,
+        };
+        Millrace {
+            balancer: Balancer::new(Settings::default()),
+            workers: (0..machine.workers).map(worker).collect(),
+            items: units.iter().map(item).collect(),
+            places: units.iter().enumerate().map(|(place, unit)| (unit.id, place)).collect(),
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+}
+
+impl Mover for Millrace {
+    fn period(&self) -> Duration {
+        Duration::from_millis(20)
+    }
+
+    fn decide(&mut self, seen: &Seen<'_>, placed: &[usize]) -> Vec<Shift> {
+        for (place, item) in self.items.iter_mut().enumerate() {
+            let noise = 1.0 + NOISE * (2.0 * self.random.f64() - 1.0);
+            (item.worker, item.busy) = (placed[place], seen.units[place] * noise);
+        }
+        for (worker, busy) in self.workers.iter_mut().zip(seen.workers) {
+            worker.busy = *busy;
+        }
+        let measurement = Measurement { at: seen.at, workers: &self.workers, items: &self.items };
+        let moves = self.balancer.decide(&measurement);
+        moves
+            .iter()
+            .map(|moved| Shift { units: vec![self.places[&moved.item]], to: moved.to })
+            .collect()
+    }
+}
