@@ -89,7 +89,8 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
             None => capital(&words(case, &report.cases)),
         };
         let measures = throughput_first(report.measures);
-        rows.extend(questions(&load, "", &case.comparisons, measures.iter().copied()));
+        let whole = if case.steps.is_empty() { "" } else { "all steps: " };
+        rows.extend(questions(&load, whole, &case.comparisons, measures.iter().copied()));
         for (arm, found) in case.arms_in_order().skip(1).zip(&case.steps) {
             rows.extend(questions(
                 &load,
