@@ -53,17 +53,17 @@ impl Canvas {
     fn grid(&mut self) {
         let step = (self.top - self.bottom) / f64::from(GRID - 1);
         let decimals = decimals(step);
-        let mut path = String::new();
+        let (mut path, mut texts) = (String::new(), String::new());
         for line in 0..GRID {
             let value = self.bottom + step * f64::from(line);
             let (at, end, text) = (self.y(value), WIDTH - RIGHT, LEFT - 6.0);
             let below = at + 4.0;
             path += &format!("M{LEFT} {at:.1}H{end}");
-            self.put(format_args!(
-                r#"<text class="tick" text-anchor="end" x="{text}" y="{below:.1}">{value:.decimals$}</text>"#
-            ));
+            texts += &format!(r#"<text x="{text}" y="{below:.0}">{value:.decimals$}</text>"#);
         }
-        self.put(format_args!(r#"<path class="grid" d="{path}"/>"#));
+        self.put(format_args!(
+            r#"<path class="grid" d="{path}"/><g class="tick" text-anchor="end">{texts}</g>"#
+        ));
     }
 
     /// Words below the x axis, each at its place; as many as have room. An empty word is no tick.
