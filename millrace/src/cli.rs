@@ -67,7 +67,7 @@ pub(crate) enum Command {
     Acl(acl::Arguments),
     /// Show and toggle receive segment coalescing
     Rsc(rsc::Arguments),
-    /// Show which worker serves which queue
+    /// Show queues with their workers and loads, and move them
     Queue(queue::Arguments),
     /// Capture the frames of a port to a pcapng file
     Capture(capture::Arguments),

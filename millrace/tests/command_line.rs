@@ -46,6 +46,7 @@ fn help_has_an_example_for_each_command() {
         &["rsc", "off"],
         &["queue"],
         &["queue", "show"],
+        &["queue", "move"],
         &["capture"],
         &["check"],
         &["ladder"],
@@ -89,6 +90,8 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["port", "add", "vm1", "--tap", "t", "--packet", "e"], &["cannot be used with"], 2),
     (&["port", "add", "vm1", "--tap", "t"], &["no daemon answers", NOBODY, "millrace run"], 3),
     (&["port", "set", "vm1", "mtu"], &["not a change", "mtu", "KEY=VALUE"], 2),
+    (&["queue", "move", "vm1", "0"], &["--worker <N>"], 2),
+    (&["queue", "move", "vm1", "first", "--worker", "0"], &["'first'", "invalid digit"], 2),
     (&["capture", "vm1"], &["--write"], 2),
     (&["capture", "vm1", "-w", "x", "--snaplen", "1"], &["14..=262144"], 2),
     (&["top", "--interval", "0"], &["1..=3600"], 2),
@@ -176,6 +179,7 @@ fn commands_print_what_the_daemon_says() {
     insta::assert_snapshot!("rsc_show", run(&["rsc", "show"]));
     insta::assert_snapshot!("rsc_off", run(&["rsc", "off", "vm1"]));
     insta::assert_snapshot!("queue_show", run(&["queue", "show"]));
+    assert!(run(&["queue", "move", "vm1", "0", "--worker", "0"]).contains("access 10"));
     insta::assert_snapshot!("check", run(&["check"]));
     assert!(run(&["status"]).contains("2 of 2 ports up, 1 worker, 0 addresses"));
     assert!(run(&["top", "-n", "1"]).contains("BUSY TURNS"));

@@ -6,11 +6,13 @@
 mod acl;
 mod capture;
 mod counters;
+mod queue;
 mod rsc;
 
 pub use acl::{AclAdd, AclBody, AclRuleBody};
 pub use capture::{CaptureBody, CaptureStart, CaptureState};
 pub use counters::{CountersBody, DepthBody, RscCountersBody};
+pub use queue::{QueueBody, QueueMove};
 pub use rsc::{RscBody, RscChange, RscSetting};
 
 use crate::Problem;
@@ -55,6 +57,8 @@ pub struct WorkerBody {
     pub sleeps: u64,
     /// Frames it took.
     pub frames: u64,
+    /// Nanoseconds in turns that took frames.
+    pub busy_ns: u64,
 }
 
 /// Something that happened, once or several times.
@@ -163,19 +167,6 @@ pub struct GuestBody {
     pub taken: Vec<String>,
     /// What follows from them, in words.
     pub follows: Vec<String>,
-}
-
-/// One queue of a port.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct QueueBody {
-    /// The port.
-    pub port: String,
-    /// The queue's number.
-    pub queue: usize,
-    /// The worker that serves it.
-    pub worker: usize,
-    /// The worker's core.
-    pub cpu: Option<usize>,
 }
 
 /// A port's traffic over the last second.

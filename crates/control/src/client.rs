@@ -5,7 +5,7 @@
 use crate::Problem;
 use crate::body::{
     AclAdd, AclBody, CaptureBody, CaptureStart, CaptureState, CountersBody, HealthBody, PlanBody,
-    PortBody, QueueBody, RscBody, RscChange, RscSetting, SwitchBody,
+    PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, SwitchBody,
 };
 use crate::config::{Config, PortConfig};
 use http_body_util::{BodyExt, Full};
@@ -142,6 +142,16 @@ impl Client {
     /// Which worker serves which queue.
     pub fn queues(&self) -> Result<Vec<QueueBody>, ClientError> {
         self.get("/v1/queues")
+    }
+
+    /// Moves a queue to another worker, which has it when this returns.
+    pub fn move_queue(
+        &self,
+        port: &str,
+        queue: usize,
+        worker: usize,
+    ) -> Result<QueueBody, ClientError> {
+        self.put(&format!("/v1/ports/{}/queues/{queue}", escape(port)), &QueueMove { worker })
     }
 
     /// Configuration health.

@@ -105,6 +105,63 @@ fn errors_have_one_shape_and_name_the_remedy() {
 }
 
 #[test]
+fn a_queue_is_shown_with_its_load_and_moved() {
+    let daemon = Daemon::start(&format!("[switch]\nworkers = 2\n{TWO}"));
+    let client = &daemon.client;
+    let show = || client.port("vm1").unwrap().queues.remove(0);
+    let before = show();
+    assert_eq!((before.queue, before.entries, before.movable), (0, 128, true));
+    assert_eq!(before.mac, client.port("vm1").unwrap().mac);
+    let peer = daemon.devices.peer("tap1").unwrap();
+    let own: wire::Mac = client.port("vm1").unwrap().mac.unwrap().parse().unwrap();
+    let send = |frames: u64| {
+        let end = show().frames + frames;
+        while show().frames < end {
+            (show().frames..end).for_each(|_| {
+                peer.send(wire::vnet::VnetHeader::default(), &frame(own.0));
+            });
+            eventually("frames are taken", || (show().frames >= end).then_some(()));
+        }
+    };
+    send(10);
+    let worker = show().worker;
+    // Counted at the end of the turn.
+    let busy = eventually("time is counted", || Some(show().busy_ns).filter(|busy| *busy > 0));
+    let moved = client.move_queue("vm1", 0, 1 - worker).unwrap();
+    assert_eq!((moved.worker, moved.frames), (1 - worker, 10));
+    assert!(
+        client
+            .queues()
+            .unwrap()
+            .iter()
+            .any(|queue| (queue.worker, &*queue.port) == (1 - worker, "vm1"))
+    );
+    send(10);
+    assert_eq!((show().worker, show().frames), (1 - worker, 20));
+    let status = client.switch().unwrap();
+    assert!(status.workers.iter().map(|worker| worker.busy_ns).sum::<u64>() >= busy);
+    let rows = [
+        (client.move_queue("vm1", 1, 0), "port vm1 has no such queue", "1", "0: it has one queue"),
+        (client.move_queue("vm1", 0, 2), "there is no worker 2", "2", "0 to 1"),
+        (client.move_queue("vm2", 0, 0), "there is no port vm2", "vm2", "uplink0, vm1"),
+    ];
+    for (answer, error, seen, wanted) in rows {
+        let problem = refused(answer);
+        assert_eq!((&*problem.error, &*problem.seen, &*problem.wanted), (error, seen, wanted));
+        assert!(!problem.remedy.is_empty());
+    }
+    let problem = refused(client.put::<Value>("/v1/ports/vm1/queues/0", &json!({"core": 1})));
+    assert!(problem.error.contains("unknown key"), "{problem}");
+    daemon.devices.set("tap1", Fate::Gone);
+    eventually("vm1 is broken", || {
+        (client.port("vm1").unwrap().state == StateBody::Broken).then_some(())
+    });
+    let problem = refused(client.move_queue("vm1", 0, 0));
+    assert_eq!(problem.error, "port vm1 is not open");
+    assert!(problem.seen.contains("device"), "{problem}");
+}
+
+#[test]
 fn rsc_is_toggled_live_in_the_words_of_windows() {
     let daemon = Daemon::start(TWO);
     let client = &daemon.client;

@@ -1,4 +1,4 @@
-//! `millrace queue`: which worker serves which queue.
+//! `millrace queue`: which worker serves which queue, what each costs, and moves.
 
 use crate::cli::Global;
 use crate::output::{self, Outcome, table};
@@ -13,23 +13,49 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show the worker and core of each queue
-    Show(Port),
+    /// Show the worker, core and load of each queue
+    Show(Show),
+    /// Move a queue to another worker
+    Move(Move),
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  millrace queue show\n  millrace queue show vm1 --json")]
-struct Port {
+#[command(after_help = "\
+Examples:
+  millrace queue show
+  millrace queue show vm1 --json | jq '.[].load_percent'
+
+LOAD is the share of the worker's time over the last second that frames sent on the queue took.
+ENTRIES are the entries of the port's indirection table that name the queue: flows toward the port.")]
+struct Show {
     /// The port [default: all ports].
     port: Option<String>,
 }
 
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  millrace queue move vm1 0 --worker 1
+
+No frame is lost or reordered. The move lasts until the port is opened again.")]
+struct Move {
+    /// The port.
+    port: String,
+    /// The queue's number.
+    queue: usize,
+    /// The worker that is to serve it.
+    #[arg(long, value_name = "N")]
+    worker: usize,
+}
+
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let client = global.client()?;
-    let Verb::Show(Port { port }) = &arguments.verb;
-    let queues = match port {
-        Some(name) => client.port(name)?.queues,
-        None => client.queues()?,
+    let queues = match &arguments.verb {
+        Verb::Show(Show { port: Some(name) }) => client.port(name)?.queues,
+        Verb::Show(Show { port: None }) => client.queues()?,
+        Verb::Move(Move { port, queue, worker }) => {
+            vec![client.move_queue(port, *queue, *worker)?]
+        }
     };
     output::show(global, &queues, |queues| text(queues))
 }
@@ -39,9 +65,14 @@ fn text(queues: &[QueueBody]) -> String {
         vec![
             queue.port.clone(),
             queue.queue.to_string(),
+            queue.mac.clone().unwrap_or_else(|| "-".to_owned()),
+            queue.vlan.clone(),
             queue.worker.to_string(),
             queue.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
+            format!("{:.1} %", queue.load_percent),
+            queue.entries.to_string(),
         ]
     };
-    table(&["PORT", "QUEUE", "WORKER", "CORE"], queues.iter().map(row))
+    let header = ["PORT", "QUEUE", "MAC", "VLAN", "WORKER", "CORE", "LOAD", "ENTRIES"];
+    table(&header, queues.iter().map(row))
 }

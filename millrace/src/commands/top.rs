@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     loop {
         std::thread::sleep(Duration::from_secs(u64::from(arguments.interval)));
         let now = client.switch()?;
-        picture(&client, global, &before, &now)?;
+        picture(&client, global, (&before, &now), arguments.interval)?;
         before = now;
         shown += 1;
         if shown == arguments.count {
@@ -45,8 +45,8 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
 fn picture(
     client: &Client,
     global: &Global,
-    before: &SwitchBody,
-    now: &SwitchBody,
+    (before, now): (&SwitchBody, &SwitchBody),
+    interval: u16,
 ) -> Result<(), Failure> {
     let ports = client.ports()?;
     if global.json {
@@ -63,12 +63,12 @@ fn picture(
         now.ports_up,
         now.ports,
         status::ports(&ports),
-        workers(&before.workers, &now.workers),
+        workers(&before.workers, &now.workers, interval),
     ))
 }
 
-/// How busy each worker was between the two pictures.
-fn workers(before: &[WorkerBody], now: &[WorkerBody]) -> String {
+/// How busy each worker was between the two pictures, so many seconds apart.
+fn workers(before: &[WorkerBody], now: &[WorkerBody], seconds: u16) -> String {
     let rows = now.iter().map(|worker| {
         let old = before.iter().find(|old| old.worker == worker.worker).unwrap_or(worker);
         let busy = worker.busy_turns.saturating_sub(old.busy_turns);
@@ -76,10 +76,14 @@ fn workers(before: &[WorkerBody], now: &[WorkerBody]) -> String {
         vec![
             worker.worker.to_string(),
             worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
+            format!(
+                "{} %",
+                worker.busy_ns.saturating_sub(old.busy_ns) / 10_000_000 / u64::from(seconds)
+            ),
             format!("{} %", (100 * busy).checked_div(turns).unwrap_or(0)),
             worker.sleeps.saturating_sub(old.sleeps).to_string(),
             worker.frames.saturating_sub(old.frames).to_string(),
         ]
     });
-    table(&["WORKER", "CORE", "BUSY TURNS", "SLEEPS", "FRAMES"], rows)
+    table(&["WORKER", "CORE", "BUSY", "BUSY TURNS", "SLEEPS", "FRAMES"], rows)
 }

@@ -9,6 +9,7 @@ mod config;
 mod over_tcp;
 mod peer;
 mod ports;
+mod queues;
 mod reply;
 mod rsc;
 mod switch;
@@ -75,7 +76,8 @@ fn documented() -> OpenApiRouter<Shared> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(switch::show))
         .routes(routes!(switch::workers))
-        .routes(routes!(switch::queues))
+        .routes(routes!(queues::list))
+        .routes(routes!(queues::show, queues::set))
         .routes(routes!(switch::macs, switch::forget_macs))
         .routes(routes!(switch::health))
         .routes(routes!(switch::metrics))

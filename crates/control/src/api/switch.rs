@@ -1,9 +1,9 @@
-//! The switch as a whole: state, workers, queues, learned addresses, health, metrics.
+//! The switch as a whole: state, workers, learned addresses, health, metrics.
 
 use super::Shared;
 use super::reply::Refusal;
 use crate::Problem;
-use crate::body::{HealthBody, MacBody, QueueBody, SwitchBody, WorkerBody};
+use crate::body::{HealthBody, MacBody, SwitchBody, WorkerBody};
 use crate::metrics;
 use axum::Json;
 use axum::extract::State;
@@ -26,14 +26,6 @@ pub(super) async fn show(State(shared): State<Shared>) -> Json<SwitchBody> {
 ))]
 pub(super) async fn workers(State(shared): State<Shared>) -> Json<Vec<WorkerBody>> {
     Json(shared.lock().workers())
-}
-
-/// Which worker serves which queue of which port.
-#[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "switch", responses(
-    (status = 200, body = Vec<QueueBody>, description = "All queues, by port"),
-))]
-pub(super) async fn queues(State(shared): State<Shared>) -> Json<Vec<QueueBody>> {
-    Json(shared.lock().port_bodies().into_iter().flat_map(|port| port.queues).collect())
 }
 
 /// Learned addresses.

@@ -7,6 +7,7 @@ mod acl;
 mod captures;
 mod poll;
 mod ports;
+mod queues;
 mod report;
 mod rsc;
 mod steps;
@@ -16,6 +17,7 @@ use crate::config::{Config, PortConfig, PortName, SwitchConfig, nearest};
 use crate::devices::{Opener, Watch};
 use crate::event_log::EventLog;
 use crate::plan::{self, Step, plan};
+use ::ports::Nanos;
 use captures::Capturing;
 use datapath::{PortCounters, PortId, PortSettings, Switch};
 use std::collections::BTreeMap;
@@ -75,6 +77,9 @@ struct Sample {
     at: Option<Instant>,
     counters: PortCounters,
     rates: crate::body::RatesBody,
+    /// Busy time of each queue, and its share of the time since the look before, in percent.
+    busy: Vec<Nanos>,
+    loads: Vec<f64>,
 }
 
 impl Running {

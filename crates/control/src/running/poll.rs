@@ -5,6 +5,7 @@ use crate::body::RatesBody;
 use crate::config::PortName;
 use crate::devices::Condition;
 use datapath::{HealthEvent, PortCounters, PortId, PortInfo, PortState};
+use ports::Nanos;
 use std::mem::discriminant;
 use std::time::Instant;
 
@@ -133,7 +134,9 @@ impl Running {
         for port in self.ports.values_mut() {
             let PortDevice::Open(open) = &mut port.device else { continue };
             if let Some(counters) = self.switch.counters(open.id) {
-                open.last = open.last.next(now, counters);
+                let queues = self.switch.queues_of(open.id);
+                let busy = queues.into_iter().map(|queue| queue.busy).collect();
+                open.last = open.last.next(now, counters, busy);
             }
         }
     }
@@ -151,15 +154,24 @@ fn is_news(known: &PortInfo, state: &PortState) -> bool {
 }
 
 impl Sample {
-    fn next(&self, now: Instant, counters: PortCounters) -> Sample {
+    fn next(&self, now: Instant, counters: PortCounters, busy: Vec<Nanos>) -> Sample {
         let elapsed = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
-        let rates = if elapsed > 0.0 {
-            rates(&self.counters, &counters, elapsed)
+        let (rates, loads) = if elapsed > 0.0 {
+            let load = |(old, new): (&Nanos, &Nanos)| percent(new.since(*old), elapsed);
+            let loads = self.busy.iter().zip(&busy).map(load).collect();
+            (rates(&self.counters, &counters, elapsed), loads)
         } else {
-            RatesBody::default()
+            Default::default()
         };
-        Sample { at: Some(now), counters, rates }
+        Sample { at: Some(now), counters, rates, busy, loads }
     }
+}
+
+/// A share of so many seconds, in percent, to a tenth.
+fn percent(busy: Nanos, seconds: f64) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "a second has 2^30 nanoseconds")]
+    let busy = busy.0 as f64;
+    (busy / seconds / 1e6).round() / 10.0
 }
 
 fn rates(old: &PortCounters, new: &PortCounters, seconds: f64) -> RatesBody {
@@ -191,6 +203,11 @@ impl OpenPort {
     /// Rates of the last second.
     pub(super) fn rates(&self) -> RatesBody {
         self.last.rates
+    }
+
+    /// A queue's share of its worker's time over the last second, in percent.
+    pub(super) fn load(&self, queue: usize) -> f64 {
+        self.last.loads.get(queue).copied().unwrap_or_default()
     }
 }
 

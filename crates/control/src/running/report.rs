@@ -3,8 +3,8 @@
 use super::{OpenPort, PortDevice, Running, RunningPort};
 use crate::Problem;
 use crate::body::{
-    CountersBody, DepthBody, MacBody, PortBody, QueueBody, RscBody, RscCountersBody, SpreadBody,
-    StateBody, SwitchBody, WorkerBody,
+    CountersBody, DepthBody, MacBody, PortBody, RscBody, RscCountersBody, SpreadBody, StateBody,
+    SwitchBody, WorkerBody,
 };
 use crate::config::{PortConfig, PortName};
 use crate::devices::Condition;
@@ -45,6 +45,7 @@ impl Running {
                 idle_turns: info.idle_turns,
                 sleeps: info.sleeps,
                 frames: info.frames,
+                busy_ns: info.busy.0,
             });
         bodies.collect()
     }
@@ -138,7 +139,7 @@ impl Running {
             held_mac: info.and_then(|info| info.held_mac).map(|mac| mac.to_string()),
             vlan: vlan_text(&port.config),
             rsc: port.config.rsc(self.config.switch.rsc),
-            queues: info.map_or_else(Vec::new, |info| self.queues(name, info)),
+            queues: info.map_or_else(Vec::new, |info| self.queues(name, port, info)),
             offloads: info.map_or_else(Vec::new, |info| offload_names(info.offloads)),
             degraded: open.map_or_else(Vec::new, |open| open.degraded.clone()),
             spread: open.and_then(|open| spread_body(open.watch.spread())),
@@ -146,17 +147,6 @@ impl Running {
             rates: open.map(OpenPort::rates).unwrap_or_default(),
             config: port.config.clone(),
         }
-    }
-
-    fn queues(&self, name: &PortName, info: &PortInfo) -> Vec<QueueBody> {
-        let workers = self.switch.workers();
-        let body = |(queue, worker): (usize, &usize)| QueueBody {
-            port: name.to_string(),
-            queue,
-            worker: *worker,
-            cpu: workers.get(*worker).and_then(|worker| worker.cpu),
-        };
-        info.queue_workers.iter().enumerate().map(body).collect()
     }
 
     fn rsc_body_of(&self, name: &PortName, port: &RunningPort, infos: &[PortInfo]) -> RscBody {
@@ -263,7 +253,7 @@ fn not_open() -> (RscStatus, RscStatus) {
     (status, status)
 }
 
-fn vlan_text(port: &PortConfig) -> String {
+pub(super) fn vlan_text(port: &PortConfig) -> String {
     match (&port.trunk, port.native, port.vlan) {
         (Some(list), Some(native), _) => format!("trunk {list} native {}", native.0),
         (Some(list), None, _) => format!("trunk {list}"),

@@ -1,0 +1,42 @@
+//! The queues of a port: who serves them, and what they cost.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// One queue of a port, with what `Get-NetAdapterVmqQueue` and `Get-NetAdapterRss` show of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct QueueBody {
+    /// The port.
+    pub port: String,
+    /// The queue's number.
+    pub queue: usize,
+    /// The address of the port's guest, configured or held; absent where there is none or several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// VLAN mode of the port, as in `access 10` or `trunk 10,20-30 native 1`.
+    pub vlan: String,
+    /// The worker that serves it.
+    pub worker: usize,
+    /// The worker's core.
+    pub cpu: Option<usize>,
+    /// Share of its worker's time over the last second, in percent.
+    pub load_percent: f64,
+    /// Entries of the port's indirection table that name it: flows toward the port.
+    pub entries: usize,
+    /// Nanoseconds of turns that took frames from it, since the port was opened.
+    pub busy_ns: u64,
+    /// Frames taken from it.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Whether there is another worker to move it to.
+    pub movable: bool,
+}
+
+/// Body of `PUT /v1/ports/{name}/queues/{queue}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QueueMove {
+    /// The worker that is to serve the queue.
+    pub worker: usize,
+}
