@@ -2,7 +2,7 @@
 
 use crate::commands::{
     acl, capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi,
-    port, queue, report, rsc, run, status, sweep, top, validate,
+    port, queue, report, rsc, run, status, sweep, top, validate, vmmq,
 };
 use crate::output::{Failure, unreachable};
 use clap::{Args, Parser, Subcommand};
@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Rsc(rsc::Arguments),
     /// Show queues with their workers and loads, and move them
     Queue(queue::Arguments),
+    /// Show what dynamic VMMQ moved, and why
+    Vmmq(vmmq::Arguments),
     /// Capture the frames of a port to a pcapng file
     Capture(capture::Arguments),
     /// Check a configuration file, or the health of the running switch

@@ -9,7 +9,7 @@ use clap::Parser;
 use cli::{Cli, Command};
 use commands::{
     acl, capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi,
-    port, queue, report, rsc, run, status, sweep, top, validate,
+    port, queue, report, rsc, run, status, sweep, top, validate, vmmq,
 };
 use std::process::ExitCode;
 
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Acl(args) => acl::run(&args, &global),
         Command::Rsc(args) => rsc::run(&args, &global),
         Command::Queue(args) => queue::run(&args, &global),
+        Command::Vmmq(args) => vmmq::run(&args, &global),
         Command::Capture(args) => capture::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
         Command::Validate(args) => validate::run(&args, &global),

@@ -47,6 +47,8 @@ fn help_has_an_example_for_each_command() {
         &["queue"],
         &["queue", "show"],
         &["queue", "move"],
+        &["vmmq"],
+        &["vmmq", "explain"],
         &["capture"],
         &["check"],
         &["ladder"],

@@ -8,12 +8,14 @@ mod capture;
 mod counters;
 mod queue;
 mod rsc;
+mod vmmq;
 
 pub use acl::{AclAdd, AclBody, AclRuleBody};
 pub use capture::{CaptureBody, CaptureStart, CaptureState};
 pub use counters::{CountersBody, DepthBody, RscCountersBody};
 pub use queue::{QueueBody, QueueMove};
 pub use rsc::{RscBody, RscChange, RscSetting};
+pub use vmmq::VmmqMoveBody;
 
 use crate::Problem;
 use crate::config::{Config, PortConfig, PortRole, RscMode};

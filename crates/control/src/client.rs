@@ -5,7 +5,7 @@
 use crate::Problem;
 use crate::body::{
     AclAdd, AclBody, CaptureBody, CaptureStart, CaptureState, CountersBody, HealthBody, PlanBody,
-    PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, SwitchBody,
+    PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, SwitchBody, VmmqMoveBody,
 };
 use crate::config::{Config, PortConfig};
 use http_body_util::{BodyExt, Full};
@@ -152,6 +152,11 @@ impl Client {
         worker: usize,
     ) -> Result<QueueBody, ClientError> {
         self.put(&format!("/v1/ports/{}/queues/{queue}", escape(port)), &QueueMove { worker })
+    }
+
+    /// The last moves of queues by load, oldest first.
+    pub fn vmmq_moves(&self) -> Result<Vec<VmmqMoveBody>, ClientError> {
+        self.get("/v1/vmmq/moves")
     }
 
     /// Configuration health.

@@ -22,6 +22,7 @@ mod metrics;
 pub mod plan;
 mod problem;
 pub mod running;
+mod topology;
 
 pub use problem::Problem;
 

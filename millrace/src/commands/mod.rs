@@ -23,4 +23,5 @@ pub(crate) mod status;
 pub(crate) mod sweep;
 pub(crate) mod top;
 pub(crate) mod validate;
+pub(crate) mod vmmq;
 mod vmmq_sim;

@@ -13,6 +13,7 @@ mod queues;
 mod reply;
 mod rsc;
 mod switch;
+mod vmmq;
 
 use crate::running::Running;
 use axum::http::{Method, Uri};
@@ -88,6 +89,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(acl::remove))
         .routes(routes!(rsc::list, rsc::set_all))
         .routes(routes!(rsc::show, rsc::set))
+        .routes(routes!(vmmq::moves))
         .routes(routes!(config::show, config::put))
         .routes(routes!(captures::list, captures::start))
         .routes(routes!(captures::show, captures::stop))

@@ -20,7 +20,7 @@ mod vlan;
 pub use acl::Rule;
 pub use change::typed_value;
 pub use guard::{IpGuard, IpPrefix};
-pub use port::{MacSpoofing, PortConfig, PortRole, RscMode};
+pub use port::{MacSpoofing, PortConfig, PortRole, RscMode, VmmqMode};
 pub use quantity::{Rate, Seconds, Size};
 pub(crate) use read::nearest;
 pub use read::{from_json, from_value};

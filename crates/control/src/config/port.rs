@@ -47,6 +47,16 @@ pub enum RscMode {
     Off,
 }
 
+/// Whether the queues of a port move between workers by load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VmmqMode {
+    /// They stay where they are put.
+    Static,
+    /// They are spread before a worker saturates, and brought together when load falls.
+    Dynamic,
+}
+
 /// One port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -173,6 +183,9 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 128)]
     pub flows: Option<Flows>,
+    /// Whether the queues from the port move between workers by load; `static` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vmmq: Option<VmmqMode>,
     /// Drops what only a DHCP server sends; no where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_guard: Option<bool>,
@@ -254,6 +267,7 @@ impl PortConfig {
             length_limit: None,
             ack_limit: None,
             flows: None,
+            vmmq: None,
             dhcp_guard: None,
             router_guard: None,
             ip_guard: None,

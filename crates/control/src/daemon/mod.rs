@@ -151,9 +151,14 @@ async fn bind_tcp(options: &Options) -> Result<Option<TcpListener>, Problem> {
 /// Looks once a second and reads the file again at SIGHUP, for ever.
 async fn poll_every_second(options: &Options, shared: &Shared, mut hangup: Signal) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
+    let mut balance_at = tokio::time::Instant::now();
     loop {
         tokio::select! {
             _ = second.tick() => poll(shared),
+            () = tokio::time::sleep_until(balance_at) => {
+                let next = shared.lock().balance(Instant::now());
+                balance_at = tokio::time::Instant::now() + next;
+            }
             _ = hangup.recv() => reload(options, shared),
         }
     }

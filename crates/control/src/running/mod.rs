@@ -11,6 +11,7 @@ mod queues;
 mod report;
 mod rsc;
 mod steps;
+mod vmmq;
 
 use crate::Problem;
 use crate::config::{Config, PortConfig, PortName, SwitchConfig, nearest};
@@ -37,6 +38,7 @@ pub struct Running {
     /// The wall clock at 0 of the workers' clock, which stands at one second when the switch starts.
     epoch: SystemTime,
     events: EventLog,
+    vmmq: vmmq::Vmmq,
 }
 
 /// A port of the configuration.
@@ -104,6 +106,7 @@ impl Running {
             captures: BTreeMap::new(),
             epoch: SystemTime::now() - Duration::from_secs(1),
             events: EventLog::new(now),
+            vmmq: vmmq::Vmmq::new(now),
         };
         running.reload(config, now)?;
         Ok(running)

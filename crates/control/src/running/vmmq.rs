@@ -1,0 +1,262 @@
+//! Dynamic VMMQ: measures the queues, asks the balancer, and carries its moves out.
+
+use super::{PortDevice, Running};
+use crate::body::VmmqMoveBody;
+use crate::config::VmmqMode;
+use crate::topology;
+use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Settings, Worker};
+use datapath::{PortId, QueueInfo, WorkerInfo};
+use ports::Nanos;
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// While something is busy or moved a short time ago.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// While nothing is: how late a load that rises from nothing may be seen.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// While no port is dynamic.
+const NOT_USED: Duration = Duration::from_secs(1);
+
+/// Moves that are remembered.
+const REMEMBERED: usize = 256;
+
+/// What is known between two measurements.
+pub(super) struct Vmmq {
+    balancer: Balancer,
+    settings: Settings,
+    begin: Instant,
+    /// Core and NUMA node of each worker.
+    places: Vec<(usize, usize)>,
+    last: Option<Sums>,
+    /// When something was busy.
+    busy_at: Option<Instant>,
+    moves: VecDeque<VmmqMoveBody>,
+}
+
+/// Busy times since the start, when they were read.
+struct Sums {
+    at: Instant,
+    queues: HashMap<ItemId, Nanos>,
+    workers: Vec<Nanos>,
+}
+
+impl Vmmq {
+    pub(super) fn new(now: Instant) -> Vmmq {
+        let settings = Settings::default();
+        Vmmq {
+            balancer: Balancer::new(settings),
+            settings,
+            begin: now,
+            places: Vec::new(),
+            last: None,
+            busy_at: None,
+            moves: VecDeque::new(),
+        }
+    }
+
+    /// What happened since the last call becomes moves. `is_dynamic`: whether a port's queues may move.
+    fn decide(
+        &mut self,
+        now: Instant,
+        queues: &[QueueInfo],
+        workers: &[WorkerInfo],
+        is_dynamic: impl Fn(PortId) -> bool,
+    ) -> Vec<Move> {
+        let sums = Sums {
+            at: now,
+            queues: queues.iter().map(|queue| (item_id(queue), queue.busy)).collect(),
+            workers: workers.iter().map(|worker| worker.busy).collect(),
+        };
+        if self.places.len() != workers.len() {
+            self.places = workers.iter().enumerate().map(place).collect();
+        }
+        let Some(last) = self.last.replace(sums) else { return Vec::new() };
+        let elapsed = now.saturating_duration_since(last.at);
+        if elapsed.is_zero() {
+            return Vec::new();
+        }
+        let share = |new: Nanos, old: Option<&Nanos>| {
+            let busy = old.map_or(0, |old| new.0.saturating_sub(old.0));
+            Duration::from_nanos(busy).as_secs_f64() / elapsed.as_secs_f64()
+        };
+        let item = |queue: &QueueInfo| Item {
+            id: item_id(queue),
+            worker: queue.worker,
+            busy: share(queue.busy, last.queues.get(&item_id(queue))),
+            mode: if is_dynamic(queue.port) { Mode::Dynamic } else { Mode::Static },
+            home: None,
+        };
+        let items: Vec<Item> = queues.iter().map(item).collect();
+        let worker = |(number, info): (usize, &WorkerInfo)| Worker {
+            core: self.places[number].0,
+            node: self.places[number].1,
+            busy: share(info.busy, last.workers.get(number)),
+            excluded: false,
+        };
+        let workers: Vec<Worker> = workers.iter().enumerate().map(worker).collect();
+        if items.iter().any(|item| item.busy > 0.0) {
+            self.busy_at = Some(now);
+        }
+        let at = now.saturating_duration_since(self.begin);
+        self.balancer.decide(&Measurement { at, workers: &workers, items: &items })
+    }
+
+    /// When to measure again. Idle queues are coalesced before it gets quiet.
+    fn next(&self, now: Instant) -> Duration {
+        let busy_for = self.settings.settle + self.settings.rest;
+        let is_quiet = self.busy_at.is_none_or(|at| now.saturating_duration_since(at) > busy_for);
+        if is_quiet { QUIET } else { INTERVAL }
+    }
+
+    fn remember(&mut self, port: String, moved: &Move, now: Instant) {
+        if self.moves.len() == REMEMBERED {
+            self.moves.pop_front();
+        }
+        self.moves.push_back(VmmqMoveBody {
+            at_s: now.saturating_duration_since(self.begin).as_secs_f64(),
+            port,
+            item: moved.item.part.to_string(),
+            from: moved.from,
+            to: moved.to,
+            reason: moved.reason.to_string(),
+            threshold: moved.threshold,
+            load: moved.load,
+            from_load: [moved.from_load.0, moved.from_load.1],
+            to_load: [moved.to_load.0, moved.to_load.1],
+            text: moved.to_string(),
+        });
+    }
+}
+
+/// Workers that are not pinned are taken for cores of their own.
+fn place((number, info): (usize, &WorkerInfo)) -> (usize, usize) {
+    let core = info.cpu.map_or(usize::MAX - number, topology::core);
+    (core, info.cpu.map_or(0, topology::node))
+}
+
+fn item_id(queue: &QueueInfo) -> ItemId {
+    let number = u16::try_from(queue.queue).unwrap_or(u16::MAX);
+    ItemId { vnic: u32::from(queue.port.0), part: Part::Queue(number) }
+}
+
+impl Running {
+    /// Measures, moves queues of dynamic ports, and says when to call again.
+    pub fn balance(&mut self, now: Instant) -> Duration {
+        let dynamic: Vec<PortId> = self
+            .ports
+            .values()
+            .filter(|port| port.config.vmmq == Some(VmmqMode::Dynamic))
+            .filter_map(|port| match &port.device {
+                PortDevice::Open(open) => Some(open.id),
+                PortDevice::Closed { .. } => None,
+            })
+            .collect();
+        let workers = self.switch.workers();
+        if dynamic.is_empty() || workers.len() < 2 {
+            self.vmmq.last = None;
+            return NOT_USED;
+        }
+        let queues = self.switch.queues();
+        let moves = self.vmmq.decide(now, &queues, &workers, |port| dynamic.contains(&port));
+        for moved in moves {
+            let Part::Queue(queue) = moved.item.part else { continue };
+            let Ok(port) = u16::try_from(moved.item.vnic).map(PortId) else { continue };
+            match self.switch.move_queue(port, usize::from(queue), moved.to) {
+                Ok(_) => self.vmmq.remember(self.name_of(port), &moved, now),
+                Err(error) => self.note(now, format!("moving a queue: {error}")),
+            }
+        }
+        self.vmmq.next(now)
+    }
+
+    /// The last moves, oldest first.
+    pub fn vmmq_moves(&self) -> Vec<VmmqMoveBody> {
+        self.vmmq.moves.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two queues of two ports, and the busy times of a run in which each wants so much of a worker.
+    struct Run {
+        vmmq: Vmmq,
+        now: Instant,
+        queues: Vec<QueueInfo>,
+        workers: Vec<WorkerInfo>,
+    }
+
+    impl Run {
+        fn new() -> Run {
+            let queue = |port| QueueInfo {
+                port: PortId(port),
+                queue: 0,
+                worker: 0,
+                busy: Nanos::default(),
+                frames: 0,
+                bytes: 0,
+                entries: 128,
+                movable: true,
+            };
+            let now = Instant::now();
+            Run {
+                vmmq: Vmmq::new(now),
+                now,
+                queues: vec![queue(0), queue(1)],
+                workers: vec![WorkerInfo::default(); 2],
+            }
+        }
+
+        fn pass(&mut self, wants: [u64; 2], is_dynamic: bool) -> Vec<Move> {
+            self.now += INTERVAL;
+            for worker in 0..2 {
+                let at = |place: &usize| self.queues[*place].worker == worker;
+                let here: Vec<usize> = (0..2).filter(at).collect();
+                let wanted: u64 = here.iter().map(|place| wants[*place]).sum();
+                for place in here {
+                    let busy = wants[place] * 20_000_000 / wanted.max(100);
+                    self.queues[place].busy.0 += busy;
+                    self.workers[worker].busy.0 += busy;
+                }
+            }
+            let moves = self.vmmq.decide(self.now, &self.queues, &self.workers, |_| is_dynamic);
+            for moved in &moves {
+                self.queues[moved.item.vnic as usize].worker = moved.to;
+            }
+            moves
+        }
+    }
+
+    #[test]
+    fn two_busy_queues_are_spread_within_200_ms_and_coalesced_within_2_s() {
+        let mut run = Run::new();
+        let moves: Vec<Move> = (0..10).flat_map(|_| run.pass([70, 60], true)).collect();
+        assert_eq!(moves.len(), 1, "{moves:?}");
+        assert_ne!(run.queues[0].worker, run.queues[1].worker);
+        assert_eq!(run.vmmq.next(run.now), INTERVAL);
+        (0..100).for_each(|_| drop(run.pass([0, 0], true)));
+        assert_eq!(run.queues[0].worker, run.queues[1].worker);
+        (0..100).for_each(|_| drop(run.pass([0, 0], true)));
+        assert_eq!(run.vmmq.next(run.now), QUIET);
+    }
+
+    #[test]
+    fn static_queues_stay() {
+        let mut run = Run::new();
+        assert!((0..100).all(|_| run.pass([70, 60], false).is_empty()));
+    }
+
+    #[test]
+    fn the_last_moves_are_remembered_with_their_figures() {
+        let mut run = Run::new();
+        let moves: Vec<Move> = (0..10).flat_map(|_| run.pass([70, 60], true)).collect();
+        (0..300).for_each(|_| run.vmmq.remember("vm1".into(), &moves[0], run.now));
+        assert_eq!(run.vmmq.moves.len(), REMEMBERED);
+        let told = &run.vmmq.moves[0];
+        assert_eq!((told.port.as_str(), told.item.as_str()), ("vm1", "queue 0"));
+        assert!(told.text.contains("worker 0 is saturated"), "{}", told.text);
+    }
+}
