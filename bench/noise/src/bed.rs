@@ -28,6 +28,8 @@ const WINDOW: Duration = Duration::from_millis(5);
 const WAIT: u64 = 20_000;
 /// Frames that one look takes from a port, so that no look is long.
 const LOOK: usize = 32;
+/// Trains that one look sends at most.
+const CATCH_UP: u64 = 8;
 /// Payload of a bulk train, and its segment size.
 const TRAIN: usize = 60_000;
 const SEGMENT: u16 = 1448;
@@ -70,6 +72,8 @@ pub(crate) struct Slice {
     pub(crate) windows: u64,
     pub(crate) undisturbed_windows: u64,
     pub(crate) trains_due: u64,
+    /// Those of them that were sent, or found the port full.
+    pub(crate) trains_sent: u64,
     pub(crate) trains: u64,
     /// Frames the switch took from the attacker, and those of them it dropped.
     pub(crate) attacker_frames: u64,
@@ -246,6 +250,7 @@ impl Bed {
             windows: 0,
             undisturbed_windows: 0,
             trains_due: 0,
+            trains_sent: 0,
             trains: 0,
             attacker_frames: 0,
             attacker_drops: 0,
@@ -273,8 +278,12 @@ impl Bed {
                 self.request(now);
             }
             let due = (now - start).as_secs_f64() * trains_per_s;
-            if (slice.trains_due as f64) < due {
+            while (slice.trains_due as f64) < due {
                 slice.trains_due += 1;
+            }
+            // What the guests' core was too slow for is caught up on: the switch is to carry the load that was meant.
+            for _ in 0..CATCH_UP.min(slice.trains_due - slice.trains_sent) {
+                slice.trains_sent += 1;
                 self.sender.send(train_header(SEGMENT, false), &self.train);
             }
             self.look(&mut slice, first);

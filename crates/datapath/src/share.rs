@@ -1,4 +1,4 @@
-//! Shares of a worker: deficit round robin over its ports, in units of [work](crate::work).
+//! Shares of a worker: deficit round robin over its ports, in nanoseconds of a turn held against its [work](crate::work::charged).
 //!
 //! What a turn costs is known only after it, so a turn is paid afterwards: a port has a balance, gets a quantum each round, and
 //! its queues have turns, one after the other, while the balance is above zero. A turn that cost ten quanta is followed by ten

@@ -1,7 +1,7 @@
-//! Work: what a turn costs its worker, in units of about a nanosecond on a core of 2.7 GHz (docs/performance.md has the
-//! measured time of each). It is counted, not timed, so that it is the same on virtual time and under a busy host.
+//! Work: what a turn costs its worker, in units of about a nanosecond on a core of 2.7 GHz. It is counted, so that the limits of
+//! a turn are the same on virtual time and under a busy host, and corrected by what the turn took where worker time is shared.
 
-use ports::{BurstLimit, Outgoing};
+use ports::{BurstLimit, Nanos, Outgoing};
 
 /// A turn: clock, loan of the ring, publish.
 const TURN: u64 = 100;
@@ -42,6 +42,16 @@ pub(crate) const TURN_TARGET: u64 = 1 << 16;
 /// counted as `work_limit`. So no turn costs more than this and its most expensive frame. Only frames that cost many times what the
 /// queue's last bursts did reach it.
 pub(crate) const TURN_LIMIT: u64 = 32 * TURN_TARGET;
+
+/// How far the time of a turn may be from its work, either way.
+const TRUST: u64 = 4;
+
+/// What a turn is charged: the time it took, as far as its work bears that out. Hosts differ in what a byte costs by more than their
+/// guests do; a worker that another process interrupted has not worked.
+#[inline]
+pub(crate) fn charged(work: u64, took: Nanos) -> u64 {
+    took.0.clamp(work / TRUST, work.saturating_mul(TRUST))
+}
 
 /// The taking side of a turn.
 pub(crate) fn of_taking(frames: usize, slices: usize, kernel_ns: u32) -> u64 {
@@ -138,6 +148,14 @@ mod tests {
             dearness.note(frames, bytes, work);
             assert_eq!(dearness.limit(), full, "after frames of {len} bytes");
         }
+    }
+
+    #[test]
+    fn a_turn_is_charged_its_time_unless_it_was_interrupted() {
+        let charged = |took| charged(1000, Nanos(took));
+        assert_eq!([300, 1000, 3000].map(charged), [300, 1000, 3000]);
+        assert_eq!(charged(20_000_000), 4000, "its core was another's");
+        assert_eq!(charged(0), 250, "the clock stood still");
     }
 
     #[test]

@@ -144,11 +144,13 @@ impl Worker {
             Some(from) if !queue.is_resting(now) => {
                 let turn = Turn { worker: *index, view, macs, owners, from, now };
                 let (taken, work) = turn.carry_out(queue, scratch);
-                if taken > 0 {
-                    let start = std::mem::replace(&mut end, clock(work));
-                    queue.load.busy.add(end.since(start).0);
+                if taken == 0 {
+                    return (0, work);
                 }
-                (taken, work)
+                let start = std::mem::replace(&mut end, clock(work));
+                let took = end.since(start);
+                queue.load.busy.add(took.0);
+                (taken, work::charged(work, took))
             }
             _ => (0, 0),
         });

@@ -2,11 +2,16 @@
 //! themselves (QEMU, DPDK) never start it here; user-mode Linux does.
 
 use crate::{Features, Running};
+use std::time::Duration;
 
 /// Most bytes of a command that are looked at: MAC tables are the longest, and only counted.
 const LONGEST: usize = 64;
 /// Commands served at a time. A driver may add commands for ever, and meanwhile the session serves nothing else.
 pub(crate) const AT_A_TIME: usize = 16;
+/// Of the session's thread, commands take one part in so many.
+const SHARE: u32 = 10;
+/// The longest pause: a step may have waited for a processor.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// `VIRTIO_NET_OK`.
 const OK: u8 = 0;
 /// `VIRTIO_NET_ERR`.
@@ -59,6 +64,12 @@ pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bo
         ring.notify();
     }
     ring.queue.arm()
+}
+
+/// How long after a step that took so long the next one waits: a guest whose commands never end does not keep a processor of the
+/// host busy.
+pub(crate) fn pause_after(step: Duration) -> Duration {
+    step.saturating_mul(SHARE - 1).min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]

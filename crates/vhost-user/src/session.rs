@@ -2,6 +2,7 @@
 
 use crate::attempts::Attempts;
 use crate::backend::Backend;
+use crate::control;
 use crate::early::Early;
 use crate::lock::lock;
 use crate::signal::{self, Budget};
@@ -287,14 +288,20 @@ fn converse(
 ) -> Option<Error> {
     let control = shared.rings.last()?;
     let connection = lock(&shared.connection).as_ref()?.try_clone().ok()?;
+    let mut commands_from = Instant::now();
     loop {
-        let awaited = [connection.as_fd(), control.ready_fd(), shared.signals.bell()];
-        let ready = shared.wait(&awaited, None)?;
-        if ready.get(2) == Some(&true) {
+        let awaited = [connection.as_fd(), shared.signals.bell(), control.ready_fd()];
+        let pause = commands_from.checked_duration_since(Instant::now());
+        let awaited = awaited.get(..if pause.is_some() { 2 } else { 3 })?;
+        let timeout = pause.and_then(|pause| pause.try_into().ok());
+        let ready = shared.wait(awaited, timeout.as_ref())?;
+        if ready.get(1) == Some(&true) {
             lock(backend).send_owed();
         }
-        if ready.get(1) == Some(&true) {
+        if ready.get(2) == Some(&true) {
+            let began = Instant::now();
             lock(backend).serve_control();
+            commands_from = Instant::now() + control::pause_after(began.elapsed());
         }
         if ready.first() == Some(&true)
             && let Err(error) = serve_one(&connection, backend, handler)
@@ -323,16 +330,24 @@ fn serve_one(
 mod tests {
     use super::*;
     use crate::signal::tests::AT_CLOSE;
-    use crate::{Access, Features};
+    use crate::{Access, Features, Negotiated};
     use std::cell::RefCell;
     use std::fs::File;
     use std::path::Path;
     use std::rc::Rc;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use test_guest::Guest;
     use virtqueue::{Limit, Queue};
 
     /// A session in a folder, and a guest that runs.
     fn connected(folder: &Path) -> (Session, Guest) {
+        connected_to(folder, Box::new(|_| {}))
+    }
+
+    fn connected_to(
+        folder: &Path,
+        changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
+    ) -> (Session, Guest) {
         let options = Options {
             socket: folder.join("s"),
             role: SocketRole::Server,
@@ -341,7 +356,7 @@ mod tests {
             mtu: 1500,
             mac: None,
             memory_limit: u64::MAX,
-            changed: Box::new(|_| {}),
+            changed,
         };
         let socket = options.socket.clone();
         let session = Session::open(options).unwrap();
@@ -399,6 +414,28 @@ mod tests {
         drop(backend);
         AT_CLOSE.set(None);
         assert_eq!(*closed.borrow(), [false; 8]);
+    }
+
+    /// A guest that refilled its control queue for ever kept a processor of the host busy.
+    #[test]
+    fn commands_without_end_leave_most_of_the_time_to_others() {
+        const STEP: Duration = Duration::from_millis(1);
+        let folder = tempfile::TempDir::new().unwrap();
+        let steps = Arc::new(AtomicU32::new(0));
+        let counted = steps.clone();
+        let step = move |_: &Negotiated| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            thread::sleep(STEP);
+        };
+        let (session, _guest) = connected_to(folder.path(), Box::new(step));
+        let control = session.shared.rings.last().unwrap();
+        let (before, began) = (steps.load(Ordering::Relaxed), Instant::now());
+        while began.elapsed() < 300 * STEP {
+            control.look_again();
+            thread::sleep(STEP / 10);
+        }
+        let steps = steps.load(Ordering::Relaxed) - before;
+        assert!((2..=100).contains(&steps), "{steps} steps of {STEP:?} in 300");
     }
 
     #[test]
