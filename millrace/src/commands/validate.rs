@@ -158,7 +158,7 @@ struct Jumbo {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  millrace validate self                           # eight minutes, longer on a busy machine
+  millrace validate self                           # nine minutes, longer on a busy machine
   millrace validate self --quick                   # five tries of each kind, two minutes
   millrace validate self --json --output proof
 
