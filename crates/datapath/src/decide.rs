@@ -7,6 +7,7 @@ use crate::macs::{Insertion, MacKey};
 use crate::outbox::{Cause, Outbox, Run, Target};
 use crate::rate::{Bucket, Storm};
 use crate::settings::{PortId, PortRole};
+use crate::steer::Steerer;
 use crate::view::Port;
 use crate::work;
 use crate::worker::Turn;
@@ -35,6 +36,7 @@ pub(crate) struct Decider<'t> {
     pub(crate) learning: u64,
     /// The decision for the last frame that went to one port: most frames are like it.
     last: Option<Decision<'t>>,
+    steerer: Steerer,
     /// Whether the frame before it went to the same port, as far as is known: else the next one hardly will either.
     keeps_port: bool,
 }
@@ -89,6 +91,7 @@ impl<'t> Decider<'t> {
             flooded,
             learning,
             last,
+            steerer: Steerer::new(turn.now),
             keeps_port: true,
         }
     }
@@ -365,9 +368,9 @@ impl<'t> Decider<'t> {
     }
 
     #[inline(always)]
-    fn send(&self, to: &Port, cause: Cause, frame: &Frame, header: &[u8], outbox: &mut Outbox) {
+    fn send(&mut self, to: &Port, cause: Cause, frame: &Frame, header: &[u8], outbox: &mut Outbox) {
         let run = Run::new(frame.place.into(), 1, cause);
-        outbox.push(Target::of_flow(to, header, &frame.parsed), run);
+        outbox.push(self.steerer.target(to, frame, header), run);
         self.mirror(to, frame, outbox);
     }
 

@@ -34,6 +34,7 @@ mod segment;
 pub mod settings;
 mod share;
 pub mod status;
+mod steer;
 pub mod switch;
 mod view;
 mod wait;
@@ -45,9 +46,11 @@ pub use counters::{DropReason, PortCounters, RscException};
 pub use guard::{Guards, Prefix};
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
 pub use settings::{
-    PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, StormLimit, Vlan, VlanSet,
+    PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit, Vlan,
+    VlanSet,
 };
 pub use status::{
-    HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, WorkerInfo,
+    HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, RssInfo,
+    WorkerInfo,
 };
 pub use switch::Switch;

@@ -64,6 +64,9 @@ pub enum SwitchError {
         /// How many it has.
         queues: usize,
     },
+    /// No such entry of an indirection table.
+    #[error("an indirection table has the entries 0 to 127, and no entry {0}")]
+    NoSuchEntry(usize),
     /// No such worker.
     #[error("the switch has {workers} workers, from 0, and no worker {worker}")]
     NoSuchWorker {

@@ -2,16 +2,8 @@
 
 use crate::settings::PortId;
 use crate::view::Port;
+use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::LazyLock;
-use wire::Parsed;
-use wire::toeplitz::{Key, Toeplitz};
-
-/// Entries of an indirection table (RSS).
-pub(crate) const ENTRIES: usize = 128;
-
-/// Microsoft's key, which guests and other tools can reproduce.
-static KEY: LazyLock<Toeplitz> = LazyLock::new(|| Toeplitz::new(&Key::MICROSOFT));
 
 /// Frames that stand next to each other in the turn and go to one egress queue: usually all of them.
 #[derive(Clone, Copy)]
@@ -54,11 +46,12 @@ impl Run {
     }
 }
 
-/// One list per egress queue of the view, and which of them are not empty.
+/// One list per egress queue of the view, and which of them are not empty. What was touched first is taken first: a flow
+/// that changes its queue during a turn is delivered to the old one before the new one.
 #[derive(Default)]
 pub(crate) struct Outbox {
     lists: Vec<Vec<Run>>,
-    touched: Vec<Target>,
+    touched: VecDeque<Target>,
 }
 
 /// An egress queue: its place in the outbox, its port and its number there.
@@ -72,33 +65,20 @@ pub(crate) struct Target {
 impl Target {
     /// A port's first queue, whatever the frame.
     pub(crate) fn first(port: &Port) -> Target {
-        Target { slot: port.slot, port: port.shared.id, queue: 0 }
+        Target::nth(port, 0)
     }
 
-    /// A port's sole queue; `None`: it has several.
+    /// A port's queue of this number.
+    pub(crate) fn nth(port: &Port, queue: usize) -> Target {
+        Target { slot: port.slot + queue, port: port.shared.id, queue }
+    }
+
+    /// The sole queue in use of a port; `None`: there are several.
     pub(crate) fn sole(port: &Port) -> Option<Target> {
-        (port.shared.egress.len() < 2).then(|| Target::first(port))
+        let shared = &port.shared;
+        let is_sole = shared.egress.len() < 2 || shared.queues_in_use() < 2;
+        is_sole.then(|| Target::first(port))
     }
-
-    /// The queue of a frame's flow, of those in use: its Toeplitz hash through the indirection table.
-    #[inline]
-    pub(crate) fn of_flow(port: &Port, header: &[u8], parsed: &Parsed) -> Target {
-        match port.shared.egress.len() {
-            0 | 1 => Target::first(port),
-            _ => {
-                let queue = queue(port.shared.queues_in_use(), header, parsed);
-                Target { slot: port.slot + queue, port: port.shared.id, queue }
-            }
-        }
-    }
-}
-
-#[inline(never)]
-fn queue(queues: usize, header: &[u8], parsed: &Parsed) -> usize {
-    if queues < 2 {
-        return 0;
-    }
-    KEY.hash_flow(header, parsed) as usize % ENTRIES % queues
 }
 
 impl Outbox {
@@ -113,14 +93,14 @@ impl Outbox {
     pub(crate) fn push(&mut self, target: Target, run: Run) {
         let Some(list) = self.lists.get_mut(target.slot) else { return };
         if list.is_empty() {
-            self.touched.push(target);
+            self.touched.push_back(target);
         }
         append(list, run);
     }
 
     /// A list that is not empty, taken out; give it back with [`Outbox::put_back`].
     pub(crate) fn take(&mut self) -> Option<(Target, Vec<Run>)> {
-        let target = self.touched.pop()?;
+        let target = self.touched.pop_front()?;
         let list = self.lists.get_mut(target.slot).map(std::mem::take)?;
         Some((target, list))
     }
@@ -140,5 +120,24 @@ pub(crate) fn append(list: &mut Vec<Run>, run: Run) {
     match list.last_mut() {
         Some(last) if last.end == run.first && last.cause == run.cause => last.end = run.end,
         _ => list.push(run),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list touched last was delivered first.
+    #[test]
+    fn lists_are_taken_in_the_order_they_were_touched() {
+        let mut outbox = Outbox::default();
+        outbox.resize(4);
+        for slot in [2, 0, 2, 3] {
+            let target = Target { slot, port: PortId(0), queue: slot };
+            outbox.push(target, Run::new(slot, 1, Cause::Addressed));
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| outbox.take()).collect();
+        let counts: Vec<_> = taken.iter().map(|(target, list)| (target.slot, list.len())).collect();
+        assert_eq!(counts, [(2, 2), (0, 1), (3, 1)]);
     }
 }

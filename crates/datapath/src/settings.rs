@@ -2,6 +2,7 @@
 
 use crate::{AclRule, Guards};
 use wire::Mac;
+use wire::toeplitz::{HashTypes, Key};
 
 /// A port's place in the switch's tables. Reused after a port has gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -142,6 +143,27 @@ impl Default for Rsc {
     }
 }
 
+/// Which of a port's queues a frame toward it goes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Steer {
+    /// That of the flow's entry of the indirection table.
+    #[default]
+    Rss,
+    /// For TCP and UDP, the one of the pair that the other side last sent the flow from; else as `Rss`.
+    Follow,
+}
+
+/// Receive-side scaling of a port. Its indirection table is set entry by entry, see [`crate::Switch::set_rss_entries`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rss {
+    /// What decides.
+    pub steer: Steer,
+    /// The key of the hash; `None`: one drawn at random when the port was added.
+    pub key: Option<Key>,
+    /// What is hashed.
+    pub types: HashTypes,
+}
+
 /// Everything about a port that can change while it runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortSettings {
@@ -168,6 +190,8 @@ pub struct PortSettings {
     pub rate: Option<RateLimit>,
     /// Coalescing on the way out of this port.
     pub rsc: Rsc,
+    /// How frames toward it are spread over its queues.
+    pub rss: Rss,
     /// Where the other side has no room, what the port sends waits in its own queue instead of being dropped.
     pub back_pressure: bool,
     /// A port that gets a copy of all this port sends and receives.

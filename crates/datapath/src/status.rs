@@ -4,6 +4,7 @@ use crate::counters::reasons;
 use crate::settings::{PortId, PortSettings};
 use ports::{Nanos, Offloads};
 use wire::Mac;
+use wire::toeplitz::Key;
 
 /// Whether a port carries frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -134,6 +135,21 @@ pub struct QueueInfo {
     pub entries: usize,
     /// Whether there is another worker to move it to.
     pub movable: bool,
+}
+
+/// A port's steering as it is now, see [`crate::Rss`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RssInfo {
+    /// The key in force, configured or drawn.
+    pub key: Key,
+    /// Egress queues.
+    pub queues: usize,
+    /// Those that the other side uses, the first ones.
+    pub in_use: usize,
+    /// The queue each entry of the indirection table names.
+    pub configured: [u8; 128],
+    /// The queue each entry goes to: the one it names, or if that is not in use the entry's number modulo those that are.
+    pub in_force: [u8; 128],
 }
 
 /// Something a person should know. Kept as a state, not repeated per frame.

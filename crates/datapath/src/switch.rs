@@ -1,6 +1,7 @@
 //! The control plane's handle of a running switch.
 
 mod queues;
+mod rss;
 
 use crate::coalesce::Policy;
 use crate::filter::Filter;
@@ -9,6 +10,7 @@ use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
 use crate::owned::{OwnedQueue, QueueLoad};
 use crate::rate::{Bucket, Storm};
+use crate::steer::Steering;
 use crate::view::{Events, HeldMac, Port, PortShared, StateCell, View};
 use crate::worker::Letter;
 use crate::{
@@ -104,6 +106,7 @@ impl Switch {
             lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
             state: StateCell::default(),
             too_big_at: AtomicU64::new(u64::MAX),
+            steering: Steering::new(egress.len()),
             egress: egress.into_iter().map(Mutex::new).collect(),
             events: self.events.clone(),
         };
@@ -160,7 +163,7 @@ impl Switch {
         let shared = shared.clone();
         self.replace(port, |old| {
             let capture = old.capture.clone();
-            let mut new = new_port(old.shared.clone(), settings, capture, Some(&old.filter));
+            let mut new = new_port(old.shared.clone(), settings, capture, Some(old));
             if new.settings.rate == old.settings.rate {
                 new.bucket.clone_from(&old.bucket);
             }
@@ -190,7 +193,7 @@ impl Switch {
         self.replace(port, |old| Port {
             bucket: old.bucket.clone(),
             storm: old.storm.clone(),
-            ..new_port(old.shared.clone(), old.settings.clone(), capture, Some(&old.filter))
+            ..new_port(old.shared.clone(), old.settings.clone(), capture, Some(old))
         })
     }
 
@@ -332,11 +335,12 @@ fn new_port(
     shared: Arc<PortShared>,
     settings: PortSettings,
     capture: Option<Arc<Capture>>,
-    old: Option<&Filter>,
+    old: Option<&Port>,
 ) -> Port {
     let policy = Policy::of(&settings);
     let bucket = settings.rate.map(|limit| Arc::new(Mutex::new(Bucket::of_rate(limit))));
     let storm = settings.storm.map(|limit| Arc::new(Mutex::new(Storm::new(limit))));
-    let filter = Filter::of(&settings, shared.cells.len(), old);
-    Port { shared, settings, policy, bucket, storm, capture, filter, slot: 0 }
+    let filter = Filter::of(&settings, shared.cells.len(), old.map(|old| &old.filter));
+    let toeplitz = shared.toeplitz(settings.rss, old);
+    Port { shared, settings, policy, bucket, storm, capture, filter, toeplitz, slot: 0 }
 }

@@ -6,12 +6,14 @@ use crate::filter::Filter;
 use crate::rate::{Bucket, Storm};
 use crate::settings::{PortId, PortRole, PortSettings, Vlan};
 use crate::status::{HealthEvent, PortState};
+use crate::steer::Steering;
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
 use ports::{Capabilities, EgressQueue, Nanos, lock};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use wire::toeplitz::Toeplitz;
 use wire::{Mac, Parsed, Traits};
 
 /// All ports, by number.
@@ -72,6 +74,7 @@ pub(crate) struct PortShared {
     pub(crate) held_mac: HeldMac,
     /// One lock a burst, by whichever worker delivers.
     pub(crate) egress: Box<[Mutex<EgressQueue>]>,
+    pub(crate) steering: Steering,
     /// One cell a worker.
     pub(crate) cells: Box<[CachePadded<PortCell>]>,
     /// Frames lost by the device, as each queue last said.
@@ -99,6 +102,8 @@ pub(crate) struct Port {
     pub(crate) storm: Option<Arc<Mutex<Storm>>>,
     pub(crate) capture: Option<Arc<Capture>>,
     pub(crate) filter: Filter,
+    /// By the key in force; `None`: the port has one egress queue.
+    pub(crate) toeplitz: Option<Arc<Toeplitz>>,
     /// The place of its first egress queue in an outbox.
     pub(crate) slot: usize,
 }

@@ -14,6 +14,7 @@ use crate::parts::Parts;
 use crate::pressure::PAUSE;
 use crate::settings::{PortId, PortRole};
 use crate::share::{self, Account, QUANTUM};
+use crate::steer::Noter;
 use crate::view::{Owners, Port, View};
 use crate::wait::{Waiter, Waker};
 use crate::work;
@@ -142,7 +143,8 @@ impl Worker {
         let mut end = now;
         let taken = share::round(accounts, queues, |queue| match view.port(queue.port) {
             Some(from) if !queue.is_resting(now) => {
-                let turn = Turn { worker: *index, view, macs, owners, from, now };
+                let number = queue.number;
+                let turn = Turn { worker: *index, view, macs, owners, from, queue: number, now };
                 let (taken, work) = turn.carry_out(queue, scratch);
                 if taken == 0 {
                     return (0, work);
@@ -243,6 +245,8 @@ pub(crate) struct Turn<'t> {
     pub(crate) owners: &'t Owners,
     /// The port the burst came from.
     pub(crate) from: &'t Port,
+    /// The number of its queue there.
+    queue: usize,
     pub(crate) now: Nanos,
 }
 
@@ -353,11 +357,14 @@ impl Turn<'_> {
         cell: &PortCell,
     ) -> u64 {
         let mut decider = Decider::new(self, cell);
+        let mut noter = Noter::new(self.from, self.queue, self.now);
         let mut place = 0;
         while let Some(next @ [_, ..]) = frames.get_mut(place..) {
             let (count, verdict) = decider.decide(place, next, &parts.headers, outbox);
             if let Err(reason) = verdict {
                 count_drop(cell, reason, 1);
+            } else if let Some(noter) = &mut noter {
+                noter.note(next.get(..count).unwrap_or_default(), &parts.headers);
             }
             if self.from.capture.is_some() {
                 for frame in next.iter().take(count).filter(|frame| !frame.is_dropped()) {

@@ -9,7 +9,7 @@ mod common;
 use common::limits::{most_allocated, most_in_one_allocation};
 use common::trace::Segment;
 use common::{ALL, Bench, plain, rsc};
-use datapath::{DropReason, PortSettings, RscPolicy};
+use datapath::{DropReason, PortSettings, RscPolicy, Rss, Steer};
 use ports::Offloads;
 use ports::memory::MemoryFrame;
 use ports::vhost::{self, VhostOptions};
@@ -97,6 +97,11 @@ fn a_warm_turn_allocates_nothing() {
         0,
         "5 trains, whole to one port, 250 segments to the other"
     );
+    let rss = Rss { steer: Steer::Follow, ..Rss::default() };
+    bench.add_queues(PortSettings { rss, ..plain() }, ALL, 4);
+    let flows: Vec<MemoryFrame> =
+        (0..200).map(|n| Segment { flow: n, ..Segment::parse("1+6 .") }.frame()).collect();
+    assert_eq!(allocations(&mut bench, &flows), 0, "200 flows, to four queues as well");
     let folder = tempfile::TempDir::new().unwrap();
     let absent = vhost::open(&VhostOptions::new(folder.path().join("vm"))).unwrap();
     let absent_id = bench.switch.add_port("absent", absent.device, plain()).unwrap();

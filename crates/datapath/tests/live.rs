@@ -13,11 +13,12 @@ mod common;
 
 use common::trace::Segment;
 use common::{ALL, Bench, DEPTH, plain, rsc};
-use datapath::{PortSettings, RscPolicy};
+use datapath::{PortSettings, RscPolicy, Rss};
 use ports::memory::{self, Peer};
 use ports::{Capabilities, Offloads};
 use proptest::prelude::*;
 use std::sync::Arc;
+use wire::toeplitz::Key;
 
 /// A switch of a plain port and one of so many queues that coalesces: its live part, and the peer of each queue.
 fn bench(queues: u16) -> (Bench, Arc<Capabilities>, Vec<Peer>) {
@@ -31,7 +32,9 @@ fn bench(queues: u16) -> (Bench, Arc<Capabilities>, Vec<Peer>) {
         peers.push(peer);
     }
     live.set_queues(queues);
-    let settings = PortSettings { rsc: rsc(RscPolicy::Ndis), ..plain() };
+    // With a key at random neighbouring ports may leave a queue without a flow.
+    let rss = Rss { key: Some(Key::MICROSOFT), ..Rss::default() };
+    let settings = PortSettings { rsc: rsc(RscPolicy::Ndis), rss, ..plain() };
     bench.ids.push(bench.switch.add_port("guest", device, settings).unwrap());
     (bench, live, peers)
 }

@@ -5,13 +5,51 @@
 //! [`Toeplitz`] has that worked out in advance for each value of each input byte: 36 KiB, of which a TCP/IPv4 flow
 //! touches a third.
 
-use crate::{Kind, Parsed};
+use crate::ipv6::{ExtensionHeader, Ipv6Header, extension};
+use crate::{Header, Kind, Parsed, Traits};
+use bitflags::bitflags;
+
+bitflags! {
+    /// What of a frame is hashed, with the bits of virtio (1.2, section 5.1.6.4.3.1). With ports where the type of the
+    /// frame's transport is set, by addresses alone where only that of its IP version is, else not at all.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct HashTypes: u16 {
+        /// IPv4: addresses.
+        const IPV4 = 1 << 0;
+        /// TCP over IPv4: addresses and ports.
+        const TCPV4 = 1 << 1;
+        /// UDP over IPv4: addresses and ports.
+        const UDPV4 = 1 << 2;
+        /// IPv6: addresses.
+        const IPV6 = 1 << 3;
+        /// TCP over IPv6: addresses and ports.
+        const TCPV6 = 1 << 4;
+        /// UDP over IPv6: addresses and ports.
+        const UDPV6 = 1 << 5;
+        /// IPv6 with extension headers: the home address in place of the source, a type 2 routing header's address in
+        /// place of the destination (RFC 6275), each where it is there.
+        const IPV6_EX = 1 << 6;
+        /// The same for TCP, with ports.
+        const TCPV6_EX = 1 << 7;
+        /// The same for UDP, with ports.
+        const UDPV6_EX = 1 << 8;
+        /// The six that take addresses from the IP header.
+        const PLAIN = 0x3f;
+    }
+}
+
+/// The plain six: what the steering program of an uplink hashes.
+impl Default for HashTypes {
+    fn default() -> HashTypes {
+        HashTypes::PLAIN
+    }
+}
 
 /// The longest input: two IPv6 addresses and two ports.
 const MAX_INPUT: usize = 36;
 
 /// The secret of the hash. Who knows it can aim all flows at one queue.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub [u8; 40]);
 
 impl Key {
@@ -66,27 +104,92 @@ impl Toeplitz {
         tables.zip(bytes).fold(0, |hash, (table, &byte)| hash ^ table[usize::from(byte)])
     }
 
-    /// The hash of a frame: addresses and ports of TCP and UDP, addresses alone of fragments (also the first, so that all
-    /// of a packet goes one way) and of other IP; zero without IP or where IP is malformed.
+    /// The hash of a frame by [`HashTypes::PLAIN`]; zero where there is none.
     #[inline]
     pub fn hash_flow(&self, headers: &[u8], parsed: &Parsed) -> u32 {
-        self.try_hash_flow(headers, parsed).unwrap_or_default()
+        self.hash_types(headers, parsed, HashTypes::PLAIN).unwrap_or_default()
     }
 
+    /// The hash of a frame (virtio 1.2, section 5.1.6.4.3). Fragments, also the first, have no ports, so that all of a
+    /// packet goes one way. `None`: no type of the frame is set, it is not IP, or IP is malformed.
     #[inline]
-    fn try_hash_flow(&self, headers: &[u8], parsed: &Parsed) -> Option<u32> {
-        if matches!(parsed.kind, Kind::Malformed(_)) {
+    pub fn hash_types(&self, headers: &[u8], parsed: &Parsed, types: HashTypes) -> Option<u32> {
+        let transport = match parsed.kind {
+            Kind::Malformed(_) => return None,
+            Kind::Tcp => HashTypes::TCPV4,
+            Kind::Udp => HashTypes::UDPV4,
+            _ => HashTypes::empty(),
+        };
+        let addresses = parsed.addresses(headers)?;
+        // The types of each family are in three bits of their own.
+        let asked = (HashTypes::IPV4 | transport).bits();
+        let set = |family: u32| types.bits() >> family & asked;
+        let is_v6 = parsed.traits.contains(Traits::IPV6);
+        let is_extended = is_v6 && parsed.traits.contains(Traits::IP_OPTIONS) && set(6) != 0;
+        let set = set(if is_extended { 6 } else { 3 * u32::from(is_v6) });
+        if set == 0 {
             return None;
         }
-        let addresses = parsed.addresses(headers)?;
-        let mut value = self.hash(addresses);
-        if matches!(parsed.kind, Kind::Tcp | Kind::Udp) {
-            // Both transports start with source and destination port.
-            let l4 = usize::from(parsed.l4);
-            value ^= self.hash_from(addresses.len(), headers.get(l4..l4 + 4)?);
+        let value = match is_extended {
+            true => self.hash_extended(headers, parsed, addresses),
+            false => self.hash(addresses),
+        };
+        if set & transport.bits() == 0 {
+            return Some(value);
         }
-        Some(value)
+        // Both transports start with source and destination port.
+        let l4 = usize::from(parsed.l4);
+        Some(value ^ self.hash_from(addresses.len(), headers.get(l4..l4 + 4)?))
     }
+
+    /// What the two addresses of mobile IPv6 add to the hash.
+    #[cold]
+    fn hash_extended(&self, headers: &[u8], parsed: &Parsed, addresses: &[u8]) -> u32 {
+        let (mut source, mut destination) = addresses.split_at(addresses.len() / 2);
+        let (mut at, end) = (parsed.l3 + Ipv6Header::LEN, parsed.payload);
+        let mut kind = Ipv6Header::at(headers, parsed.l3).map_or(0, |ip| ip.next_header);
+        while extension::KNOWN.contains(&kind)
+            && at < end
+            && let Some(header) = ExtensionHeader::at(headers, at)
+        {
+            let next = at + header.bytes(kind);
+            let bytes = headers.get(at.into()..next.into()).unwrap_or_default();
+            match kind {
+                extension::DESTINATION => source = home_address(bytes).unwrap_or(source),
+                extension::ROUTING => destination = routed_address(bytes).unwrap_or(destination),
+                extension::FRAGMENT => break,
+                _ => {}
+            }
+            (kind, at) = (header.next_header, next);
+        }
+        self.hash(source) ^ self.hash_from(source.len(), destination)
+    }
+}
+
+/// The address in the home address option (RFC 6275, section 6.3) of a destination options header.
+fn home_address(header: &[u8]) -> Option<&[u8]> {
+    const PADDING: u8 = 0;
+    const HOME_ADDRESS: u8 = 201;
+    let mut options = header.get(2..)?;
+    while let [kind, rest @ ..] = options {
+        options = rest;
+        if *kind == PADDING {
+            continue;
+        }
+        let (length, rest) = rest.split_first()?;
+        let value = rest.get(..usize::from(*length))?;
+        if *kind == HOME_ADDRESS && value.len() == 16 {
+            return Some(value);
+        }
+        options = rest.get(value.len()..)?;
+    }
+    None
+}
+
+/// The address in a routing header of type 2 (RFC 6275, section 6.4).
+fn routed_address(header: &[u8]) -> Option<&[u8]> {
+    const TYPE_2: u8 = 2;
+    (header.len() == 24 && header.get(2) == Some(&TYPE_2)).then(|| header.get(8..))?
 }
 
 #[cfg(test)]
@@ -175,6 +278,33 @@ mod tests {
             };
             assert_eq!((hash(6, false), hash(17, false)), (with_ports, with_ports));
             assert_eq!((hash(6, true), hash(47, false)), (addresses, addresses));
+        }
+    }
+
+    #[test]
+    fn without_its_type_a_frame_is_hashed_by_addresses_or_not_at_all() {
+        let toeplitz = Toeplitz::new(&Key::MICROSOFT);
+        for (source, destination, with_ports, addresses) in PUBLISHED {
+            let [source, destination]: [SocketAddr; 2] =
+                [source, destination].map(|text| text.parse().unwrap());
+            let hash = |protocol, fragment, types| {
+                let frame = frame(source, destination, protocol, fragment);
+                let parsed = parse(&frame, frame.len()).unwrap();
+                toeplitz.hash_types(&frame, &parsed, types)
+            };
+            let (ip, tcp) = match source.is_ipv4() {
+                true => (HashTypes::IPV4, HashTypes::TCPV4),
+                false => (HashTypes::IPV6, HashTypes::TCPV6),
+            };
+            let extended = HashTypes::IPV6_EX | HashTypes::TCPV6_EX | HashTypes::UDPV6_EX;
+            assert_eq!(hash(6, false, tcp), Some(with_ports));
+            assert_eq!(hash(6, false, ip), Some(addresses));
+            assert_eq!(hash(17, false, ip | tcp), Some(addresses));
+            assert_eq!(hash(17, false, tcp), None);
+            assert_eq!(hash(6, true, tcp), None);
+            assert_eq!(hash(6, true, ip | tcp), Some(addresses));
+            assert_eq!(hash(6, false, extended), None, "no extension header");
+            assert_eq!(hash(6, false, HashTypes::empty()), None);
         }
     }
 

@@ -10,7 +10,7 @@ use super::value::{
 };
 use super::vlan::{VlanId, VlanList};
 use super::{IpGuard, Rate, Rule, Size, SwitchConfig};
-use datapath::{Guards, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Vlan};
+use datapath::{Guards, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, Vlan};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wire::Mac;
@@ -337,6 +337,7 @@ impl PortConfig {
             rate: self.rate_limit(),
             back_pressure: self.back_pressure.unwrap_or(false),
             rsc: self.rsc_settings(switch.rsc),
+            rss: self.rss_settings(),
             mirror_to: mirror,
             guards: self.guards(),
             acl: self.acl.iter().map(Rule::compiled).collect(),
@@ -390,6 +391,12 @@ impl PortConfig {
         let ten_ms = (bits_per_second / 8 / 100).max(128 * 1024);
         let burst_bytes = self.burst.map_or(ten_ms, |burst| burst.0);
         Some(RateLimit { bits_per_second, burst_bytes })
+    }
+
+    /// A TAP's kernel steers by itself, and an uplink is sent what its stations have not sent from there.
+    fn rss_settings(&self) -> Rss {
+        let follows = self.vhost_user.is_some() && self.role() == PortRole::Vnic;
+        Rss { steer: if follows { Steer::Follow } else { Steer::Rss }, ..Rss::default() }
     }
 
     fn rsc_settings(&self, default: RscMode) -> Rsc {

@@ -3,7 +3,6 @@
 use super::{Entry, Switch};
 use crate::PortId;
 use crate::options::SwitchError;
-use crate::outbox::ENTRIES;
 use crate::owned::OwnedQueue;
 use crate::status::QueueInfo;
 use crate::worker::Letter;
@@ -72,7 +71,8 @@ impl Switch {
 
     fn infos(&self, entry: &Entry) -> impl Iterator<Item = QueueInfo> {
         let (port, movable) = (entry.port.shared.id, self.workers.len() > 1);
-        let in_use = entry.port.shared.queues_in_use().max(1);
+        let mut entries = [0; 256];
+        entry.port.shared.table().iter().for_each(|queue| entries[usize::from(*queue)] += 1);
         let places = entry.queue_workers.iter().zip(&entry.loads).enumerate();
         places.map(move |(queue, (worker, load))| QueueInfo {
             port,
@@ -81,7 +81,7 @@ impl Switch {
             busy: Nanos(load.busy.get()),
             frames: load.frames.get(),
             bytes: load.bytes.get(),
-            entries: (queue..ENTRIES).step_by(in_use).len() * usize::from(queue < in_use),
+            entries: entries.get(queue).copied().unwrap_or_default(),
             movable,
         })
     }

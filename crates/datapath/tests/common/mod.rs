@@ -23,7 +23,8 @@ pub mod trace;
 
 use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Vlan};
 use ports::memory::{self, MemoryFrame, Peer};
-use ports::{Nanos, Offloads};
+use ports::{Capabilities, Nanos, Offloads};
+use std::sync::Arc;
 
 /// Every offload a memory port can take.
 pub const ALL: Offloads = Offloads::all();
@@ -56,11 +57,30 @@ impl Bench {
 
     /// One more port.
     pub fn add(&mut self, settings: PortSettings, offloads: Offloads) -> PortId {
-        let (device, peer) = memory::open(DEPTH, offloads, settings.mtu).unwrap();
-        let id = self.switch.add_port(&format!("p{}", self.peers.len()), device, settings).unwrap();
-        self.ids.push(id);
+        self.add_queues(settings, offloads, 1).0
+    }
+
+    /// One more port of so many queue pairs, all in use. Each has a peer of its own.
+    pub fn add_queues(
+        &mut self,
+        settings: PortSettings,
+        offloads: Offloads,
+        queues: u16,
+    ) -> (PortId, Arc<Capabilities>) {
+        let name = format!("p{}", self.peers.len());
+        let (mut device, peer) = memory::open(DEPTH, offloads, settings.mtu).unwrap();
         self.peers.push(peer);
-        id
+        for _ in 1..queues {
+            let (more, peer) = memory::open(DEPTH, offloads, settings.mtu).unwrap();
+            device.ingress.extend(more.ingress);
+            device.egress.extend(more.egress);
+            self.peers.push(peer);
+        }
+        device.live.set_queues(queues);
+        let live = device.live.clone();
+        let id = self.switch.add_port(&name, device, settings).unwrap();
+        self.ids.push(id);
+        (id, live)
     }
 
     /// A switch of two ports, coalescing toward the second.

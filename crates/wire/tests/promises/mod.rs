@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 use wire::checksum::{self, Sum};
-use wire::toeplitz::{Key, Toeplitz};
+use wire::toeplitz::{HashTypes, Key, Toeplitz};
 use wire::udp::UdpHeader;
 use wire::upper::Upper;
 use wire::{Header, Kind, Malformed, Parsed, TcpOptions, Traits, parse};
@@ -62,7 +62,7 @@ fn a_prefix_says_the_same_or_asks_for_more(parsed: &Parsed, frame: &[u8]) {
 fn readers_take_what_was_parsed(parsed: &Parsed, frame: &[u8]) {
     for headers in [frame, &frame[..usize::from(parsed.payload)], &frame[..14]] {
         let _ = Upper::of(headers, parsed);
-        let _ = TOEPLITZ.hash_flow(headers, parsed);
+        let _ = TOEPLITZ.hash_types(headers, parsed, HashTypes::all());
     }
     let payload = &frame[usize::from(parsed.payload)..];
     let whole = transport_sum(frame, parsed, [payload]);
