@@ -23,8 +23,7 @@ const LOST_PERIOD: Nanos = Nanos(100_000_000);
 /// What an ingress queue's turns took. Written by the worker that owns the queue; giving it away orders the writers.
 #[derive(Default)]
 pub(crate) struct QueueLoad {
-    /// Nanoseconds of turns that took frames, and of the looks at empty queues just before them. In a stepped switch the
-    /// [work](crate::work) of these turns.
+    /// Nanoseconds of turns that took frames. In a stepped switch the [work](crate::work) of these turns.
     pub(crate) busy: Counter,
     pub(crate) frames: Counter,
     pub(crate) bytes: Counter,

@@ -140,23 +140,27 @@ impl Worker {
             self.owners.read(&self.view);
         }
         let Worker { index, shared, macs, view, owners, queues, accounts, scratch, .. } = self;
-        let mut end = now;
+        let (mut end, mut looks, mut busy) = (now, 0, 0);
         let taken = share::round(accounts, queues, |queue| match view.port(queue.port) {
             Some(from) if !queue.is_resting(now) => {
                 let number = queue.number;
                 let turn = Turn { worker: *index, view, macs, owners, from, queue: number, now };
                 let (taken, work) = turn.carry_out(queue, scratch);
                 if taken == 0 {
-                    return (0, work);
+                    looks += work::OF_LOOK;
+                    return (0, work::OF_LOOK);
                 }
-                let start = std::mem::replace(&mut end, clock(work));
-                let took = end.since(start);
+                // The looks since the last such turn are not this queue's.
+                let looked = Nanos(std::mem::take(&mut looks));
+                let start = std::mem::replace(&mut end, clock(looked.0 + work));
+                let took = end.since(start).since(looked);
                 queue.load.busy.add(took.0);
+                busy += took.0;
                 (taken, work::charged(work, took))
             }
             _ => (0, 0),
         });
-        shared.counters.busy.add(end.since(now).0);
+        shared.counters.busy.add(busy);
         (taken, end)
     }
 

@@ -17,7 +17,7 @@ pub(crate) const LONGEST: u16 = 1024;
 const HEAD: u32 = 512;
 
 /// Bytes a buffer counts for at least, where a chain has several: 8192 of them fill a burst of 512 KiB.
-pub(crate) const ELEMENT_WEIGHT: usize = 64;
+const ELEMENT_WEIGHT: usize = 64;
 
 /// What a chain's buffers are to be for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

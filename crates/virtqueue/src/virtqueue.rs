@@ -1,6 +1,6 @@
 //! A queue of one format, from the device's side: what a port uses, burst by burst.
 
-use crate::chain::{Chain, ELEMENT_WEIGHT, Walk, Want};
+use crate::chain::{Chain, Walk, Want};
 use crate::{ChainElement, InflightJournal, QueueFault, RingAddresses, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
 use std::marker::PhantomData;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 /// Chains looked up at a time for [`Virtqueue::reserve`]: enough that their prefetches overlap.
 const AHEAD: usize = 32;
 
-/// Weight of the chains that an egress queue holds at most, in bytes: the 256 chains of 19 elements in which a driver that merges
-/// no buffers offers room for a burst (64 KiB in pages, and the header). A receiver that offers buffers of one byte gets no more of
-/// them filled in a burst and loses the frames that do not fit; its senders pay for walking and filling that many.
-const AHEAD_WEIGHT: usize = 256 * 19 * ELEMENT_WEIGHT;
+/// Weight of the chains that an egress queue holds at most, in bytes: 8192 elements, as many as 431 chains of a driver that merges
+/// no buffers have. A receiver that offers buffers of one byte gets no more of them filled in a burst and loses the frames that do not
+/// fit; its senders pay for the time of walking and filling that many.
+const AHEAD_WEIGHT: usize = 512 * 1024;
 
 /// How much to take in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
