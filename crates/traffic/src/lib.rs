@@ -17,7 +17,7 @@
 //! let line = "-r -m 1,*,192.168.24.102 -l 64k -a 6 -t 30";
 //! if let Invocation::Run(request) = parse(line.split(' ').map(String::from))? {
 //!     let report = traffic::run(&request.plan, &mut |progress| eprintln!("{progress:?}"))?;
-//!     print!("{}", report.to_text());
+//!     print!("{}", report.to_text()?);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -102,7 +102,11 @@ fn windows_sender(base: u16) {
 fn is_of_a_windows_peer(report: &Report) {
     assert_eq!((report.ending, report.peer_kind), (Ending::Complete, PeerKind::Ntttcp));
     assert_eq!(report.own.connections, u64::from(PORTS));
-    assert!(report.to_text().contains("tokens, as Windows NTttcp"), "{}", report.to_text());
+    assert!(
+        report.to_text().unwrap().contains("tokens, as Windows NTttcp"),
+        "{}",
+        report.to_text().unwrap()
+    );
 }
 
 #[test]

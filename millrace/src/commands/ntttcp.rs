@@ -5,6 +5,7 @@ use crate::output::{self, Failure, Outcome};
 use clap::Args;
 use control::Problem;
 use lab::Interrupt;
+use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,24 +39,25 @@ pub(crate) fn run(arguments: Arguments, global: &Global) -> Outcome {
 }
 
 fn carry_out(request: &Request) -> Outcome {
-    let failed = |message: String| Failure::Failed(Problem::new(message));
-    Interrupt(request.plan.stop.clone())
-        .watch_signals()
-        .map_err(|error| failed(error.to_string()))?;
+    Interrupt(request.plan.stop.clone()).watch_signals().map_err(failed)?;
     let quiet = request.output.quiet;
     for note in request.plan.notes.iter().filter(|_| !quiet) {
         // A closed standard error is no reason to stop.
         let _ = writeln!(std::io::stderr(), "{note}");
     }
     loop {
-        let report = traffic::run(&request.plan, &mut |step| show_progress(&step, quiet))
-            .map_err(|error| failed(error.to_string()))?;
+        let report =
+            traffic::run(&request.plan, &mut |step| show_progress(&step, quiet)).map_err(failed)?;
         put(&report, request)?;
         let stopped = request.plan.stop.load(std::sync::atomic::Ordering::Relaxed);
         if !request.output.repeat || stopped {
             return Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
     }
+}
+
+fn failed(error: impl Display) -> Failure {
+    Failure::Failed(Problem::new(error.to_string()))
 }
 
 /// On standard error, where it disturbs nobody who reads the report.
@@ -93,16 +95,19 @@ fn put(report: &Report, request: &Request) -> Result<(), Failure> {
         write_to(destination, &json)?;
     }
     if let Some(path) = &wanted.linux_json {
-        write_file(path, &format!("{:#}\n", report.to_linux_json()))?;
+        write_file(path, &format!("{:#}\n", report.to_linux_json().map_err(failed)?))?;
     }
     if let Some(destination) = &wanted.xml {
-        write_to(destination, &report.to_xml())?;
+        write_to(destination, &report.to_xml().map_err(failed)?)?;
     }
     if let Some(path) = &wanted.log {
-        write_file(path, &report.to_text())?;
+        write_file(path, &report.to_text().map_err(failed)?)?;
     }
     let taken = [&wanted.json, &wanted.xml].contains(&&Some(Destination::Standard));
-    if taken || wanted.quiet { Ok(()) } else { output::print(&report.to_text()) }
+    if taken || wanted.quiet {
+        return Ok(());
+    }
+    output::print(&report.to_text().map_err(failed)?)
 }
 
 fn write_to(destination: &Destination, text: &str) -> Result<(), Failure> {

@@ -5,10 +5,8 @@
 //! [`Report::to_xml`] its XML, [`Report::to_linux_json`] ntttcp-for-linux's JSON.
 
 mod condition;
-mod linux;
+mod layout;
 mod side;
-mod text;
-mod xml;
 
 use crate::lane::{Stage, lock};
 use crate::latency::times;

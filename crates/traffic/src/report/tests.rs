@@ -106,27 +106,27 @@ fn json_is_as_the_schema_says_and_the_schema_notices_what_is_not() {
 
 #[test]
 fn text_has_ntttcps_tables_and_no_escape_codes_of_a_peer() {
-    let text = report().to_text();
+    let text = report().to_text().unwrap();
     assert!(!text.contains('\u{1b}'));
     insta::assert_snapshot!(text);
 }
 
 #[test]
 fn xml_is_well_formed_with_ntttcps_names() {
-    let xml = report().to_xml();
+    let xml = report().to_xml().unwrap();
     let document = roxmltree::Document::parse(&xml).unwrap();
     let root = document.root_element();
     assert_eq!(root.tag_name().name(), "ntttcps");
     let value = |name: &str| root.children().find(|child| child.has_tag_name(name)).unwrap().text();
     assert_eq!((value("realtime"), value("cycles")), (Some("2.000000"), Some("1907.349")));
-    let receiver = Report { own: side(Role::Receiver), ..report() }.to_xml();
+    let receiver = Report { own: side(Role::Receiver), ..report() }.to_xml().unwrap();
     assert!(roxmltree::Document::parse(&receiver).unwrap().root_element().has_tag_name("ntttcpr"));
     insta::assert_snapshot!(xml);
 }
 
 #[test]
 fn dash_j_has_ntttcp_for_linuxs_keys_and_strings() {
-    let json = report().to_linux_json();
+    let json = report().to_linux_json().unwrap();
     let own = &json["ntttcps"];
     let value = |at: &str| own.pointer(at).and_then(serde_json::Value::as_str).unwrap_or("none");
     for (at, wanted) in [
@@ -156,7 +156,7 @@ fn megabytes_of_the_xml_are_those_of_the_dialects_own_program() {
     for (linux, own, ours) in
         [(true, "1.049", "throughput_binary"), (false, "1.000", "throughput_decimal")]
     {
-        let xml = Report { decimal_megabytes: linux, ..report() }.to_xml();
+        let xml = Report { decimal_megabytes: linux, ..report() }.to_xml().unwrap();
         let document = roxmltree::Document::parse(&xml).unwrap();
         let root = document.root_element();
         let total = root.children().find(|child| child.attribute("metric") == Some("MB/s"));
@@ -192,9 +192,9 @@ proptest! {
         if let Ok(peer) = serde_json::from_str::<Side>(&json) {
             let mut report = report();
             report.add_peer(peer);
-            let escapes = report.to_text().contains('\u{1b}');
+            let escapes = report.to_text().unwrap().contains('\u{1b}');
             prop_assert!(!escapes);
-            prop_assert!(roxmltree::Document::parse(&report.to_xml()).is_ok());
+            prop_assert!(roxmltree::Document::parse(&report.to_xml().unwrap()).is_ok());
         }
     }
 }

@@ -1,0 +1,186 @@
+//! The report as NTttcp lays it out: tables for people, NTttcp's XML, and ntttcp-for-linux's JSON. What stands where is in
+//! the templates beside this file; here is what they are given.
+//!
+//! A figure that could not be measured is a dash in a table, with its reason below; an XML element without text that says
+//! why in an attribute; and `NA` in JSON. In text MB are 2^20 bytes. In XML they are what the dialect's own program means:
+//! 10^6 bytes on Linux, 2^20 on Windows; the other is in an element of ours, `throughput_decimal` or `throughput_binary`.
+//! In JSON they are 10^6 bytes, and `cpu` is of this process alone.
+
+use super::{Ending, PeerKind, Report, Side};
+use crate::TrafficError;
+use crate::measure::{CpuUsage, Figure};
+use crate::plan::Role;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, Value, context};
+use serde::Serialize;
+use std::io;
+
+impl Report {
+    /// NTttcp's familiar tables.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub fn to_text(&self) -> Result<String, TrafficError> {
+        let interrupted = match self.ending {
+            Ending::Complete => None,
+            Ending::StoppedByUser => Some("stopped by the user"),
+            Ending::StoppedByPeer => Some("stopped by the other end before its time"),
+            Ending::PeerLost => Some("the other end was lost"),
+        };
+        self.laid_out(include_str!("ntttcp.txt.jinja"), context! { interrupted })
+    }
+
+    /// NTttcp's XML: root `ntttcps` or `ntttcpr`, NTttcp's element names.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub fn to_xml(&self) -> Result<String, TrafficError> {
+        let decimal = self.decimal_megabytes;
+        let (kilo, mega) = if decimal { (1e3, 1e6) } else { (1024.0, 1_048_576.0) };
+        self.laid_out(include_str!("ntttcp.xml.jinja"), context! { decimal, kilo, mega })
+    }
+
+    /// ntttcp-for-linux's JSON (`-j`): its keys, every value a string.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub fn to_linux_json(&self) -> Result<serde_json::Value, TrafficError> {
+        let os = std::fs::read_to_string("/proc/version");
+        let os = os.map_or_else(|_| "NA".to_owned(), |text| text.trim().to_owned());
+        let text = self.laid_out(include_str!("ntttcp.json.jinja"), context! { os })?;
+        serde_json::from_str(&text).map_err(TrafficError::system("lay out the report"))
+    }
+
+    fn laid_out(&self, template: &str, more: Value) -> Result<String, TrafficError> {
+        let text = self.render(template, more).map_err(io::Error::other);
+        text.map_err(TrafficError::system("lay out the report"))
+    }
+
+    fn render(&self, template: &str, more: Value) -> Result<String, minijinja::Error> {
+        let mut syntax = SyntaxConfig::builder();
+        syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true);
+        let mut environment = Environment::new();
+        environment.set_syntax(syntax.build()?);
+        environment.add_filter("xml", |text: String| escape(&text));
+        environment.add_filter("plain", plain);
+        environment.add_function("table", table);
+        let sides: Vec<Shown<'_>> =
+            std::iter::once(&self.own).chain(&self.peer).map(Shown::of).collect();
+        let sender = self.own.role == Role::Sender;
+        let given = context! {
+            report => Value::from(Serde(self)),
+            settings => Value::from(Serde(&self.settings)),
+            own => Value::from(Serde(Shown::of(&self.own))),
+            sides => Value::from(Serde(sides)),
+            root => if sender { "ntttcps" } else { "ntttcpr" },
+            ..more
+        };
+        environment.render_str(template, given)
+    }
+
+    /// One line: who received how much.
+    pub fn summary(&self) -> String {
+        let throughput = self.own.throughput;
+        let verb = if self.own.role == Role::Sender { "sent" } else { "received" };
+        let peer = match self.peer_kind {
+            PeerKind::Millrace => "Millrace",
+            PeerKind::Ntttcp => "NTttcp",
+            PeerKind::Unsynchronised => "unsynchronised",
+        };
+        format!(
+            "{verb} {:.3} MB/s (2^20), {:.3} Mbit/s over {:.3} s; peer: {peer}",
+            throughput.mebibytes_per_s, throughput.megabits_per_s, self.own.seconds
+        )
+    }
+}
+
+/// One end's figures, with those that are reckoned from them.
+#[derive(Serialize)]
+struct Shown<'r> {
+    #[serde(flatten)]
+    side: &'r Side,
+    buffers_per_s: f64,
+    interrupts_per_s: Figure<f64>,
+    net_rx_softirqs_per_s: Figure<f64>,
+    packets_per_interrupt: Figure<f64>,
+    packets_per_softirq: Figure<f64>,
+    busy_percent: Figure<f64>,
+    softirq_percent: Figure<f64>,
+    steal_percent: Figure<f64>,
+    process_percent: Figure<f64>,
+    megahertz: Figure<f64>,
+}
+
+impl Shown<'_> {
+    fn of(side: &Side) -> Shown<'_> {
+        let cpu = |of: fn(&CpuUsage) -> f64| side.cpu.then(|usage| Some(of(usage)));
+        Shown {
+            side,
+            buffers_per_s: if side.seconds > 0.0 { side.buffers / side.seconds } else { 0.0 },
+            interrupts_per_s: side.interrupts_per_s(),
+            net_rx_softirqs_per_s: side.net_rx_softirqs_per_s(),
+            packets_per_interrupt: side.packets_per_interrupt(),
+            packets_per_softirq: side.packets_per_softirq(),
+            busy_percent: cpu(|usage| usage.busy_percent),
+            softirq_percent: cpu(|usage| usage.softirq_percent),
+            steal_percent: cpu(|usage| usage.steal_percent),
+            process_percent: side.process.then(|usage| Some(usage.percent_of_one_processor)),
+            megahertz: side.cycles.time_stamp_hz.then(|hz| Some(hz / 1e6)),
+        }
+    }
+}
+
+/// Heads, a rule and one row, each column as wide as its wider part.
+fn table(columns: Vec<Vec<String>>) -> String {
+    let width = |column: &Vec<String>| column.iter().map(String::len).max().unwrap_or(0);
+    let row = |cell: &dyn Fn(&Vec<String>) -> String| {
+        let cells = columns.iter().map(|column| format!("{:>1$}", cell(column), width(column)));
+        cells.collect::<Vec<_>>().join(" ") + "\n"
+    };
+    let part = |place: usize| row(&|column| column.get(place).cloned().unwrap_or_default());
+    part(0) + &row(&|column| "=".repeat(width(column))) + &part(1)
+}
+
+/// At most so many characters of a peer's text, fit for a terminal.
+fn plain(text: String, most: usize) -> String {
+    text.chars().filter(|character| !character.is_control()).take(most).collect()
+}
+
+/// Text for an element or an attribute; characters that XML 1.0 has no place for are left out.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&apos;"),
+            '\u{fffe}' | '\u{ffff}' => {}
+            character if character.is_control() => escaped.push(' '),
+            character => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_text_stays_itself_but_for_controls(text in ".*") {
+            let document = format!("<a b=\"{0}\">{0}</a>", escape(&text));
+            let parsed = roxmltree::Document::parse(&document).unwrap();
+            let wanted: String = text
+                .chars()
+                .filter(|c| !matches!(c, '\u{fffe}' | '\u{ffff}'))
+                .map(|c| if c.is_control() { ' ' } else { c })
+                .collect();
+            prop_assert_eq!(parsed.root_element().attribute("b").unwrap(), wanted.as_str());
+        }
+    }
+}
