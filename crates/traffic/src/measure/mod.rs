@@ -19,6 +19,12 @@ macro_rules! counters {
                 $name { $($counter: self.$counter.saturating_sub(earlier.$counter),)+ }
             }
         }
+
+        impl std::ops::AddAssign for $name {
+            fn add_assign(&mut self, other: $name) {
+                $(self.$counter += other.$counter;)+
+            }
+        }
     };
 }
 pub(crate) use counters;

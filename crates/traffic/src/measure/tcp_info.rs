@@ -7,38 +7,13 @@
 
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
-use std::ops::AddAssign;
 
-/// What is used of `struct tcp_info`. A field the kernel is too old for is zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpInfo {
-    /// The connection's state, a number of the kernel's `net/tcp_states.h`.
-    pub state: u8,
-    /// Smoothed round-trip time, microseconds.
-    pub rtt_us: u32,
-    /// Segments sent again.
-    pub total_retrans: u32,
-    /// All segments sent.
-    pub segs_out: u32,
-    /// All segments received.
-    pub segs_in: u32,
-    /// Segments received that had payload.
-    pub data_segs_in: u32,
-    /// Segments sent that had payload.
-    pub data_segs_out: u32,
-    /// Payload whose arrival the peer has confirmed.
-    pub bytes_acked: u64,
-    /// Payload received in order.
-    pub bytes_received: u64,
-    /// Payload sent, retransmissions included.
-    pub bytes_sent: u64,
-}
+/// One connection's books. A field the kernel is too old for is zero.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpInfo(libc::tcp_info);
 
 /// States in which our FIN is on its way and not confirmed: FIN-WAIT-1, LAST-ACK, CLOSING.
 const FIN_ON_ITS_WAY: [u8; 3] = [4, 9, 11];
-
-/// Bytes of `struct tcp_info` up to and with `tcpi_bytes_retrans`.
-const LENGTH: usize = 216;
 
 impl TcpInfo {
     /// Reads the books of a TCP socket.
@@ -46,22 +21,19 @@ impl TcpInfo {
     /// # Errors
     /// Not a TCP socket.
     pub fn read(socket: impl AsFd) -> Result<TcpInfo, Errno> {
-        let mut bytes = [0u8; LENGTH];
-        let mut length = libc::socklen_t::try_from(LENGTH).unwrap_or(0);
-        // SAFETY: the kernel writes at most `length` bytes into `bytes`, and the descriptor is open while borrowed.
+        let mut info = TcpInfo::default();
+        let mut length = libc::socklen_t::try_from(size_of::<TcpInfo>()).unwrap_or(0);
+        // SAFETY: the kernel writes at most `length` bytes into `info`, and the descriptor is open while borrowed.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_fd().as_raw_fd(),
                 libc::IPPROTO_TCP,
                 libc::TCP_INFO,
-                bytes.as_mut_ptr().cast(),
+                (&raw mut info.0).cast(),
                 &raw mut length,
             )
         };
-        if result != 0 {
-            return Err(last_error());
-        }
-        Ok(TcpInfo::parse(&bytes))
+        if result == 0 { Ok(info) } else { Err(last_error()) }
     }
 
     /// Bytes that were given to a TCP socket and that its peer has not confirmed (SIOCOUTQ, tcp(7)), the FIN not counted.
@@ -77,89 +49,54 @@ impl TcpInfo {
         if result != 0 {
             return Err(last_error());
         }
-        let fin = u64::from(FIN_ON_ITS_WAY.contains(&info.state));
+        let fin = u64::from(FIN_ON_ITS_WAY.contains(&info.0.tcpi_state));
         Ok(u64::try_from(bytes).unwrap_or(0).saturating_sub(fin))
-    }
-
-    fn parse(bytes: &[u8; LENGTH]) -> TcpInfo {
-        let word = |at: usize| {
-            bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
-        };
-        let long = |at: usize| {
-            bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
-        };
-        TcpInfo {
-            state: bytes.first().copied().unwrap_or(0),
-            rtt_us: word(68),
-            total_retrans: word(100),
-            bytes_acked: long(120),
-            bytes_received: long(128),
-            segs_out: word(136),
-            segs_in: word(140),
-            data_segs_in: word(152),
-            data_segs_out: word(156),
-            bytes_sent: long(200),
-        }
     }
 
     /// What was added since an earlier reading of the same connection.
     pub fn since(&self, earlier: &TcpInfo) -> TcpTotals {
-        let more = |now: u32, then: u32| u64::from(now.wrapping_sub(then));
+        let (now, then) = (&self.0, &earlier.0);
+        let more = |of: fn(&libc::tcp_info) -> u32| u64::from(of(now).wrapping_sub(of(then)));
+        let moved = [now, then].map(|info| (info.tcpi_bytes_acked, info.tcpi_bytes_received));
         TcpTotals {
             connections: 1,
-            starved: u64::from(
-                self.bytes_acked == earlier.bytes_acked
-                    && self.bytes_received == earlier.bytes_received,
-            ),
-            rtt_us_sum: u64::from(self.rtt_us),
-            retransmits: more(self.total_retrans, earlier.total_retrans),
-            segments_out: more(self.segs_out, earlier.segs_out),
-            segments_in: more(self.segs_in, earlier.segs_in),
-            data_segments_in: more(self.data_segs_in, earlier.data_segs_in),
-            data_segments_out: more(self.data_segs_out, earlier.data_segs_out),
-            bytes_received: self.bytes_received.saturating_sub(earlier.bytes_received),
-            bytes_sent: self.bytes_sent.saturating_sub(earlier.bytes_sent),
+            starved: u64::from(moved[0] == moved[1]),
+            rtt_us_sum: u64::from(now.tcpi_rtt),
+            retransmits: more(|info| info.tcpi_total_retrans),
+            segments_out: more(|info| info.tcpi_segs_out),
+            segments_in: more(|info| info.tcpi_segs_in),
+            data_segments_in: more(|info| info.tcpi_data_segs_in),
+            data_segments_out: more(|info| info.tcpi_data_segs_out),
         }
     }
 }
 
-/// Sums over connections between two readings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpTotals {
-    /// Connections that were added up.
-    pub connections: u64,
-    /// Of those, the ones on which nothing arrived at either end.
-    pub starved: u64,
-    /// Their round-trip times at the end, added up.
-    pub rtt_us_sum: u64,
-    /// See [`TcpInfo::total_retrans`].
-    pub retransmits: u64,
-    /// See [`TcpInfo::segs_out`].
-    pub segments_out: u64,
-    /// See [`TcpInfo::segs_in`].
-    pub segments_in: u64,
-    /// See [`TcpInfo::data_segs_in`].
-    pub data_segments_in: u64,
-    /// See [`TcpInfo::data_segs_out`].
-    pub data_segments_out: u64,
-    /// See [`TcpInfo::bytes_received`].
-    pub bytes_received: u64,
-    /// See [`TcpInfo::bytes_sent`].
-    pub bytes_sent: u64,
+impl Default for TcpInfo {
+    fn default() -> TcpInfo {
+        // SAFETY: all fields are integers, for which zero is a value.
+        TcpInfo(unsafe { std::mem::zeroed() })
+    }
 }
 
-impl AddAssign for TcpTotals {
-    fn add_assign(&mut self, other: TcpTotals) {
-        self.connections += other.connections;
-        self.starved += other.starved;
-        self.rtt_us_sum += other.rtt_us_sum;
-        self.retransmits += other.retransmits;
-        self.segments_out += other.segments_out;
-        self.segments_in += other.segments_in;
-        self.data_segments_in += other.data_segments_in;
-        self.data_segments_out += other.data_segments_out;
-        self.bytes_received += other.bytes_received;
-        self.bytes_sent += other.bytes_sent;
+counters! {
+    /// Sums over connections between two readings.
+    pub struct TcpTotals {
+        /// Connections that were added up.
+        connections,
+        /// Of those, the ones on which nothing arrived at either end.
+        starved,
+        /// Their round-trip times at the end, added up, in microseconds.
+        rtt_us_sum,
+        /// Segments sent again.
+        retransmits,
+        /// All segments sent.
+        segments_out,
+        /// All segments received.
+        segments_in,
+        /// Segments received that had payload.
+        data_segments_in,
+        /// Segments sent that had payload.
+        data_segments_out,
     }
 }
 
@@ -193,19 +130,21 @@ mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
     #[test]
-    fn the_offsets_are_those_of_the_running_kernel() {
+    fn the_fields_are_those_of_the_running_kernel() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut receiver = listener.accept().unwrap().0;
         sender.write_all(&[7; 5000]).unwrap();
         receiver.read_exact(&mut [0; 5000]).unwrap();
         let (sent, received) = (TcpInfo::read(&sender).unwrap(), TcpInfo::read(&receiver).unwrap());
-        assert_eq!((sent.bytes_sent, received.bytes_received), (5000, 5000));
-        assert!(received.data_segs_in >= 1 && received.segs_in > received.data_segs_in);
-        assert!(sent.data_segs_out >= 1 && sent.rtt_us > 0);
+        assert_eq!((sent.0.tcpi_bytes_sent, received.0.tcpi_bytes_received), (5000, 5000));
+        let totals = received.since(&TcpInfo::default());
+        assert!(totals.data_segments_in >= 1 && totals.segments_in > totals.data_segments_in);
+        let totals = sent.since(&TcpInfo::default());
+        assert!(totals.data_segments_out >= 1 && totals.rtt_us_sum > 0);
         // The kernel counts the SYN too.
-        assert!((1..=5001).contains(&sent.bytes_acked));
-        assert_eq!((sent.since(&TcpInfo::default()).starved, sent.since(&sent).starved), (0, 1));
+        assert!((1..=5001).contains(&sent.0.tcpi_bytes_acked));
+        assert_eq!((totals.starved, sent.since(&sent).starved), (0, 1));
     }
 
     #[test]
@@ -231,8 +170,8 @@ mod tests {
 
     #[test]
     fn segment_counts_wrap_with_the_kernels() {
-        let before = TcpInfo { segs_in: u32::MAX - 4, ..TcpInfo::default() };
-        let after = TcpInfo { segs_in: 5, ..TcpInfo::default() };
+        let (mut before, mut after) = (TcpInfo::default(), TcpInfo::default());
+        (before.0.tcpi_segs_in, after.0.tcpi_segs_in) = (u32::MAX - 4, 5);
         assert_eq!(after.since(&before).segments_in, 10);
     }
 
