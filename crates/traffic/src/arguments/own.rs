@@ -5,40 +5,7 @@ use super::words::Words;
 use super::{ArgumentError, Destination, Dialect, value};
 
 /// What `--help` prints.
-pub const HELP: &str = "\
-NTttcp-compatible sender and receiver
-
-Windows style (any case):
-  -s | -r                     sender | receiver
-  -m THREADS,PROCESSOR,ADDRESS ...  one port per thread; processor to pin to, or *; receiver's address
-  -l SIZE   buffer [64k; UDP 128]      -n COUNT  buffers per thread [20k without -t]
-  -a N      calls for a ready one [2]  -t S      seconds to measure (0: until stopped)
-  -wu S     warm-up     -cd S  cool-down     -p PORT  first port [5001]
-  -rb SIZE  -sb SIZE    socket buffers       -ndl     no delay
-  -u UDP    -6 IPv6     -ns no synchronisation    -d verify    -thr KB/S of each thread
-  -lm       time each request
-  -to MS    wait for the sender    -nic NAME    -v    -xml [FILE]
-
-Linux style:
-  -s [ADDRESS] | -r [ADDRESS]  -m PORTS,PROCESSOR,ADDRESS
-  -P PORTS [16]   -n THREADS per port [4]   -l CONNECTIONS per thread [1]
-  -b SIZE   -B BITS/S   -t S [60]   -W S   -C S   -p PORT   -f [PORT]   -a ADDRESS
-  -u -6 -N   -M several senders   -L last sender   -H repeat   -Q -V   -x [FILE] -j [FILE] -O [FILE]
-
-Both:
-  --dialect windows|linux     for a line that is valid in both
-  --json[=FILE]  --xml[=FILE] write the report to standard output or a file
-  --latency   round trips of one byte      --verify   check every byte
-  --cc NAME   congestion control           --bind ADDRESS   source address
-  --wait S    receiver: maximum wait [0: forever]
-  --connect-attempts N        sender: attempts, 100 ms apart [100]
-  --no-delay  --fq-rate-limit BITS/S  --show-tcp-retrans
-  --show-nic-packets NAME     --show-dev-interrupts TEXT
-
-Examples:
-  millrace ntttcp -r -m 8,*,192.168.1.1 -t 20
-  millrace ntttcp -s -m 8,*,192.168.1.1 -t 20 -l 64k
-";
+pub const HELP: &str = include_str!("help.txt");
 
 /// Takes the long options out of a line; what is left is in a dialect.
 pub(super) fn take(words: &mut Words, draft: &mut Draft) -> Result<Vec<String>, ArgumentError> {
