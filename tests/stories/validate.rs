@@ -1,7 +1,7 @@
 //! `millrace validate rsc`: what a script may rely on. Whether RSC pays on this host is the report's business.
 
 use crate::sandbox::{Need, story};
-use crate::switch::{cli, millrace};
+use crate::switch::{cli, complaint, millrace};
 use serde_json::Value;
 
 #[test]
@@ -44,19 +44,51 @@ fn promises(options: &[&str], in_process: bool) {
 }
 
 #[test]
-fn the_receivers_kernel_coalesces_where_that_is_asked_for() {
+fn both_receivers_are_measured_and_named_in_the_first_sentence() {
     story(&[Need::Tap, Need::Program("ethtool")], || {
-        let mut command = millrace();
         let short = ["--repetitions", "2", "--seconds", "0.1", "--json"];
-        command.args(["validate", "rsc", "--receiver-gro"]).args(short).current_dir("/run");
-        let output = command.output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
-        assert_eq!(report["bench"]["vnic"], "tap with GRO", "{error}");
-        let commands = report["commands"].to_string();
-        for made in ["napi = true", "echo 1 > /sys/class/net/vnic0/threaded", "--receiver-gro"] {
-            assert!(commands.contains(made), "{made}: {commands}");
+        let measured = |receiver: &[&str]| -> (Value, String) {
+            let mut command = millrace();
+            command.args(["validate", "rsc", "--output", "both"]).args(receiver).args(short);
+            let output = command.current_dir("/run").output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
+            let text = std::fs::read_to_string("/run/both/report.md").unwrap();
+            (report, text.lines().nth(2).unwrap_or_default().to_owned())
+        };
+        let toward_gro = |report: &Value| -> Vec<bool> {
+            let cases = report["cases"].as_array().unwrap().iter();
+            cases.map(|case| case["receiver_gro"] == true).collect()
+        };
+        let (both, answer) = measured(&[]);
+        assert_eq!(toward_gro(&both), [false, true]);
+        for receiver in ["toward a receiver without GRO, 1 connection", "Toward one with GRO"] {
+            assert!(answer.contains(receiver), "{answer}");
         }
+        let (alone, _) = measured(&["--receiver", "tap-gro"]);
+        assert_eq!(toward_gro(&alone), [true]);
+        for report in [both, alone] {
+            let commands = report["commands"].to_string();
+            for made in ["napi = true", "echo 1 > /sys/class/net/vnic0/threaded", "--receiver"] {
+                assert!(commands.contains(made), "{made}: {commands}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_receiver_is_refused_where_it_cannot_be_had_and_the_remedy_is_named() {
+    story(&[Need::Program("mount")], || {
+        let (code, error) = complaint("validate acl --receiver tap");
+        assert!(code == 2 && error.contains("leave out --receiver"), "{code}: {error}");
+        // Without /dev/net/tun the vNIC is a veth.
+        let line = "mount -t tmpfs none /dev/net && exec \"$0\" validate rsc --receiver tap-gro";
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--mount", "sh", "-c", line]).arg(millrace().get_program());
+        let output = command.current_dir("/run").output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("/dev/net/tun") && error.contains("modprobe tun"), "{error}");
     });
 }
 

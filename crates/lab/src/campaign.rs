@@ -10,7 +10,7 @@ use crate::host::is_root;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::report::{self, Case, Report, Setting, Threshold, Written};
+use crate::report::{self, Case, Command, Report, Setting, Threshold, Written};
 use crate::site::Site;
 use crate::state::State;
 use crate::{LabError, explain};
@@ -88,18 +88,14 @@ impl Campaign {
 
 impl Point {
     fn setting(&self) -> Setting {
-        let way = Some(self.feature.way);
-        match self.load {
+        let Feature { way, receiver_gro, .. } = *self.feature;
+        let (connections, buffer_bytes, beside) = match self.load {
             Load::Bulk(Bulk { connections, buffer_bytes }) => {
-                Setting { connections, buffer_bytes: Some(buffer_bytes), way, ..Setting::default() }
+                (connections, Some(buffer_bytes), None)
             }
-            Load::RoundTrips(beside) => Setting {
-                connections: 1,
-                beside: beside.map(|bulk| bulk.connections),
-                way,
-                ..Setting::default()
-            },
-        }
+            Load::RoundTrips(beside) => (1, None, beside.map(|bulk| bulk.connections)),
+        };
+        Setting { connections, buffer_bytes, beside, way: Some(way), receiver_gro }
     }
 
     /// What people read while it runs.
@@ -163,7 +159,8 @@ fn measure(
     let (mut progress, mut complete) = (Progress::new(), true);
     for (place, point) in campaign.points.iter().enumerate() {
         left = left.saturating_sub(point.experiment.length());
-        if state.has(place) {
+        // In process there is no kernel that could coalesce.
+        if state.has(place) || (point.feature.receiver_gro && state.is_in_process()) {
             continue;
         }
         let of = format!("{} {} of {}", campaign.name, place + 1, campaign.points.len());
@@ -219,10 +216,15 @@ fn visit<'s>(
     if !stays {
         if let Some((_, left)) = site.take() {
             state.commands.extend(left.commands());
+            let command = "(from here on with new hosts)".to_owned();
+            state.commands.push(Command { host: "here".into(), command });
         }
         let mut fresh = choose_site(point.feature, options, interrupt, state)?;
         state.meet(fresh.facts(), point.feature.note);
-        let checks = fresh.checks(interrupt)?;
+        let mut checks = fresh.checks(interrupt)?;
+        for check in checks.iter_mut().filter(|_| point.feature.receiver_gro) {
+            check.name += " (receiver with GRO)";
+        }
         state.note_checks(checks);
         *site = Some((point.feature, fresh));
     }
@@ -243,7 +245,7 @@ fn choose_site(
     let root = is_root();
     if !options.in_process {
         let why = match Site::namespaces(feature, options, interrupt) {
-            other if !feature.whole_guide => return other,
+            other if !feature.whole_guide || feature.receiver_gro => return other,
             Err(LabError::NamespaceRefused(why)) => why,
             // What an ordinary user's switch may not do differs from kernel to kernel.
             Err(error @ (LabError::HostDied { .. } | LabError::Switch(_))) if !root => {

@@ -1,5 +1,6 @@
 //! Errors of an experiment, for the person who runs it.
 
+use crate::options::Receivers;
 use control::Problem;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -84,6 +85,18 @@ pub enum LabError {
     /// Nothing to compare the switch with.
     #[error("no other switch runs here")]
     NoPeer,
+    /// A receiver that takes a TAP.
+    #[error(
+        "--receiver {asked}: /dev/net/tun cannot be opened ({source}), so the guest's vNIC would be a veth; load the module \
+         (`modprobe tun`) or give this container the device, or leave --receiver out"
+    )]
+    NoTap {
+        /// What was asked for.
+        asked: Receivers,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
     /// Two reports that cannot be compared.
     #[error("{0}")]
     Compare(String),

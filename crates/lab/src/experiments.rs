@@ -48,6 +48,8 @@ pub struct Feature {
     pub(crate) measures: &'static [Measure],
     /// Which way the load runs.
     pub(crate) way: Way,
+    /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
+    pub(crate) receiver_gro: bool,
     /// Whether round trips and other switches are measured too, and whether it can run in process: all of Microsoft's
     /// guide.
     pub(crate) whole_guide: bool,
@@ -86,6 +88,7 @@ const PLAIN: Feature = Feature {
     steps: false,
     measures: rsc::MEASURES,
     way: Way::ToVnic,
+    receiver_gro: false,
     whole_guide: false,
     switch: |_, _, _| Ok(()),
     checks: |_, _| Ok(Vec::new()),

@@ -1,10 +1,13 @@
 //! What was asked for, the same for every experiment.
 
+use crate::LabError;
 use crate::between::Between;
 use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
 use crate::experiments::{connections, itself, sweep};
 use crate::report::Threshold;
+use crate::topology::Vnic;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,9 +31,9 @@ pub struct Options {
     pub tries: usize,
     /// MTU of every link, in bytes; with jumbo frames where those are what is validated.
     pub mtu: u16,
-    /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
+    /// What receives; `None` where there is no choice.
     #[serde(default)]
-    pub receiver_gro: bool,
+    pub receivers: Option<Receivers>,
     /// Hosts that there are already, and the switch that runs between them, instead of namespaces. Not kept for
     /// [`Options::resume`]: it holds secrets.
     #[serde(skip)]
@@ -50,6 +53,42 @@ pub struct Options {
     pub program: PathBuf,
 }
 
+/// What the guest's vNIC is, where RSC toward it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Receivers {
+    /// A TAP without GRO of its own.
+    Tap,
+    /// A TAP whose kernel coalesces (GRO) what it is given.
+    TapGro,
+    /// One after the other.
+    Both,
+}
+
+impl Receivers {
+    /// Those that can be had: the ones asked for, or both. `None` where none was asked for and the vNIC is a veth.
+    ///
+    /// # Errors
+    /// One was asked for, and there can be no TAP.
+    pub fn possible(asked: Option<Receivers>) -> Result<Option<Receivers>, LabError> {
+        match (asked, Vnic::tap()) {
+            (asked, Ok(())) => Ok(asked.or(Some(Receivers::Both))),
+            (None, Err(_)) => Ok(None),
+            (Some(asked), Err(source)) => Err(LabError::NoTap { asked, source }),
+        }
+    }
+}
+
+impl fmt::Display for Receivers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Receivers::Tap => "tap",
+            Receivers::TapGro => "tap-gro",
+            Receivers::Both => "both",
+        })
+    }
+}
+
 impl Options {
     /// What `validate` does without options.
     pub fn new(program: PathBuf) -> Options {
@@ -62,7 +101,7 @@ impl Options {
             in_process: false,
             tries: 0,
             mtu: 1500,
-            receiver_gro: false,
+            receivers: None,
             between: None,
             output: None,
             resume: None,
@@ -146,8 +185,8 @@ impl Options {
         for threshold in &self.fail_if {
             put("fail-if", format!("'{threshold}'"));
         }
-        if self.receiver_gro {
-            line += " --receiver-gro";
+        if let Some(receivers) = self.receivers {
+            line += &format!(" --receiver {receivers}");
         }
         match (&self.between, self.in_process) {
             (Some(_), _) => line + " --sender TOKEN@ADDRESS:PORT",
@@ -179,7 +218,7 @@ mod tests {
         );
         let fail_if = vec!["throughput<2.0x".parse().unwrap()];
         let rsc = Options {
-            receiver_gro: true,
+            receivers: Some(Receivers::Both),
             in_process: true,
             narrow: Some(0.02),
             fail_if,
@@ -187,7 +226,7 @@ mod tests {
         };
         assert_eq!(
             rsc.command("rsc"),
-            "millrace validate rsc --connections 1 --repetitions 26 --seconds 1 --narrow 2 --mtu 1500 --fail-if 'throughput < 2x' --receiver-gro --in-process"
+            "millrace validate rsc --connections 1 --repetitions 26 --seconds 1 --narrow 2 --mtu 1500 --fail-if 'throughput < 2x' --receiver both --in-process"
         );
     }
 }

@@ -143,9 +143,7 @@ impl Hosts {
     fn facts(&self) -> BenchFacts {
         let mtu = self.topology.mtu;
         let (vnic, kind) = match self.topology.vnic {
-            Vnic::Tap if self.topology.receiver_gro => {
-                ("a TAP, whose kernel coalesces (GRO) what it is given", "tap with GRO")
-            }
+            Vnic::Tap if self.topology.receiver_gro => ("a TAP", "tap with GRO"),
             Vnic::Tap => ("a TAP", "tap"),
             Vnic::Veth => {
                 ("a veth behind a packet port, because /dev/net/tun is not available", "packet")
@@ -167,8 +165,12 @@ impl Hosts {
         let congestion = congestion();
         let control =
             congestion.as_ref().map(|name| format!(" TCP's congestion control is {name}."));
+        let receiver = match self.topology.receiver_gro {
+            true => " A receiver with GRO is such a TAP whose kernel coalesces what it is given.",
+            false => "",
+        };
         BenchFacts {
-            description: format!("{description} {placed}{}", control.unwrap_or_default()),
+            description: format!("{description} {placed}{}{receiver}", control.unwrap_or_default()),
             mtu: Some(mtu),
             vnic: Some(kind.into()),
             congestion,

@@ -98,6 +98,11 @@ impl State {
         self.finished.is_empty() && self.partial.is_none()
     }
 
+    /// Whether it runs without hosts.
+    pub(crate) fn is_in_process(&self) -> bool {
+        self.bench.as_ref().is_some_and(|bench| bench.in_process)
+    }
+
     /// Whether a point was cut short by someone.
     pub(crate) fn was_interrupted(&self) -> bool {
         self.partial.as_ref().is_some_and(|point| point.case.ended == Ended::Interrupted)
@@ -127,11 +132,13 @@ impl State {
     pub(crate) fn meet(&mut self, facts: BenchFacts, note: Option<&str>) {
         match &mut self.bench {
             None => self.bench = Some(facts),
-            Some(bench) if !bench.description.contains(&facts.description) => {
-                bench.description.push(' ');
-                bench.description.push_str(&facts.description);
+            Some(bench) => {
+                for sentence in facts.description.split_inclusive(". ") {
+                    if !bench.description.contains(sentence.trim_end()) {
+                        bench.description += &format!(" {}", sentence.trim_end());
+                    }
+                }
             }
-            Some(_) => {}
         }
         if let Some(note) = note {
             self.note(note.to_owned());

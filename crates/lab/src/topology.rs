@@ -55,9 +55,13 @@ pub(crate) enum Vnic {
 
 impl Vnic {
     /// A TAP where we may have one.
-    pub(crate) fn possible() -> Vnic {
-        let tun = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
-        if tun.is_ok() { Vnic::Tap } else { Vnic::Veth }
+    fn possible() -> Vnic {
+        if Vnic::tap().is_ok() { Vnic::Tap } else { Vnic::Veth }
+    }
+
+    /// Whether we may have a TAP.
+    pub(crate) fn tap() -> std::io::Result<()> {
+        std::fs::File::options().read(true).write(true).open("/dev/net/tun").map(drop)
     }
 }
 
@@ -160,7 +164,7 @@ impl Topology {
             vnic: Vnic::possible(),
             way: feature.way,
             mtu: options.mtu,
-            receiver_gro: options.receiver_gro,
+            receiver_gro: feature.receiver_gro,
             placement: Placement::possible().ok_or_else(|| "there is one processor".to_owned()),
             left_out: Vec::new(),
             directory,

@@ -6,20 +6,26 @@
 
 use crate::campaign::{Campaign, Part, Point};
 use crate::experiment::Experiment;
-use crate::experiments::{BUFFER_BYTES, Bulk, Feature, Load, latency, peers};
-use crate::options::Options;
+use crate::experiments::{BUFFER_BYTES, Bulk, Feature, Load, latency, peers, rsc};
+use crate::options::{Options, Receivers};
 use crate::statistics::FEWEST_PAIRS;
 
 /// From so many connections on intervals are a third, and enough for a verdict: to open so many anew for each other switch
 /// takes several times as long.
 const MANY: u32 = 1000;
-/// Most bulk connections beside round trips.
-const BESIDE: u32 = 16;
+/// Most bulk connections beside round trips, and toward a second receiver.
+const FEW: u32 = 16;
 
-/// All that validates a feature.
+/// All that validates a feature. Toward a second receiver it is the question alone, and few connections: what other
+/// switches do and how long round trips take is known from the first.
 pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
+    let (feature, second) = match options.receivers {
+        Some(Receivers::TapGro) => (rsc::TOWARD_GRO, None),
+        Some(Receivers::Both) => (feature, Some(rsc::TOWARD_GRO)),
+        Some(Receivers::Tap) | None => (feature, None),
+    };
     let mut bulk = feature.experiment(options.mtu, options.interval, options.stop());
-    let idle = latency::experiment(&bulk);
+    let (alone, idle) = (bulk.clone(), latency::experiment(&bulk));
     let mut loaded = idle.clone();
     // In process and between hosts there is our switch only.
     if feature.whole_guide && !options.in_process && options.between.is_none() {
@@ -27,28 +33,40 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
         loaded.arms.extend(latency::peers());
         fewer(&mut loaded, 2);
     }
-    let point = |part, load, experiment| Point { feature, part, load, experiment };
-    let under = |count: &u32| {
-        let mut experiment = bulk.clone();
-        if *count >= MANY {
-            fewer(&mut experiment, 3);
-        }
-        let load = Load::bulk(*count);
-        experiment.warm_up += load.gathering();
-        point(Part::Bulk, load, experiment)
-    };
-    let counts = options.connections.iter();
-    let mut points: Vec<Point> = counts.clone().map(under).collect();
+    let mut points: Vec<Point> =
+        options.connections.iter().map(|count| under(feature, &bulk, *count)).collect();
+    let few = few(&options.connections);
     if feature.whole_guide {
-        points.push(point(Part::RoundTrips, Load::RoundTrips(None), idle));
+        let trips = |load, experiment| Point { feature, part: Part::RoundTrips, load, experiment };
+        points.push(trips(Load::RoundTrips(None), idle));
         // A guest in process does one or the other.
-        let few = counts.clone().filter(|count| **count <= BESIDE).max().or(counts.min());
-        if let Some(connections) = few.copied().filter(|_| !options.in_process) {
+        if let Some(connections) = few.last().copied().filter(|_| !options.in_process) {
             let beside = Bulk { connections, buffer_bytes: BUFFER_BYTES };
-            points.push(point(Part::RoundTrips, Load::RoundTrips(Some(beside)), loaded));
+            points.push(trips(Load::RoundTrips(Some(beside)), loaded));
         }
     }
+    let few = few.into_iter().flat_map(|count| Some(under(second?, &alone, count)));
+    points.extend(few);
     Campaign { name: feature.name, title: feature.title, points }
+}
+
+/// Bulk connections under an experiment.
+fn under(feature: &'static Feature, experiment: &Experiment, connections: u32) -> Point {
+    let (mut experiment, load) = (experiment.clone(), Load::bulk(connections));
+    if connections >= MANY {
+        fewer(&mut experiment, 3);
+    }
+    experiment.warm_up += load.gathering();
+    Point { feature, part: Part::Bulk, load, experiment }
+}
+
+/// Those counts that are few, in order; the least where none is.
+fn few(connections: &[u32]) -> Vec<u32> {
+    let mut counts = connections.to_vec();
+    counts.sort_unstable();
+    let few = counts.partition_point(|count| *count <= FEW).max(1);
+    counts.truncate(few);
+    counts
 }
 
 /// One interval of so many, but as many as show a difference.
@@ -61,6 +79,27 @@ fn fewer(experiment: &mut Experiment, of: usize) {
 mod tests {
     use super::*;
     use crate::experiments::rsc;
+
+    #[test]
+    fn a_second_receiver_is_asked_the_question_alone_under_few_connections() {
+        let of = |receivers, connections: &[u32]| {
+            let connections = connections.to_vec();
+            let options = Options { connections, receivers, ..Options::new("".into()) };
+            let points = campaign(rsc::FEATURE, &options).points.into_iter();
+            let (first, second): (Vec<Point>, Vec<Point>) =
+                points.partition(|point| !point.feature.receiver_gro);
+            let load = |point: &Point| (point.load, point.experiment.arms.len());
+            (first.len(), second.iter().map(load).collect::<Vec<_>>())
+        };
+        let one = |connections| (Load::bulk(connections), 2);
+        assert_eq!(of(Some(Receivers::Both), &[16, 64, 1]), (5, vec![one(1), one(16)]));
+        assert_eq!(of(Some(Receivers::Both), &[64, 1000]), (4, vec![one(64)]));
+        for alone in [None, Some(Receivers::Tap)] {
+            assert_eq!(of(alone, &[1]), (3, vec![]));
+        }
+        let (none, toward) = of(Some(Receivers::TapGro), &[1]);
+        assert!(none == 0 && toward.len() == 3 && toward[0].1 > 2, "{toward:?}");
+    }
 
     #[test]
     fn a_thousand_connections_have_fewer_intervals_and_round_trips_sixteen_beside_them_at_most() {

@@ -7,7 +7,9 @@ use control::Problem;
 use control::config::Namespace;
 use lab::between::{Between, Receiver};
 use lab::host::Whereabouts;
+use lab::options::Receivers;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 /// See the module.
 #[derive(Args)]
@@ -18,9 +20,10 @@ pub(crate) struct Hosts {
     /// The agent that sends: what `millrace lab agent` printed on the far host.
     #[arg(long, value_name = "TOKEN@ADDRESS:PORT")]
     sender: Option<Whereabouts>,
-    /// The agent that receives, such as one in a guest [default: this host].
-    #[arg(long, value_name = "TOKEN@ADDRESS:PORT", requires = "sender")]
-    receiver: Option<Whereabouts>,
+    /// The agent that receives, such as one in a guest [default: this host]. Without --sender, for rsc: a TAP (`tap`), one
+    /// whose kernel coalesces by GRO (`tap-gro`), or one after the other (`both`, the default).
+    #[arg(long, value_name = "TOKEN@ADDRESS:PORT | tap | tap-gro | both")]
+    receiver: Option<Receiving>,
     /// Receive in this network namespace of this host: a name of `ip netns`, or a path.
     #[arg(long, value_name = "NAME", requires_all = ["sender", "to"], conflicts_with = "receiver")]
     receiver_netns: Option<Namespace>,
@@ -35,26 +38,84 @@ pub(crate) struct Hosts {
     port: Option<String>,
 }
 
+/// A receiver as it is named.
+#[derive(Clone, Debug)]
+enum Receiving {
+    /// It exists.
+    Agent(Whereabouts),
+    /// It is to be created.
+    Created(Receivers),
+}
+
+impl FromStr for Receiving {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Receiving, String> {
+        Ok(match text {
+            "tap" => Receiving::Created(Receivers::Tap),
+            "tap-gro" => Receiving::Created(Receivers::TapGro),
+            "both" => Receiving::Created(Receivers::Both),
+            agent => Receiving::Agent(
+                agent.parse().map_err(|why| format!("{why}; or one of tap, tap-gro, both"))?,
+            ),
+        })
+    }
+}
+
 impl Hosts {
     /// What was typed; `None` if the hosts are to be created.
-    pub(crate) fn between(&self, global: &Global) -> Option<Between> {
-        Some(Between {
-            sender: self.sender.clone()?,
-            receiver: match (&self.receiver, &self.receiver_netns) {
-                (Some(agent), _) => Receiver::Agent(agent.clone()),
-                (None, Some(name)) => Receiver::Here(Some(name.path())),
-                (None, None) => Receiver::Here(None),
-            },
-            to: self.to,
-            link: self.link.clone(),
-            port: self.port.clone(),
-            socket: global.socket(),
-        })
+    pub(crate) fn between(&self, global: &Global) -> Result<Option<Between>, Failure> {
+        let receiver = match (&self.receiver, &self.receiver_netns) {
+            (Some(Receiving::Agent(agent)), _) => Receiver::Agent(agent.clone()),
+            (_, Some(name)) => Receiver::Here(Some(name.path())),
+            (_, None) => Receiver::Here(None),
+        };
+        let Some(sender) = self.existing()? else { return Ok(None) };
+        let (to, link, port) = (self.to, self.link.clone(), self.port.clone());
+        Ok(Some(Between { sender, receiver, to, link, port, socket: global.socket() }))
+    }
+
+    /// The sender where the hosts exist; `None` if they are to be created. The receiver has to be of the same kind.
+    fn existing(&self) -> Result<Option<Whereabouts>, Failure> {
+        let problem = match (&self.sender, &self.receiver) {
+            (None, Some(Receiving::Agent(_))) => Problem::new("--receiver TOKEN@ADDRESS:PORT")
+                .seen("no --sender: the hosts are to be created")
+                .wanted("the agent that sends as well")
+                .remedy("add --sender TOKEN@ADDRESS:PORT"),
+            (Some(_), Some(Receiving::Created(receivers))) => {
+                Problem::new(format!("--receiver {receivers}"))
+                    .seen("--sender: the hosts exist")
+                    .wanted("the agent that receives, TOKEN@ADDRESS:PORT")
+                    .remedy("leave out --sender, or --receiver where this host receives")
+            }
+            (sender, _) => return Ok(sender.clone()),
+        };
+        Err(Failure::Usage(problem))
+    }
+
+    /// The receivers to create; `None` if none was named.
+    pub(crate) fn receivers(&self) -> Option<Receivers> {
+        match self.receiver {
+            Some(Receiving::Created(receivers)) => Some(receivers),
+            _ => None,
+        }
+    }
+
+    /// For the features that are measured toward one receiver.
+    pub(crate) fn one_receiver(&self, feature: &str) -> Result<(), Failure> {
+        let Some(receivers) = self.receivers() else { return Ok(()) };
+        Err(Failure::Usage(
+            Problem::new(format!("validate {feature} --receiver {receivers}"))
+                .seen("a feature that is measured toward one receiver")
+                .wanted("rsc")
+                .remedy("leave out --receiver"),
+        ))
     }
 
     /// For the features that need hosts of their own making.
     pub(crate) fn refuse(&self, feature: &str) -> Result<(), Failure> {
-        match self.sender {
+        self.one_receiver(feature)?;
+        match self.existing()? {
             None => Ok(()),
             Some(_) => Err(Failure::Usage(
                 Problem::new(format!("validate {feature} --sender"))

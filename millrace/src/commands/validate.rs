@@ -5,8 +5,9 @@ use super::measuring::{Measuring, carry_out};
 use crate::cli::Global;
 use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
+use control::Problem;
 use lab::experiments::{Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, rsc, vlan};
-use lab::options::Options;
+use lab::options::{Options, Receivers};
 use lab::validate;
 
 #[derive(Args)]
@@ -50,7 +51,7 @@ Examples:
   millrace validate rsc                            # about five minutes
   millrace validate rsc --quick --connections 1,16
   millrace validate rsc --in-process --json        # where namespaces are not allowed
-  millrace validate rsc --fail-if 'throughput < 2.0x' --fail-if 'cycles_per_byte > 0.6x'   # for CI
+  millrace validate rsc --receiver tap --fail-if 'throughput < 2.0x' --fail-if 'cycles_per_byte > 0.6x'   # for CI
   millrace validate rsc --sender TOKEN@192.0.2.1:5900 --receiver TOKEN@10.0.0.7:5900
                                                    # two hosts, a millrace lab agent on each, the switch here
 
@@ -59,18 +60,16 @@ touched. Each has its own processors where there are three, and with two the sen
 without GRO, Open vSwitch (netdev data path) where installed, and our switch with the kernel's GRO at the uplink carry the
 same load in turn with both arms; one that cannot run is named. With --sender they are existing hosts, and RSC of one
 port of the running switch is toggled and restored. RSC is toggled while the connections keep running, in A B B A order.
-With --receiver-gro the receiver's kernel coalesces as a guest's does, which leaves less for the switch to gain.
+The receiver is a TAP, and then, with up to 16 connections and without the other switches, one whose kernel coalesces (GRO)
+as a guest's does, which leaves less for the switch to gain; --receiver tap or tap-gro measures one of the two alone.
 Then come round trips of one byte, idle and beside bulk connections (16 at most). The default of 26 intervals per arm
 detects differences of 5 % and more; from 1000 connections on there are a third as many, and each row says how many.
 Exits with 1 when a check fails or an error occurs, otherwise with 5 when a condition of --fail-if holds, and with 130 after
 Ctrl-C; what was measured is written in any case, as HTML, Markdown, JSON, CSV of all intervals, and JUnit XML.")]
 struct Rsc {
     /// Two TCP stacks in this process instead of hosts in namespaces.
-    #[arg(long, conflicts_with = "sender")]
+    #[arg(long, conflicts_with_all = ["sender", "receiver"])]
     in_process: bool,
-    /// The receiver's kernel coalesces (GRO) what the switch gives it, as most guests do.
-    #[arg(long, conflicts_with_all = ["in_process", "sender"])]
-    receiver_gro: bool,
     #[command(flatten)]
     common: OnAndOff,
 }
@@ -184,15 +183,20 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         prove(feature, &common.options(global)?, global)
     };
     match &arguments.what {
-        What::Rsc(Rsc { common, in_process, receiver_gro }) => {
-            let options = Options {
-                in_process: *in_process,
-                receiver_gro: *receiver_gro,
-                ..common.options(global)?
+        What::Rsc(Rsc { common, in_process }) => {
+            let options = common.options(global)?;
+            let receivers = match *in_process || options.between.is_some() {
+                true => None,
+                false => Receivers::possible(common.hosts.receivers())
+                    .map_err(|error| Failure::Failed(Problem::new(error.to_string())))?,
             };
+            let options = Options { in_process: *in_process, receivers, ..options };
             prove(rsc::FEATURE, &options, global)
         }
-        What::Limits(common) => prove(limits::FEATURE, &common.options(global)?, global),
+        What::Limits(common) => {
+            common.hosts.one_receiver(limits::FEATURE.name)?;
+            prove(limits::FEATURE, &common.options(global)?, global)
+        }
         What::Jumbo(jumbo) => {
             jumbo.hosts.refuse(jumbo::FEATURE.name)?;
             let options = jumbo.measuring.options(Options::new, &jumbo.connections)?;
@@ -214,7 +218,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
 impl OnAndOff {
     fn options(&self, global: &Global) -> Result<Options, Failure> {
         let options = self.measuring.options(Options::new, &self.connections)?;
-        Ok(Options { mtu: self.mtu, between: self.hosts.between(global), ..options })
+        Ok(Options { mtu: self.mtu, between: self.hosts.between(global)?, ..options })
     }
 }
 

@@ -64,6 +64,9 @@ pub const FEATURE: &Feature = &Feature {
     ..PLAIN
 };
 
+/// The same toward a receiver that coalesces by itself, as most guests do.
+pub(crate) const TOWARD_GRO: &Feature = &Feature { receiver_gro: true, ..*FEATURE };
+
 fn proof(case: &Case) -> Option<Check> {
     let depth = |arm| case.median(arm, "segments_per_train");
     let (on, off) = (depth(ON)?, depth(OFF)?);

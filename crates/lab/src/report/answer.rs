@@ -165,9 +165,10 @@ pub(super) fn headline(report: &Report) -> String {
 pub(super) fn caveat(report: &Report) -> Option<&'static str> {
     let bench = &report.bench;
     let tap = bench.kind() == "namespaces" && bench.vnic.as_deref() == Some("tap");
-    (report.experiment == "rsc" && tap).then_some(
+    let alone = !report.cases.iter().any(|case| case.setting.receiver_gro);
+    (report.experiment == "rsc" && tap && alone).then_some(
         "The receiver is a TAP without GRO of its own, where RSC in the switch helps most: user-mode Linux guests gained \
-         1.1x with GRO of their own and 1.3x without (docs/performance.md). `--receiver-gro` gives the TAP its kernel's GRO.",
+         1.1x with GRO of their own and 1.3x without (docs/performance.md). `--receiver both` measures toward both.",
     )
 }
 
@@ -187,35 +188,52 @@ fn compared(report: &Report, cases: &[Case]) -> String {
         [on, off, ..] => format!("{on} against {off}"),
         _ => return String::new(),
     };
-    let measures = throughput_first(report.measures);
-    let answers = measures.into_iter().filter_map(|measure| over_loads(cases, measure));
-    let answers: Vec<String> = answers.collect();
-    match answers.as_slice() {
-        [] => format!("{subject}: not measured."),
-        _ => format!("{subject}, {}: {}.", loads(cases), answers.join("; ")),
-    }
+    let groups: Vec<&[Case]> = by_receiver(cases).collect();
+    let sentence = |own: &[Case]| {
+        let toward = match own.first().is_some_and(|case| case.setting.receiver_gro) {
+            true if groups.len() > 1 => "toward one with GRO, ",
+            true => "toward a receiver with GRO, ",
+            false if groups.len() > 1 => "toward a receiver without GRO, ",
+            false => "",
+        };
+        let measures = throughput_first(report.measures).into_iter();
+        let answers = measures.filter_map(|measure| over_loads(own, measure));
+        let answers = answers.reduce(|all, next| format!("{all}; {next}"));
+        let answers = answers.unwrap_or_else(|| "not measured".to_owned());
+        format!("{toward}{}: {answers}.", loads(own))
+    };
+    let told = groups.iter().map(|own| sentence(own));
+    let told = told.reduce(|first, next| format!("{first} {}", capital(&next)));
+    format!("{subject}, {}", told.unwrap_or_default())
 }
 
-/// A case's load: with its way where that is not the usual one, or not that of all cases.
+/// Cases of one receiver beside each other.
+pub(super) fn by_receiver(cases: &[Case]) -> impl Iterator<Item = &[Case]> {
+    cases.chunk_by(|one, next| one.setting.receiver_gro == next.setting.receiver_gro)
+}
+
+/// A case's load: with its way where that is not the usual one, or not that of all cases; with its receiver where that is
+/// not that of all.
 fn words(case: &Case, cases: &[Case]) -> String {
     let alike = cases.iter().all(|one| one.setting.way == case.setting.way);
-    if alike { case.setting.short() } else { case.setting.words() }
+    let one_receiver = by_receiver(cases).count() == 1;
+    let receiver_gro = case.setting.receiver_gro && !one_receiver;
+    let setting = Setting { receiver_gro, ..case.setting };
+    if alike { setting.short() } else { setting.words() }
 }
 
 /// `1, 16 and 64 connections`; all words of each load where they differ in more.
 fn loads(cases: &[Case]) -> String {
-    let settings: Vec<Setting> = cases.iter().map(|case| case.setting).collect();
-    let (Some(first), Some((last, before))) = (settings.first(), settings.split_last()) else {
-        return String::new();
-    };
-    let alike =
-        settings.iter().all(|one| Setting { connections: first.connections, ..*one } == *first);
+    let Some((last, before)) = cases.split_last() else { return String::new() };
+    let Setting { connections, .. } = last.setting;
+    let alike = before.iter().all(|one| Setting { connections, ..one.setting } == last.setting);
     if before.is_empty() || !alike {
         let words: Vec<String> = cases.iter().map(|case| words(case, cases)).collect();
         return words.join("; ");
     }
-    let counts: Vec<String> = before.iter().map(|one| one.connections.to_string()).collect();
-    format!("{} and {}", counts.join(", "), last.short())
+    let counts: Vec<String> =
+        before.iter().map(|one| one.setting.connections.to_string()).collect();
+    format!("{} and {}", counts.join(", "), words(last, cases))
 }
 
 /// A measure's answers in one phrase: from the least to the most where all point the same way, otherwise load by load.

@@ -114,29 +114,38 @@ pub struct Setting {
     /// Whether the guest sends or receives; absent in process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<Way>,
+    /// The receiver's kernel coalesces (GRO) what the switch gives it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub receiver_gro: bool,
 }
 
 impl Setting {
     /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one.
     pub fn words(&self) -> String {
         if self.buffer_bytes.is_none() {
-            return match self.beside {
+            let words = match self.beside {
                 Some(count) => format!("round trips beside {}", plural(count, "bulk connection")),
                 None => "round trips, idle".to_owned(),
             };
+            return words + self.receiver();
         }
         let mut words = plural(self.connections, "connection");
         if let Some(way) = self.way {
             words = format!("{}, {words}", way.words());
         }
-        match self.buffer_bytes {
-            Some(bytes) if bytes != BUFFER_BYTES => format!("{words}, {}", block(bytes)),
-            _ => words,
+        if let Some(bytes) = self.buffer_bytes.filter(|bytes| *bytes != BUFFER_BYTES) {
+            words += &format!(", {}", block(bytes));
         }
+        words + self.receiver()
     }
 }
 
 impl Setting {
+    /// `, receiver with GRO`, where it has.
+    pub(super) fn receiver(&self) -> &'static str {
+        if self.receiver_gro { ", receiver with GRO" } else { "" }
+    }
+
     /// `4 connections`, with the way and the block where they are not the usual ones.
     pub(super) fn short(&self) -> String {
         let way = self.way.filter(|way| *way == Way::ToVnic);

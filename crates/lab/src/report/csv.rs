@@ -7,8 +7,7 @@ use crate::report::Case;
 use std::collections::BTreeSet;
 
 /// What an interval belongs to; the raw numbers follow, each under its key, empty where it was not counted.
-const OWN: [&str; 8] =
-    ["case", "connections", "buffer_bytes", "beside", "way", "arm", "round", "started_s"];
+const OWN: &str = "case,connections,buffer_bytes,beside,way,receiver_gro,arm,round,started_s";
 
 /// All intervals of all cases, in the order of time. `case` counts from 1, round trips come last.
 pub(super) fn csv(report: &Report) -> Result<String, csv::Error> {
@@ -17,7 +16,7 @@ pub(super) fn csv(report: &Report) -> Result<String, csv::Error> {
     let keys: BTreeSet<&str> =
         samples.flat_map(|sample| sample.values.keys().map(String::as_str)).collect();
     let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(OWN.iter().chain(&keys))?;
+    writer.write_record(OWN.split(',').chain(keys.iter().copied()))?;
     for (place, case) in cases().enumerate() {
         for sample in &case.samples {
             writer.write_record(record(place + 1, case, sample, &keys))?;
@@ -36,6 +35,7 @@ fn record(number: usize, case: &Case, sample: &Sample, keys: &BTreeSet<&str>) ->
         known(setting.buffer_bytes),
         known(setting.beside),
         setting.way.map_or_else(String::new, |way| way.key().to_owned()),
+        u8::from(setting.receiver_gro).to_string(),
         sample.arm.clone(),
         sample.round.to_string(),
         digits(sample.started_s),

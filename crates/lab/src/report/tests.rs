@@ -8,8 +8,13 @@ use crate::topology::Way;
 use serde_json::Value;
 use std::time::Duration;
 
-const SETTING: Setting =
-    Setting { connections: 1, buffer_bytes: Some(65_536), beside: None, way: Some(Way::ToVnic) };
+const SETTING: Setting = Setting {
+    connections: 1,
+    buffer_bytes: Some(65_536),
+    beside: None,
+    way: Some(Way::ToVnic),
+    receiver_gro: false,
+};
 const TRIPS: Setting = Setting { buffer_bytes: None, ..SETTING };
 const STOP: StopRule = StopRule { repetitions: 6, narrow: None, least: 3, budget: None };
 
@@ -191,6 +196,42 @@ fn the_answer_spans_loads_and_says_what_it_stands_for() {
 }
 
 #[test]
+fn the_answer_names_both_receivers() {
+    let mut report = report();
+    report.bench.vnic = Some("tap".into());
+    let toward_gro = |case: &Case, connections: u32, ratio: f64| {
+        let mut case = case.clone();
+        case.setting = Setting { connections, receiver_gro: true, ..case.setting };
+        if let Some(found) = case.comparisons.get_mut("throughput") {
+            found.ratio = ratio;
+        }
+        case
+    };
+    let first = report.cases[0].clone();
+    let many = Case { setting: Setting { connections: 1000, ..SETTING }, ..first.clone() };
+    let gro = [toward_gro(&first, 1, 1.1), toward_gro(&first, 16, 1.4)];
+    report.cases = [first, many].into_iter().chain(gro).collect();
+    for text in [terminal(&report), markdown(&report), html::page(&report, "").unwrap()] {
+        for words in [
+            "toward a receiver without GRO, 1 and 1000 connections: 29.6 % higher throughput; 15.3 % less CPU",
+            "Toward one with GRO, 1 and 16 connections: 10.0 to 40.0 % higher throughput; 15.3 % less CPU",
+            "1 connection, receiver with GRO",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(!text.contains("TAP without GRO of its own"), "the answer says it itself: {text}");
+    }
+    let page = html::page(&report, "").unwrap();
+    for title in ["by connections, higher", "by connections, receiver with GRO, higher"] {
+        // Above the figure and in its words.
+        assert_eq!(page.matches(&format!("(MB/s) {title}")).count(), 2, "{title}");
+    }
+    report.cases.drain(..2);
+    let alone = terminal(&report);
+    assert!(alone.contains("toward a receiver with GRO, 1 and 16 connections: 10.0"), "{alone}");
+}
+
+#[test]
 fn all_steps_together_are_told_from_each_of_them() {
     let mut report = report();
     assert!(terminal(&report).contains("1 connection: throughput: 29.6 % higher"));
@@ -343,7 +384,7 @@ fn html_escapes_what_it_shows_and_embeds_the_intervals_once() {
 }
 
 #[test]
-fn a_page_of_four_loads_and_six_arms_stays_below_300_kb() {
+fn a_page_of_four_loads_six_arms_and_two_receivers_stays_below_300_kb() {
     let mut report = wide();
     let more =
         (0..14).map(|key| (format!("some_figure_of_the_switch_{key}"), 0.123_456_789_012_345));
@@ -358,7 +399,13 @@ fn a_page_of_four_loads_and_six_arms_stays_below_300_kb() {
     }
     let mut last = case.clone();
     last.samples.truncate(6 * 5);
-    report.cases = vec![case.clone(), case.clone(), case, last];
+    // Toward the second receiver the two arms of the question.
+    let mut second = case.clone();
+    second.setting.receiver_gro = true;
+    second.order.truncate(2);
+    second.arms.retain(|name, _| second.order.contains(name));
+    second.samples.retain(|sample| second.order.contains(&sample.arm));
+    report.cases = vec![case.clone(), case.clone(), case, last, second.clone(), second];
     let intervals = csv::csv(&report).unwrap();
     let size = html::page(&report, &intervals).unwrap().len();
     assert!(size < 300_000, "{size} bytes, {} of them raw data", intervals.len());

@@ -9,7 +9,7 @@ use super::usage::{Line, usage};
 use super::{COLOURS, Figure, Series};
 use crate::experiment::Measure;
 use crate::passed::TRAINS_OF;
-use crate::report::answer::rows;
+use crate::report::answer::{by_receiver, rows};
 use crate::report::case::{capital, plural};
 use crate::report::table::{Points, arrow};
 use crate::report::{Case, Report};
@@ -30,20 +30,16 @@ pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
                 let steps = report.measures.iter().filter(|_| !case.steps.is_empty());
                 steps.filter_map(|measure| ladder(case, measure)).collect()
             });
-            report
-                .measures
-                .iter()
-                .filter_map(|one| by_connections(report, one))
-                .chain(ladders)
-                .chain(report.latency.iter().filter_map(distribution))
-                .collect()
+            let groups = by_receiver(&report.cases);
+            let over = groups
+                .flat_map(|own| report.measures.iter().filter_map(|one| by_connections(own, one)));
+            over.chain(ladders).chain(report.latency.iter().filter_map(distribution)).collect()
         }
     }
 }
 
 /// A line for each arm over the connections, where more than one number of them was measured.
-fn by_connections(report: &Report, measure: &Measure) -> Option<Figure> {
-    let cases = &report.cases;
+fn by_connections(cases: &[Case], measure: &Measure) -> Option<Figure> {
     let counts: Vec<u32> = cases.iter().map(|case| case.setting.connections).collect();
     if !counts.is_sorted_by(|one, next| one < next) || counts.len() < 2 {
         return None;
@@ -53,7 +49,8 @@ fn by_connections(report: &Report, measure: &Measure) -> Option<Figure> {
         Series { label: arm.label.clone(), values: cases.iter().map(value).collect() }
     });
     let series: Vec<Series> = series.collect();
-    let title = format!("{} by connections, {}", measure.label, arrow(measure.better));
+    let receiver = cases.first()?.setting.receiver();
+    let title = format!("{} by connections{receiver}, {}", measure.label, arrow(measure.better));
     lines(&title, &evenly(counts.iter().map(u32::to_string).collect()), &series)
 }
 
