@@ -4,6 +4,10 @@ use crate::experiment::Values;
 use std::time::Instant;
 use traffic::measure::{CpuSample, CycleCounter, CycleSample};
 
+/// Keys of the busiest processor: its number, how busy it was, and how much of that was soft interrupts.
+pub(crate) const BUSIEST: [&str; 3] =
+    ["busiest_processor", "busiest_processor_percent", "busiest_processor_softirq_percent"];
+
 /// Reads the machine's clocks and counters.
 pub(crate) struct Meter {
     cycles: CycleCounter,
@@ -44,10 +48,14 @@ impl Moment {
     pub(crate) fn since(&self, earlier: &Moment, bytes: u64) -> Values {
         let usage = self.cpu.since(&earlier.cpu);
         let cycles = self.cycles.since(&earlier.cycles);
+        let busiest = self.cpu.busiest_since(&earlier.cpu);
         let seconds = self.seconds_since(earlier);
         let figures = [
             ("cpu_percent", Some(usage.busy_percent)),
             ("steal_percent", Some(usage.steal_percent)),
+            (BUSIEST[0], busiest.map(|busiest| busiest.processor as f64)),
+            (BUSIEST[1], busiest.map(|busiest| busiest.busy_percent)),
+            (BUSIEST[2], busiest.map(|busiest| busiest.softirq_percent)),
             ("cycles_per_byte", cycles.per_byte_by_formula(&usage, seconds, bytes).value),
             ("hardware_cycles_per_byte", cycles.per_byte_by_hardware(bytes).value),
             ("time_stamp_hz", cycles.time_stamp_hz.value),
@@ -72,6 +80,8 @@ mod tests {
         };
         let values = end.since(&begin, 1 << 30);
         assert!((0.0..=100.0).contains(&values["cpu_percent"]));
+        // This very loop has kept one busy, at least as much as all of them on average.
+        assert!((values["cpu_percent"] - 1e-9..=100.0).contains(&values[BUSIEST[1]]));
         assert_eq!(values.contains_key("cycles_per_byte"), cfg!(target_arch = "x86_64"));
         assert!(!end.since(&begin, 0).contains_key("cycles_per_byte"));
     }

@@ -8,6 +8,7 @@ use super::answer::change;
 use super::case::capital;
 use super::{ArmFigures, Case, Report};
 use crate::experiment::Measure;
+use crate::meter::BUSIEST;
 use crate::statistics::{Better, Comparison, Summary, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -196,27 +197,43 @@ const FRAMES: &[Column] = &[
     ("segments_per_train", "Segments/frame out", 2),
 ];
 
-/// Who used the processor.
+/// Who used the processor, and whether one of them was the limit.
 fn by_side(case: &Case) -> Option<Table> {
     let title = "Who used the processor (CPU seconds per second, and for a GiB; medians). Kernel, shared: what is in no \
                  program's time";
-    medians(title, case, SIDES, [], |_| [])
+    if !case.arms.values().any(|arm| busiest(arm).is_some()) {
+        return medians(title, case, SIDES, &[], |_| Vec::new());
+    }
+    let title = format!(
+        "{title}. Busiest processor: its number, its busy share, and how much of that was soft interrupts"
+    );
+    let cell = |arm: &ArmFigures| busiest(arm).unwrap_or_else(|| "–".to_owned());
+    medians(&title, case, SIDES, &["Busiest processor"], |arm| vec![cell(arm)])
+}
+
+/// `0: 98 % (61 % softirq)`, without its number where that is not always the same.
+fn busiest(arm: &ArmFigures) -> Option<String> {
+    let [number, busy, softirq] = BUSIEST.map(|key| arm.figures.get(key));
+    let number = number.filter(|number| number.min == number.max);
+    let number = number.map_or(String::new(), |number| format!("{}: ", number.median));
+    let (busy, softirq) = (busy?.median, softirq?.median);
+    Some(format!("{number}{busy:.0} % ({softirq:.0} % softirq)"))
 }
 
 /// The proof that each arm was what it says, and what it lost.
 fn passed(case: &Case) -> Option<Table> {
     let title = "Frames that the switch took from the sender and gave to the receiver (medians), and what was lost or \
                  sent again (all intervals)";
-    medians(title, case, FRAMES, LOSSES, losses)
+    medians(title, case, FRAMES, &LOSSES, |arm| losses(arm).into())
 }
 
 /// A row of medians for each arm, without the columns that no arm has; `None` where none is left.
-fn medians<const MORE: usize>(
+fn medians(
     title: &str,
     case: &Case,
     columns: &[Column],
-    more: [&str; MORE],
-    further: fn(&ArmFigures) -> [String; MORE],
+    more: &[&str],
+    further: impl Fn(&ArmFigures) -> Vec<String>,
 ) -> Option<Table> {
     let arms: Vec<&ArmFigures> = case.arms_in_order().collect();
     let known = |(key, ..): &&Column| arms.iter().any(|arm| arm.median(key).is_some());
@@ -228,7 +245,8 @@ fn medians<const MORE: usize>(
         let cells = columns.iter().map(cell).chain(further(arm));
         std::iter::once(arm.label.clone()).chain(cells).collect()
     };
-    let heads = columns.iter().map(|(_, label, _)| *label).chain(more).map(str::to_owned);
+    let heads =
+        columns.iter().map(|(_, label, _)| *label).chain(more.iter().copied()).map(str::to_owned);
     (!columns.is_empty()).then(|| Table {
         title: title.to_owned(),
         head: std::iter::once(String::new()).chain(heads).collect(),
@@ -250,8 +268,9 @@ pub(super) fn heaviest_side(case: &Case) -> Option<String> {
     let sides = SIDES.iter().take(3);
     let used = sides.filter_map(|(key, label, _)| Some((*label, on.median(key)?)));
     let (label, seconds) = used.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let busiest = busiest(on).map_or(String::new(), |said| format!(" Busiest processor {said}."));
     Some(format!(
-        "The {} used the most processor time: {seconds:.2} of a core.",
+        "The {} used the most processor time: {seconds:.2} of a core.{busiest}",
         label.to_lowercase()
     ))
 }

@@ -4,6 +4,7 @@ use super::table::SIDES;
 use super::*;
 use crate::experiment::{Ended, Experiment, Run, Sample, StopRule, Usage, Values};
 use crate::experiments::{latency, peers, rsc};
+use crate::meter::BUSIEST;
 use crate::topology::Way;
 use serde_json::Value;
 use std::time::Duration;
@@ -133,7 +134,8 @@ fn wide() -> Report {
         let frames = [("lost_frames", 9e4), ("egress_frames", 1e6), ("coalesced_packets", 0.0)];
         let segments = [("retransmits", 4e4), ("sent_segments", 1e6)];
         let others = [("seconds", 1.0), ("ingress_frame_bytes", 1514.0)];
-        let figures = counted.chain(frames).chain(segments).chain(others);
+        let busiest = BUSIEST.into_iter().zip([10.0, 99.5, 62.5]);
+        let figures = counted.chain(busiest).chain(frames).chain(segments).chain(others);
         sample.values.extend(figures.map(|(key, value)| (key.to_owned(), value)));
         sample.values.insert("receiving_cpu_s_per_gib".into(), 1.5);
     }
@@ -152,6 +154,9 @@ fn no_table_of_the_terminal_is_wider_than_120_columns() {
     let widest = tables.map(|line| line.chars().count()).max().unwrap();
     assert!((100..=120).contains(&widest), "{widest}\n{text}");
     assert!(text.contains("(RED)") && text.contains("(WARNING)"), "{text}");
+    // Whether one processor was the limit, in the table and in words.
+    assert!(text.contains("10: 100 %") && text.contains("(62 % softirq)"), "{text}");
+    assert!(text.contains("of a core. Busiest processor 10: 100 % (62 % softirq)."), "{text}");
 }
 
 #[test]

@@ -49,22 +49,43 @@ impl CpuSample {
     /// What was used since an earlier sample.
     pub fn since(&self, earlier: &CpuSample) -> CpuUsage {
         let spent = since(&self.all, &earlier.all);
-        let share = |ticks| percent(ticks, &spent);
+        let of_all = |ticks| percent(ticks, &spent);
         let [user, nice, system, idle, iowait, irq, softirq, steal] = spent;
         let each = self.each.iter().zip(&earlier.each).map(|(now, then)| since(now, then));
         CpuUsage {
             processors: self.processors(),
-            busy_percent: share(busy(&spent)),
-            user_percent: share(user + nice),
-            system_percent: share(system),
-            irq_percent: share(irq),
-            softirq_percent: share(softirq),
-            idle_percent: share(idle),
-            iowait_percent: share(iowait),
-            steal_percent: share(steal),
+            busy_percent: of_all(busy(&spent)),
+            user_percent: of_all(user + nice),
+            system_percent: of_all(system),
+            irq_percent: of_all(irq),
+            softirq_percent: of_all(softirq),
+            idle_percent: of_all(idle),
+            iowait_percent: of_all(iowait),
+            steal_percent: of_all(steal),
             busy_percent_of_each: each.map(|spent| percent(busy(&spent), &spent)).collect(),
         }
     }
+
+    /// The processor that did most since an earlier sample; `None` where none did anything.
+    pub fn busiest_since(&self, earlier: &CpuSample) -> Option<Busiest> {
+        let each = self.each.iter().zip(&earlier.each).map(|(now, then)| since(now, then));
+        let busiest = each.enumerate().max_by_key(|(_, spent)| busy(spent));
+        let (processor, spent) = busiest.filter(|(_, spent)| busy(spent) > 0)?;
+        let [.., softirq, _] = spent;
+        let softirq_percent = share(softirq, busy(&spent));
+        Some(Busiest { processor, busy_percent: percent(busy(&spent), &spent), softirq_percent })
+    }
+}
+
+/// The processor that did most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Busiest {
+    /// Its place among those online.
+    pub processor: usize,
+    /// Of its own time.
+    pub busy_percent: f64,
+    /// Soft interrupts, of its busy time.
+    pub softirq_percent: f64,
 }
 
 fn ticks(time: &CpuTime) -> Ticks {
@@ -110,9 +131,12 @@ pub struct CpuUsage {
     pub busy_percent_of_each: Vec<f64>,
 }
 
-#[allow(clippy::cast_precision_loss, reason = "ticks of a run are far below 2^52")]
 fn percent(part: u64, spent: &Ticks) -> f64 {
-    let whole: u64 = spent.iter().sum();
+    share(part, spent.iter().sum())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "ticks of a run are far below 2^52")]
+fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
@@ -133,6 +157,17 @@ mod tests {
         assert!((usage.busy_percent - 70.0 / 1.1).abs() < 1e-9);
         assert!((usage.steal_percent - 10.0 / 1.1).abs() < 1e-9);
         assert_eq!(usage.busy_percent_of_each.len(), 1);
+    }
+
+    #[test]
+    fn the_busiest_processor_says_how_much_of_it_is_soft_interrupts() {
+        let idle = [0, 0, 10, 90, 0, 0, 0, 0];
+        let busy = [20, 0, 10, 10, 0, 0, 60, 0];
+        let sample = |each| CpuSample::new([0; 8], each);
+        let found = sample(vec![idle, busy]).busiest_since(&sample(vec![[0; 8]; 2])).unwrap();
+        assert_eq!((found.processor, found.busy_percent), (1, 90.0));
+        assert!((found.softirq_percent - 200.0 / 3.0).abs() < 1e-9);
+        assert_eq!(sample(vec![idle]).busiest_since(&sample(vec![idle])), None);
     }
 
     proptest! {
