@@ -260,6 +260,11 @@ impl Case {
         }
     }
 
+    /// What people read of an arm.
+    pub(super) fn label<'a>(&'a self, arm: &'a str) -> &'a str {
+        self.arms.get(arm).map_or(arm, |arm| &arm.label)
+    }
+
     /// The median of an arm's figure.
     pub fn median(&self, arm: &str, key: &str) -> Option<f64> {
         self.arms.get(arm)?.median(key)

@@ -1,7 +1,7 @@
-//! The figures of a report, as small SVG drawn by hand: which ones a report has is said by its cases.
+//! The figures of a report, as data that `report.html` draws: which ones a report has is said by its cases.
 //!
 //! A drawing library cannot say "the page's own text colour"; these few shapes can, so that one figure serves print,
-//! dark and light. Colours are the CSS classes `c0` to `c5` of `report.html`.
+//! dark and light. Series have the CSS classes `c0` to `c5` of `report.html`, in turn.
 
 mod bars;
 mod canvas;
@@ -14,18 +14,68 @@ mod usage;
 
 pub(super) use pick::{details, overview, summary};
 
-pub(super) use canvas::escape;
 use serde::Serialize;
 
-/// One figure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// One figure. Places are in units of its drawing, as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Figure {
     /// What stands above it, with unit.
     pub title: String,
-    /// Colour class and what it stands for; empty where there is one colour.
-    pub legend: Vec<(String, String)>,
-    /// The drawing.
-    pub svg: String,
+    /// What it says to those who cannot see it.
+    pub words: String,
+    /// The lines across, as a path.
+    grid: String,
+    /// The numbers beside them, each with its height.
+    numbers: Vec<(String, String)>,
+    /// Words below the axis.
+    ticks: Vec<Tick>,
+    /// A colour each.
+    series: Vec<Drawn>,
+}
+
+/// A word below the axis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Tick {
+    x: String,
+    anchor: &'static str,
+    word: String,
+}
+
+/// What is drawn in one colour; what is empty is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+struct Drawn {
+    label: String,
+    bars: Vec<Bar>,
+    /// Height of a line across all of it.
+    across: Option<String>,
+    /// Points of a line.
+    line: String,
+    /// Thin lines, as a path.
+    trace: String,
+    /// Points that have a mark.
+    marks: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Bar {
+    x: String,
+    y: String,
+    wide: String,
+    high: String,
+    title: String,
+    /// Stands above it.
+    value: Option<String>,
+}
+
+impl Figure {
+    /// Adds a series. `values` are what it says in words; none where it has nothing to say.
+    fn add(&mut self, label: &str, values: impl IntoIterator<Item = String>, drawn: Drawn) {
+        let values: Vec<String> = values.into_iter().collect();
+        if !values.is_empty() {
+            self.words += &format!(". {label}: {}", values.join(", "));
+        }
+        self.series.push(Drawn { label: label.to_owned(), ..drawn });
+    }
 }
 
 /// One colour's values, one for each place on the x axis; `None` leaves a gap.
@@ -37,13 +87,3 @@ struct Series {
 
 /// Colours there are; then they begin again.
 const COLOURS: usize = 6;
-
-fn class(place: usize) -> String {
-    format!("c{}", place % COLOURS)
-}
-
-fn legend(labels: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
-    let all: Vec<_> =
-        labels.into_iter().enumerate().map(|(place, label)| (class(place), label)).collect();
-    if all.len() > 1 { all } else { Vec::new() }
-}

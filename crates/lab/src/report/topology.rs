@@ -1,12 +1,24 @@
-//! Who was connected to whom, as a picture.
+//! Who was connected to whom, as a picture that `report.html` draws.
 
-use super::figure::Figure;
 use super::{HostFacts, Report};
 use crate::topology::Way;
-use std::fmt::Write as _;
+use serde::Serialize;
 
-/// Sender, switch and receiver, in the direction of the load.
-pub(super) fn picture(report: &Report) -> Figure {
+/// Three boxes and the links between them, in the direction of the load.
+#[derive(Serialize)]
+pub(super) struct Picture {
+    title: String,
+    /// What it says to those who cannot see it.
+    words: String,
+    /// Name of each host, and where it ran.
+    boxes: [(&'static str, String); 3],
+    links: [String; 2],
+    /// `MTU 1500`; empty where it is not known.
+    mtu: String,
+}
+
+/// Sender, switch and receiver.
+pub(super) fn picture(report: &Report) -> Picture {
     let bench = &report.bench;
     let of =
         |role: &str| -> Option<&HostFacts> { bench.hosts.iter().find(|host| host.role == role) };
@@ -34,37 +46,11 @@ pub(super) fn picture(report: &Report) -> Figure {
     let usable = report.machine.usable.unwrap_or(report.machine.processors);
     let all = format!("any of {usable} processors");
     let processors = placed.map_or(all, |placed| pinned(&placed.switch));
+    let [sender, receiver] = ["sender", "receiver"].map(place);
+    let [from, to] = &links;
     let words = format!(
-        "{kind}: sender ({}), {}, millrace, {}, receiver ({}); {mtu}; {processors}",
-        place("sender"),
-        links[0],
-        links[1],
-        place("receiver")
+        "{kind}: sender ({sender}), {from}, millrace, {to}, receiver ({receiver}); {mtu}; {processors}"
     );
-    let boxes =
-        [("Sender", place("sender")), ("Millrace", processors), ("Receiver", place("receiver"))];
-    let mut svg = format!(
-        r#"<svg role="img" viewBox="0 0 560 92" aria-label="{}">"#,
-        super::figure::escape(&words)
-    );
-    for (number, (name, below)) in boxes.iter().enumerate() {
-        let left = 2.0 + 208.0 * number as f64;
-        let middle = left + 70.0;
-        let _ = write!(
-            svg,
-            r#"<rect class="box" x="{left}" y="20" width="140" height="52" rx="6"/><text class="name" text-anchor="middle" x="{middle}" y="42">{name}</text><text class="tick" text-anchor="middle" x="{middle}" y="60">{}</text>"#,
-            super::figure::escape(below)
-        );
-    }
-    for (number, link) in links.iter().enumerate() {
-        let left = 142.0 + 208.0 * number as f64;
-        let (end, middle, tip) = (left + 60.0, left + 34.0, left + 67.0);
-        let _ = write!(
-            svg,
-            r#"<line class="c0" x1="{left}" y1="46" x2="{end}" y2="46"/><path class="tip" d="M{end} 41L{tip} 46L{end} 51Z"/><text class="tick" text-anchor="middle" x="{middle}" y="36">{}</text><text class="tick" text-anchor="middle" x="{middle}" y="64">{mtu}</text>"#,
-            super::figure::escape(link)
-        );
-    }
-    svg.push_str("</svg>");
-    Figure { title: format!("Topology, {kind}"), legend: Vec::new(), svg }
+    let boxes = [("Sender", sender), ("Millrace", processors), ("Receiver", receiver)];
+    Picture { title: format!("Topology, {kind}"), words, boxes, links, mtu }
 }

@@ -1,7 +1,7 @@
 //! Bars side by side: the steps of a ladder, trains by their segments.
 
-use super::canvas::{Canvas, escape};
-use super::{Figure, Series, class, legend};
+use super::canvas::Canvas;
+use super::{Bar, Drawn, Figure, Series};
 
 /// A group of bars for each word, a bar in it for each series. With one series each bar has its value above it.
 pub(super) fn bars(
@@ -14,39 +14,27 @@ pub(super) fn bars(
     let largest = values.copied().fold(0.0, f64::max);
     let alone = series.len() == 1;
     // Room for the figures above the bars.
-    let mut canvas = Canvas::new(if alone { largest * 1.08 } else { largest })?;
+    let canvas = Canvas::new(if alone { largest * 1.08 } else { largest })?;
     let group = 1.0 / words.len().max(1) as f64;
     let width = group * 0.8 / series.len().max(1) as f64;
-    let ticks: Vec<(f64, String)> = words
-        .iter()
-        .enumerate()
-        .map(|(place, word)| ((place as f64 + 0.5) * group, word.clone()))
-        .collect();
-    canvas.ticks(&ticks);
-    let mut told = vec![title.to_owned()];
+    let tick = |(place, word): (usize, &String)| ((place as f64 + 0.5) * group, word.clone());
+    let mut figure = canvas.figure(title, &words.iter().enumerate().map(tick).collect::<Vec<_>>());
     for (number, one) in series.iter().enumerate() {
-        let class = class(number);
-        let mut values = Vec::new();
-        for (place, value) in one.values.iter().enumerate() {
-            let (Some(value), Some(word)) = (value, words.get(place)) else { continue };
-            values.push(format!("{word} {value:.decimals$}"));
-            let left = place as f64 * group + group * 0.1 + number as f64 * width;
+        let places = words.iter().zip(&one.values).enumerate();
+        let known: Vec<_> =
+            places.filter_map(|(place, (word, value))| Some((place, word, (*value)?))).collect();
+        let bar = |(place, word, value): &(usize, &String, f64)| {
+            let left = *place as f64 * group + group * 0.1 + number as f64 * width;
             let (x, y) = (Canvas::x(left), canvas.y(*value));
             let (wide, high) = (Canvas::x(left + width) - x - 1.0, canvas.y(0.0) - y);
-            canvas.put(format_args!(
-                r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{wide:.1}" height="{high:.1}"><title>{}, {}: {value:.decimals$}</title></rect>"#,
-                escape(&one.label),
-                escape(word)
-            ));
-            if alone {
-                let (middle, above) = (x + wide / 2.0, y - 4.0);
-                canvas.put(format_args!(
-                    r#"<text text-anchor="middle" x="{middle:.1}" y="{above:.1}">{value:.decimals$}</text>"#
-                ));
-            }
-        }
-        told.push(format!("{}: {}", one.label, values.join(", ")));
+            let [x, y, wide, high] = [x, y, wide, high].map(|at| format!("{at:.1}"));
+            let value = format!("{value:.decimals$}");
+            let title = format!("{}, {word}: {value}", one.label);
+            Bar { x, y, wide, high, title, value: alone.then_some(value) }
+        };
+        let bars = known.iter().map(bar).collect();
+        let told = known.iter().map(|(_, word, value)| format!("{word} {value:.decimals$}"));
+        figure.add(&one.label, told, Drawn { bars, ..Drawn::default() });
     }
-    let legend = legend(series.iter().map(|one| one.label.clone()));
-    Some(Figure { title: title.to_owned(), legend, svg: canvas.finish(&told.join(". ")) })
+    Some(figure)
 }

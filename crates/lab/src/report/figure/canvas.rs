@@ -1,6 +1,6 @@
 //! Paper, axes and ticks, the same for all figures.
 
-use std::fmt::Write as _;
+use super::{Figure, Tick};
 
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 230.0;
@@ -11,34 +11,20 @@ const BOTTOM: f64 = 28.0;
 /// Lines of the grid, the axis counted.
 const GRID: u32 = 5;
 
-/// The element of every figure.
-fn opened(words: &str) -> String {
-    let words = escape(words);
-    format!(r#"<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" aria-label="{words}">"#)
-}
-
-/// A drawing whose y axis begins at 0 or has it in the middle. Places on the x axis are parts of its width.
+/// Paper whose y axis begins at 0. Places on the x axis are parts of its width.
 pub(super) struct Canvas {
-    svg: String,
-    bottom: f64,
     top: f64,
 }
 
 impl Canvas {
     /// Paper on which the largest value is `largest`; `None` where there is nothing to draw.
     pub(super) fn new(largest: f64) -> Option<Canvas> {
-        Some(Canvas::between(0.0, round_up(largest)?))
+        Some(Canvas { top: round_up(largest)? })
     }
 
     /// Paper from 0 to 100.
     pub(super) fn percent() -> Canvas {
-        Canvas::between(0.0, 100.0)
-    }
-
-    fn between(bottom: f64, top: f64) -> Canvas {
-        let mut canvas = Canvas { svg: String::new(), bottom, top };
-        canvas.grid();
-        canvas
+        Canvas { top: 100.0 }
     }
 
     pub(super) fn x(part: f64) -> f64 {
@@ -46,72 +32,55 @@ impl Canvas {
     }
 
     pub(super) fn y(&self, value: f64) -> f64 {
-        let part = (value - self.bottom) / (self.top - self.bottom);
-        HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
+        HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
     }
 
-    fn grid(&mut self) {
-        let step = (self.top - self.bottom) / f64::from(GRID - 1);
+    /// The figure on it, as yet without series. Ticks are parts of the width with their words; an empty word is none, and
+    /// as many are shown as have room.
+    pub(super) fn figure(&self, title: &str, ticks: &[(f64, String)]) -> Figure {
+        let step = self.top / f64::from(GRID - 1);
         let decimals = decimals(step);
-        let (mut path, mut texts) = (String::new(), String::new());
-        for line in 0..GRID {
-            let value = self.bottom + step * f64::from(line);
-            let (at, end, text) = (self.y(value), WIDTH - RIGHT, LEFT - 6.0);
-            let below = at + 4.0;
-            path += &format!("M{LEFT} {at:.1}H{end}");
-            texts += &format!(r#"<text x="{text}" y="{below:.0}">{value:.decimals$}</text>"#);
-        }
-        self.put(format_args!(
-            r#"<path class="grid" d="{path}"/><g class="tick" text-anchor="end">{texts}</g>"#
-        ));
-    }
-
-    /// Words below the x axis, each at its place; as many as have room. An empty word is no tick.
-    pub(super) fn ticks(&mut self, ticks: &[(f64, String)]) {
-        let ticks: Vec<_> = ticks.iter().filter(|(_, word)| !word.is_empty()).collect();
-        let widest = ticks.iter().map(|(_, word)| word.chars().count()).max().unwrap_or(1).max(1);
-        let room = (WIDTH - LEFT - RIGHT) / (6.2 * widest as f64 + 5.0);
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a small positive number of words"
-        )]
-        let each = (ticks.len() as f64 / room.max(1.0)).ceil() as usize;
-        for (part, word) in ticks.iter().step_by(each.max(1)) {
-            let (x, y) = (Canvas::x(*part), HEIGHT - 9.0);
-            let anchor = match part {
-                part if *part < 0.02 => "start",
-                part if *part > 0.98 => "end",
-                _ => "middle",
-            };
-            self.put(format_args!(
-                r#"<text class="tick" text-anchor="{anchor}" x="{x:.1}" y="{y}">{}</text>"#,
-                escape(word)
-            ));
+        let lines = (0..GRID).map(|line| step * f64::from(line));
+        let lines: Vec<(f64, f64)> = lines.map(|value| (self.y(value), value)).collect();
+        let grid = lines.iter().map(|(y, _)| format!("M{LEFT} {y:.1}H{}", WIDTH - RIGHT));
+        let number =
+            |(y, value): &(f64, f64)| (format!("{:.0}", y + 4.0), format!("{value:.decimals$}"));
+        Figure {
+            title: title.to_owned(),
+            words: title.to_owned(),
+            grid: grid.collect(),
+            numbers: lines.iter().map(number).collect(),
+            ticks: shown(ticks),
+            series: Vec::new(),
         }
     }
+}
 
-    /// Adds a shape.
-    pub(super) fn put(&mut self, shape: std::fmt::Arguments<'_>) {
-        let _ = self.svg.write_fmt(shape);
-    }
+fn shown(ticks: &[(f64, String)]) -> Vec<Tick> {
+    let ticks: Vec<_> = ticks.iter().filter(|(_, word)| !word.is_empty()).collect();
+    let widest = ticks.iter().map(|(_, word)| word.chars().count()).max().unwrap_or(1).max(1);
+    let room = (WIDTH - LEFT - RIGHT) / (6.2 * widest as f64 + 5.0);
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a small positive number of words"
+    )]
+    let each = (ticks.len() as f64 / room.max(1.0)).ceil() as usize;
+    let tick = |(part, word): &(f64, String)| {
+        let anchor = match part {
+            part if *part < 0.02 => "start",
+            part if *part > 0.98 => "end",
+            _ => "middle",
+        };
+        Tick { x: format!("{:.1}", Canvas::x(*part)), anchor, word: word.clone() }
+    };
+    ticks.into_iter().step_by(each.max(1)).map(tick).collect()
+}
 
-    /// A mark at each place. Its shape and colour are those of the class, which the page has once for all figures.
-    pub(super) fn marks(&mut self, class: &str, places: &[(f64, f64)]) {
-        // A line of one point is none.
-        let places = if let [only] = places { &[*only, *only] } else { places };
-        if !places.is_empty() {
-            self.put(format_args!(
-                r#"<polyline class="marks {class}" points="{}"/>"#,
-                points(places)
-            ));
-        }
-    }
-
-    /// With what it says to those who cannot see it.
-    pub(super) fn finish(self, words: &str) -> String {
-        format!("{}{}</svg>", opened(words), self.svg)
-    }
+/// Points of marks. Their shape and colour are those of the series, which the page has once for all figures.
+pub(super) fn marks(places: &[(f64, f64)]) -> String {
+    // A line of one point is none.
+    if let [only] = places { points(&[*only, *only]) } else { points(places) }
 }
 
 /// `12,80 13,79`: thousands of them are most of a page, and half a unit cannot be seen.
@@ -137,11 +106,6 @@ fn decimals(step: f64) -> usize {
         (units - units.round()).abs() < 0.01 && units >= 1.0
     };
     [0, 1].iter().position(exact).unwrap_or(2)
-}
-
-/// Text for an element or an attribute.
-pub(in crate::report) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

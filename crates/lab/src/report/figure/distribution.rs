@@ -1,7 +1,7 @@
 //! How long round trips took: the share that was faster, over time on a logarithmic axis.
 
-use super::canvas::{Canvas, points};
-use super::{Figure, class, legend};
+use super::canvas::{Canvas, marks, points};
+use super::{Drawn, Figure};
 use crate::experiments::latency::PARTS;
 use crate::report::case::capital;
 use crate::report::{ArmFigures, Case};
@@ -17,26 +17,21 @@ pub(super) fn distribution(case: &Case) -> Option<Figure> {
     let (least, most) =
         times.fold((f64::MAX, f64::MIN), |ends, time| (ends.0.min(time), ends.1.max(time)));
     let part = |time: f64| 0.02 + 0.96 * (time.log10() - least) / (most - least).max(1e-9);
-    let mut canvas = Canvas::percent();
+    let canvas = Canvas::percent();
     let decades = (0..11).flat_map(|decade| [1.0, 2.0, 5.0].map(|one| one * 10f64.powi(decade)));
-    let ticks: Vec<_> = decades.map(|time| (part(time), words(time))).collect();
-    canvas.ticks(&ticks.into_iter().filter(|(at, _)| (0.0..=1.0).contains(at)).collect::<Vec<_>>());
+    let ticks = decades.map(|time| (part(time), words(time)));
+    let ticks: Vec<_> = ticks.filter(|(at, _)| (0.0..=1.0).contains(at)).collect();
     let title = format!("{}: % that took no longer", capital(&case.setting.words()));
-    let mut told = vec![title.clone()];
-    for (number, (arm, places)) in arms.iter().enumerate() {
-        let drawn: Vec<(f64, f64)> = places
-            .iter()
-            .map(|(time, share)| (Canvas::x(part(*time)), canvas.y(100.0 * share)))
-            .collect();
-        let class = class(number);
-        canvas.put(format_args!(r#"<polyline class="{class}" points="{}"/>"#, points(&drawn)));
-        canvas.marks(&class, &drawn);
+    let mut figure = canvas.figure(&title, &ticks);
+    for (arm, places) in &arms {
+        let place = |(time, share): &(f64, f64)| (Canvas::x(part(*time)), canvas.y(100.0 * share));
+        let drawn: Vec<(f64, f64)> = places.iter().map(place).collect();
         let shares =
             places.iter().map(|(time, share)| format!("{:.0} % {}", 100.0 * share, words(*time)));
-        told.push(format!("{}: {}", arm.label, shares.collect::<Vec<_>>().join(", ")));
+        let (line, marks) = (points(&drawn), marks(&drawn));
+        figure.add(&arm.label, shares, Drawn { line, marks, ..Drawn::default() });
     }
-    let legend = legend(arms.iter().map(|(arm, _)| arm.label.clone()));
-    (least <= most).then(|| Figure { title, legend, svg: canvas.finish(&told.join(". ")) })
+    (least <= most).then_some(figure)
 }
 
 /// `72 µs`, `1.4 ms`.

@@ -1,14 +1,10 @@
 //! All questions of a report in one figure: the change, its interval, and the verdict in a word and a shape. Its rows are
 //! the page's own, so that words wrap on a phone; each has a small drawing on an axis that all share.
 
-use super::canvas::escape;
 use crate::report::answer::Row;
-use crate::statistics::Verdict;
 use serde::Serialize;
-use std::fmt::Write as _;
 
 const WIDTH: f64 = 240.0;
-const HEIGHT: f64 = 20.0;
 const SIDE: f64 = 12.0;
 /// Ratios that have a line of the grid, where the axis reaches them.
 const GRID: [f64; 17] =
@@ -16,30 +12,37 @@ const GRID: [f64; 17] =
 /// Room of a word below the axis.
 const WORD: f64 = 30.0;
 
-/// See the module.
+/// See the module. Places are in units of a row's drawing, which is 240 wide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::report) struct Forest {
     /// In the order of the questions.
-    pub rows: Vec<Line>,
-    /// The axis below them.
-    pub axis: String,
+    rows: Vec<Line>,
+    /// Places of the lines of the grid, and of no change.
+    grid: Vec<String>,
+    one: String,
+    /// Words below the axis, each with its place.
+    words: Vec<(String, String)>,
 }
 
 /// One question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(in crate::report) struct Line {
+struct Line {
     /// Stands above it, where it is not that of the row before.
-    pub heading: Option<String>,
+    heading: Option<String>,
     /// `throughput`.
-    pub question: String,
+    question: String,
     /// `29.6 % higher`.
-    pub answer: String,
+    answer: String,
     /// `+27.0 to +31.2 % at 99.33 %`.
-    pub interval: String,
+    interval: String,
     /// Class of the verdict.
-    pub class: &'static str,
-    /// The drawing.
-    pub svg: String,
+    class: &'static str,
+    /// Place of the change, and of both ends of its interval.
+    at: String,
+    low: String,
+    high: String,
+    /// Three corners around the place, for what is worse.
+    triangle: String,
 }
 
 /// Half is as far from 1 as double.
@@ -58,61 +61,26 @@ impl Axis {
         WIDTH / 2.0 + ratio.clamp(1e-3, 1e3).ln() / self.reach * (WIDTH / 2.0 - SIDE)
     }
 
+    fn place(&self, ratio: f64) -> String {
+        format!("{:.1}", self.x(ratio))
+    }
+
     fn grid(&self) -> impl Iterator<Item = f64> {
         GRID.into_iter().filter(|ratio| ratio.ln().abs() < self.reach)
     }
 
     /// Its words: that of no change first, the others where there is room.
-    fn words(&self) -> String {
-        let mut svg = format!(r#"<svg viewBox="0 0 {WIDTH} 16" aria-hidden="true">"#);
-        let mut last = f64::MIN;
+    fn words(&self) -> Vec<(String, String)> {
+        let (mut words, mut last) = (Vec::new(), f64::MIN);
         for ratio in self.grid() {
             let at = self.x(ratio);
             let from_one = (at - self.x(1.0)).abs();
             if at - last > WORD && !(0.01..=WORD).contains(&from_one) {
-                let _ = write!(
-                    svg,
-                    r#"<text class="tick" text-anchor="middle" x="{at:.1}" y="12">{ratio}x</text>"#
-                );
+                words.push((format!("{at:.1}"), format!("{ratio}x")));
                 last = at;
             }
         }
-        svg + "</svg>"
-    }
-
-    fn draw(&self, row: &Row) -> String {
-        let middle = HEIGHT / 2.0;
-        let mut svg = format!(
-            r#"<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" aria-label="{}">"#,
-            escape(&row.interval())
-        );
-        let lines = self.grid().map(|ratio| format!("M{:.1} 0V{HEIGHT}", self.x(ratio)));
-        let (lines, one) = (lines.collect::<String>(), self.x(1.0));
-        let _ = write!(
-            svg,
-            r#"<path class="grid" d="{lines}"/><path class="one" d="M{one:.1} 0V{HEIGHT}"/>"#
-        );
-        let (found, class) = (row.found, row.class());
-        let (low, high) = (self.x(found.interval.low), self.x(found.interval.high));
-        let at = self.x(found.ratio);
-        let _ = write!(
-            svg,
-            r#"<line class="{class}" x1="{low:.1}" y1="{middle}" x2="{high:.1}" y2="{middle}"/>"#
-        );
-        let (left, right, top, bottom) = (at - 5.0, at + 5.0, middle - 5.0, middle + 4.0);
-        let _ = match found.verdict {
-            Verdict::Improved => {
-                write!(svg, r#"<circle class="{class}" cx="{at:.1}" cy="{middle}" r="4.5"/>"#)
-            }
-            Verdict::Worse => write!(
-                svg,
-                r#"<path class="{class}" d="M{left:.1} {bottom}L{right:.1} {bottom}L{at:.1} {top}Z"/>"#
-            ),
-            _ => {
-                write!(svg, r#"<circle class="{class} hollow" cx="{at:.1}" cy="{middle}" r="4"/>"#)
-            }
-        };
-        svg + "</svg>"
+        words
     }
 }
 
@@ -123,14 +91,20 @@ pub(super) fn forest(rows: &[Row]) -> Option<Forest> {
     let lines = rows.iter().map(|row| {
         let heading = (row.load != before).then(|| row.load.clone());
         before = &row.load;
+        let at = axis.x(row.found.ratio);
         Line {
             heading,
             question: row.question.clone(),
             answer: row.answer.clone(),
             interval: row.interval(),
             class: row.class(),
-            svg: axis.draw(row),
+            at: format!("{at:.1}"),
+            low: axis.place(row.found.interval.low),
+            high: axis.place(row.found.interval.high),
+            triangle: format!("M{:.1} 14L{:.1} 14L{at:.1} 5Z", at - 5.0, at + 5.0),
         }
     });
-    Some(Forest { rows: lines.collect(), axis: axis.words() })
+    let rows = lines.collect();
+    let grid = axis.grid().map(|ratio| axis.place(ratio)).collect();
+    Some(Forest { rows, grid, one: axis.place(1.0), words: axis.words() })
 }

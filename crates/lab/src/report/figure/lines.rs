@@ -1,16 +1,14 @@
 //! Lines over places: throughput by block size or by connections.
 
-use super::canvas::{Canvas, points};
-use super::{Figure, Series, class, legend};
+use super::canvas::{Canvas, marks, points};
+use super::{Drawn, Figure, Series};
 
 /// A line for each series. `ticks` are parts of the width with their words, one for each value.
 pub(super) fn lines(title: &str, ticks: &[(f64, String)], series: &[Series]) -> Option<Figure> {
     let values = series.iter().flat_map(|one| one.values.iter().flatten());
-    let mut canvas = Canvas::new(values.copied().fold(0.0, f64::max))?;
-    canvas.ticks(ticks);
-    let mut told = vec![title.to_owned()];
-    for (number, one) in series.iter().enumerate() {
-        let class = class(number);
+    let canvas = Canvas::new(values.copied().fold(0.0, f64::max))?;
+    let mut figure = canvas.figure(title, ticks);
+    for one in series {
         let known = ticks.iter().zip(&one.values);
         let known = known.filter_map(|((part, word), value)| Some((*part, word, (*value)?)));
         let (mut places, mut values) = (Vec::new(), Vec::new());
@@ -18,12 +16,10 @@ pub(super) fn lines(title: &str, ticks: &[(f64, String)], series: &[Series]) -> 
             places.push((Canvas::x(part), canvas.y(value)));
             values.push(format!("{value:.2} at {word}"));
         }
-        canvas.put(format_args!(r#"<polyline class="{class}" points="{}"/>"#, points(&places)));
-        canvas.marks(&class, &places);
-        told.push(format!("{}: {}", one.label, values.join(", ")));
+        let (line, marks) = (points(&places), marks(&places));
+        figure.add(&one.label, values, Drawn { line, marks, ..Drawn::default() });
     }
-    let legend = legend(series.iter().map(|one| one.label.clone()));
-    Some(Figure { title: title.to_owned(), legend, svg: canvas.finish(&told.join(". ")) })
+    Some(figure)
 }
 
 /// Words at equal distances.

@@ -101,7 +101,7 @@ fn ladder(case: &Case, measure: &Measure) -> Option<Figure> {
 fn by_side(case: &Case) -> Vec<Figure> {
     let begin_s = case.samples.first().map_or(0.0, |sample| sample.started_s);
     let line = |name: &String| Line {
-        label: case.arms.get(name).map_or_else(|| name.clone(), |arm| arm.label.clone()),
+        label: case.label(name).to_owned(),
         samples: case.samples.iter().filter(|sample| sample.arm == *name).collect(),
         begin_s,
     };

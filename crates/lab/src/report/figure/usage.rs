@@ -1,7 +1,7 @@
 //! Processors used by one side over time: a line for each interval, in the colour of its arm.
 
-use super::canvas::{Canvas, points};
-use super::{Figure, class, legend};
+use super::canvas::{Canvas, marks, points};
+use super::{Drawn, Figure};
 use crate::experiment::{Sample, Values};
 use crate::report::table::SIDES;
 
@@ -27,18 +27,17 @@ pub(super) fn usage(lines: &[Line<'_>]) -> Vec<Figure> {
         all().fold((0.0, 0.0), |most: (f64, f64), at| (most.0.max(at.0), most.1.max(at.1)));
     let draw = |(label, points): &(&str, Vec<Intervals>)| {
         let title = format!("{label}: processors used, over time");
-        let mut canvas = Canvas::new(largest)?;
-        canvas.ticks(&[(0.0, "0 s".into()), (1.0, format!("{end:.0} s"))]);
-        let mut told = vec![title.clone()];
-        for (number, (line, intervals)) in lines.iter().zip(points).enumerate() {
-            put(&mut canvas, &class(number), intervals, end);
+        let canvas = Canvas::new(largest)?;
+        let ticks = [(0.0, "0 s".into()), (1.0, format!("{end:.0} s"))];
+        let mut figure = canvas.figure(&title, &ticks);
+        for (line, intervals) in lines.iter().zip(points) {
             let values = || intervals.iter().flatten().map(|(_, value)| value);
             let mean = values().sum::<f64>() / values().count().max(1) as f64;
-            told.push(format!("{}: {mean:.2} on average", line.label));
+            let told = format!("{mean:.2} on average");
+            figure.add(&line.label, [told], drawn(&canvas, intervals, end));
         }
         let some = points.iter().flatten().flatten().count() > 0;
-        let legend = legend(lines.iter().map(|line| line.label.clone()));
-        some.then(|| Figure { title, legend, svg: canvas.finish(&told.join(". ")) })
+        some.then_some(figure)
     };
     sides.iter().filter_map(draw).collect()
 }
@@ -58,18 +57,15 @@ impl Line<'_> {
 }
 
 /// A line for each interval, in one element, and a mark where it begins: one reading alone is a mark.
-fn put(canvas: &mut Canvas, class: &str, intervals: &Intervals, end: f64) {
-    let (mut begins, mut path) = (Vec::new(), String::new());
+fn drawn(canvas: &Canvas, intervals: &Intervals, end: f64) -> Drawn {
+    let (mut begins, mut trace) = (Vec::new(), String::new());
     for interval in intervals {
         let place = |(at, value): &(f64, f64)| (Canvas::x(at / end.max(1e-9)), canvas.y(*value));
         let places: Vec<(f64, f64)> = interval.iter().map(place).collect();
         begins.extend(places.first());
         if places.len() > 1 {
-            path += &format!("M{}", points(&places));
+            trace += &format!("M{}", points(&places));
         }
     }
-    if !path.is_empty() {
-        canvas.put(format_args!(r#"<path class="trace {class}" d="{path}"/>"#));
-    }
-    canvas.marks(class, &begins);
+    Drawn { trace, marks: marks(&begins), ..Drawn::default() }
 }
