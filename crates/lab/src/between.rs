@@ -9,14 +9,16 @@
 
 mod bench;
 
-use crate::LabError;
-use crate::experiments::{Feature, Load};
+use crate::campaign::Point;
+use crate::experiment::{Run, Step};
+use crate::experiments::Feature;
 use crate::host::{Host, Identity, ROUND_TRIPS_MAX, Whereabouts};
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::pair::Pair;
-use crate::report::{BenchFacts, Check, Command, HostFacts};
+use crate::report::{Account, BenchFacts, Check, Command, HostFacts};
 use crate::running::Running;
+use crate::{LabError, site};
 use bench::Hosts;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -96,8 +98,14 @@ impl Site {
         Ok(Site { sender, receiver, identities, running, to, link, _directory })
     }
 
-    /// Who is who, for the report.
-    pub(crate) fn facts(&self) -> BenchFacts {
+    fn pair(&mut self) -> Pair<'_> {
+        let Site { sender, receiver, to, link, .. } = self;
+        Pair { sender, receiver, to: *to, link }
+    }
+}
+
+impl site::Site for Site {
+    fn facts(&self) -> BenchFacts {
         let own = Identity::own();
         let [sender, receiver] = &self.identities;
         let machine = |role: &str, of: &Identity| {
@@ -124,30 +132,25 @@ impl Site {
         BenchFacts { description, mtu, vnic, hosts, ..BenchFacts::default() }
     }
 
-    /// What is looked at before measuring.
-    pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
+    fn checks(&mut self, _interrupt: &Interrupt) -> Result<Vec<Check>, LabError> {
         self.running.checks()
     }
 
-    /// Every command so far.
-    pub(crate) fn commands(&self) -> Vec<Command> {
+    fn commands(&self) -> Vec<Command> {
         let hosts = [&self.sender, &self.receiver];
         let theirs = hosts.into_iter().flat_map(|host| host.commands().iter().cloned());
         self.running.port.commands().into_iter().chain(theirs).collect()
     }
 
-    fn pair(&mut self) -> Pair<'_> {
-        let Site { sender, receiver, to, link, .. } = self;
-        Pair { sender, receiver, to: *to, link }
-    }
-
-    /// A fresh load.
-    pub(crate) fn bench(
+    fn run(
         &mut self,
-        load: Load,
-        interrupt: Interrupt,
-    ) -> Result<Hosts<'_>, LabError> {
-        Hosts::start(self, load, interrupt)
+        point: &Point,
+        interrupt: &Interrupt,
+        progress: &mut dyn FnMut(&Step<'_>),
+    ) -> Result<(Run, Option<Account>), LabError> {
+        let mut bench = Hosts::start(self, point.load, interrupt.clone())?;
+        let run = point.experiment.run(&mut bench, progress);
+        Ok((run, bench.account()))
     }
 }
 

@@ -11,9 +11,9 @@ use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report::{self, Case, Command, Report, Setting, Threshold, Written};
-use crate::site::Site;
+use crate::site::{InProcess, Namespaces, Site};
 use crate::state::State;
-use crate::{LabError, explain};
+use crate::{LabError, between, explain};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -154,7 +154,7 @@ fn measure(
     directory: &Path,
     interrupt: &Interrupt,
 ) -> Result<bool, LabError> {
-    let mut site: Option<(&Feature, Site)> = None;
+    let mut site: Option<(&Feature, Box<dyn Site>)> = None;
     let mut left: Duration = campaign.points.iter().map(|point| point.experiment.length()).sum();
     let (mut progress, mut complete) = (Progress::new(), true);
     for (place, point) in campaign.points.iter().enumerate() {
@@ -206,12 +206,12 @@ fn kept(run: Result<Measured, LabError>, something_before: bool) -> Result<Measu
 
 /// The site of a point's feature: the one that is there, or a new one in its place, with its checks.
 fn visit<'s>(
-    site: &'s mut Option<(&'static Feature, Site)>,
+    site: &'s mut Option<(&'static Feature, Box<dyn Site>)>,
     point: &Point,
     options: &Options,
     state: &mut State,
     interrupt: &Interrupt,
-) -> Result<&'s mut Site, LabError> {
+) -> Result<&'s mut dyn Site, LabError> {
     let stays = site.as_ref().is_some_and(|(feature, _)| std::ptr::eq(*feature, point.feature));
     if !stays {
         if let Some((_, left)) = site.take() {
@@ -228,7 +228,8 @@ fn visit<'s>(
         state.note_checks(checks);
         *site = Some((point.feature, fresh));
     }
-    site.as_mut().map(|(_, site)| site).ok_or(LabError::Interrupted)
+    let (_, site) = site.as_mut().ok_or(LabError::Interrupted)?;
+    Ok(site.as_mut())
 }
 
 /// Hosts in namespaces where they can be had; otherwise, or where asked for, all in process, if the feature can be seen
@@ -238,13 +239,15 @@ fn choose_site(
     options: &Options,
     interrupt: &Interrupt,
     state: &mut State,
-) -> Result<Site, LabError> {
+) -> Result<Box<dyn Site>, LabError> {
     if let Some(between) = &options.between {
-        return Site::between(feature, between, options, interrupt);
+        interrupt.watch_signals()?;
+        return Ok(Box::new(between::Site::find(feature, between, options)?));
     }
     let root = is_root();
     if !options.in_process {
-        let why = match Site::namespaces(feature, options, interrupt) {
+        let made = Namespaces::make(feature, options, interrupt);
+        let why = match made.map(|site| Box::new(site) as Box<dyn Site>) {
             other if !feature.whole_guide || feature.receiver_gro => return other,
             Err(LabError::NamespaceRefused(why)) => why,
             // What an ordinary user's switch may not do differs from kernel to kernel.
@@ -258,7 +261,7 @@ fn choose_site(
         ));
     }
     interrupt.watch_signals()?;
-    Ok(Site::InProcess(feature))
+    Ok(Box::new(InProcess))
 }
 
 fn write(

@@ -1,34 +1,56 @@
-//! Where a whole validation runs: real hosts in namespaces, or everything in this process.
+//! Where a whole validation runs: real hosts in namespaces, everything in this process, or hosts that there are already
+//! ([`between`](crate::between)).
 //!
 //! A site sets up a fresh bench for each load, so that one connection count leaves nothing to the next. Sender, switch and
 //! receiver are processes of this machine, each in a network namespace of its own.
 
-use crate::between::{self, Between};
 use crate::campaign::Point;
 use crate::daemon::Daemon;
 use crate::experiment::{Run, Step};
 use crate::experiments::{Feature, Load};
 use crate::host::{become_root, is_root};
-use crate::in_process::{self, InProcess};
+use crate::in_process;
 use crate::interrupt::Interrupt;
-use crate::namespaces::Namespaces;
+use crate::namespaces::Namespaces as Bench;
 use crate::options::Options;
 use crate::report::{Account, BenchFacts, Case, Check, Command};
 use crate::topology::{Topology, Vnic, Way, congestion};
 use crate::{LabError, iperf};
 
 /// See the module.
-pub(crate) enum Site {
-    /// Sender, switch, bridge and receiver as processes of their own.
-    Namespaces(Box<Hosts>),
-    /// Two guests on memory ports.
-    InProcess(&'static Feature),
-    /// Hosts that there are already.
-    Between(Box<between::Site>),
+pub(crate) trait Site {
+    /// Who is who, for the report.
+    fn facts(&self) -> BenchFacts;
+
+    /// What is looked at before measuring.
+    fn checks(&mut self, interrupt: &Interrupt) -> Result<Vec<Check>, LabError>;
+
+    /// Measures a point on a fresh bench, and asks everyone what they counted.
+    fn run(
+        &mut self,
+        point: &Point,
+        interrupt: &Interrupt,
+        progress: &mut dyn FnMut(&Step<'_>),
+    ) -> Result<(Run, Option<Account>), LabError>;
+
+    /// Arms that could not be measured, and why.
+    fn left_out(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What iperf3 makes of what was measured; `None` where it has nothing to say of it.
+    fn second_opinion(&self, _case: &Case) -> Option<String> {
+        None
+    }
+
+    /// Every command so far.
+    fn commands(&self) -> Vec<Command> {
+        Vec::new()
+    }
 }
 
-/// The processes of [`Site::Namespaces`]. The daemon's handle ends before its host.
-pub(crate) struct Hosts {
+/// Sender, switch, bridge and receiver as processes of their own. The daemon's handle ends before its host.
+pub(crate) struct Namespaces {
     daemon: Daemon,
     topology: Topology,
     feature: &'static Feature,
@@ -36,110 +58,48 @@ pub(crate) struct Hosts {
     iperf: Option<iperf::Said>,
 }
 
-impl Site {
-    /// Real hosts. Call it while this process has one thread.
-    pub(crate) fn namespaces(
+impl Namespaces {
+    /// Call it while this process has one thread.
+    pub(crate) fn make(
         feature: &'static Feature,
         options: &Options,
         interrupt: &Interrupt,
-    ) -> Result<Site, LabError> {
+    ) -> Result<Namespaces, LabError> {
         if !is_root() {
             become_root()?;
         }
         interrupt.watch_signals()?;
         let mut topology = Topology::new(feature, options)?;
         let daemon = Daemon::start(&mut topology, interrupt)?;
-        Ok(Site::Namespaces(Box::new(Hosts { daemon, topology, feature, iperf: None })))
+        Ok(Namespaces { daemon, topology, feature, iperf: None })
+    }
+}
+
+impl Site for Namespaces {
+    fn left_out(&self) -> Vec<String> {
+        self.topology.left_out.clone()
     }
 
-    /// Hosts that there are already, and the switch between them.
-    pub(crate) fn between(
-        feature: &'static Feature,
-        between: &Between,
-        options: &Options,
-        interrupt: &Interrupt,
-    ) -> Result<Site, LabError> {
-        interrupt.watch_signals()?;
-        Ok(Site::Between(Box::new(between::Site::find(feature, between, options)?)))
+    fn second_opinion(&self, case: &Case) -> Option<String> {
+        self.iperf.as_ref()?.beside(case)
     }
 
-    /// Who is who, for the report.
-    pub(crate) fn facts(&self) -> BenchFacts {
-        match self {
-            Site::Between(site) => site.facts(),
-            Site::Namespaces(hosts) => hosts.facts(),
-            Site::InProcess(_) => in_process::facts(),
-        }
+    fn commands(&self) -> Vec<Command> {
+        self.topology.commands().into_iter().chain(self.daemon.commands()).collect()
     }
 
-    /// What is looked at before measuring.
-    pub(crate) fn checks(&mut self, interrupt: &Interrupt) -> Result<Vec<Check>, LabError> {
-        match self {
-            Site::Namespaces(hosts) => hosts.checks(interrupt),
-            Site::Between(site) => site.checks(),
-            Site::InProcess(feature) if feature.whole_guide => {
-                Ok(InProcess::start(Load::bulk(1), interrupt.clone())?.checks())
-            }
-            Site::InProcess(_) => Ok(Vec::new()),
-        }
-    }
-
-    /// Arms that could not be measured, and why.
-    pub(crate) fn left_out(&self) -> Vec<String> {
-        match self {
-            Site::Namespaces(hosts) => hosts.topology.left_out.clone(),
-            Site::InProcess(_) | Site::Between(_) => Vec::new(),
-        }
-    }
-
-    /// What iperf3 makes of what was measured; `None` where it has nothing to say of it.
-    pub(crate) fn second_opinion(&self, case: &Case) -> Option<String> {
-        match self {
-            Site::Namespaces(hosts) => hosts.iperf.as_ref()?.beside(case),
-            Site::InProcess(_) | Site::Between(_) => None,
-        }
-    }
-
-    /// Every command so far.
-    pub(crate) fn commands(&self) -> Vec<Command> {
-        match self {
-            Site::Namespaces(hosts) => {
-                let changes = hosts.daemon.commands();
-                hosts.topology.commands().into_iter().chain(changes).collect()
-            }
-            Site::Between(site) => site.commands(),
-            Site::InProcess(_) => Vec::new(),
-        }
-    }
-
-    /// Measures a point on a fresh bench, and asks everyone what they counted.
-    pub(crate) fn run(
+    fn run(
         &mut self,
         point: &Point,
         interrupt: &Interrupt,
         progress: &mut dyn FnMut(&Step<'_>),
     ) -> Result<(Run, Option<Account>), LabError> {
-        let (interrupt, load) = (interrupt.clone(), point.load);
-        match self {
-            Site::Namespaces(hosts) => {
-                let mut bench = hosts.bench(load, interrupt)?;
-                let run = point.experiment.run(&mut bench, progress);
-                Ok((run, bench.account()))
-            }
-            Site::Between(site) => {
-                let mut bench = site.bench(load, interrupt)?;
-                let run = point.experiment.run(&mut bench, progress);
-                Ok((run, bench.account()))
-            }
-            Site::InProcess(_) => {
-                let mut bench = InProcess::start(load, interrupt)?;
-                Ok((point.experiment.run(&mut bench, progress), None))
-            }
-        }
+        let Namespaces { topology, daemon, feature, .. } = self;
+        let mut bench = Bench::start(topology, daemon, feature, point.load, interrupt.clone())?;
+        let run = point.experiment.run(&mut bench, progress);
+        Ok((run, bench.account()))
     }
-}
 
-impl Hosts {
     fn facts(&self) -> BenchFacts {
         let mtu = self.topology.mtu;
         let (vnic, kind) = match self.topology.vnic {
@@ -187,8 +147,27 @@ impl Hosts {
         }
         Ok(checks)
     }
+}
 
-    fn bench(&mut self, load: Load, interrupt: Interrupt) -> Result<Namespaces<'_>, LabError> {
-        Namespaces::start(&mut self.topology, &mut self.daemon, self.feature, load, interrupt)
+/// Two guests on memory ports. Other features than the guide's are not to be seen there.
+pub(crate) struct InProcess;
+
+impl Site for InProcess {
+    fn facts(&self) -> BenchFacts {
+        in_process::facts()
+    }
+
+    fn checks(&mut self, interrupt: &Interrupt) -> Result<Vec<Check>, LabError> {
+        Ok(in_process::InProcess::start(Load::bulk(1), interrupt.clone())?.checks())
+    }
+
+    fn run(
+        &mut self,
+        point: &Point,
+        interrupt: &Interrupt,
+        progress: &mut dyn FnMut(&Step<'_>),
+    ) -> Result<(Run, Option<Account>), LabError> {
+        let mut bench = in_process::InProcess::start(point.load, interrupt.clone())?;
+        Ok((point.experiment.run(&mut bench, progress), None))
     }
 }
