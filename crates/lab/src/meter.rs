@@ -44,13 +44,17 @@ impl Moment {
         used.into_iter().map(|percent| percent / 100.0).collect()
     }
 
-    /// The machine-wide values of an interval in which an application received `bytes`.
-    pub(crate) fn since(&self, earlier: &Moment, bytes: u64) -> Values {
+    /// The values of an interval in which an application received `bytes`, in so many seconds by its own clock, and what
+    /// that cost the machine.
+    pub(crate) fn since(&self, earlier: &Moment, bytes: u64, by_receiver_s: f64) -> Values {
         let usage = self.cpu.since(&earlier.cpu);
         let cycles = self.cycles.since(&earlier.cycles);
         let busiest = self.cpu.busiest_since(&earlier.cpu);
         let seconds = self.seconds_since(earlier);
         let figures = [
+            ("seconds", Some(by_receiver_s)),
+            ("received_bytes", Some(bytes as f64)),
+            ("throughput_bps", Some(bytes as f64 * 8.0 / by_receiver_s.max(1e-9))),
             ("cpu_percent", Some(usage.busy_percent)),
             ("steal_percent", Some(usage.steal_percent)),
             (BUSIEST[0], busiest.map(|busiest| busiest.processor as f64)),
@@ -78,11 +82,11 @@ mod tests {
                 break now;
             }
         };
-        let values = end.since(&begin, 1 << 30);
+        let values = end.since(&begin, 1 << 30, 1.0);
         assert!((0.0..=100.0).contains(&values["cpu_percent"]));
         // This very loop has kept one busy, at least as much as all of them on average.
         assert!((values["cpu_percent"] - 1e-9..=100.0).contains(&values[BUSIEST[1]]));
         assert_eq!(values.contains_key("cycles_per_byte"), cfg!(target_arch = "x86_64"));
-        assert!(!end.since(&begin, 0).contains_key("cycles_per_byte"));
+        assert!(!end.since(&begin, 0, 1.0).contains_key("cycles_per_byte"));
     }
 }

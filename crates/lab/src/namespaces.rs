@@ -119,12 +119,8 @@ impl Snapshot {
     fn since(&self, earlier: &Snapshot) -> Values {
         let bytes = self.receiver.received_bytes.saturating_sub(earlier.receiver.received_bytes);
         let seconds = self.receiver.at_ns.saturating_sub(earlier.receiver.at_ns) as f64 / 1e9;
-        let mut values = self.moment.since(&earlier.moment, bytes);
-        let mut put = |key: &str, value: f64| values.insert(key.to_owned(), value);
-        put("seconds", seconds);
-        put("received_bytes", bytes as f64);
-        put("throughput_bps", bytes as f64 * 8.0 / seconds.max(1e-9));
-        put("ports_added", (self.visits - earlier.visits) as f64);
+        let mut values = self.moment.since(&earlier.moment, bytes, seconds);
+        values.insert("ports_added".into(), (self.visits - earlier.visits) as f64);
         values.extend(self.sender.sent_since(&earlier.sender));
         let ((frames, bytes), (before, bytes_before)) = (self.wire(), earlier.wire());
         put_ratio(&mut values, "frame_bytes_on_the_wire", bytes - bytes_before, frames - before);

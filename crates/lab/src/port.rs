@@ -77,17 +77,27 @@ impl Port {
 
 /// What each family's adapter status says.
 fn statuses(rsc: &RscBody) -> [Check; 2] {
-    let status = |family: &str, enabled: bool, operational: bool, reason: &str| Check {
-        name: format!("Get-NetAdapterRsc {} {family}", rsc.name),
+    let RscBody { name, ipv4_enabled: v4, ipv6_enabled: v6, .. } = rsc;
+    [
+        status(name, "IPv4", [*v4, rsc.ipv4_operational], &rsc.ipv4_failure_reason),
+        status(name, "IPv6", [*v6, rsc.ipv6_operational], &rsc.ipv6_failure_reason),
+    ]
+}
+
+/// A family's adapter status at a port: whether coalescing is enabled, and whether it works.
+pub(crate) fn status(
+    port: &str,
+    family: &str,
+    [enabled, operational]: [bool; 2],
+    reason: &str,
+) -> Check {
+    Check {
+        name: format!("Get-NetAdapterRsc {port} {family}"),
         passed: enabled && operational,
         seen: format!(
             "{family}Enabled {enabled}, {family}OperationalState {operational}, {family}FailureReason {reason}"
         ),
-    };
-    [
-        status("IPv4", rsc.ipv4_enabled, rsc.ipv4_operational, &rsc.ipv4_failure_reason),
-        status("IPv6", rsc.ipv6_enabled, rsc.ipv6_operational, &rsc.ipv6_failure_reason),
-    ]
+    }
 }
 
 /// For `map_err`.

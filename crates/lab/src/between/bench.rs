@@ -96,12 +96,8 @@ impl Snapshot {
     fn since(&self, earlier: &Snapshot, identities: &[Identity; 2]) -> Values {
         let bytes = self.receiver.received_bytes.saturating_sub(earlier.receiver.received_bytes);
         let seconds = seconds(&self.receiver, &earlier.receiver);
-        let mut values = self.moment.since(&earlier.moment, bytes);
+        let mut values = self.moment.since(&earlier.moment, bytes, seconds);
         values.extend(delivered(&self.given, &earlier.given));
-        let mut put = |key: &str, value: f64| values.insert(key.to_owned(), value);
-        put("seconds", seconds);
-        put("received_bytes", bytes as f64);
-        put("throughput_bps", bytes as f64 * 8.0 / seconds);
         let mut processes = Values::new();
         if let (Some(now), Some(then)) = (&self.switch, &earlier.switch) {
             let used = now.since(then).percent_of_one_processor / 100.0;
@@ -120,7 +116,7 @@ impl Snapshot {
             if identity.boot == own {
                 processes.insert(key.into(), used(|reading| reading.own_ns));
             } else {
-                put(key, used(|reading| reading.busy_ns));
+                values.insert(key.into(), used(|reading| reading.busy_ns));
             }
         }
         values.extend(self.sender.sent_since(&earlier.sender));

@@ -7,6 +7,7 @@ use crate::experiments::{Load, OFF, latency, peers};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
 use crate::passed::put_ratio;
+use crate::port::status;
 use crate::report::{BenchFacts, Check};
 use crate::usage::{self, Machine, PROCESSES, Reading};
 use datapath::{
@@ -123,18 +124,11 @@ impl InProcess {
     pub(crate) fn checks(&self) -> Vec<Check> {
         let ports = self.switch.ports();
         let Some(port) = ports.iter().find(|port| port.id == self.port) else { return Vec::new() };
-        let status = |family: &str, status: RscStatus| Check {
-            name: format!("Get-NetAdapterRsc vnic {family}"),
-            passed: status.operational,
-            seen: format!(
-                "{family}Enabled {}, {family}OperationalState {}, {family}FailureReason {}",
-                status.enabled,
-                status.operational,
-                status.failure_reason.name()
-            ),
-        };
         let (ipv4, ipv6) = port.rsc();
-        vec![status("IPv4", ipv4), status("IPv6", ipv6)]
+        let check = |(family, RscStatus { enabled, operational, failure_reason })| {
+            status("vnic", family, [enabled, operational], failure_reason.name())
+        };
+        [("IPv4", ipv4), ("IPv6", ipv6)].map(check).into()
     }
 
     fn guests(&self) -> Guests {
@@ -167,16 +161,12 @@ impl Snapshot {
     fn since(&self, earlier: &Snapshot) -> Values {
         let bytes = self.bytes.saturating_sub(earlier.bytes);
         let seconds = self.moment.seconds_since(&earlier.moment).max(1e-9);
-        let mut values = self.moment.since(&earlier.moment, bytes);
-        let mut put = |key: &str, value: f64| values.insert(key.to_owned(), value);
-        put("seconds", seconds);
-        put("received_bytes", bytes as f64);
-        put("throughput_bps", bytes as f64 * 8.0 / seconds);
+        let mut values = self.moment.since(&earlier.moment, bytes, seconds);
         let frames = self.counters.egress_frames.saturating_sub(earlier.counters.egress_frames);
         let joined =
             self.counters.coalesced_packets.saturating_sub(earlier.counters.coalesced_packets);
-        put("egress_frames", frames as f64);
-        put("coalesced_packets", joined as f64);
+        values.insert("egress_frames".into(), frames as f64);
+        values.insert("coalesced_packets".into(), joined as f64);
         put_ratio(&mut values, "segments_per_train", frames + joined, frames);
         values.extend(self.guests.since(&earlier.guests));
         values
