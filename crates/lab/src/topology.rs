@@ -318,7 +318,8 @@ impl Topology {
         };
         wire(outer, WIRE, UPLINK, switch, mtu)?;
         address(outer, WIRE, 77, station)?;
-        offload(outer, WIRE, false, self.way == Way::FromVnic)?;
+        // Without segmentation frames leave at MTU size, as from a NIC onto its wire; coalescing is of what arrives.
+        outer.set_offloads(WIRE, false, self.way == Way::FromVnic)?;
         if let (Way::FromVnic, Ok(Placement { receiver, .. })) = (self.way, &self.placement) {
             let placed = Placement::thread(outer, WIRE);
             let placed = placed.and_then(|()| Placement::pin_threads(outer, WIRE, receiver));
@@ -326,7 +327,7 @@ impl Topology {
         }
         self.switch.run(&format!("ip link set {UPLINK} mtu {mtu} up"))?;
         if self.way == Way::FromVnic {
-            offload(&mut self.switch, UPLINK, false, false)?;
+            self.switch.set_offloads(UPLINK, false, false)?;
         } else if self.placement.is_ok() {
             // The kernel knows of the thread only while the link coalesces.
             self.switch.set_offload(UPLINK, LinkOffload::Gro, "gro", true)?;
@@ -368,7 +369,7 @@ impl Topology {
             self.bridge.run(&format!("ip link set {link} mtu {mtu} master bridge0 up"))?;
         }
         self.bridge.run(&format!("ip link set bridge0 mtu {mtu} up"))?;
-        offload(&mut self.bridge, IN, true, true)?;
+        self.bridge.set_offloads(IN, true, true)?;
         if self.placement.is_ok() {
             let placed = Placement::thread(&mut self.bridge, IN);
             self.placement_held(placed);
@@ -377,7 +378,7 @@ impl Topology {
         self.bridge.set_offload(IN, LinkOffload::Gro, "gro", false)?;
         address(&mut self.sender, PEER, 78, SENDER)?;
         address(&mut self.receiver, PEER, 78, RECEIVER)?;
-        offload(&mut self.sender, PEER, false, false)
+        self.sender.set_offloads(PEER, false, false)
     }
 }
 
@@ -391,17 +392,4 @@ fn address(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabE
     host.run(&format!("ip address add 10.{net}.0.{station}/24 dev {link}"))?;
     host.run(&format!("ip -6 address add fd00:{net}::{station}/64 dev {link} nodad"))?;
     congestion::choose(host, link, net, station)
-}
-
-/// Without segmentation frames leave at MTU size, as from a NIC onto its wire; coalescing is of what arrives.
-fn offload(
-    host: &mut Host,
-    link: &str,
-    segmentation: bool,
-    coalescing: bool,
-) -> Result<(), LabError> {
-    let word = |on| if on { "on" } else { "off" };
-    let (cut, join) = (word(segmentation), word(coalescing));
-    let request = Request::Offload { link: link.into(), segmentation, coalescing };
-    host.order(&request, &format!("ethtool -K {link} tso {cut} gso {cut} gro {join}"))
 }

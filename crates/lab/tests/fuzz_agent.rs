@@ -41,7 +41,6 @@ fn is_for_peers(request: &Request) {
         Request::Run { .. }
             | Request::Start { .. }
             | Request::Become { .. }
-            | Request::Offload { .. }
             | Request::Hello { .. }
     );
     assert!(!runs, "{request:?}");

@@ -4,7 +4,6 @@
 use super::load::Ends;
 use super::protocol::{Identity, Reading, Reply, Request};
 use super::{counters, namespace};
-use ports::link::{Link, LinkOffload};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -72,9 +71,6 @@ impl Agent {
     pub(super) fn handle(&mut self, request: Request) -> Reply {
         match request {
             Request::Run { program, arguments } => run(&program, &arguments),
-            Request::Offload { link, segmentation, coalescing } => {
-                Reply::of(offload(&link, segmentation, coalescing))
-            }
             Request::Start { program, arguments } => self.start(&program, &arguments),
             Request::Listen { at, bulk } => Reply::of(self.ends.receive(at, bulk)),
             Request::Answer { port } => Reply::of(self.ends.answer(port)),
@@ -152,16 +148,6 @@ fn failed(program: &str, error: &io::Error) -> Reply {
         io::ErrorKind::NotFound => Reply::Missing { program: program.to_owned() },
         _ => Reply::Error { message: format!("{program}: {error}") },
     }
-}
-
-fn offload(link: &str, segmentation: bool, coalescing: bool) -> io::Result<()> {
-    let set = |offload, on| {
-        let link = Link::open(link, None).map_err(io::Error::other)?;
-        link.set_offload(offload, on).map_err(io::Error::other)
-    };
-    set(LinkOffload::Tso, segmentation)?;
-    set(LinkOffload::Gso, segmentation)?;
-    set(LinkOffload::Gro, coalescing)
 }
 
 #[cfg(test)]

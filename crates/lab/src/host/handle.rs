@@ -168,6 +168,23 @@ impl Host {
         self.set_link(link, &line, |link| link.set_offload(offload, on))
     }
 
+    /// Turns segmentation (TSO and GSO) and coalescing (GRO) of one of its links on or off.
+    pub(crate) fn set_offloads(
+        &mut self,
+        link: &str,
+        segmentation: bool,
+        coalescing: bool,
+    ) -> Result<(), LabError> {
+        let word = |on| if on { "on" } else { "off" };
+        let (cut, join) = (word(segmentation), word(coalescing));
+        let line = format!("ethtool -K {link} tso {cut} gso {cut} gro {join}");
+        self.set_link(link, &line, |link| {
+            link.set_offload(LinkOffload::Tso, segmentation)?;
+            link.set_offload(LinkOffload::Gso, segmentation)?;
+            link.set_offload(LinkOffload::Gro, coalescing)
+        })
+    }
+
     /// Whether an offload of one of its links is on.
     pub(crate) fn offload(&self, link: &str, offload: LinkOffload) -> Result<bool, LabError> {
         self.link(link)

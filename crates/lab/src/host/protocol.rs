@@ -40,15 +40,6 @@ pub enum Request {
         /// Its arguments.
         arguments: Vec<String>,
     },
-    /// Turn segmentation (TSO and GSO) and coalescing (GRO) of a link on or off.
-    Offload {
-        /// The link.
-        link: String,
-        /// TSO and GSO.
-        segmentation: bool,
-        /// GRO.
-        coalescing: bool,
-    },
     /// Start a program that runs until this host ends or the program does.
     Start {
         /// Looked up in PATH.
@@ -120,7 +111,6 @@ impl Request {
             Request::Run { .. } => never("run programs"),
             Request::Start { .. } => never("start programs"),
             Request::Become { .. } => never("become another program"),
-            Request::Offload { .. } => never("change offloads of links"),
             Request::Hello { .. } => Some("hello is sent once".into()),
             Request::Listen { at, bulk } => low_port(at.port()).or_else(|| too_much(*bulk)),
             Request::Answer { port } => low_port(*port),
