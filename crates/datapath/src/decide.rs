@@ -361,7 +361,8 @@ impl<'t> Decider<'t> {
             let rests = to.shared.is_at_rest(0, self.turn.now);
             let copy = work::of_copy(frame.len, to.shared.kernel_ns);
             let rules = if to.filter.egress.is_some() { work::OF_FILTERING_ANEW } else { 0 };
-            cost += if rests { work::OF_REST } else { copy + rules };
+            let steering = if Target::sole(to).is_some() { 0 } else { work::OF_STEERING };
+            cost += if rests { work::OF_REST } else { copy + rules + steering };
         }
         self.flooded.get_mut(slot).into_iter().for_each(|of_vlan| *of_vlan += cost);
         Ok(())

@@ -46,8 +46,8 @@ impl Run {
     }
 }
 
-/// One list per egress queue of the view, and which of them are not empty. What was touched first is taken first: a flow
-/// that changes its queue during a turn is delivered to the old one before the new one.
+/// One list per egress queue of the view, and which of them are not empty. What was touched first is taken first, so that a flow
+/// that changes its queue during a turn is mostly delivered to the old one first.
 #[derive(Default)]
 pub(crate) struct Outbox {
     lists: Vec<Vec<Run>>,

@@ -53,7 +53,7 @@ impl Steering {
     }
 
     /// Has an entry name a queue; the next frame goes by it.
-    #[allow(clippy::cast_possible_truncation, reason = "a queue beyond 256 is no port's")]
+    #[allow(clippy::cast_possible_truncation, reason = "a queue beyond 255 is no port's")]
     pub(crate) fn set(&self, entry: usize, queue: usize) {
         self.table.get(entry).into_iter().for_each(|place| place.store(queue as u8, Relaxed));
     }
@@ -145,6 +145,7 @@ impl Steerer {
         };
         if let Some((last, target)) = self.last
             && last == flow
+            && target.queue < in_use
         {
             return target;
         }
@@ -170,7 +171,7 @@ pub(crate) struct Noter<'t> {
 impl<'t> Noter<'t> {
     /// For a burst of the port's queue of this number; `None`: nothing is to be noted.
     pub(crate) fn new(port: &'t Port, queue: usize, now: Nanos) -> Option<Noter<'t>> {
-        let followed = port.followed().filter(|_| queue < port.shared.queues_in_use())?;
+        let followed = port.followed()?;
         let queue = u8::try_from(queue).ok()?;
         Some(Noter { port, followed, queue, tick: Tick::of(now), last: None })
     }

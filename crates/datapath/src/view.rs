@@ -275,7 +275,8 @@ impl PortShared {
     /// Whether nothing was reported too big for the port in this second; from now on something was.
     pub(crate) fn may_report_too_big(&self, now: Nanos) -> bool {
         let second = now.as_secs();
-        self.too_big_at.swap(second, Ordering::Relaxed) != second
+        self.too_big_at.load(Ordering::Relaxed) != second
+            && self.too_big_at.swap(second, Ordering::Relaxed) != second
     }
 
     /// Notes a state; a change is an event.

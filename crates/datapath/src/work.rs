@@ -26,6 +26,8 @@ pub(crate) const OF_FILTERING_ANEW: u64 = 50;
 pub(crate) const OF_LEARNING: u64 = 150;
 /// A frame for a port that is left alone because it is down.
 pub(crate) const OF_REST: u64 = 20;
+/// A flooded frame's queue at a port of several: its flow's hash by tables that no other port has.
+pub(crate) const OF_STEERING: u64 = 60;
 /// A port that is asked whether a flooded frame is for it.
 pub(crate) const OF_ASKING: u64 = 2;
 /// A segment made of a train: its header, and the checksum's fixed part.

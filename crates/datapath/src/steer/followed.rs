@@ -1,7 +1,8 @@
 //! The flows that a port has sent lately, and the queue of each.
 //!
 //! Only what the port itself sends is noted, so a guest that sends many flows evicts its own and nobody else's. Which flows
-//! share a set depends on a secret of the port. A store is made at most once a flow and [`Tick`], however fast it sends.
+//! share a set depends on a secret of the port. A store is made at most once a flow and [`Tick`], and a place changes its flow at most
+//! once a second.
 
 use crate::frame::Frame;
 use ports::Nanos;
@@ -28,6 +29,9 @@ pub(crate) struct Tick(u32);
 impl Tick {
     /// After 30 s of silence a flow goes by the table: nothing of it is under way that could be overtaken.
     const MOST_AGE: u32 = 7152;
+    /// A flow that was sent within the last second keeps its place: with more flows at once than there are places, new ones go
+    /// by the table, and none changes its queue with each frame.
+    const KEPT: u32 = 256;
     /// Workers read their clocks for themselves: one may be so far behind what another noted.
     const LEAD: u32 = 256;
 
@@ -80,26 +84,25 @@ impl Followed {
         young.next().map(|place| (place.0 & 0xff) as usize)
     }
 
-    /// The flow was sent from this queue. Within a tick the first queue stands. A flow that is new takes the place noted
-    /// longest ago of its set. Of two workers that write one place at a time, one is not noted until its next frame.
+    /// The flow was sent from this queue. Within a tick the first queue stands. A new flow takes the place of its set that was
+    /// noted longest ago, unless all were noted within the last second. If two workers write a place at once, one of the two flows is
+    /// not noted until its next frame.
     pub(crate) fn note(&self, flow: u64, queue: u8, now: Tick) {
-        let mut oldest = None;
+        let (mut oldest, mut most) = (None, Tick::KEPT - 1);
         for place in self.set(flow) {
             let noted = Place(place.load(Relaxed));
-            let age = now.since(noted.tick());
-            if noted.is_of(flow) {
+            let age = if noted.0 == 0 { u32::MAX } else { now.since(noted.tick()) };
+            if noted.is_of(flow) && noted.0 != 0 {
                 if age > 0 {
                     place.store(Place::new(flow, now, queue).0, Relaxed);
                 }
                 return;
             }
-            if oldest.is_none_or(|(most, _)| age > most) {
-                oldest = Some((age, place));
+            if age > most {
+                (oldest, most) = (Some(place), age);
             }
         }
-        if let Some((_, place)) = oldest {
-            place.store(Place::new(flow, now, queue).0, Relaxed);
-        }
+        oldest.into_iter().for_each(|place| place.store(Place::new(flow, now, queue).0, Relaxed));
     }
 }
 
@@ -166,15 +169,16 @@ mod tests {
         flow(seed, &frame, &header, Direction::Ingress).unwrap()
     }
 
-    /// Ports were XORed into the addresses, so that a host's next port was the next host's port.
+    /// A host's next port is not the next host's port.
     #[test]
     fn flows_of_neighbouring_hosts_and_ports_differ() {
         let all = (0..64).flat_map(|host| (0..64).map(move |port| (host, port)));
         let ids = all.flat_map(|(host, port)| {
             [(6, 0), (17, 0), (6, 6), (6, 17)].map(|more| of(&SEED, host, port, more))
         });
-        let (ids, tags): (HashSet<u64>, HashSet<u64>) = ids.map(|id| (id, id % (1 << 40))).unzip();
-        assert_eq!((ids.len(), tags.len()), (4 * 64 * 64, 4 * 64 * 64));
+        let places = |id| (id, (id >> 40, id % SETS as u64));
+        let (ids, places): (HashSet<u64>, HashSet<_>) = ids.map(places).unzip();
+        assert_eq!((ids.len(), places.len()), (4 * 64 * 64, 4 * 64 * 64));
     }
 
     /// Flows that share a set by one seed do not by another: nobody can aim at a set without the seed.
@@ -190,6 +194,25 @@ mod tests {
         let sets: HashSet<_> =
             aimed.iter().map(|(host, port)| of_set(&other, *host, *port)).collect();
         assert!(sets.len() > aimed.len() / 2, "{} of {}", sets.len(), aimed.len());
+    }
+
+    /// With five flows for four places each took another's place in turn, and each answer went to another queue.
+    #[test]
+    fn flows_that_are_sent_all_the_time_keep_their_places() {
+        let followed = Followed::new();
+        let flows = [1, 2, 3, 4, 5].map(|tag| tag << 40);
+        let found = |now| flows.map(|flow| followed.find(flow, now));
+        for tick in 1000..2000 {
+            flows.iter().for_each(|flow| followed.note(*flow, 3, Tick(tick)));
+            assert_eq!(found(Tick(tick)), [Some(3), Some(3), Some(3), Some(3), None]);
+        }
+        // The second falls silent.
+        for tick in 2000..2000 + Tick::KEPT {
+            for place in [0, 2, 3, 4] {
+                followed.note(flows[place], 3, Tick(tick));
+            }
+        }
+        assert_eq!(found(Tick(2000 + Tick::KEPT)), [Some(3), None, Some(3), Some(3), Some(3)]);
     }
 
     #[test]
