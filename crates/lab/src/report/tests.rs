@@ -417,6 +417,18 @@ fn a_page_of_four_loads_six_arms_and_two_receivers_stays_below_300_kb() {
     assert!(intervals.lines().count() > 6 * (3 * 14 + 5) && size > 100_000, "{size}");
 }
 
+/// `validate self` has thousands of intervals: its page was 614 kB.
+#[test]
+fn a_page_of_thousands_of_intervals_names_the_file_that_has_them() {
+    let report = report();
+    let few = csv::csv(&report).unwrap();
+    let many = few.repeat(200_000 / few.len() + 1);
+    let page = |intervals| html::page(&report, intervals).unwrap();
+    let (short, long) = (page(&few), page(&many));
+    assert!(short.contains(&few) && !short.contains(r#"href="report.csv""#));
+    assert!(long.len() < short.len() && long.contains(r#"href="report.csv""#));
+}
+
 #[test]
 fn every_interval_is_a_line_of_the_csv() {
     let report = report();
