@@ -174,7 +174,9 @@ fn measure(
         let case = Case::new(&point.experiment, point.setting(), run.0, run.1);
         let opinion = site.as_ref().filter(|_| point.part == Part::Bulk);
         if let Some(note) = opinion.and_then(|(_, site)| site.second_opinion(&case)) {
-            state.note(note);
+            let toward =
+                if case.setting.receiver_gro { "Toward the receiver with GRO: " } else { "" };
+            state.note(format!("{toward}{note}"));
         }
         complete = state.keep(place, point.part, case);
         if !complete {

@@ -48,7 +48,7 @@ enum What {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  millrace validate rsc                            # about five minutes
+  millrace validate rsc                            # about seven minutes
   millrace validate rsc --quick --connections 1,16
   millrace validate rsc --in-process --json        # where namespaces are not allowed
   millrace validate rsc --receiver tap --fail-if 'throughput < 2.0x' --fail-if 'cycles_per_byte > 0.6x'   # for CI
