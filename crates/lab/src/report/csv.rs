@@ -1,4 +1,4 @@
-//! Every interval as a line of comma-separated values, for a spreadsheet or a script. Counts are exact, other numbers have seven
+//! Every interval as a line of comma-separated values, for a spreadsheet or a script. Counts are exact, other numbers have six
 //! digits; `report.json` has all of them.
 
 use super::Report;
@@ -45,6 +45,6 @@ fn record(number: usize, case: &Case, sample: &Sample, keys: &BTreeSet<&str>) ->
 }
 
 fn digits(value: f64) -> String {
-    let rounded = format!("{value:.6e}").parse().ok().filter(|_| value.fract() != 0.0);
+    let rounded = format!("{value:.5e}").parse().ok().filter(|_| value.fract() != 0.0);
     rounded.unwrap_or(value).to_string()
 }

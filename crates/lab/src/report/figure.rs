@@ -23,9 +23,7 @@ pub(super) struct Figure {
     pub title: String,
     /// What it says to those who cannot see it.
     pub words: String,
-    /// The lines across, as a path.
-    grid: String,
-    /// The numbers beside them, each with its height.
+    /// The numbers beside the lines of the grid, each with its height.
     numbers: Vec<(String, String)>,
     /// Words below the axis.
     ticks: Vec<Tick>,

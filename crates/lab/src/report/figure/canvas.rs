@@ -8,7 +8,7 @@ const LEFT: f64 = 52.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 28.0;
-/// Lines of the grid, the axis counted.
+/// Lines of the grid, the axis counted. The page draws them once, for they are the same in all figures.
 const GRID: u32 = 5;
 
 /// Paper whose y axis begins at 0. Places on the x axis are parts of its width.
@@ -42,13 +42,11 @@ impl Canvas {
         let decimals = decimals(step);
         let lines = (0..GRID).map(|line| step * f64::from(line));
         let lines: Vec<(f64, f64)> = lines.map(|value| (self.y(value), value)).collect();
-        let grid = lines.iter().map(|(y, _)| format!("M{LEFT} {y:.1}H{}", WIDTH - RIGHT));
         let number =
             |(y, value): &(f64, f64)| (format!("{:.0}", y + 4.0), format!("{value:.decimals$}"));
         Figure {
             title: title.to_owned(),
             words: title.to_owned(),
-            grid: grid.collect(),
             numbers: lines.iter().map(number).collect(),
             ticks: shown(ticks),
             series: Vec::new(),

@@ -13,6 +13,7 @@ use crate::report::answer::{by_receiver, rows};
 use crate::report::case::{capital, plural};
 use crate::report::table::{Points, arrow};
 use crate::report::{Case, Report};
+use serde::Serialize;
 
 /// All questions in one figure; where nothing is compared there is none.
 pub(in crate::report) fn summary(report: &Report) -> Option<Forest> {
@@ -54,19 +55,38 @@ fn by_connections(cases: &[Case], measure: &Measure) -> Option<Figure> {
     lines(&title, &evenly(counts.iter().map(u32::to_string).collect()), &series)
 }
 
+/// Figures of one load, in which each arm has the same colour.
+#[derive(Serialize)]
+pub(in crate::report) struct Group {
+    /// Where there are several loads, which it is.
+    title: Option<String>,
+    /// Whose the colours are; empty where each figure says so.
+    legend: Vec<String>,
+    figures: Vec<Figure>,
+}
+
 /// Every interval of the arms that are compared, who used the processor, how deep trains were.
-pub(in crate::report) fn details(report: &Report) -> Vec<Figure> {
-    if Points::of(&report.cases).is_some() {
-        return by_load(&report.cases);
+pub(in crate::report) fn details(report: &Report) -> Vec<Group> {
+    let cases = &report.cases;
+    if Points::of(cases).is_some() {
+        let figures = by_load(cases);
+        let some = !figures.is_empty();
+        return some
+            .then_some(Group { title: None, legend: Vec::new(), figures })
+            .into_iter()
+            .collect();
     }
     // Of tries the questions alone say all.
-    if report.cases.iter().any(|case| case.truth.is_some()) {
-        return Vec::new();
-    }
-    each(report, |case| {
+    let told = cases.iter().filter(|case| case.truth.is_none());
+    let group = |case: &Case| {
         let strips = report.measures.iter().filter_map(|measure| strip(case, measure));
-        strips.chain(by_side(case)).chain(depths(case)).collect()
-    })
+        Group {
+            title: (cases.len() > 1).then(|| capital(&case.setting.words())),
+            legend: case.arms_in_order().map(|arm| arm.label.clone()).collect(),
+            figures: strips.chain(by_side(case)).chain(depths(case)).collect(),
+        }
+    };
+    told.map(group).filter(|group| !group.figures.is_empty()).collect()
 }
 
 /// Figures of each case, which say whose they are where there are several.
@@ -97,7 +117,7 @@ fn ladder(case: &Case, measure: &Measure) -> Option<Figure> {
     bars(&title, &words.collect::<Vec<_>>(), &[series], measure.decimals.min(2))
 }
 
-/// Processor time of each side over time, arm by arm.
+/// Processor time of each side over time, for the arms of the question: what others used is in the table.
 fn by_side(case: &Case) -> Vec<Figure> {
     let begin_s = case.samples.first().map_or(0.0, |sample| sample.started_s);
     let line = |name: &String| Line {
@@ -105,7 +125,7 @@ fn by_side(case: &Case) -> Vec<Figure> {
         samples: case.samples.iter().filter(|sample| sample.arm == *name).collect(),
         begin_s,
     };
-    usage(&case.order.iter().map(line).collect::<Vec<_>>())
+    usage(&case.own_arms().map(|(name, _)| line(name)).collect::<Vec<_>>())
 }
 
 /// The same of a few loads without arms, each from its own beginning.
@@ -135,7 +155,7 @@ fn depths(case: &Case) -> Option<Figure> {
     };
     keys.sort_by_key(|range| least(range));
     keys.dedup();
-    let series: Vec<Series> = arms
+    let mut series: Vec<Series> = arms
         .zip(&case.order)
         .map(|(arm, name)| {
             let trains =
@@ -144,9 +164,10 @@ fn depths(case: &Case) -> Option<Figure> {
             let share = |range: &&str| Some(100.0 * trains(range) / all.max(1.0));
             Series { label: arm.label.clone(), values: keys.iter().map(share).collect() }
         })
-        // Without coalescing there are no trains to count.
-        .filter(|series| series.values.iter().flatten().any(|share| *share > 0.0))
         .collect();
+    // Other switches, which come last, count no trains.
+    let counts = |one: &Series| one.values.iter().flatten().any(|share| *share > 0.0);
+    series.truncate(series.iter().rposition(counts).map_or(0, |last| last + 1));
     let words: Vec<String> = keys.iter().map(|range| (*range).to_owned()).collect();
     bars("Frames to the receiver by segments, in % of all", &words, &series, 1)
 }

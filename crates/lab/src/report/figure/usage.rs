@@ -4,6 +4,7 @@ use super::canvas::{Canvas, marks, points};
 use super::{Drawn, Figure};
 use crate::experiment::{Sample, Values};
 use crate::report::table::SIDES;
+use crate::usage::PROCESSES;
 
 /// One colour: an arm, or a load.
 pub(super) struct Line<'c> {
@@ -18,7 +19,7 @@ type Intervals = Vec<Vec<(f64, f64)>>;
 
 /// A figure for each side, all with the same axes so that they can be compared.
 pub(super) fn usage(lines: &[Line<'_>]) -> Vec<Figure> {
-    let sides = SIDES.iter().filter(|(key, ..)| key.ends_with("_cpu_s_per_s"));
+    let sides = SIDES.iter().filter(|(key, ..)| PROCESSES.contains(key));
     let points =
         |key: &str| -> Vec<Intervals> { lines.iter().map(|line| line.points(key)).collect() };
     let sides: Vec<_> = sides.map(|(key, label, _)| (*label, points(key))).collect();
