@@ -8,6 +8,7 @@ mod capture;
 mod counters;
 mod queue;
 mod rsc;
+mod rss;
 mod vmmq;
 
 pub use acl::{AclAdd, AclBody, AclRuleBody};
@@ -15,6 +16,7 @@ pub use capture::{CaptureBody, CaptureStart, CaptureState};
 pub use counters::{CountersBody, DepthBody, RscCountersBody};
 pub use queue::{QueueBody, QueueMove};
 pub use rsc::{RscBody, RscChange, RscSetting};
+pub use rss::{RssBody, RssChange, RssEntry};
 pub use vmmq::VmmqMoveBody;
 
 use crate::Problem;

@@ -5,7 +5,8 @@
 use crate::Problem;
 use crate::body::{
     AclAdd, AclBody, CaptureBody, CaptureStart, CaptureState, CountersBody, HealthBody, PlanBody,
-    PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, SwitchBody, VmmqMoveBody,
+    PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SwitchBody,
+    VmmqMoveBody,
 };
 use crate::config::{Config, PortConfig};
 use http_body_util::{BodyExt, Full};
@@ -137,6 +138,19 @@ impl Client {
             Some(name) => Ok(vec![self.put(&format!("/v1/ports/{}/rsc", escape(name)), &change)?]),
             None => self.put("/v1/rsc", &change),
         }
+    }
+
+    /// How frames toward one port, or all, are spread over its queues.
+    pub fn rss(&self, port: Option<&str>) -> Result<Vec<RssBody>, ClientError> {
+        match port {
+            Some(name) => Ok(vec![self.get(&format!("/v1/ports/{}/rss", escape(name)))?]),
+            None => self.get("/v1/rss"),
+        }
+    }
+
+    /// Changes it; the change is in force when this returns.
+    pub fn change_rss(&self, port: &str, change: &RssChange) -> Result<RssBody, ClientError> {
+        self.patch(&format!("/v1/ports/{}/rss", escape(port)), change)
     }
 
     /// Which worker serves which queue.

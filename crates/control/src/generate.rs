@@ -2,10 +2,12 @@
 
 use crate::config::{
     AckLimit, Config, Flows, HostName, LengthLimit, MacAddress, MacLimit, MacSpoofing, Mtu,
-    PortConfig, PortName, PortRole, Queues, Rate, RscMode, Seconds, Size, Storm, VlanId,
+    PortConfig, PortName, PortRole, Queues, Rate, RscMode, RssKey, RssTypes, Seconds, Size,
+    SteerMode, Storm, VlanId,
 };
 use proptest::option::of;
 use proptest::prelude::*;
+use wire::toeplitz::{HashTypes, Key};
 
 /// Up to six ports named `p0` to `p5`, some of them mirroring to a neighbour, and a random `[switch]`.
 pub(crate) fn config() -> impl Strategy<Value = Config> {
@@ -82,6 +84,9 @@ fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
             (port.rate, port.burst) = (Some(Rate(bits)), burst.map(Size));
         }
         (port.rsc, port.rsc_ipv6) = (rate.1, guard.2);
+        port.steer = guard.2.map(|on| if on { SteerMode::Follow } else { SteerMode::Rss });
+        port.rss_key = rest.0.map(|byte| RssKey(guard.1.map(|_| Key([byte; 40]))));
+        port.rss_types = guard.1.map(|_| RssTypes(HashTypes::from_bits_truncate(1 << rest.3)));
         (port.length_limit, port.ack_limit, port.flows) =
             (rest.0.map(LengthLimit), rest.1.map(AckLimit), rest.2.map(Flows));
         (port, device.3, rest.3)

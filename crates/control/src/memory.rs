@@ -53,7 +53,7 @@ impl MemoryDevices {
         *self.host().connections.entry(device.to_owned()).or_default() += 1;
     }
 
-    /// The other side of an open device.
+    /// The other side of an open device's first queue.
     pub fn peer(&self, device: &str) -> Option<memory::Peer> {
         self.host().peers.get(device).cloned()
     }
@@ -70,6 +70,9 @@ impl MemoryDevices {
 /// Frames a memory port holds in either direction.
 const DEPTH: usize = 256;
 
+/// Most queue pairs of a memory port: each takes a file descriptor.
+const QUEUES: u16 = 4;
+
 impl Opener for MemoryDevices {
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
         let device = port.devices().next().map(|(_, device)| device).unwrap_or_default();
@@ -80,8 +83,18 @@ impl Opener for MemoryDevices {
             Fate::Up | Fate::Down => {}
         }
         let mtu = port.mtu.map_or(1500, |mtu| mtu.0);
-        let (mut opened, peer) = memory::open(DEPTH, Offloads::all(), mtu)
-            .map_err(|error| refuse(&error.to_string(), false))?;
+        let open = || {
+            let opened = memory::open(DEPTH, Offloads::all(), mtu);
+            opened.map_err(|error| refuse(&error.to_string(), false))
+        };
+        let (mut opened, peer) = open()?;
+        let queues = port.queues.map_or(1, |queues| queues.0.min(QUEUES));
+        for _ in 1..queues {
+            let (more, _) = open()?;
+            opened.ingress.extend(more.ingress);
+            opened.egress.extend(more.egress);
+        }
+        opened.live.set_queues(queues);
         // A guest's vNIC does not tell its address.
         let mac = self.host().macs.get(&device).copied().unwrap_or_else(|| address(&device));
         opened.mac = port.vhost_user.is_none().then_some(mac);

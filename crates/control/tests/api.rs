@@ -4,9 +4,9 @@
 mod daemon;
 
 use control::Problem;
-use control::body::{CaptureStart, CaptureState, RscSetting, StateBody};
+use control::body::{CaptureStart, CaptureState, RscSetting, RssChange, RssEntry, StateBody};
 use control::client::{Client, ClientError};
-use control::config::{Config, RscMode};
+use control::config::{Config, RscMode, RssKey, SteerMode};
 use control::memory::{Fate, MemoryDevices};
 use daemon::{Daemon, eventually};
 use serde_json::{Value, json};
@@ -159,6 +159,88 @@ fn a_queue_is_shown_with_its_load_and_moved() {
     let problem = refused(client.move_queue("vm1", 0, 0));
     assert_eq!(problem.error, "port vm1 is not open");
     assert!(problem.seen.contains("device"), "{problem}");
+}
+
+#[test]
+fn entries_of_a_ports_table_are_shown_and_set() {
+    let text = "[[port]]\nname = \"vm1\"\nvhost-user = \"/run/vm1\"\nqueues = 4\n";
+    let daemon =
+        Daemon::start(&format!("{text}{TWO}").replacen("\"vm1\"\ntap", "\"tap1\"\ntap", 1));
+    let client = &daemon.client;
+    let show = |name| client.rss(Some(name)).unwrap().remove(0);
+    let vm1 = show("vm1");
+    assert_eq!((vm1.steer, vm1.queues, vm1.key), (SteerMode::Follow, 4, RssKey(None)));
+    assert_eq!(show("tap1").steer, SteerMode::Rss, "its kernel steers by itself");
+    assert_eq!(show("uplink0").steer, SteerMode::Rss);
+    assert_eq!(vm1.key_in_force.clone().map(|key| key.len()), Some(80));
+    let equally = |queues: u8| (0..128).map(|entry| entry % queues).collect::<Vec<u8>>();
+    assert_eq!((&vm1.configured, &vm1.in_force), (&equally(4), &equally(4)));
+    let entry = |entry, queue| RssEntry { entry, queue };
+    let set = |entries: Vec<RssEntry>| {
+        client.change_rss("vm1", &RssChange { entries: Some(entries), ..RssChange::default() })
+    };
+    let changed = set(vec![entry(0, 3), entry(127, 0)]).unwrap();
+    assert_eq!((changed.in_force[0], changed.in_force[1], changed.in_force[127]), (3, 1, 0));
+    let counts: Vec<_> = client.port("vm1").unwrap().queues.iter().map(|it| it.entries).collect();
+    assert_eq!(counts, [32, 32, 32, 32]);
+    let equal = |queues| {
+        client.change_rss("vm1", &RssChange { equal: Some(queues), ..RssChange::default() })
+    };
+    assert_eq!(equal(3).unwrap().in_force, equally(3));
+    let key = RssChange { key: Some("microsoft".parse().unwrap()), ..RssChange::default() };
+    let microsoft = client.change_rss("vm1", &key).unwrap();
+    assert!(microsoft.key_in_force.clone().unwrap().starts_with("6d5a56da"));
+    assert_eq!(microsoft.in_force, equally(3), "the table stays");
+    let random = RssChange { key: Some(RssKey(None)), ..RssChange::default() };
+    assert_eq!(client.change_rss("vm1", &random).unwrap().key_in_force, vm1.key_in_force);
+    let types = RssChange { types: Some("ipv4,ipv6".parse().unwrap()), ..RssChange::default() };
+    assert_eq!(client.change_rss("vm1", &types).unwrap().types.to_string(), "ipv4,ipv6");
+    let changed = client.change_port("vm1", &json!({"steer": "rss"})).unwrap();
+    assert_eq!(changed.config.steer, Some(SteerMode::Rss));
+    assert_eq!(show("vm1").in_force, equally(3), "not opened again");
+}
+
+#[test]
+fn what_is_no_entry_queue_or_change_of_a_table_is_refused() {
+    let text = "[[port]]\nname = \"vm1\"\nvhost-user = \"/run/vm1\"\nqueues = 4\n";
+    let daemon =
+        Daemon::start(&format!("{text}{TWO}").replacen("\"vm1\"\ntap", "\"tap1\"\ntap", 1));
+    let client = &daemon.client;
+    let show = |name| client.rss(Some(name)).unwrap().remove(0);
+    let entry = |entry, queue| RssEntry { entry, queue };
+    let set = |entries: Vec<RssEntry>| {
+        client.change_rss("vm1", &RssChange { entries: Some(entries), ..RssChange::default() })
+    };
+    let equal = |queues| {
+        client.change_rss("vm1", &RssChange { equal: Some(queues), ..RssChange::default() })
+    };
+    let equally = equal(3).unwrap().in_force;
+    let both = RssChange { equal: Some(1), key: Some(RssKey(None)), ..RssChange::default() };
+    let rows = [
+        (
+            set(vec![entry(0, 1), entry(128, 0)]),
+            "an indirection table has no entry 128",
+            "0 to 127",
+        ),
+        (set(vec![entry(0, 1), entry(1, 4)]), "port vm1 has no queue 4", "0 to 3"),
+        (equal(0), "port vm1 cannot spread over 0 queues", "1 to 4"),
+        (equal(5), "port vm1 cannot spread over 5 queues", "1 to 4"),
+        (client.change_rss("vm1", &both), "not one change", "`entries`"),
+        (client.change_rss("vm2", &both), "there is no port vm2", "uplink0"),
+    ];
+    for (answer, error, wanted) in rows {
+        let problem = refused(answer);
+        assert_eq!(problem.error, error);
+        assert!(problem.wanted.contains(wanted) && !problem.seen.is_empty(), "{problem}");
+        assert!(!problem.remedy.is_empty(), "{problem}");
+    }
+    assert_eq!(show("vm1").in_force, equally, "all or none");
+    daemon.devices.set("/run/vm1", Fate::Gone);
+    eventually("vm1 is broken", || {
+        (client.port("vm1").unwrap().state == StateBody::Broken).then_some(())
+    });
+    assert_eq!(refused(equal(2)).error, "port vm1 is not open");
+    assert!(show("vm1").in_force.is_empty() && show("vm1").key_in_force.is_none());
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod ports;
 mod queues;
 mod reply;
 mod rsc;
+mod rss;
 mod switch;
 mod vmmq;
 
@@ -89,6 +90,8 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(acl::remove))
         .routes(routes!(rsc::list, rsc::set_all))
         .routes(routes!(rsc::show, rsc::set))
+        .routes(routes!(rss::list))
+        .routes(routes!(rss::show, rss::change))
         .routes(routes!(vmmq::moves))
         .routes(routes!(config::show, config::put))
         .routes(routes!(captures::list, captures::start))

@@ -12,6 +12,7 @@ mod quantity;
 mod read;
 mod rules;
 pub(crate) mod scalar;
+mod steer;
 mod storm;
 mod switch;
 mod value;
@@ -25,6 +26,8 @@ pub use quantity::{Rate, Seconds, Size};
 pub(crate) use read::nearest;
 pub use read::{from_json, from_value};
 pub(crate) use scalar::ranged;
+pub(crate) use steer::hex;
+pub use steer::{RssKey, RssTypes, SteerMode};
 pub use storm::Storm;
 pub use switch::{Poll, SwitchConfig, Workers};
 pub use value::{

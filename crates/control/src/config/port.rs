@@ -3,6 +3,7 @@
 //! Every key but the name is optional and stays absent when it was: what is absent follows the role, the device, or
 //! `[switch]`, and is decided in [`PortConfig::settings`].
 
+use super::steer::{RssKey, RssTypes, SteerMode};
 use super::storm::Storm;
 use super::value::{
     Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacLimit, Mtu,
@@ -10,7 +11,7 @@ use super::value::{
 };
 use super::vlan::{VlanId, VlanList};
 use super::{IpGuard, Rate, Rule, Size, SwitchConfig};
-use datapath::{Guards, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, Vlan};
+use datapath::{Guards, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Vlan};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wire::Mac;
@@ -183,6 +184,17 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 128)]
     pub flows: Option<Flows>,
+    /// Which of its queues a frame toward the port goes to; `follow` for a vhost-user vNIC and `rss` for the others where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steer: Option<SteerMode>,
+    /// Key of the RSS hash: 40 bytes in hex, `random`, or `microsoft` for that of its test vectors; `random` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^(random|microsoft|([0-9A-Fa-f]:?){80})$", example = "random")]
+    pub rss_key: Option<RssKey>,
+    /// What RSS hashes; `ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6` where absent. `-ex`: by the home address of mobile IPv6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6")]
+    pub rss_types: Option<RssTypes>,
     /// Whether the queues from the port move between workers by load; `static` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmmq: Option<VmmqMode>,
@@ -267,6 +279,9 @@ impl PortConfig {
             length_limit: None,
             ack_limit: None,
             flows: None,
+            steer: None,
+            rss_key: None,
+            rss_types: None,
             vmmq: None,
             dhcp_guard: None,
             router_guard: None,
@@ -391,12 +406,6 @@ impl PortConfig {
         let ten_ms = (bits_per_second / 8 / 100).max(128 * 1024);
         let burst_bytes = self.burst.map_or(ten_ms, |burst| burst.0);
         Some(RateLimit { bits_per_second, burst_bytes })
-    }
-
-    /// A TAP's kernel steers by itself, and an uplink is sent what its stations have not sent from there.
-    fn rss_settings(&self) -> Rss {
-        let follows = self.vhost_user.is_some() && self.role() == PortRole::Vnic;
-        Rss { steer: if follows { Steer::Follow } else { Steer::Rss }, ..Rss::default() }
     }
 
     fn rsc_settings(&self, default: RscMode) -> Rsc {

@@ -10,6 +10,7 @@ mod ports;
 mod queues;
 mod report;
 mod rsc;
+mod rss;
 mod steps;
 mod vmmq;
 

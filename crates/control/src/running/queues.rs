@@ -1,7 +1,8 @@
 //! Queues: shown with their load, and moved between workers.
 
 use super::report::vlan_text;
-use super::{OpenPort, PortDevice, Running, RunningPort};
+use super::rss::within;
+use super::{OpenPort, Running, RunningPort};
 use crate::Problem;
 use crate::body::QueueBody;
 use crate::config::PortName;
@@ -38,25 +39,13 @@ impl Running {
     }
 
     fn queue_of(&self, name: &str, number: &str) -> Result<(&OpenPort, usize), Problem> {
-        let (_, port) = self.port(name)?;
-        let open = match &port.device {
-            PortDevice::Open(open) => open,
-            PortDevice::Closed { reason, .. } => {
-                return Err(Problem::new(format!("port {name} is not open"))
-                    .seen(reason)
-                    .wanted("an open port")
-                    .remedy("a port that is not open is tried again each second"));
-            }
-        };
+        let open = self.open_port(name)?;
         let queues = self.switch.queues_of(open.id).len();
         let queue = number.parse().ok().filter(|queue| *queue < queues);
         let queue = queue.ok_or_else(|| {
             Problem::new(format!("port {name} has no such queue"))
                 .seen(number)
-                .wanted(match queues {
-                    1 => "0: it has one queue".to_owned(),
-                    _ => format!("0 to {}", queues.saturating_sub(1)),
-                })
+                .wanted(within(queues))
                 .remedy(format!("`millrace queue show {name}` shows its queues"))
         })?;
         Ok((open, queue))
