@@ -420,7 +420,8 @@ fn a_flood_from_a_guest_costs_its_own_flows_alone() {
     let (first, last) =
         (count_followed(&mut scene, 0..2_000), count_followed(&mut scene, 2_000..20_000));
     assert!(first > 1_900, "places are kept for a second: {first}");
-    assert!((1_000..=4_096 - first).contains(&last), "{last}");
+    // Two flows of 20,000 may share a tag.
+    assert!((1_000..=4_098 - first).contains(&last), "{last}");
     scene.pass(Nanos(1_200_000_000));
     send(&mut scene, 20_000..21_000);
     let new = count_followed(&mut scene, 20_000..21_000);
