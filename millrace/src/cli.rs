@@ -2,7 +2,7 @@
 
 use crate::commands::{
     acl, capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi,
-    port, queue, report, rsc, run, status, sweep, top, validate, vmmq,
+    port, queue, report, rsc, rss, run, status, sweep, top, validate, vmmq,
 };
 use crate::output::{Failure, unreachable};
 use clap::{Args, Parser, Subcommand};
@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Acl(acl::Arguments),
     /// Show and toggle receive segment coalescing
     Rsc(rsc::Arguments),
+    /// Show and change how frames are spread over a port's queues
+    Rss(rss::Arguments),
     /// Show queues with their workers and loads, and move them
     Queue(queue::Arguments),
     /// Show what dynamic VMMQ moved, and why

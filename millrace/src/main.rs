@@ -9,7 +9,7 @@ use clap::Parser;
 use cli::{Cli, Command};
 use commands::{
     acl, capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi,
-    port, queue, report, rsc, run, status, sweep, top, validate, vmmq,
+    port, queue, report, rsc, rss, run, status, sweep, top, validate, vmmq,
 };
 use std::process::ExitCode;
 
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Port(args) => port::run(args, &global),
         Command::Acl(args) => acl::run(&args, &global),
         Command::Rsc(args) => rsc::run(&args, &global),
+        Command::Rss(args) => rss::run(&args, &global),
         Command::Queue(args) => queue::run(&args, &global),
         Command::Vmmq(args) => vmmq::run(&args, &global),
         Command::Capture(args) => capture::run(&args, &global),

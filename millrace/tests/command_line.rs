@@ -44,6 +44,9 @@ fn help_has_an_example_for_each_command() {
         &["rsc", "show"],
         &["rsc", "on"],
         &["rsc", "off"],
+        &["rss"],
+        &["rss", "show"],
+        &["rss", "set"],
         &["queue"],
         &["queue", "show"],
         &["queue", "move"],
@@ -92,6 +95,11 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["port", "add", "vm1", "--tap", "t", "--packet", "e"], &["cannot be used with"], 2),
     (&["port", "add", "vm1", "--tap", "t"], &["no daemon answers", NOBODY, "millrace run"], 3),
     (&["port", "set", "vm1", "mtu"], &["not a change", "mtu", "KEY=VALUE"], 2),
+    (&["rss", "set", "vm1"], &["--entry", "--equal", "--key", "--types"], 2),
+    (&["rss", "set", "vm1", "--entry", "5=2", "--equal", "4"], &["cannot be used with"], 2),
+    (&["rss", "set", "vm1", "--entry", "5"], &["'5'", "such as 5=2"], 2),
+    (&["rss", "set", "vm1", "--key", "6d5a"], &["not a key of RSS", "6d5a", "80 digits"], 2),
+    (&["rss", "set", "vm1", "--types", "tcp"], &["not types of RSS", "tcp", "tcpv4"], 2),
     (&["queue", "move", "vm1", "0"], &["--worker <N>"], 2),
     (&["queue", "move", "vm1", "first", "--worker", "0"], &["'first'", "invalid digit"], 2),
     (&["capture", "vm1"], &["--write"], 2),
@@ -181,6 +189,11 @@ fn commands_print_what_the_daemon_says() {
     insta::assert_snapshot!("rsc_show", run(&["rsc", "show"]));
     insta::assert_snapshot!("rsc_off", run(&["rsc", "off", "vm1"]));
     insta::assert_snapshot!("queue_show", run(&["queue", "show"]));
+    run(&["port", "add", "vm4", "--vhost-user", "/run/vm4", "--queues", "4"]);
+    run(&["rss", "set", "vm4", "--key", "microsoft"]);
+    insta::assert_snapshot!("rss_set", run(&["rss", "set", "vm4", "--entry", "0=3,17=2"]));
+    insta::assert_snapshot!("rss_show", run(&["rss", "show"]));
+    run(&["port", "remove", "vm4"]);
     assert!(run(&["queue", "move", "vm1", "0", "--worker", "0"]).contains("access 10"));
     insta::assert_snapshot!("check", run(&["check"]));
     assert!(run(&["status"]).contains("2 of 2 ports up, 1 worker, 0 addresses"));

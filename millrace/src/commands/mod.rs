@@ -17,6 +17,7 @@ pub(crate) mod port;
 pub(crate) mod queue;
 pub(crate) mod report;
 pub(crate) mod rsc;
+pub(crate) mod rss;
 pub(crate) mod run;
 mod snippet;
 pub(crate) mod status;

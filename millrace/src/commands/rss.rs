@@ -1,0 +1,133 @@
+//! `millrace rss`: how frames toward a port are spread over its queues, shown and changed live.
+
+use crate::cli::Global;
+use crate::output::{self, Outcome, table, word};
+use clap::{Args, Subcommand};
+use control::body::{RssBody, RssChange, RssEntry};
+use control::config::{RssKey, RssTypes};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Show steering, key, types and indirection table
+    Show(Show),
+    /// Change entries of the indirection table, the key or the types
+    Set(Set),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace rss show
+  millrace rss show vm1 --json | jq '.[].in_force'
+
+KEY is `random` where none is configured; --json has the one in force. An entry is the hash of a
+flow modulo 128. One that names a queue not in use goes to its own number modulo those that are.")]
+struct Show {
+    /// The port [default: all ports].
+    port: Option<String>,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace rss set vm1 --entry 5=2,6=2      # these two; the others stay
+  millrace rss set vm1 --equal 4            # entries name queues 0 to 3 in turn
+  millrace rss set vm1 --key random
+  millrace rss set vm1 --types ipv4,tcpv4,ipv6,tcpv6
+  millrace port set vm1 steer=rss           # by the table alone
+
+The next frame goes by it, whether a guest is connected or not. Entries last until the port is
+opened again, key and types until the daemon stops or reads its file again.")]
+struct Set {
+    /// The port.
+    port: String,
+    #[command(flatten)]
+    what: What,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// Entries (0 to 127) and the queue that each is to name.
+    #[arg(long, value_name = "N=Q,...", value_delimiter = ',', value_parser = entry)]
+    entry: Vec<RssEntry>,
+    /// All entries name the first N queues in turn.
+    #[arg(long, value_name = "N")]
+    equal: Option<usize>,
+    /// 40 bytes in hex, `random`, or `microsoft` for that of its test vectors.
+    #[arg(long, value_name = "HEX")]
+    key: Option<RssKey>,
+    /// Of ipv4, tcpv4, udpv4, ipv6, tcpv6, udpv6, ipv6-ex, tcpv6-ex, udpv6-ex.
+    #[arg(long, value_name = "LIST")]
+    types: Option<RssTypes>,
+}
+
+/// `5=2`.
+fn entry(word: &str) -> Result<RssEntry, String> {
+    let parts = word.split_once('=');
+    let parts = parts.and_then(|(entry, queue)| Some((entry.parse().ok()?, queue.parse().ok()?)));
+    let wanted = "write an entry and its queue, such as 5=2";
+    parts.map(|(entry, queue)| RssEntry { entry, queue }).ok_or_else(|| wanted.to_owned())
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let client = global.client()?;
+    let bodies = match &arguments.verb {
+        Verb::Show(Show { port }) => client.rss(port.as_deref())?,
+        Verb::Set(Set { port, what }) => {
+            let change = RssChange {
+                entries: (!what.entry.is_empty()).then(|| what.entry.clone()),
+                equal: what.equal,
+                key: what.key,
+                types: what.types,
+            };
+            vec![client.change_rss(port, &change)?]
+        }
+    };
+    output::show(global, &bodies, |bodies| text(bodies))
+}
+
+fn text(bodies: &[RssBody]) -> String {
+    let row = |body: &RssBody| {
+        vec![
+            body.port.clone(),
+            word(&body.steer),
+            body.queues.to_string(),
+            body.queues_in_use.to_string(),
+            word(&body.types),
+            word(&body.key),
+        ]
+    };
+    let header = ["PORT", "STEER", "QUEUES", "IN USE", "TYPES", "KEY"];
+    let mut text = table(&header, bodies.iter().map(row));
+    bodies.iter().filter(|body| body.queues > 1).for_each(|body| text.push_str(&entries(body)));
+    text
+}
+
+/// The table of a port, 16 entries a line.
+fn entries(body: &RssBody) -> String {
+    let mut text = format!("\n\n{}: the queue of each entry\n", body.port);
+    let rows = body.in_force.chunks(16).enumerate().map(|(row, queues)| {
+        let number = format!("{}-{}", 16 * row, 16 * row + queues.len().saturating_sub(1));
+        std::iter::once(number).chain(queues.iter().map(ToString::to_string)).collect()
+    });
+    let columns: Vec<String> = (0..16).map(|column| format!("+{column}")).collect();
+    let header: Vec<&str> =
+        std::iter::once("ENTRIES").chain(columns.iter().map(|it| &**it)).collect();
+    text.push_str(&table(&header, rows));
+    let pairs = body.configured.iter().zip(&body.in_force);
+    let elsewhere = pairs.filter(|(named, queue)| named != queue).count();
+    if elsewhere > 0 {
+        text.push_str(&format!(
+            "\n{elsewhere} entries name a queue that is not in use and go to their number modulo {}; --json has both",
+            body.queues_in_use.max(1),
+        ));
+    }
+    text
+}
