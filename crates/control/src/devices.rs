@@ -6,7 +6,7 @@ use crate::config::{Account, Namespace, PortConfig, Size};
 use crate::{Problem, accounts, guest};
 use ports::Device;
 use ports::link::{Link, LinkError};
-use ports::packet::{self, PacketError, PacketOptions, Spread};
+use ports::packet::{self, PacketError, PacketOptions, Spread, StallWatch};
 use ports::tap::{self, TapError, TapOptions};
 use ports::vhost::{self, Access, Session, SessionError, SocketRole, Status, VhostOptions};
 use std::io;
@@ -51,6 +51,8 @@ pub enum Condition {
     Down(String),
     /// Not until its guest starts anew. The device itself is sound and stays open.
     Broken(String),
+    /// Not until it is opened anew.
+    Failed(String),
     /// There is no such device any more.
     Gone,
 }
@@ -109,7 +111,8 @@ fn open_tap(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     options.napi = port.napi.unwrap_or(false);
     let opened = tap::open(&options)
         .map_err(|error| OpenError { denied: tap_denied(&error), reason: error.to_string() })?;
-    let watch = Box::new(HostLink { link: opened.link, ours: true, spread: Spread::Single });
+    let watch =
+        Box::new(HostLink { link: opened.link, ours: true, spread: Spread::Single, stalls: None });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
 }
 
@@ -120,7 +123,8 @@ fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     options.promiscuous = port.promiscuous.unwrap_or(true);
     let opened = packet::open(&options)
         .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
-    let watch = Box::new(HostLink { link: opened.link, ours: false, spread: opened.spread });
+    let (link, spread, stalls) = (opened.link, opened.spread, Some(opened.stalls));
+    let watch = Box::new(HostLink { link, ours: false, spread, stalls });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
 }
 
@@ -172,6 +176,7 @@ fn packet_denied(error: &PacketError) -> bool {
         PacketError::Socket { source, .. }
         | PacketError::Set { source, .. }
         | PacketError::Ring { source, .. } => denied(source),
+        PacketError::Down { .. } => false,
         PacketError::Link(error) => link_denied(error),
     }
 }
@@ -204,6 +209,8 @@ struct HostLink {
     /// The device is the switch's own, so its MTU is set with the port's.
     ours: bool,
     spread: Spread,
+    /// Where it has rings that the kernel fills.
+    stalls: Option<StallWatch>,
 }
 
 impl Watch for HostLink {
@@ -216,6 +223,11 @@ impl Watch for HostLink {
             down("its device is administratively down")
         } else if !self.link.has_carrier().unwrap_or(false) {
             down("its device has no carrier")
+        } else if let Some(queue) = self.stalls.as_ref().and_then(StallWatch::stalled) {
+            Condition::Failed(format!(
+                "the kernel fills the ring of queue {queue} no more, as it does after a train of SCTP or a UDP train to be \
+                 fragmented: a peer on this host sends such trains"
+            ))
         } else {
             Condition::Up
         };

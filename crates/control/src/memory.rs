@@ -31,6 +31,8 @@ pub enum Fate {
     Up,
     /// It is there and down.
     Down,
+    /// It is there and works no more until it is opened anew.
+    Failed,
     /// It is not there.
     Gone,
     /// It is there and this process may not open it.
@@ -80,7 +82,7 @@ impl Opener for MemoryDevices {
         match self.fate(&device) {
             Fate::Gone => return Err(refuse("there is no such device", false)),
             Fate::Denied => return Err(refuse("permission denied", true)),
-            Fate::Up | Fate::Down => {}
+            Fate::Up | Fate::Down | Fate::Failed => {}
         }
         let mtu = port.mtu.map_or(1500, |mtu| mtu.0);
         let open = || {
@@ -124,6 +126,7 @@ impl Watch for MemoryWatch {
         let condition = match fate {
             Fate::Up => Condition::Up,
             Fate::Down => Condition::Down("its device is administratively down".to_owned()),
+            Fate::Failed => Condition::Failed("its ring has stalled".to_owned()),
             Fate::Gone => Condition::Gone,
             Fate::Denied => Condition::Up,
         };

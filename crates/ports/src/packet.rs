@@ -14,6 +14,7 @@ mod group;
 mod ingress;
 mod ring;
 mod socket;
+mod stall;
 mod steering;
 
 use crate::link::{Link, LinkError};
@@ -23,9 +24,11 @@ pub use egress::PacketEgress;
 pub use ingress::PacketIngress;
 use ring::{Ring, Shape};
 use socket::{PacketSocket, Setting};
+pub use stall::StallWatch;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use wire::toeplitz::Key;
 use wire::vnet::VnetHeader;
 
 /// What to open.
@@ -41,6 +44,9 @@ pub struct PacketOptions {
     pub promiscuous: bool,
     /// Most memory the ingress ring of a queue may take, in bytes. A slot holds a frame of the interface's MTU, at least 2 KiB.
     pub ring_bytes: usize,
+    /// The key of the hash that spreads flows over several queues, for tests that choose flows by it; `None`: drawn at random,
+    /// so that no peer can aim its flows at one queue.
+    pub key: Option<Key>,
 }
 
 impl PacketOptions {
@@ -52,6 +58,7 @@ impl PacketOptions {
             queues: 1,
             promiscuous: true,
             ring_bytes: 8 << 20,
+            key: None,
         }
     }
 }
@@ -66,6 +73,8 @@ pub struct Opened {
     pub degraded: Vec<String>,
     /// How flows are spread.
     pub spread: Spread,
+    /// Tells when the port has to be opened anew.
+    pub stalls: StallWatch,
 }
 
 /// How the flows of an interface are spread over the port's ingress queues.
@@ -120,6 +129,15 @@ pub enum PacketError {
         #[source]
         source: io::Error,
     },
+    /// Several queues, and a link that has to be up for that.
+    #[error(
+        "{interface} is down: before Linux 6.13 a packet port of several queues opens only while it is up: \
+         `ip link set {interface} up`"
+    )]
+    Down {
+        /// The interface.
+        interface: String,
+    },
     /// The link behind it.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -132,7 +150,7 @@ const VNET_LEN: usize = VnetHeader::LEGACY_LEN;
 /// waits takes memory.
 const SOCKET_BUFFER: i32 = 16 << 20;
 
-/// Opens an interface as a port. It may be down: the port works when it comes up.
+/// Opens an interface as a port. It may be down: the port works when it comes up. With several queues that takes Linux 6.13.
 pub fn open(options: &PacketOptions) -> Result<Opened, PacketError> {
     match &options.netns {
         None => open_here(options),
@@ -146,7 +164,8 @@ fn open_here(options: &PacketOptions) -> Result<Opened, PacketError> {
     let (index, mtu) = (link.index()?, link.mtu()?);
     let mut degraded = Vec::new();
     let offloads = egress_offloads(&options.interface, &mut degraded);
-    let (ingress, spread) = open_ingress(options, index, mtu)?;
+    let (ingress, spread) = open_ingress(options, &link)?;
+    let stalls = StallWatch::new(ingress.iter().map(PacketIngress::watched).collect());
     let egress = (0..options.queues.max(1)).map(|_| open_egress(options, index));
     let egress: Vec<_> = egress.collect::<Result<_, _>>()?;
     let device = Device {
@@ -156,16 +175,16 @@ fn open_here(options: &PacketOptions) -> Result<Opened, PacketError> {
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         mac: Some(link.mac()?),
     };
-    Ok(Opened { device, link, degraded, spread })
+    Ok(Opened { device, link, degraded, spread, stalls })
 }
 
 fn open_ingress(
     options: &PacketOptions,
-    index: u32,
-    mtu: u32,
+    link: &Link,
 ) -> Result<(Vec<PacketIngress>, Spread), PacketError> {
+    let (index, mtu) = (link.index()?, link.mtu()?);
     if options.queues > 1 {
-        let group = group::open(options, index, mtu)?;
+        let group = group::open(options, link)?;
         let spread = match group.steering {
             Ok(steering) => Spread::Tables(Arc::new(steering)),
             Err(error) => Spread::Hash(format!("cannot load the steering program: {error}")),

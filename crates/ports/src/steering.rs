@@ -17,7 +17,7 @@ pub type Table = [u8; ENTRIES];
 
 /// A vNIC's number at an uplink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Vnic(pub(crate) u16);
+pub struct Vnic(pub u16);
 
 impl Vnic {
     /// Has no address: its table serves the frames that are for no vNIC.
@@ -42,7 +42,8 @@ pub enum Order {
     Kept,
     /// They did, unless the kernel was just about to give a frame to the old queue: it refused `membarrier`.
     NearlySure,
-    /// The old queue was not read in time, so the new one did not wait any longer.
+    /// The old queue was not read in time, so the new one did not wait any longer. The entries name the new queue all the
+    /// same.
     GivenUp,
 }
 
@@ -85,7 +86,7 @@ pub enum SteeringError {
     },
 }
 
-/// A device that steers. Changes are in force for the next frame.
+/// A device that steers. Changes are in force for the next frame; those of entries and vNICs wait for a move under way.
 pub trait Steering: Send + Sync {
     /// Ingress queues.
     fn queues(&self) -> u8;
@@ -111,12 +112,12 @@ pub trait Steering: Send + Sync {
     /// Stores one entry. What the old queue still holds is overtaken.
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError>;
 
-    /// Has entries name another queue, in such a way that no frame of a flow overtakes another. Waits until that is so, some
-    /// 10 ms, for which the queues' readers must go on; the new queue waits no longer than `patience` for the old ones.
+    /// Has entries name another queue, in such a way that no frame of a flow overtakes another. Returns when that is so,
+    /// after some 10 ms whatever the number of entries, for which the queues' readers must go on. The new queue is held
+    /// back no longer than `patience`: then its reader goes on by itself, also while the caller does not run.
     fn move_entries(
         &self,
-        vnic: Vnic,
-        entries: &[usize],
+        entries: &[(Vnic, usize)],
         queue: u8,
         patience: Duration,
     ) -> Result<Moved, SteeringError>;

@@ -9,7 +9,7 @@
 
 mod support;
 
-use ports::packet::{self, Opened, PacketOptions, Spread};
+use ports::packet::{self, Opened, PacketError, PacketOptions, Spread};
 use ports::steering::{Steering, Vnic};
 use ports::{Burst, Device, Nanos, PortFault, Slice, VlanTag};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -27,14 +27,18 @@ const PROBE: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const QUEUES: u8 = 3;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One end with one queue, the other with three.
+/// One end with one queue, the other with three, steered by a key that tests know.
 fn pair() -> (Opened, Opened) {
+    pair_with(Some(Key::MICROSOFT))
+}
+
+fn pair_with(key: Option<Key>) -> (Opened, Opened) {
     ip("link add mill0 type veth peer name mill1");
     ip("link set mill0 up");
     ip("link set mill1 up");
     let one = packet::open(&PacketOptions::new("mill0")).expect("open");
     assert!(matches!(one.spread, Spread::Single));
-    let several = PacketOptions { queues: QUEUES, ..PacketOptions::new("mill1") };
+    let several = PacketOptions { queues: QUEUES, key, ..PacketOptions::new("mill1") };
     (one, packet::open(&several).expect("open"))
 }
 
@@ -298,5 +302,49 @@ fn without_the_right_to_load_programs_the_kernel_spreads_the_flows() {
         for queue in 0..usize::from(QUEUES) {
             assert!(queues.contains(&Some(queue)), "queue {queue} has no flow");
         }
+    });
+}
+
+/// A peer that knew the key aimed all its flows at one queue.
+#[test]
+fn which_queue_a_flow_arrives_at_is_known_to_nobody() {
+    let queues = || {
+        let mut queues = vec![None; 60];
+        in_namespace(|| {
+            let (mut here, mut there) = pair_with(None);
+            (0..60).for_each(|number| send(&mut here, &flow(THEIR_MAC, number, &[])));
+            for arrival in arrivals(&mut there.device, 60) {
+                queues[usize::from(arrival.bytes[14 + 14])] = Some(arrival.queue);
+            }
+        });
+        queues
+    };
+    let [one, other] = [queues(), queues()];
+    assert!(one != other || one[0].is_none(), "{one:?}");
+}
+
+#[test]
+fn several_queues_open_on_a_link_that_is_down_and_work_when_it_is_up() {
+    in_namespace(|| {
+        ip("link add mill0 type veth peer name mill1");
+        let one = packet::open(&PacketOptions::new("mill0")).expect("open");
+        let key = Some(Key::MICROSOFT);
+        let several = PacketOptions { queues: QUEUES, key, ..PacketOptions::new("mill1") };
+        let mut there = match packet::open(&several) {
+            Err(refused @ PacketError::Down { .. }) => {
+                assert!(refused.to_string().contains("ip link set mill1 up"), "{refused}");
+                eprintln!("skipped: needs Linux 6.13: {refused}");
+                return;
+            }
+            opened => opened.expect("open"),
+        };
+        let mut here = one;
+        let Some(steering) = steering(&there) else { return };
+        here.link.set_up(true).expect("up");
+        there.link.set_up(true).expect("up");
+        until_it_carries(&mut here, &mut there.device);
+        let frames: Vec<_> = (0..60).map(|number| flow(THEIR_MAC, number, &[])).collect();
+        let default = |_: &[u8]| Vnic::DEFAULT;
+        assert_steered(&mut here, &mut there, &frames, &*steering, default);
     });
 }

@@ -100,7 +100,7 @@ fn flip(flips: usize, flip: impl Fn(&dyn Steering, usize, u8) + Sync) -> Option<
     ip("link set mill0 up");
     ip("link set mill1 up");
     let mut here = packet::open(&PacketOptions::new("mill0")).expect("open");
-    let two = PacketOptions { queues: 2, ..PacketOptions::new("mill1") };
+    let two = PacketOptions { queues: 2, key: Some(Key::MICROSOFT), ..PacketOptions::new("mill1") };
     let mut there = packet::open(&two).expect("open");
     let Spread::Tables(steering) = &there.spread else {
         eprintln!("skipped: needs the right to load eBPF programs");
@@ -141,7 +141,7 @@ fn moves_of_entries_under_load_reorder_nothing() {
         let load = flip(flips, |steering, entry, to| {
             let start = Instant::now();
             let patience = Duration::from_secs(30);
-            let moved = steering.move_entries(Vnic::DEFAULT, &[entry], to, patience);
+            let moved = steering.move_entries(&[(Vnic::DEFAULT, entry)], to, patience);
             let moved = moved.expect("moved");
             assert_eq!(moved.order, Order::Kept);
             held_frames.fetch_add(moved.held_frames, Ordering::Relaxed);

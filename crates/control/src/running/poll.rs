@@ -64,7 +64,7 @@ impl Running {
     /// The link's word goes where it differs from what the switch thinks; the switch tells of the change as an event.
     fn poll_links(&mut self, now: Instant) {
         let infos = self.infos();
-        let (mut gone, mut changed, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut failed, mut changed, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
         for (name, port) in &mut self.ports {
             let PortDevice::Open(open) = &mut port.device else { continue };
             let look = open.watch.state();
@@ -76,7 +76,11 @@ impl Running {
                     PortState::Down(format!("its guest is broken: {fault}"))
                 }
                 Condition::Gone => {
-                    gone.push(name.clone());
+                    failed.push((name.clone(), "its device no longer exists".to_owned()));
+                    continue;
+                }
+                Condition::Failed(reason) => {
+                    failed.push((name.clone(), reason));
                     continue;
                 }
             };
@@ -101,8 +105,8 @@ impl Running {
                 self.events.note(now, format!("port {name}: {error}"));
             }
         }
-        for name in gone {
-            self.detach(&name, "its device no longer exists", now);
+        for (name, reason) in failed {
+            self.detach(&name, &reason, now);
         }
     }
 
@@ -319,6 +323,20 @@ mod tests {
             assert!(Instant::now() < end, "not found");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Else it would be broken for good, because the device itself is there and up.
+    #[test]
+    fn a_device_that_failed_is_opened_anew_at_once() {
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        let config = Config::from_toml("t", "[[port]]\nname='u'\npacket='eth9'\n").unwrap();
+        let mut running = Running::start(config, Box::new(devices.clone()), start).unwrap();
+        devices.set("eth9", crate::memory::Fate::Failed);
+        running.poll(start + Duration::from_secs(1));
+        let events = running.switch_body(start).events;
+        let text = "port u is broken: its ring has stalled";
+        assert!(events.iter().any(|event| event.text == text), "{events:?}");
+        assert_eq!(running.infos().len(), 1, "it is open again");
     }
 
     #[test]

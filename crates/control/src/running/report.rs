@@ -233,7 +233,7 @@ fn guest_state(condition: Condition) -> (StateBody, String) {
     match condition {
         Condition::Up => (StateBody::Up, String::new()),
         Condition::Down(reason) => (StateBody::Down, reason),
-        Condition::Broken(fault) => (StateBody::Broken, fault),
+        Condition::Broken(fault) | Condition::Failed(fault) => (StateBody::Broken, fault),
         Condition::Gone => (StateBody::Broken, "its device no longer exists".to_owned()),
     }
 }

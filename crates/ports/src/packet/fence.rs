@@ -12,7 +12,8 @@
 //! frame of the new queue may be taken when that has been taken which the old queues had *after* it was seen, and no round
 //! waits for anything but readers.
 //!
-//! The held queue's own reader carries the rounds on, so they do not wait for the thread that asked for the move.
+//! The held queue's own reader carries the rounds on, and ends the move at its deadline, so neither waits for the thread
+//! that asked for the move.
 
 use super::gate::Gate;
 use crate::lock;
@@ -34,12 +35,18 @@ pub(super) struct Outcome {
     pub(super) held_frames: u64,
     /// From the stop to the end of the first round, after which the queue was read again.
     pub(super) held: Duration,
+    /// The deadline came first: the new queue may have overtaken what the old ones had.
+    pub(super) given_up: bool,
 }
 
 struct Move {
     to: usize,
+    /// When the new queue waits no longer.
+    deadline: Instant,
     /// For each old queue the place that its reader has to pass in this round.
     from: Vec<(usize, u64)>,
+    /// The places of this round are noted.
+    noted: bool,
     /// Up to where the new queue may be read then.
     open_to: u64,
     /// A grace period has passed since the store.
@@ -64,14 +71,16 @@ impl Fence {
         self.gates.get(queue)
     }
 
-    /// Has the reader of a queue take nothing until [`Fence::begin`]'s first round is over. One move at a time, which the
-    /// caller sees to. In force once [`Fence::is_stopped`].
-    pub(super) fn hold(&self, to: usize) {
+    /// Has the reader of a queue take nothing until [`Fence::begin`]'s first round is over, or the deadline has come. One move
+    /// at a time, which the caller sees to. In force once [`Fence::is_stopped`].
+    pub(super) fn hold(&self, to: usize, deadline: Instant) {
         let Some(gate) = self.gates.get(to) else { return };
         let stopped = Instant::now();
         *lock(&self.moving) = Some(Move {
             to,
+            deadline,
             from: Vec::new(),
+            noted: false,
             open_to: 0,
             grace: false,
             last: false,
@@ -93,7 +102,7 @@ impl Fence {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if let Some(moving) = &mut *lock(&self.moving) {
             moving.from = from.iter().map(|&queue| (queue, 0)).collect();
-            moving.round(self);
+            moving.advance(self);
         }
     }
 
@@ -104,12 +113,19 @@ impl Fence {
         }
     }
 
-    /// Ends the round if it can be, and begins the next. What a held queue's reader calls; never waits.
+    /// Ends the round if it can be, and begins the next; ends the move if it is time. What a held queue's reader calls; never
+    /// waits.
     pub(super) fn advance(&self) {
-        match self.moving.try_lock() {
-            Ok(mut moving) => moving.iter_mut().for_each(|moving| moving.advance(self)),
-            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => {}
-        }
+        let mut moving = match self.moving.try_lock() {
+            Ok(moving) => moving,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        moving.iter_mut().for_each(|moving| moving.advance(self));
+    }
+
+    fn filled_end(&self, queue: usize) -> u64 {
+        self.gates.get(queue).map_or(0, |gate| gate.filled_end(self.processors))
     }
 
     /// The move's outcome, once it is over.
@@ -118,49 +134,57 @@ impl Fence {
         let outcome = moving.as_ref().is_none_or(|moving| moving.outcome.is_some());
         outcome.then(|| moving.take().and_then(|moving| moving.outcome).unwrap_or_default())
     }
-
-    /// Ends the move as it is: the new queue overtakes what the old ones have.
-    pub(super) fn give_up(&self) -> Outcome {
-        let Some(moving) = &mut *lock(&self.moving) else { return Outcome::default() };
-        moving.end(self);
-        moving.outcome.unwrap_or_default()
-    }
 }
 
 impl Move {
-    /// First the place behind what the new queue has, then that of the old ones: see the module.
-    fn round(&mut self, fence: &Fence) {
-        self.last = self.grace;
-        let filled = |queue: usize| {
-            fence.gates.get(queue).map_or(0, |gate| gate.filled_end(fence.processors))
-        };
-        self.open_to = filled(self.to);
-        self.from.iter_mut().for_each(|(queue, place)| *place = filled(*queue));
-    }
-
     fn advance(&mut self, fence: &Fence) {
-        let passed = |(queue, place): &(usize, u64)| {
-            fence.gates.get(*queue).is_none_or(|gate| gate.has_passed(*place))
-        };
+        let is_over = self.outcome.is_some();
+        if !is_over && Instant::now() >= self.deadline {
+            return self.end(fence, true);
+        }
         // Without old queues it has not begun.
-        if self.outcome.is_some() || self.from.is_empty() || !self.from.iter().all(passed) {
+        if is_over || self.from.is_empty() || self.noted && !self.has_passed(fence) {
             return;
         }
-        self.held.get_or_insert_with(|| self.stopped.elapsed());
-        if self.last {
-            return self.end(fence);
+        if self.noted {
+            self.held.get_or_insert_with(|| self.stopped.elapsed());
+            if self.last {
+                return self.end(fence, false);
+            }
+            if let Some(gate) = fence.gates.get(self.to) {
+                gate.open(Some(self.open_to));
+            }
         }
-        if let Some(gate) = fence.gates.get(self.to) {
-            gate.open(Some(self.open_to));
-        }
-        self.round(fence);
+        self.noted = self.note(fence);
     }
 
-    fn end(&mut self, fence: &Fence) {
+    /// Whether the readers of the old queues have passed their places.
+    fn has_passed(&self, fence: &Fence) -> bool {
+        let mut from = self.from.iter();
+        from.all(|(queue, place)| {
+            fence.gates.get(*queue).is_none_or(|gate| gate.has_passed(*place))
+        })
+    }
+
+    /// Begins a round: first the place behind what the new queue has, then those of the old ones, see the module. `false`:
+    /// not now, because slots of an old queue are just being given back.
+    fn note(&mut self, fence: &Fence) -> bool {
+        self.last = self.grace;
+        self.open_to = fence.filled_end(self.to);
+        let is_releasing =
+            |(queue, _): &(usize, u64)| fence.gates.get(*queue).is_some_and(Gate::is_releasing);
+        if self.from.iter().any(is_releasing) {
+            return false;
+        }
+        self.from.iter_mut().for_each(|(queue, place)| *place = fence.filled_end(*queue));
+        true
+    }
+
+    fn end(&mut self, fence: &Fence, given_up: bool) {
         let Some(gate) = fence.gates.get(self.to) else { return };
         let held = *self.held.get_or_insert_with(|| self.stopped.elapsed());
-        let held_frames = gate.filled_end(fence.processors).saturating_sub(self.taken);
-        self.outcome = Some(Outcome { held_frames, held });
+        let held_frames = fence.filled_end(self.to).saturating_sub(self.taken);
+        self.outcome = Some(Outcome { held_frames, held, given_up });
         gate.open(None);
     }
 }

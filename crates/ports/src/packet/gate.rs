@@ -1,7 +1,7 @@
 //! How far a queue of a fan-out group has been read, and how far it may be: what its reader and a move of flows share.
 //!
 //! Slots are counted from the opening of the queue on, and called places. The reader is the worker that owns the queue; a
-//! [`Fence`](super::fence::Fence) holds it back by the limit. Per burst this costs the reader one locked store and three
+//! [`Fence`](super::fence::Fence) holds it back by the limit. Per burst this costs the reader one locked store and five
 //! plain ones.
 
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub(super) struct Gate {
     limit: AtomicU64,
     /// The reader is within a take.
     taking: AtomicBool,
+    /// The reader is giving slots back, which `released` does not count yet.
+    releasing: AtomicBool,
 }
 
 /// The limit of a queue that is not held.
@@ -40,6 +42,7 @@ impl Gate {
             released: AtomicU64::new(0),
             limit: AtomicU64::new(NONE),
             taking: AtomicBool::new(false),
+            releasing: AtomicBool::new(false),
         }
     }
 
@@ -59,10 +62,25 @@ impl Gate {
         self.taking.store(false, Ordering::Release);
     }
 
-    /// The reader has delivered so many and given them back.
+    /// The reader has delivered what it took and begins to give it back. To be followed by [`Gate::release`].
+    pub(super) fn begin_release(&self) {
+        // Ordered before the slots that are given back, whose stores release.
+        self.releasing.store(true, Ordering::Relaxed);
+    }
+
+    /// The reader has given so many back.
     pub(super) fn release(&self, count: u64) {
         let released = self.released.load(Ordering::Relaxed) + count;
         self.released.store(released, Ordering::Release);
+        self.releasing.store(false, Ordering::Release);
+    }
+
+    /// Whether the reader is giving slots back: the kernel may have filled some of them anew, behind those that
+    /// [`Gate::filled_end`] looks at. If not, what is filled now is found.
+    pub(super) fn is_releasing(&self) -> bool {
+        // Pairs with the last store of `release`, so that its count is seen as well. And who sees a frame that came after
+        // one in a slot given back sees the flag: the kernel orders the two frames.
+        self.releasing.load(Ordering::Acquire)
     }
 
     /// Whether the fence holds the reader back.

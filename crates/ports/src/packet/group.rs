@@ -14,6 +14,8 @@ use super::ingress::Member;
 use super::socket::{ALL_PROTOCOLS, Fanout, Filter, PacketSocket, processors};
 use super::steering::ProgramSteering;
 use super::{PacketError, PacketIngress, PacketOptions, prepare, set_error};
+use crate::link::Link;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use std::sync::Arc;
 use wire::toeplitz::Key;
@@ -26,21 +28,24 @@ pub(super) struct Group {
 }
 
 /// Opens a queue for each socket.
-pub(super) fn open(options: &PacketOptions, index: u32, mtu: u32) -> Result<Group, PacketError> {
+pub(super) fn open(options: &PacketOptions, link: &Link) -> Result<Group, PacketError> {
+    let (index, mtu) = (link.index()?, link.mtu()?);
     // One promiscuous socket is enough for the interface.
     let prepare = |queue| prepare(options, index, mtu, options.promiscuous && queue == 0);
     let sockets = (0..options.queues).map(prepare).collect::<Result<Vec<_>, _>>()?;
     let gates = sockets.iter().map(|(_, ring)| Gate::new(ring.slots())).collect();
     let fence = Arc::new(Fence::new(gates, processors()));
-    let steering = ProgramSteering::load(options.queues, &Key::MICROSOFT, fence.clone());
-    let fanout = if steering.is_ok() { Fanout::Program } else { Fanout::Hash };
     let set_error = |doing| move |source| set_error(options, doing, source);
+    let key = options.key.map_or_else(random_key, Ok).map_err(set_error("draw a key at random"))?;
+    let steering = ProgramSteering::load(options.queues, &key, fence.clone());
+    let fanout = if steering.is_ok() { Fanout::Program } else { Fanout::Hash };
     let mut group = None;
     for (socket, _) in &sockets {
         // Between binding and joining a socket gets every frame, which the others have as well.
         socket.filter(Filter::Nothing).map_err(set_error("refuse frames at first"))?;
         socket.bind(index, ALL_PROTOCOLS).map_err(set_error("bind to the interface"))?;
-        group = Some(join(socket, fanout, group).map_err(set_error("join the fan-out group"))?);
+        let refused = |error| refused(options, error, link.is_up().unwrap_or(true));
+        group = Some(join(socket, fanout, group).map_err(refused)?);
     }
     if let (Ok(steering), Some((first, _))) = (&steering, sockets.first()) {
         first.steer(steering.program()).map_err(set_error("attach the steering program"))?;
@@ -60,4 +65,45 @@ pub(super) fn open(options: &PacketOptions, index: u32, mtu: u32) -> Result<Grou
 fn join(socket: &PacketSocket, fanout: Fanout, group: Option<u16>) -> io::Result<u16> {
     socket.join(fanout, group)?;
     group.map_or_else(|| socket.group(), Ok)
+}
+
+/// Why a socket may not join. Before Linux 6.13 one that has no running interface is refused as invalid.
+fn refused(options: &PacketOptions, error: io::Error, is_up: bool) -> PacketError {
+    if error.kind() == io::ErrorKind::InvalidInput && !is_up {
+        return PacketError::Down { interface: options.interface.clone() };
+    }
+    set_error(options, "join the fan-out group", error)
+}
+
+fn random_key() -> io::Result<Key> {
+    let mut key = [0; 40];
+    // A call for up to 256 bytes gives all of them.
+    getrandom(&mut key, GetRandomFlags::empty())?;
+    Ok(Key(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's word for this, `Invalid argument`, told nobody that the link is to be set up.
+    #[test]
+    fn a_link_that_has_to_be_up_is_named_as_the_reason() {
+        let options = PacketOptions::new("eth1");
+        let refused = |errno, is_up| {
+            refused(&options, io::Error::from_raw_os_error(errno), is_up).to_string()
+        };
+        let told = refused(libc::EINVAL, false);
+        assert!(told.contains("eth1 is down") && told.contains("ip link set eth1 up"), "{told}");
+        for other in [refused(libc::EINVAL, true), refused(libc::ENOMEM, false)] {
+            assert!(other.contains("cannot join the fan-out group"), "{other}");
+        }
+    }
+
+    #[test]
+    fn each_uplink_draws_a_key_of_its_own() {
+        let [one, other] = [(); 2].map(|()| random_key().unwrap());
+        assert_ne!(one, other);
+        assert_ne!(one, Key([0; 40]));
+    }
 }

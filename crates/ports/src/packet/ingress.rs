@@ -5,10 +5,10 @@ use super::fence::Fence;
 use super::gate::Gate;
 use super::ring::Ring;
 use super::socket::PacketSocket;
+use super::stall::Watched;
 use crate::{Burst, Ingress, Nanos, PortFault, Slice, VlanTag};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, netdevice, recv};
-use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 pub struct PacketIngress {
     /// First, so that it goes first: the mapping before the socket.
     ring: Ring,
-    socket: PacketSocket,
+    socket: Arc<PacketSocket>,
     /// Frames longer than a slot are received here.
     trains: Vec<u8>,
-    /// Frames lost so far, those the kernel counted and those we could not receive.
-    lost: Cell<u64>,
+    /// Frames we could not receive so far; the kernel counts those that it dropped.
+    lost: u64,
     /// To be reported by the next call.
     fault: Option<PortFault>,
     /// An error of the socket that was told instead of a train.
@@ -68,9 +68,9 @@ impl PacketIngress {
     ) -> PacketIngress {
         PacketIngress {
             ring,
-            socket,
+            socket: Arc::new(socket),
             trains: vec![0; Burst::BUFFER],
-            lost: Cell::new(0),
+            lost: 0,
             fault: None,
             error: None,
             looked: Nanos::default(),
@@ -78,6 +78,11 @@ impl PacketIngress {
             index,
             member,
         }
+    }
+
+    /// Its ring and socket, to be looked at.
+    pub(super) fn watched(&self) -> Watched {
+        Watched::new(self.ring.slots(), self.socket.clone())
     }
 
     /// Asks the socket whether something happened to the interface. An interface that is deleted goes down first, and
@@ -89,7 +94,7 @@ impl PacketIngress {
         }
         self.fault = match error.unwrap_or(Errno::NODEV) {
             Errno::NETDOWN | Errno::NODEV => {
-                match netdevice::index_to_name(&self.socket, self.index) {
+                match netdevice::index_to_name(&*self.socket, self.index) {
                     Err(gone) => Some(PortFault::Gone(gone.into())),
                     Ok(_) => error.map(|_| PortFault::Down),
                 }
@@ -126,7 +131,7 @@ impl Ingress for PacketIngress {
             };
             match frame {
                 Some(frame) => burst.push(slot.vnet, tag(&slot.header), &[frame]),
-                None => self.lost.set(self.lost.get() + 1),
+                None => self.lost += 1,
             }
         }
         if let Some(gate) = self.member.as_ref().and_then(Member::gate) {
@@ -136,8 +141,12 @@ impl Ingress for PacketIngress {
     }
 
     fn release(&mut self) {
+        let gate = self.member.as_ref().and_then(Member::gate);
+        if let Some(gate) = gate {
+            gate.begin_release();
+        }
         let count = self.ring.release();
-        if let Some(gate) = self.member.as_ref().and_then(Member::gate) {
+        if let Some(gate) = gate {
             gate.release(count.into());
         }
     }
@@ -151,11 +160,9 @@ impl Ingress for PacketIngress {
         Some(self.socket.as_fd())
     }
 
-    /// A system call each time: the kernel counts from the last question on.
+    /// A system call each time.
     fn lost(&self) -> u64 {
-        let dropped = self.socket.take_drops().unwrap_or_default();
-        self.lost.set(self.lost.get() + u64::from(dropped));
-        self.lost.get()
+        self.lost + self.socket.statistics().1
     }
 }
 

@@ -12,9 +12,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A raw packet socket.
-pub(super) struct PacketSocket(OwnedFd);
+pub(super) struct PacketSocket {
+    fd: OwnedFd,
+    /// Frames that came for its ring so far, dropped ones among them; the kernel counts from the last question on.
+    packets: AtomicU64,
+    drops: AtomicU64,
+}
 
 /// An option that takes an `int`.
 #[derive(Clone, Copy)]
@@ -83,7 +89,8 @@ impl PacketSocket {
     /// A socket that receives nothing until it is bound to a protocol.
     pub(super) fn open() -> io::Result<PacketSocket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        Ok(PacketSocket(socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?))
+        let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        Ok(PacketSocket { fd, packets: AtomicU64::new(0), drops: AtomicU64::new(0) })
     }
 
     /// Sets an option.
@@ -137,7 +144,7 @@ impl PacketSocket {
         };
         let length = size_of_val(&address) as libc::socklen_t;
         // SAFETY: the address is a `sockaddr_ll` of that length, and outlives the call.
-        result(unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), length) })
+        result(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), length) })
     }
 
     /// Shows the frames that a filter passes from now on, and no others.
@@ -177,7 +184,7 @@ impl PacketSocket {
         // SAFETY: the option writes one int, `length` bytes.
         result(unsafe {
             libc::getsockopt(
-                self.0.as_raw_fd(),
+                self.fd.as_raw_fd(),
                 libc::SOL_PACKET,
                 PACKET_FANOUT,
                 (&raw mut value).cast(),
@@ -193,26 +200,29 @@ impl PacketSocket {
         unsafe { self.set_raw(libc::SOL_PACKET, PACKET_FANOUT_DATA, &program.as_raw_fd()) }
     }
 
-    /// Frames the kernel dropped since the last call, because the ring was full.
-    pub(super) fn take_drops(&self) -> io::Result<u32> {
-        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let mut length = size_of_val(&statistics) as libc::socklen_t;
-        // SAFETY: with ring version 2 the option writes one `tpacket_stats`, `length` bytes.
-        result(unsafe {
+    /// Frames that came for its ring since it was opened, and those of them that the kernel dropped. A system call each time.
+    pub(super) fn statistics(&self) -> (u64, u64) {
+        let mut new = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length = size_of_val(&new) as libc::socklen_t;
+        // SAFETY: with ring version 2 the option writes one `tpacket_stats`, `length` bytes. If it fails, they stay zero.
+        let _ = unsafe {
             libc::getsockopt(
-                self.0.as_raw_fd(),
+                self.fd.as_raw_fd(),
                 libc::SOL_PACKET,
                 libc::PACKET_STATISTICS,
-                (&raw mut statistics).cast(),
+                (&raw mut new).cast(),
                 &raw mut length,
             )
-        })?;
-        Ok(statistics.tp_drops)
+        };
+        let add = |sum: &AtomicU64, new: u32| {
+            sum.fetch_add(new.into(), Ordering::Relaxed).wrapping_add(new.into())
+        };
+        (add(&self.packets, new.tp_packets), add(&self.drops, new.tp_drops))
     }
 
     /// The error that waits on the socket, such as the interface having gone down; it is reported once.
     pub(super) fn take_error(&self) -> Option<Errno> {
-        match sockopt::socket_error(&self.0) {
+        match sockopt::socket_error(&self.fd) {
             Ok(Ok(())) => None,
             Ok(Err(error)) | Err(error) => Some(error),
         }
@@ -224,13 +234,13 @@ impl PacketSocket {
         let pointer: *const c_void = std::ptr::from_ref(value).cast();
         let length = size_of::<T>() as libc::socklen_t;
         // SAFETY: the value is valid for `length` bytes until the call is back; its type is the caller's word.
-        result(unsafe { libc::setsockopt(self.0.as_raw_fd(), level, name, pointer, length) })
+        result(unsafe { libc::setsockopt(self.fd.as_raw_fd(), level, name, pointer, length) })
     }
 }
 
 impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -281,7 +291,7 @@ impl<'a> Batch<'a> {
         // SAFETY: `messages` are valid headers, whose pieces live for 'a.
         let sent = unsafe {
             libc::sendmmsg(
-                socket.0.as_raw_fd(),
+                socket.fd.as_raw_fd(),
                 messages.as_mut_ptr(),
                 messages.len() as libc::c_uint,
                 libc::MSG_DONTWAIT,

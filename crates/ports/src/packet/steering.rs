@@ -50,8 +50,9 @@ pub(super) struct ProgramSteering {
     /// By number; the default vNIC has none.
     stations: Mutex<Vec<Option<Station>>>,
     fence: Arc<Fence>,
-    /// Taken for the whole of a move.
-    moves: Mutex<()>,
+    /// Taken by whatever changes vNICs or entries, for the whole of a move too: first, before `stations`. Else an entry could
+    /// change, or its vNIC's number be given to another, while the fence stands for what it was.
+    changes: Mutex<()>,
 }
 
 /// How often a move looks whether its round is over. The held queue's reader looks as well, each time it would take.
@@ -73,7 +74,7 @@ impl ProgramSteering {
         let program = program::assemble(&maps).ok_or(io::ErrorKind::InvalidInput)?;
         let program = bpf::load(&program)?;
         let stations = Mutex::new(vec![None]);
-        let moves = Mutex::new(());
+        let changes = Mutex::new(());
         let steering = ProgramSteering {
             queues,
             vnics,
@@ -83,7 +84,7 @@ impl ProgramSteering {
             program,
             stations,
             fence,
-            moves,
+            changes,
         };
         steering.set_key(key);
         let in_turn = (0..queues.max(1)).cycle();
@@ -106,41 +107,40 @@ impl ProgramSteering {
         }
     }
 
-    /// Entries of a vNIC that there is, to be stored with a queue that there is.
+    /// Entries of vNICs that there are, to be stored with a queue that there is.
     fn entries(
         &self,
-        vnic: Vnic,
-        entries: &[usize],
+        entries: &[(Vnic, usize)],
         queue: u8,
     ) -> Result<Vec<&AtomicU8>, SteeringError> {
-        let table = self.known(vnic)?;
         if queue >= self.queues {
             return Err(SteeringError::NoSuchQueue { queue, queues: self.queues });
         }
-        let entry = |&entry| table.get(entry).ok_or(SteeringError::NoSuchEntry(entry));
+        let entry = |&(vnic, entry): &(Vnic, usize)| {
+            self.known(vnic)?.get(entry).ok_or(SteeringError::NoSuchEntry(entry))
+        };
         entries.iter().map(entry).collect()
     }
 
     /// The last part of a move, after the store.
-    fn finish_move(&self, patience: Duration) -> Moved {
-        let end = Instant::now() + patience;
+    fn finish_move(&self) -> Moved {
         // What closes the last hole: when it returns, all programs that read the old entry have ended, their frames are in
         // their slots. Meanwhile the held queue's reader carries the rounds on.
         let closed = membarrier(MembarrierCommand::Global);
         self.fence.grace_is_over();
-        let mut order = if closed.is_ok() { Order::Kept } else { Order::NearlySure };
         let outcome = loop {
             self.fence.advance();
             if let Some(outcome) = self.fence.outcome() {
                 break outcome;
             }
-            if Instant::now() >= end {
-                order = Order::GivenUp;
-                break self.fence.give_up();
-            }
             std::thread::sleep(LOOK);
         };
-        let Outcome { held_frames, held } = outcome;
+        let Outcome { held_frames, held, given_up } = outcome;
+        let order = match closed {
+            _ if given_up => Order::GivenUp,
+            Ok(()) => Order::Kept,
+            Err(_) => Order::NearlySure,
+        };
         Moved { order, held_frames, held }
     }
 
@@ -169,6 +169,7 @@ impl Steering for ProgramSteering {
 
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError> {
         let station = Station { mac, vlan };
+        let _one_at_a_time = lock(&self.changes);
         let mut stations = lock(&self.stations);
         if stations.contains(&Some(station)) {
             return Err(SteeringError::InUse { mac, vlan });
@@ -190,12 +191,17 @@ impl Steering for ProgramSteering {
     }
 
     fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError> {
+        let _one_at_a_time = lock(&self.changes);
         let mut stations = lock(&self.stations);
-        let station = stations.get_mut(usize::from(vnic.0)).and_then(Option::take);
-        let station = station.ok_or(SteeringError::NoSuchVnic(vnic.0))?;
+        let place = stations.get_mut(usize::from(vnic.0));
+        let Some(place @ &mut Some(station)) = place else {
+            return Err(SteeringError::NoSuchVnic(vnic.0));
+        };
         self.vnics
             .remove(station.key())
-            .map_err(|source| SteeringError::Io { doing: "forget the vNIC", source })
+            .map_err(|source| SteeringError::Io { doing: "forget the vNIC", source })?;
+        *place = None;
+        Ok(())
     }
 
     fn table(&self, vnic: Vnic) -> Result<Table, SteeringError> {
@@ -211,20 +217,20 @@ impl Steering for ProgramSteering {
     }
 
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError> {
-        let entries = self.entries(vnic, &[entry], queue)?;
+        let _one_at_a_time = lock(&self.changes);
+        let entries = self.entries(&[(vnic, entry)], queue)?;
         entries.into_iter().for_each(|entry| entry.store(queue, Ordering::Release));
         Ok(())
     }
 
     fn move_entries(
         &self,
-        vnic: Vnic,
-        entries: &[usize],
+        entries: &[(Vnic, usize)],
         queue: u8,
         patience: Duration,
     ) -> Result<Moved, SteeringError> {
-        let _one_at_a_time = lock(&self.moves);
-        let entries = self.entries(vnic, entries, queue)?;
+        let _one_at_a_time = lock(&self.changes);
+        let entries = self.entries(entries, queue)?;
         let to = usize::from(queue);
         let from = entries.iter().map(|entry| usize::from(entry.load(Ordering::Relaxed)));
         let mut from: Vec<usize> = from.filter(|&from| from != to).collect();
@@ -233,13 +239,14 @@ impl Steering for ProgramSteering {
         if from.is_empty() {
             return Ok(Moved { order: Order::Kept, held_frames: 0, held: Duration::ZERO });
         }
-        self.fence.hold(to);
-        while !self.fence.is_stopped(to) {
+        let deadline = Instant::now() + patience;
+        self.fence.hold(to, deadline);
+        while !self.fence.is_stopped(to) && Instant::now() < deadline {
             std::thread::yield_now();
         }
         entries.into_iter().for_each(|entry| entry.store(queue, Ordering::Release));
         self.fence.begin(&from);
-        Ok(self.finish_move(patience))
+        Ok(self.finish_move())
     }
 }
 

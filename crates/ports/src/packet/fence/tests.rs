@@ -50,9 +50,10 @@ enum Event {
         queue: usize,
         most: usize,
     },
-    /// A reader delivers what it took and gives it back.
+    /// A reader delivers what it took, if it has not yet, and gives that many slots back at most.
     Release {
         queue: usize,
+        most: usize,
     },
     Move {
         flow: usize,
@@ -73,8 +74,10 @@ enum Closing {
 struct Ring {
     filled: Arc<Filled>,
     frames: [Option<Frame>; SLOTS],
-    /// Slots given out, taken, delivered.
+    /// Slots given out, taken, given back.
     counts: [usize; 3],
+    /// How many are given back once all of them are; 0: the reader gives none back.
+    releasing: usize,
 }
 
 struct World {
@@ -86,8 +89,14 @@ struct World {
     entries: [usize; FLOWS],
     sent: [u32; FLOWS],
     delivered: [u32; FLOWS],
-    /// Processors that have been busy since the store; `None`: there is no move.
+    /// The old queue of a move that has stored its entry, and noted nothing yet.
+    stored: Option<usize>,
+    /// Processors that have been busy since then; `None`: there is no such move.
     in_flight: Option<Vec<usize>>,
+    /// Of moves.
+    deadline: Instant,
+    /// Of the last move.
+    outcome: Outcome,
     /// Frames that came after a later one.
     overtaken: u32,
     moves: u32,
@@ -96,7 +105,8 @@ struct World {
 impl World {
     fn new(closing: Closing) -> World {
         let filled = || Arc::new(Filled(Default::default()));
-        let ring = || Ring { filled: filled(), frames: [None; SLOTS], counts: [0; 3] };
+        let ring =
+            || Ring { filled: filled(), frames: [None; SLOTS], counts: [0; 3], releasing: 0 };
         let rings: Vec<_> = (0..QUEUES).map(|_| ring()).collect();
         let gates = rings.iter().map(|ring| Gate::new(ring.filled.clone())).collect();
         World {
@@ -107,7 +117,10 @@ impl World {
             entries: [0; FLOWS],
             sent: [0; FLOWS],
             delivered: [0; FLOWS],
+            stored: None,
             in_flight: None,
+            deadline: Instant::now() + Duration::from_secs(3600),
+            outcome: Outcome::default(),
             overtaken: 0,
             moves: 0,
         }
@@ -117,7 +130,7 @@ impl World {
         match event {
             Event::Kernel { processor, flow } => self.kernel(processor, flow),
             Event::Take { queue, most } => self.take(queue, most),
-            Event::Release { queue } => self.release(queue),
+            Event::Release { queue, most } => self.release(queue, most),
             Event::Move { flow, to } => self.begin(flow, to),
             Event::Advance => self.advance(),
         }
@@ -151,6 +164,9 @@ impl World {
     }
 
     fn take(&mut self, queue: usize, most: usize) {
+        if self.rings[queue].releasing > 0 {
+            return;
+        }
         let gate = self.fence.gate(queue).unwrap();
         if gate.is_held() {
             self.fence.advance();
@@ -169,23 +185,32 @@ impl World {
         gate.leave(count);
     }
 
-    fn release(&mut self, queue: usize) {
+    fn release(&mut self, queue: usize, most: usize) {
         let ring = &mut self.rings[queue];
+        let gate = self.fence.gate(queue).unwrap();
         let [_, taken, released] = ring.counts;
-        for place in released..taken {
-            let (flow, number) = ring.frames[place % SLOTS].take().unwrap();
-            self.overtaken += u32::from(number < self.delivered[flow]);
-            assert_ne!(number, self.delivered[flow], "delivered twice");
-            self.delivered[flow] = number.max(self.delivered[flow]);
-            ring.filled.0[place % SLOTS].store(false, Relaxed);
+        if ring.releasing == 0 {
+            gate.begin_release();
+            ring.releasing = taken - released;
+            for place in released..taken {
+                let (flow, number) = ring.frames[place % SLOTS].take().unwrap();
+                self.overtaken += u32::from(number < self.delivered[flow]);
+                assert_ne!(number, self.delivered[flow], "delivered twice");
+                self.delivered[flow] = number.max(self.delivered[flow]);
+            }
         }
-        ring.counts[2] = taken;
-        self.fence.gate(queue).unwrap().release((taken - released) as u64);
+        let end = taken.min(released + most);
+        (released..end).for_each(|place| ring.filled.0[place % SLOTS].store(false, Relaxed));
+        ring.counts[2] = end;
+        if end == taken {
+            gate.release(ring.releasing as u64);
+            ring.releasing = 0;
+        }
     }
 
     fn begin(&mut self, flow: usize, to: usize) {
         let from = self.entries[flow];
-        if self.in_flight.is_some() || from == to {
+        if self.stored.is_some() || self.in_flight.is_some() || from == to {
             return;
         }
         self.moves += 1;
@@ -193,9 +218,14 @@ impl World {
             self.entries[flow] = to;
             return;
         }
-        self.fence.hold(to);
+        self.fence.hold(to, self.deadline);
         assert!(self.fence.is_stopped(to));
         self.entries[flow] = to;
+        self.stored = Some(from);
+    }
+
+    /// The mover goes on after the store; frames may have come to the new queue by now.
+    fn go_on(&mut self, from: usize) {
         self.fence.begin(&[from]);
         let busy = |processor: &usize| self.processors[*processor].is_some();
         self.in_flight = Some((0..PROCESSORS).filter(busy).collect());
@@ -206,12 +236,17 @@ impl World {
     }
 
     fn advance(&mut self) {
+        if let Some(from) = self.stored.take() {
+            return self.go_on(from);
+        }
         if self.in_flight.as_ref().is_some_and(Vec::is_empty) {
             self.fence.grace_is_over();
         }
         self.fence.advance();
-        if self.in_flight.is_some() && self.fence.outcome().is_some() {
-            self.in_flight = None;
+        if self.in_flight.is_some()
+            && let Some(outcome) = self.fence.outcome()
+        {
+            (self.in_flight, self.outcome) = (None, outcome);
         }
     }
 
@@ -225,7 +260,7 @@ impl World {
         for _ in 0..20 {
             for queue in 0..QUEUES {
                 self.take(queue, SLOTS);
-                self.release(queue);
+                self.release(queue, SLOTS);
             }
             self.advance();
         }
@@ -238,7 +273,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         12 => (0..PROCESSORS, 0..FLOWS)
             .prop_map(|(processor, flow)| Event::Kernel { processor, flow }),
         3 => (queue(), 1..=SLOTS).prop_map(|(queue, most)| Event::Take { queue, most }),
-        3 => queue().prop_map(|queue| Event::Release { queue }),
+        4 => (queue(), 1..=SLOTS).prop_map(|(queue, most)| Event::Release { queue, most }),
         1 => (0..FLOWS, queue()).prop_map(|(flow, to)| Event::Move { flow, to }),
         2 => Just(Event::Advance),
     ];
@@ -250,7 +285,7 @@ fn judge(closing: Closing, events: Vec<Event>) -> Result<(), TestCaseError> {
     let mut world = World::new(closing);
     events.into_iter().for_each(|event| world.happen(event));
     world.settle();
-    prop_assert!(world.in_flight.is_none(), "a move never ends");
+    prop_assert!(world.in_flight.is_none() && world.stored.is_none(), "a move never ends");
     prop_assert!(
         world.rings.iter().all(|ring| ring.counts[0] == ring.counts[2]),
         "frames are left"
@@ -291,7 +326,7 @@ fn a_frame_in_the_making_is_not_overtaken() {
         (0..5).for_each(|_| world.kernel(0, 0));
         for queue in [1, 0, 1] {
             world.take(queue, SLOTS);
-            world.release(queue);
+            world.release(queue, SLOTS);
         }
         world.settle();
         assert_eq!((world.delivered[0], world.moves), (2, 1));
@@ -300,8 +335,28 @@ fn a_frame_in_the_making_is_not_overtaken() {
     assert_eq!([Closing::OneRound, Closing::Rounds].map(overtaken), [1, 0]);
 }
 
+/// The old queue's ring is full, its reader gives slots back one by one, and the kernel fills the first of them at once:
+/// that frame lies behind all that the fence looked at, and the next one of its flow overtook it.
 #[test]
-fn frames_that_waited_are_counted_and_a_move_can_be_given_up() {
+fn a_frame_in_a_slot_just_given_back_is_not_overtaken() {
+    let mut world = World::new(Closing::Rounds);
+    (0..3 * SLOTS).for_each(|_| world.kernel(0, 0));
+    world.take(0, SLOTS);
+    world.release(0, 1);
+    // Its entry is read, it gets the slot and fills it; the next one is for the new queue.
+    (0..3).for_each(|_| world.kernel(0, 0));
+    world.begin(0, 1);
+    (0..3).for_each(|_| world.kernel(0, 0));
+    world.advance();
+    world.release(0, SLOTS);
+    world.take(1, SLOTS);
+    world.release(1, SLOTS);
+    world.settle();
+    assert_eq!((world.delivered[0], world.overtaken), (8, 0));
+}
+
+#[test]
+fn frames_that_waited_are_counted() {
     let mut world = World::new(Closing::Rounds);
     (0..9).for_each(|_| world.kernel(0, 0));
     world.begin(0, 2);
@@ -309,7 +364,32 @@ fn frames_that_waited_are_counted_and_a_move_can_be_given_up() {
     world.take(2, SLOTS);
     assert_eq!(world.rings[2].counts[1], 0, "the old queue has not been read");
     assert_eq!(world.fence.outcome(), None);
-    assert_eq!(world.fence.give_up().held_frames, 2);
-    world.take(2, SLOTS);
-    assert_eq!(world.rings[2].counts[1], 2);
+    world.settle();
+    assert_eq!((world.sent[0], world.delivered[0], world.rings[2].counts[1]), (5, 5, 2));
+    assert_eq!((world.outcome.held_frames, world.outcome.given_up), (2, false));
+}
+
+/// It was the thread that asked for the move which ended it: while that slept the queue was held, for 10 ms and more.
+#[test]
+fn a_held_queue_s_reader_ends_the_move_by_itself_at_the_deadline() {
+    for begins in [true, false] {
+        let mut world = World::new(Closing::Rounds);
+        let patience = Duration::from_millis(30);
+        world.deadline = Instant::now() + patience;
+        (0..9).for_each(|_| world.kernel(0, 0));
+        world.begin(0, 2);
+        if begins {
+            world.advance();
+        }
+        (0..6).for_each(|_| world.kernel(0, 0));
+        world.take(2, SLOTS);
+        assert_eq!(world.rings[2].counts[1], 0, "it is not time");
+        std::thread::sleep(patience);
+        world.take(2, SLOTS);
+        assert_eq!(world.rings[2].counts[1], 2, "it is");
+        world.fence.begin(&[0]);
+        let outcome = world.fence.outcome().unwrap();
+        assert_eq!((outcome.given_up, outcome.held_frames), (true, 2));
+        assert!(outcome.held >= patience && !world.fence.gate(2).unwrap().is_held());
+    }
 }

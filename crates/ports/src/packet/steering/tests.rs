@@ -1,5 +1,6 @@
 //! The program in the kernel (`BPF_PROG_TEST_RUN`) against `wire` on the same frames.
 
+use super::super::gate::{Gate, Slots};
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -239,4 +240,73 @@ fn there_is_a_table_for_each_port_of_a_switch_and_no_more() {
     }
     let one_more = steering.add_vnic(Mac([2, 0, 0, 1, 0, 0]), 0);
     assert!(matches!(one_more, Err(SteeringError::Full(1023))), "{one_more:?}");
+}
+
+/// The old queue's ring, with a frame that nobody reads.
+struct Unread;
+
+impl Slots for Unread {
+    fn count(&self) -> u64 {
+        1
+    }
+
+    fn is_filled(&self, _: u64) -> bool {
+        true
+    }
+}
+
+/// What changed an entry, or gave its vNIC's number to another, while a move stood for what they had been.
+#[test]
+fn changes_wait_for_a_move_under_way_and_looks_do_not() {
+    let gates = (0..2).map(|_| Gate::new(Arc::new(Unread))).collect();
+    let fence = Arc::new(Fence::new(gates, 1));
+    let Ok(steering) = ProgramSteering::load(2, &Key::MICROSOFT, fence) else { return };
+    let patience = Duration::from_millis(200);
+    let station = |number| Mac([2, 0, 0, 0, 0, number]);
+    let gone = steering.add_vnic(station(1), 0).unwrap();
+    let change: [&(dyn Fn() + Sync); 3] = [
+        &|| steering.set_entry(Vnic::DEFAULT, 5, 1).unwrap(),
+        &|| assert_ne!(steering.add_vnic(station(2), 0).unwrap(), gone),
+        &|| steering.remove_vnic(gone).unwrap(),
+    ];
+    let in_force = |queue| steering.table(Vnic::DEFAULT).unwrap()[0] == queue;
+    std::thread::scope(|scope| {
+        for change in change {
+            steering.set_entry(Vnic::DEFAULT, 0, 0).unwrap();
+            let start = Instant::now();
+            let mover = scope.spawn(|| steering.move_entries(&[(Vnic::DEFAULT, 0)], 1, patience));
+            while !in_force(1) {
+                std::thread::yield_now();
+            }
+            assert!(start.elapsed() < patience, "looks waited");
+            change();
+            assert!(start.elapsed() >= patience, "a change did not wait");
+            assert_eq!(mover.join().unwrap().unwrap().order, Order::GivenUp);
+        }
+    });
+}
+
+/// One fence, and so one grace period, for entries of several vNICs.
+#[test]
+fn entries_of_several_vnics_move_together_or_not_at_all() {
+    let Ok(steering) = ProgramSteering::load(3, &Key::MICROSOFT, no_fence()) else { return };
+    let vnic = steering.add_vnic(Mac([2, 0, 0, 0, 0, 1]), 0).unwrap();
+    let before = [Vnic::DEFAULT, vnic].map(|vnic| steering.table(vnic).unwrap());
+    let moved = |entries: &[(Vnic, usize)], queue| {
+        steering.move_entries(entries, queue, Duration::from_secs(1))
+    };
+    let wrong = moved(&[(vnic, 0), (vnic, 128)], 2);
+    assert!(matches!(wrong, Err(SteeringError::NoSuchEntry(128))), "{wrong:?}");
+    let wrong = moved(&[(vnic, 0), (Vnic(7), 0)], 2);
+    assert!(matches!(wrong, Err(SteeringError::NoSuchVnic(7))), "{wrong:?}");
+    assert!(matches!(moved(&[(vnic, 0)], 3), Err(SteeringError::NoSuchQueue { .. })));
+    assert_eq!([Vnic::DEFAULT, vnic].map(|vnic| steering.table(vnic).unwrap()), before);
+    moved(&[(vnic, 0), (Vnic::DEFAULT, 7), (vnic, 9)], 2).unwrap();
+    for (number, (vnic, entries)) in
+        [(Vnic::DEFAULT, &[7][..]), (vnic, &[0, 9])].into_iter().enumerate()
+    {
+        let mut wanted = before[number];
+        entries.iter().for_each(|&entry| wanted[entry] = 2);
+        assert_eq!(steering.table(vnic).unwrap(), wanted);
+    }
 }
