@@ -14,7 +14,7 @@ mod vmmq;
 pub use acl::{AclAdd, AclBody, AclRuleBody};
 pub use capture::{CaptureBody, CaptureStart, CaptureState};
 pub use counters::{CountersBody, DepthBody, RscCountersBody};
-pub use queue::{QueueBody, QueueMove};
+pub use queue::{QueueBody, QueueMove, QueueVnicBody};
 pub use rsc::{RscBody, RscChange, RscSetting};
 pub use rss::{RssBody, RssChange, RssEntry};
 pub use vmmq::VmmqMoveBody;

@@ -3,7 +3,7 @@
 use crate::cli::Global;
 use crate::output::{self, Outcome, table};
 use clap::{Args, Subcommand};
-use control::body::QueueBody;
+use control::body::{QueueBody, QueueVnicBody};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -26,7 +26,8 @@ Examples:
   millrace queue show vm1 --json | jq '.[].load_percent'
 
 LOAD is the share of the worker's time over the last second that frames sent on the queue took.
-ENTRIES are the entries of the port's indirection table that name the queue: flows toward the port.")]
+ENTRIES are the entries of the port's indirection table that name the queue: flows toward the port. Where an uplink has
+several queues, a line for each vNIC follows, with those of its table there: flows from the uplink toward the vNIC.")]
 struct Show {
     /// The port [default: all ports].
     port: Option<String>,
@@ -73,6 +74,20 @@ fn text(queues: &[QueueBody]) -> String {
             queue.entries.to_string(),
         ]
     };
+    let of_vnic = |queue: &QueueBody, vnic: &QueueVnicBody| {
+        let or = |text: Option<String>, none: &str| text.unwrap_or_else(|| none.to_owned());
+        let mut row = row(queue);
+        row[0] = format!("{} > {}", queue.port, vnic.port.as_deref().unwrap_or("others"));
+        row[2] = or(vnic.mac.clone(), "-");
+        row[3] = or(vnic.vlan.map(|vlan| vlan.to_string()), "-");
+        row[6] = "-".to_owned();
+        row[7] = vnic.entries.to_string();
+        row
+    };
+    let rows = |queue: &QueueBody| {
+        let vnics = queue.vnics.iter().map(|vnic| of_vnic(queue, vnic));
+        std::iter::once(row(queue)).chain(vnics).collect::<Vec<_>>()
+    };
     let header = ["PORT", "QUEUE", "MAC", "VLAN", "WORKER", "CORE", "LOAD", "ENTRIES"];
-    table(&header, queues.iter().map(row))
+    table(&header, queues.iter().flat_map(rows))
 }

@@ -31,6 +31,25 @@ pub struct QueueBody {
     pub bytes: u64,
     /// Whether there is another worker to move it to.
     pub movable: bool,
+    /// At an uplink with indirection tables: whose flows arrive at it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vnics: Vec<QueueVnicBody>,
+}
+
+/// A vNIC, some of whose flows arrive at a queue of an uplink. Without port, address and VLAN: what is for no vNIC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueueVnicBody {
+    /// The vNIC's port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// Its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// The VLAN id of its frames at the uplink; 0: untagged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// Entries of its indirection table at the uplink that name the queue, of 128.
+    pub entries: usize,
 }
 
 /// Body of `PUT /v1/ports/{name}/queues/{queue}`.

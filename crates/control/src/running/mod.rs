@@ -12,6 +12,7 @@ mod report;
 mod rsc;
 mod rss;
 mod steps;
+mod uplinks;
 mod vmmq;
 
 use crate::Problem;
@@ -71,6 +72,8 @@ struct OpenPort {
     connections: u64,
     /// What the switch was told last.
     settings: PortSettings,
+    /// Where it is an uplink with tables of its own: whose they are.
+    stations: uplinks::Stations,
     /// The counters and rates of the last look.
     last: Sample,
 }
@@ -132,6 +135,7 @@ impl Running {
             self.carry_out(step, now);
             self.settle(now);
         }
+        self.settle_vnics(now);
         Ok(steps)
     }
 

@@ -18,6 +18,7 @@ impl Running {
         self.open_again(now);
         self.poll_captures(now);
         self.settle(now);
+        self.settle_vnics(now);
         self.sample(now);
     }
 

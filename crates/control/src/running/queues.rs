@@ -60,6 +60,7 @@ impl Running {
     ) -> Vec<QueueBody> {
         let workers = self.switch.workers();
         let mac = info.settings.mac.or(info.held_mac).map(|mac| mac.to_string());
+        let mut vnics = port.open().map_or_else(Vec::new, OpenPort::queue_vnics);
         let body = |queue: QueueInfo| QueueBody {
             port: name.to_string(),
             queue: queue.queue,
@@ -73,6 +74,7 @@ impl Running {
             frames: queue.frames,
             bytes: queue.bytes,
             movable: queue.movable,
+            vnics: vnics.get_mut(queue.queue).map(std::mem::take).unwrap_or_default(),
         };
         self.switch.queues_of(info.id).into_iter().map(body).collect()
     }

@@ -3,6 +3,7 @@
 //! After each step [`settle`](Running::settle) tells the switch what every open port shall be, so that a mirror that comes
 //! or goes, or a device whose MTU changed, needs no care of its own.
 
+use super::uplinks::Stations;
 use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
 use crate::config::{PortConfig, PortName, SwitchConfig};
 use crate::plan::Step;
@@ -117,6 +118,7 @@ impl Running {
             watch: opened.watch,
             connections: 0,
             settings,
+            stations: Stations::default(),
             last: Sample::default(),
         })
     }

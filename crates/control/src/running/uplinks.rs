@@ -1,0 +1,286 @@
+//! The indirection tables of uplinks: each vNIC has one of its own at each uplink of several queues, by its address and the
+//! VLAN id that its frames have there.
+//!
+//! They follow the ports: what the ports are is compared with what each uplink's program knows, after every change, and once
+//! a second because a guest's address may be one that it is held to. A vNIC that comes gets its table, a copy of the default
+//! one, before its address, so its flows stay where they are. An uplink that is opened anew has a program that knows none.
+//! Tagged VLANs of a vNIC in trunk mode go by the default table, as do frames for no vNIC.
+
+use super::{OpenPort, PortDevice, Running};
+use crate::body::QueueVnicBody;
+use crate::config::{PortName, PortRole};
+use datapath::Vlan;
+use ports::packet::Spread;
+use ports::steering::{Steering, Vnic};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+use wire::Mac;
+
+/// An address, and the VLAN id of its frames at an uplink; 0: untagged.
+type Station = (Mac, u16);
+
+/// The vNICs that have tables at an uplink.
+#[derive(Default)]
+pub(super) struct Stations {
+    /// The port of each, and its number.
+    known: BTreeMap<Station, (PortName, Vnic)>,
+    /// Those that could get no table.
+    refused: BTreeSet<Station>,
+}
+
+impl Stations {
+    /// Makes them what is wanted. Returns what failed, each once.
+    fn follow(
+        &mut self,
+        steering: &dyn Steering,
+        wanted: &BTreeMap<Station, PortName>,
+    ) -> Vec<String> {
+        let mut failed = Vec::new();
+        self.refused.retain(|station| wanted.contains_key(station));
+        // First those that go, so that there is room for others.
+        self.known.retain(|station, (port, vnic)| {
+            let stays = wanted.contains_key(station);
+            if !stays && let Err(error) = steering.remove_vnic(*vnic) {
+                failed.push(format!("the table of {port}: {error}"));
+            }
+            stays
+        });
+        for (station, port) in wanted {
+            if let Some((known, _)) = self.known.get_mut(station) {
+                known.clone_from(port);
+                continue;
+            }
+            match steering.add_vnic(station.0, station.1) {
+                Ok(vnic) => {
+                    self.known.insert(*station, (port.clone(), vnic));
+                    self.refused.remove(station);
+                }
+                Err(error) if self.refused.insert(*station) => {
+                    failed.push(format!("flows to {port} go by the default table: {error}"));
+                }
+                Err(_) => {}
+            }
+        }
+        failed
+    }
+
+    /// The number of each vNIC, and its port; first the default one, which is no port's.
+    pub(super) fn vnics(&self) -> impl Iterator<Item = (Vnic, Option<(&PortName, Station)>)> {
+        let known =
+            self.known.iter().map(|(station, (port, vnic))| (*vnic, Some((port, *station))));
+        std::iter::once((Vnic::DEFAULT, None)).chain(known)
+    }
+}
+
+impl OpenPort {
+    /// What steers its ingress queues.
+    pub(super) fn steering(&self) -> Option<Arc<dyn Steering>> {
+        match self.watch.spread() {
+            Spread::Tables(steering) => Some(steering),
+            Spread::Single | Spread::Hash(_) => None,
+        }
+    }
+
+    /// For each ingress queue of an uplink the vNICs whose tables name it.
+    pub(super) fn queue_vnics(&self) -> Vec<Vec<QueueVnicBody>> {
+        let Some(steering) = self.steering() else { return Vec::new() };
+        let mut queues = vec![Vec::new(); steering.queues().into()];
+        for (vnic, of) in self.stations.vnics() {
+            let Ok(table) = steering.table(vnic) else { continue };
+            for (queue, vnics) in queues.iter_mut().enumerate() {
+                let entries = table.iter().filter(|&&named| usize::from(named) == queue).count();
+                if entries > 0 {
+                    vnics.push(QueueVnicBody {
+                        port: of.map(|(port, _)| port.to_string()),
+                        mac: of.map(|(_, (mac, _))| mac.to_string()),
+                        vlan: of.map(|(_, (_, vlan))| vlan),
+                        entries,
+                    });
+                }
+            }
+        }
+        queues
+    }
+}
+
+impl Running {
+    /// Tells the uplinks' programs of vNICs that came, went, or have another address or VLAN.
+    pub(super) fn settle_vnics(&mut self, now: Instant) {
+        let is_steered =
+            |port: &super::RunningPort| port.open().is_some_and(|open| open.steering().is_some());
+        if !self.ports.values().any(is_steered) {
+            return;
+        }
+        let vnics = self.vnics();
+        let mut failed = Vec::new();
+        for (name, port) in &mut self.ports {
+            let PortDevice::Open(open) = &mut port.device else { continue };
+            let Some(steering) = open.steering() else { continue };
+            let at_uplink = |(port, mac, vlan): &(PortName, Mac, u16)| {
+                Some(((*mac, tag(&open.settings.vlan, *vlan)?), port.clone()))
+            };
+            let wanted = vnics.iter().filter_map(at_uplink).collect();
+            let texts = open.stations.follow(&*steering, &wanted);
+            failed.extend(texts.into_iter().map(|text| format!("port {name}: {text}")));
+        }
+        for text in failed {
+            self.events.note(now, text);
+        }
+    }
+
+    /// The vNICs whose address is known, configured or held, with the VLAN that their untagged frames belong to.
+    fn vnics(&self) -> Vec<(PortName, Mac, u16)> {
+        let infos = self.infos();
+        let vnic = |(name, port): (&PortName, &super::RunningPort)| {
+            let open = port.open().filter(|_| port.config.role() == PortRole::Vnic)?;
+            let info = infos.iter().find(|info| info.id == open.id)?;
+            let vlan = match info.settings.vlan {
+                Vlan::Access(vlan) | Vlan::Trunk { native: vlan, .. } => vlan,
+            };
+            Some((name.clone(), info.settings.mac.or(info.held_mac)?, vlan))
+        };
+        self.ports.iter().filter_map(vnic).collect()
+    }
+}
+
+/// The id in the tag of a VLAN's frames at an uplink, 0 where they have none; `None`: they do not come there.
+fn tag(uplink: &Vlan, vlan: u16) -> Option<u16> {
+    match uplink {
+        Vlan::Access(own) | Vlan::Trunk { native: own, .. } if *own == vlan => Some(0),
+        Vlan::Access(_) => None,
+        Vlan::Trunk { allowed, .. } => (vlan != 0 && allowed.contains(vlan)).then_some(vlan),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::memory::{Fate, MemoryDevices};
+    use std::time::Duration;
+    use wire::vnet::VnetHeader;
+
+    const UPLINK: &str = "[[port]]\nname='up'\npacket='eth9'\nqueues=2\ntrunk='1-9'\nnative=1\n";
+
+    struct Run {
+        running: Running,
+        devices: MemoryDevices,
+        start: Instant,
+        seconds: u64,
+    }
+
+    impl Run {
+        fn new(ports: &str) -> Run {
+            let (devices, start) = (MemoryDevices::default(), Instant::now());
+            let config = Config::from_toml("t", &format!("{UPLINK}{ports}")).unwrap();
+            let running = Running::start(config, Box::new(devices.clone()), start).unwrap();
+            Run { running, devices, start, seconds: 0 }
+        }
+
+        fn change(&mut self, ports: &str) {
+            let config = Config::from_toml("t", &format!("{UPLINK}{ports}")).unwrap();
+            self.running.reload(config, self.start).unwrap();
+        }
+
+        fn poll(&mut self) {
+            self.seconds += 1;
+            self.running.poll(self.start + Duration::from_secs(self.seconds));
+        }
+
+        /// What the uplink shows: port, last byte of the address, VLAN, entries at each queue.
+        fn shown(&self) -> Vec<(String, u8, u16, [usize; 2])> {
+            let mut shown: BTreeMap<_, [usize; 2]> = BTreeMap::new();
+            let (_, port) = self.running.port("up").unwrap();
+            for (queue, vnics) in port.open().unwrap().queue_vnics().into_iter().enumerate() {
+                for vnic in vnics {
+                    let mac = vnic.mac.unwrap_or_default().parse::<Mac>().unwrap_or(Mac([0; 6]));
+                    let key = (vnic.port.unwrap_or_default(), mac.0[5], vnic.vlan.unwrap_or(99));
+                    shown.entry(key).or_default()[queue] = vnic.entries;
+                }
+            }
+            shown.into_iter().map(|((port, mac, vlan), counts)| (port, mac, vlan, counts)).collect()
+        }
+    }
+
+    fn vnic(name: &str, mac: u8, more: &str) -> String {
+        format!("[[port]]\nname='{name}'\ntap='{name}'\nmac='02:00:00:00:00:{mac:02}'\n{more}\n")
+    }
+
+    fn row(name: &str, mac: u8, vlan: u16) -> (String, u8, u16, [usize; 2]) {
+        (name.to_owned(), mac, vlan, [64; 2])
+    }
+
+    #[test]
+    fn each_vnic_has_a_table_by_its_address_and_its_vlan_at_the_uplink() {
+        let trunk = vnic("d", 4, "trunk='2-3'\nnative=5");
+        let ports = [vnic("a", 1, ""), vnic("b", 2, "vlan=1"), vnic("c", 3, "vlan=7"), trunk];
+        let run = Run::new(&ports.concat());
+        // VLAN 0 and 10 do not come there, VLAN 1 comes untagged.
+        let wanted = [row("", 0, 99), row("b", 2, 0), row("c", 3, 7), row("d", 4, 5)];
+        assert_eq!(run.shown(), wanted);
+    }
+
+    #[test]
+    fn tables_follow_the_ports() {
+        let mut run = Run::new(&vnic("a", 1, "vlan=1"));
+        assert_eq!(run.shown(), [row("", 0, 99), row("a", 1, 0)]);
+        run.change(&[vnic("a", 1, "vlan=1"), vnic("b", 2, "vlan=2")].concat());
+        assert_eq!(run.shown(), [row("", 0, 99), row("a", 1, 0), row("b", 2, 2)]);
+        run.change(&[vnic("a", 5, "vlan=1"), vnic("b", 2, "vlan=3")].concat());
+        assert_eq!(run.shown(), [row("", 0, 99), row("a", 5, 0), row("b", 2, 3)]);
+        // Another port of the same address and VLAN takes the table over.
+        run.change(&vnic("c", 5, "vlan=1"));
+        assert_eq!(run.shown(), [row("", 0, 99), row("c", 5, 0)]);
+        run.change("");
+        assert_eq!(run.shown(), [row("", 0, 99)]);
+        let events = run.running.switch_body(run.start).events;
+        assert!(!events.iter().any(|event| event.text.contains("table")), "{events:?}");
+    }
+
+    #[test]
+    fn an_uplink_that_was_opened_anew_is_told_of_all_vnics() {
+        let mut run = Run::new(&vnic("a", 1, "vlan=1"));
+        run.devices.set("eth9", Fate::Gone);
+        run.poll();
+        run.devices.set("eth9", Fate::Up);
+        run.poll();
+        assert_eq!(run.shown(), [row("", 0, 99), row("a", 1, 0)]);
+    }
+
+    #[test]
+    fn a_guest_without_a_configured_address_has_a_table_once_it_is_held_to_one() {
+        let mut run = Run::new("[[port]]\nname='vm'\nvhost-user='/run/vm'\nvlan=1\n");
+        assert_eq!(run.shown(), [row("", 0, 99)]);
+        let peer = run.devices.peer("/run/vm").unwrap();
+        let mut frame = [[0xff; 6], [2, 0, 0, 0, 0, 9]].concat();
+        frame.resize(64, 0);
+        let end = Instant::now() + Duration::from_secs(60);
+        while run.running.infos().iter().all(|info| info.held_mac.is_none()) {
+            peer.send(VnetHeader::default(), &frame);
+            assert!(Instant::now() < end, "no address is held");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        run.poll();
+        assert_eq!(run.shown(), [row("", 0, 99), row("vm", 9, 0)]);
+        run.devices.replace_guest("/run/vm");
+        run.poll();
+        assert_eq!(run.shown(), [row("", 0, 99)]);
+    }
+
+    /// The kernel has no more tables: it is told once, and the vNIC gets one when another goes.
+    #[test]
+    fn a_vnic_without_a_table_is_told_of_once_and_served_later() {
+        let mut run = Run::new("");
+        run.devices.limit_tables(1);
+        let [one, other] = [vnic("a", 1, "vlan=1"), vnic("b", 2, "vlan=1")];
+        run.change(&format!("{one}{other}"));
+        (0..3).for_each(|_| run.poll());
+        assert_eq!(run.shown(), [row("", 0, 99), row("a", 1, 0)]);
+        let events = run.running.switch_body(run.start).events;
+        let told = |word: &str| events.iter().filter(|event| event.text.contains(word)).count();
+        assert_eq!(told("port up: flows to b go by the default table"), 1, "{events:?}");
+        run.change(&other);
+        assert_eq!(run.shown(), [row("", 0, 99), row("b", 2, 0)]);
+    }
+}
