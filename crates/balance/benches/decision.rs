@@ -1,7 +1,7 @@
 //! Instructions of one decision with 1,000 queues on 64 workers. `cargo bench -p millrace-balance --bench decision`
 #![allow(missing_docs, reason = "the macros of the bench harness make public items")]
 
-use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Settings, Worker};
+use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Settings, Worker};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use std::hint::black_box;
 use std::time::Duration;
@@ -29,6 +29,7 @@ fn case(load: f64, dealt: usize) -> Case {
         busy: load,
         mode: Mode::Dynamic,
         home: Some(vnic as usize % 2),
+        reach: Reach::ALL,
     };
     let items: Vec<Item> = (0..1000).map(item).collect();
     let worker = |core: usize| Worker {

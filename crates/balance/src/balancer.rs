@@ -261,6 +261,7 @@ impl Balancer {
             id: item.id,
             worker: item.worker,
             home: item.home,
+            reach: item.reach,
             active: is_within(busy_at, now, self.settings.settle),
             movable: item.mode == Mode::Dynamic && !rests,
             measured,

@@ -38,8 +38,9 @@ fn room_at_home(scene: &Scene<'_>, place: usize) -> Option<usize> {
         let load = &scene.loads[worker];
         load.now.max(load.peak) + item.peak.max(item.load) * scene.stretch(item, worker)
     };
+    let is_usable = |worker: &usize| item.reach.has(*worker) && !scene.workers[*worker].excluded;
     let home = (0..scene.workers.len())
-        .filter(|worker| !scene.is_remote(item, *worker) && !scene.workers[*worker].excluded);
+        .filter(|worker| !scene.is_remote(item, *worker) && is_usable(worker));
     let in_use = home
         .filter(|worker| !scene.is_unused(*worker) && then(*worker) <= scene.settings.fill)
         .min_by(|one, other| then(*one).total_cmp(&then(*other)));
@@ -131,7 +132,7 @@ fn fit(scene: &Scene<'_>, items: &[usize], receivers: &[usize]) -> Option<Vec<(u
         let then = |(worker, peak): &(usize, f64)| peak + item.peak * scene.stretch(item, *worker);
         let best = peaks
             .iter_mut()
-            .filter(|target| then(target) <= scene.settings.low)
+            .filter(|target| item.reach.has(target.0) && then(target) <= scene.settings.low)
             .max_by(|one, other| one.1.total_cmp(&other.1).then(other.0.cmp(&one.0)))?;
         best.1 = then(best);
         moves.push((*place, best.0));

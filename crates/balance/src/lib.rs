@@ -26,6 +26,6 @@ mod scene;
 mod settings;
 
 pub use balancer::Balancer;
-pub use measurement::{Item, ItemId, Measurement, Mode, Part, Worker};
+pub use measurement::{Item, ItemId, Measurement, Mode, Part, Reach, Worker};
 pub use moves::{Move, Reason};
 pub use settings::Settings;

@@ -66,6 +66,30 @@ pub struct Item {
     pub mode: Mode,
     /// The NUMA node of the guest's memory, if known.
     pub home: Option<usize>,
+    /// The workers that it can move to. An entry's are those that serve a queue of its uplink.
+    pub reach: Reach,
+}
+
+/// A set of workers, of which a switch has 64 at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach(u64);
+
+impl Reach {
+    /// Every worker.
+    pub const ALL: Reach = Reach(u64::MAX);
+
+    /// Whether a worker is among them.
+    pub fn has(self, worker: usize) -> bool {
+        worker < 64 && self.0 >> worker & 1 == 1
+    }
+}
+
+/// Those below 64.
+impl FromIterator<usize> for Reach {
+    fn from_iter<I: IntoIterator<Item = usize>>(workers: I) -> Reach {
+        let workers = workers.into_iter().filter(|worker| *worker < 64);
+        Reach(workers.fold(0, |set, worker| set | 1 << worker))
+    }
 }
 
 /// One interval. Items that were idle for longer than [`Settings::settle`](crate::Settings::settle) may be left out.

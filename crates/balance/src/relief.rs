@@ -58,7 +58,9 @@ fn probe(scene: &mut Scene<'_>, source: usize, places: &[usize]) {
 
 /// Moves one item ahead to `target` or an unused worker, unless it is its worker's last; whether it did.
 fn ahead(scene: &mut Scene<'_>, source: usize, place: usize, target: Option<usize>) -> bool {
-    let Some(to) = target.or_else(|| scene.unused(&scene.items[place])) else { return false };
+    let item = &scene.items[place];
+    let target = target.filter(|worker| item.reach.has(*worker));
+    let Some(to) = target.or_else(|| scene.unused(item)) else { return false };
     let threshold = scene.settings.saturated;
     scene.loads[source].active > 1 && scene.shift(place, to, Reason::Probe, threshold)
 }

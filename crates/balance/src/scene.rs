@@ -1,6 +1,6 @@
 //! One decision in the making: the expected loads, as the moves decided so far change them.
 
-use crate::measurement::{ItemId, Worker};
+use crate::measurement::{ItemId, Reach, Worker};
 use crate::moves::{Move, Reason};
 use crate::settings::Settings;
 
@@ -10,6 +10,7 @@ pub(crate) struct Candidate {
     /// Its worker after the moves so far.
     pub(crate) worker: usize,
     pub(crate) home: Option<usize>,
+    pub(crate) reach: Reach,
     /// Had work within [`Settings::settle`].
     pub(crate) active: bool,
     /// Dynamic, and rested since its last move.
@@ -112,8 +113,9 @@ impl Scene<'_> {
 
     /// The best unused worker for an item: its own node first, whole cores before siblings of workers in use.
     pub(crate) fn unused(&self, item: &Candidate) -> Option<usize> {
-        let unused = (0..self.workers.len())
-            .filter(|worker| *worker != item.worker && self.is_unused(*worker));
+        let unused = (0..self.workers.len()).filter(|worker| {
+            *worker != item.worker && self.is_unused(*worker) && item.reach.has(*worker)
+        });
         unused.min_by_key(|worker| self.unused_rank(item, *worker))
     }
 
@@ -133,7 +135,7 @@ impl Scene<'_> {
     }
 
     fn rank(&self, item: &Candidate, worker: usize) -> Option<Rank> {
-        if worker == item.worker || self.workers[worker].excluded {
+        if worker == item.worker || self.workers[worker].excluded || !item.reach.has(worker) {
             return None;
         }
         if self.is_unused(worker) {

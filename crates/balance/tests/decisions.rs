@@ -1,7 +1,9 @@
 //! Properties of the decision over whole runs: a switch of fluid loads, whose workers have no more than their time.
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
-use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reason, Settings, Worker};
+use balance::{
+    Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Reason, Settings, Worker,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,7 @@ struct Wish {
     mode: Mode,
     home: Option<usize>,
     worker: usize,
+    reach: Reach,
 }
 
 /// A switch whose items want a constant load.
@@ -35,6 +38,7 @@ impl Fluid {
             busy: 0.0,
             mode: wish.mode,
             home: wish.home,
+            reach: wish.reach,
         });
         let items = items.collect();
         let wishes = wishes.iter().map(|wish| wish.load).collect();
@@ -104,15 +108,17 @@ fn workers(count: usize, nodes: usize) -> Vec<Worker> {
 }
 
 fn dynamic(load: f64) -> Wish {
-    Wish { load, mode: Mode::Dynamic, home: None, worker: 0 }
+    Wish { load, mode: Mode::Dynamic, home: None, worker: 0, reach: Reach::ALL }
 }
 
 fn wish(nodes: usize) -> impl Strategy<Value = Wish> {
     let load = prop_oneof![Just(0.0), 0.0..0.05f64, 0.0..0.4f64, 0.5..1.5f64];
     let home = prop_oneof![Just(None), (0..nodes).prop_map(Some)];
-    (load, any::<bool>(), home, 0usize..16).prop_map(|(load, moves, home, worker)| {
+    let few = vec(0usize..16, 0..4).prop_map(Reach::from_iter);
+    let reach = prop_oneof![3 => Just(Reach::ALL), 1 => few];
+    (load, any::<bool>(), home, 0usize..16, reach).prop_map(|(load, moves, home, worker, reach)| {
         let mode = if moves { Mode::Dynamic } else { Mode::Static };
-        Wish { load, mode, home, worker }
+        Wish { load, mode, home, worker, reach }
     })
 }
 
@@ -139,15 +145,17 @@ fn shuffled(items: &[Item], seed: u64) -> Vec<Item> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Static items stay, targets exist and are not excluded, and no item moves twice within a second.
+    /// Static items stay, targets exist, are in reach and not excluded, and no item moves twice within a second.
     #[test]
     fn only_what_may_move_moves_and_only_to_where_it_may(mut fluid in fluid()) {
-        let modes: BTreeMap<_, _> = fluid.items.iter().map(|item| (item.id, item.mode)).collect();
+        let may = |item: &Item| (item.id, (item.mode, item.reach));
+        let may: BTreeMap<_, _> = fluid.items.iter().map(may).collect();
         let mut balancer = Balancer::new(Settings::default());
         let mut moved_at = BTreeMap::new();
         for (interval, moves) in fluid.clone().run(&mut balancer, 200).into_iter().enumerate() {
             for moved in moves {
-                prop_assert_eq!(modes[&moved.item], Mode::Dynamic);
+                let (mode, reach) = may[&moved.item];
+                prop_assert!(mode == Mode::Dynamic && reach.has(moved.to));
                 prop_assert!(moved.from != moved.to && moved.to < fluid.workers.len());
                 prop_assert!(!fluid.workers[moved.to].excluded);
                 if let Some(before) = moved_at.insert(moved.item, interval) {
@@ -213,6 +221,7 @@ proptest! {
                 busy: *busy,
                 mode: Mode::Dynamic,
                 home: Some(7),
+                reach: Reach::ALL,
             };
             let items: Vec<_> = busy.iter().zip(worker.iter().zip(0..)).map(item).collect();
             workers[0].busy = busy[0];

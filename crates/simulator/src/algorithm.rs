@@ -4,7 +4,7 @@ use crate::irqbalance::Irqbalance;
 use crate::load::Unit;
 use crate::machine::Machine;
 use crate::ovs::Ovs;
-use balance::{Balancer, Item, Measurement, Mode, Settings, Worker};
+use balance::{Balancer, Item, Measurement, Mode, Reach, Settings, Worker};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -119,6 +119,7 @@ impl Millrace {
             busy: 0.0,
             mode: Mode::Dynamic,
             home: unit.home,
+            reach: Reach::ALL,
         };
         Millrace {
             balancer: Balancer::new(Settings::default()),

@@ -5,6 +5,7 @@
 
 mod acl;
 mod captures;
+mod entries;
 mod poll;
 mod ports;
 mod queues;

@@ -1,10 +1,11 @@
 //! Dynamic VMMQ: measures the queues, asks the balancer, and carries its moves out.
 
+use super::entries::{self, Entries, EntryLoad};
 use super::{PortDevice, Running};
 use crate::body::VmmqMoveBody;
 use crate::config::VmmqMode;
 use crate::topology;
-use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Settings, Worker};
+use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Settings, Worker};
 use datapath::{PortId, QueueInfo, WorkerInfo};
 use ports::Nanos;
 use std::collections::{HashMap, VecDeque};
@@ -33,6 +34,15 @@ pub(super) struct Vmmq {
     /// When something was busy.
     busy_at: Option<Instant>,
     moves: VecDeque<VmmqMoveBody>,
+    pub(super) entries: Entries,
+}
+
+/// What may move.
+pub(super) struct Dynamic<'d> {
+    ports: &'d [PortId],
+    /// Uplinks whose queues stay, because entries move.
+    uplinks: &'d [PortId],
+    entries: &'d [EntryLoad],
 }
 
 /// Busy times since the start, when they were read.
@@ -53,16 +63,17 @@ impl Vmmq {
             last: None,
             busy_at: None,
             moves: VecDeque::new(),
+            entries: Entries::default(),
         }
     }
 
-    /// What happened since the last call becomes moves. `is_dynamic`: whether a port's queues may move.
+    /// What happened since the last call becomes moves.
     fn decide(
         &mut self,
         now: Instant,
         queues: &[QueueInfo],
         workers: &[WorkerInfo],
-        is_dynamic: impl Fn(PortId) -> bool,
+        dynamic: &Dynamic<'_>,
     ) -> Vec<Move> {
         let sums = Sums {
             at: now,
@@ -85,10 +96,14 @@ impl Vmmq {
             id: item_id(queue),
             worker: queue.worker,
             busy: share(queue.busy, last.queues.get(&item_id(queue))),
-            mode: if is_dynamic(queue.port) { Mode::Dynamic } else { Mode::Static },
+            mode: if dynamic.ports.contains(&queue.port) { Mode::Dynamic } else { Mode::Static },
             home: None,
+            reach: Reach::ALL,
         };
-        let items: Vec<Item> = queues.iter().map(item).collect();
+        let whole = queues.iter().filter(|queue| !dynamic.uplinks.contains(&queue.port));
+        let mut items: Vec<Item> = whole.map(item).collect();
+        let taken = |queue: &QueueInfo| share(queue.busy, last.queues.get(&item_id(queue)));
+        items.extend(entries::items(dynamic.entries, queues, taken));
         let worker = |(number, info): (usize, &WorkerInfo)| Worker {
             core: self.places[number].0,
             node: self.places[number].1,
@@ -103,21 +118,26 @@ impl Vmmq {
         self.balancer.decide(&Measurement { at, workers: &workers, items: &items })
     }
 
+    /// For how long what was busy matters: until it has been coalesced.
+    fn lately(&self) -> Duration {
+        self.settings.settle + self.settings.rest
+    }
+
     /// When to measure again. Idle queues are coalesced before it gets quiet.
     fn next(&self, now: Instant) -> Duration {
-        let busy_for = self.settings.settle + self.settings.rest;
-        let is_quiet = self.busy_at.is_none_or(|at| now.saturating_duration_since(at) > busy_for);
+        let lately = self.lately();
+        let is_quiet = self.busy_at.is_none_or(|at| now.saturating_duration_since(at) > lately);
         if is_quiet { QUIET } else { INTERVAL }
     }
 
-    fn remember(&mut self, port: String, moved: &Move, now: Instant) {
+    pub(super) fn remember(&mut self, port: String, item: String, moved: &Move, now: Instant) {
         if self.moves.len() == REMEMBERED {
             self.moves.pop_front();
         }
         self.moves.push_back(VmmqMoveBody {
             at_s: now.saturating_duration_since(self.begin).as_secs_f64(),
             port,
-            item: moved.item.part.to_string(),
+            item,
             from: moved.from,
             to: moved.to,
             reason: moved.reason.to_string(),
@@ -159,12 +179,19 @@ impl Running {
             return NOT_USED;
         }
         let queues = self.switch.queues();
-        let moves = self.vmmq.decide(now, &queues, &workers, |port| dynamic.contains(&port));
+        let (tables, uplinks) = self.dynamic_tables();
+        let lately = self.vmmq.lately();
+        let entries = self.vmmq.entries.measure(&tables, lately, now);
+        let dynamic = Dynamic { ports: &dynamic, uplinks: &uplinks, entries: &entries };
+        let moves = self.vmmq.decide(now, &queues, &workers, &dynamic);
+        self.move_entries(&moves, &tables, &queues, now);
         for moved in moves {
             let Part::Queue(queue) = moved.item.part else { continue };
             let Ok(port) = u16::try_from(moved.item.vnic).map(PortId) else { continue };
             match self.switch.move_queue(port, usize::from(queue), moved.to) {
-                Ok(_) => self.vmmq.remember(self.name_of(port), &moved, now),
+                Ok(_) => {
+                    self.vmmq.remember(self.name_of(port), moved.item.part.to_string(), &moved, now)
+                }
                 Err(error) => self.note(now, format!("moving a queue: {error}")),
             }
         }
@@ -222,7 +249,10 @@ mod tests {
                     self.workers[worker].busy.0 += busy;
                 }
             }
-            let moves = self.vmmq.decide(self.now, &self.queues, &self.workers, |_| is_dynamic);
+            let all = [PortId(0), PortId(1)];
+            let ports = if is_dynamic { &all[..] } else { &[] };
+            let dynamic = Dynamic { ports, uplinks: &[], entries: &[] };
+            let moves = self.vmmq.decide(self.now, &self.queues, &self.workers, &dynamic);
             for moved in &moves {
                 self.queues[moved.item.vnic as usize].worker = moved.to;
             }
@@ -253,7 +283,8 @@ mod tests {
     fn the_last_moves_are_remembered_with_their_figures() {
         let mut run = Run::new();
         let moves: Vec<Move> = (0..10).flat_map(|_| run.pass([70, 60], true)).collect();
-        (0..300).for_each(|_| run.vmmq.remember("vm1".into(), &moves[0], run.now));
+        (0..300)
+            .for_each(|_| run.vmmq.remember("vm1".into(), "queue 0".into(), &moves[0], run.now));
         assert_eq!(run.vmmq.moves.len(), REMEMBERED);
         let told = &run.vmmq.moves[0];
         assert_eq!((told.port.as_str(), told.item.as_str()), ("vm1", "queue 0"));
