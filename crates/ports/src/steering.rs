@@ -72,6 +72,9 @@ pub enum SteeringError {
         /// How many there are.
         queues: u8,
     },
+    /// Entries are on the move, which takes some 10 ms: to be tried again.
+    #[error("entries are on the move: try again in a moment")]
+    Busy,
     /// The device takes no more vNICs.
     #[error("{0} vNICs have tables: there is room for no more")]
     Full(usize),
@@ -86,7 +89,8 @@ pub enum SteeringError {
     },
 }
 
-/// A device that steers. Changes are in force for the next frame; those of entries and vNICs wait for a move under way.
+/// A device that steers. Changes are in force for the next frame. While entries move, vNICs neither come nor go
+/// ([`SteeringError::Busy`]), and other changes of entries wait.
 pub trait Steering: Send + Sync {
     /// Ingress queues.
     fn queues(&self) -> u8;
@@ -112,7 +116,8 @@ pub trait Steering: Send + Sync {
     /// Stores one entry. What the old queue still holds is overtaken.
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError>;
 
-    /// Has entries name another queue, in such a way that no frame of a flow overtakes another. Returns when that is so,
+    /// Has entries name another queue, in such a way that no frame of a flow overtakes another; those of vNICs that are gone
+    /// are left out. Returns when that is so,
     /// after some 10 ms whatever the number of entries, for which the queues' readers must go on. The new queue is held
     /// back no longer than `patience`: then its reader goes on by itself, also while the caller does not run.
     fn move_entries(

@@ -11,7 +11,7 @@ use crate::body::QueueVnicBody;
 use crate::config::{PortName, PortRole};
 use datapath::Vlan;
 use ports::packet::Spread;
-use ports::steering::{Steering, Vnic};
+use ports::steering::{Steering, SteeringError, Vnic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,11 +40,17 @@ impl Stations {
         self.refused.retain(|station| wanted.contains_key(station));
         // First those that go, so that there is room for others.
         self.known.retain(|station, (port, vnic)| {
-            let stays = wanted.contains_key(station);
-            if !stays && let Err(error) = steering.remove_vnic(*vnic) {
-                failed.push(format!("the table of {port}: {error}"));
+            if wanted.contains_key(station) {
+                return true;
             }
-            stays
+            match steering.remove_vnic(*vnic) {
+                Ok(()) | Err(SteeringError::NoSuchVnic(_)) => false,
+                Err(SteeringError::Busy) => true,
+                Err(error) => {
+                    failed.push(format!("the table of {port}: {error}"));
+                    true
+                }
+            }
         });
         for (station, port) in wanted {
             if let Some((known, _)) = self.known.get_mut(station) {
@@ -56,6 +62,8 @@ impl Stations {
                     self.known.insert(*station, (port.clone(), vnic));
                     self.refused.remove(station);
                 }
+                // The next look finds it missing.
+                Err(SteeringError::Busy) => {}
                 Err(error) if self.refused.insert(*station) => {
                     failed.push(format!("flows to {port} go by the default table: {error}"));
                 }

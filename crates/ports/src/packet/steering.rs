@@ -12,7 +12,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 use wire::Mac;
 use wire::toeplitz::{Key, Toeplitz};
@@ -97,6 +97,15 @@ impl ProgramSteering {
         self.program.as_fd()
     }
 
+    /// The right to change vNICs, unless a move has it: whoever asks may hold locks that others wait for.
+    fn change_now(&self) -> Result<MutexGuard<'_, ()>, SteeringError> {
+        match self.changes.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(guard)) => Ok(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(SteeringError::Busy),
+        }
+    }
+
     /// The table of a vNIC that there is.
     fn known(&self, vnic: Vnic) -> Result<&[AtomicU8], SteeringError> {
         let stations = lock(&self.stations);
@@ -169,7 +178,7 @@ impl Steering for ProgramSteering {
 
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError> {
         let station = Station { mac, vlan };
-        let _one_at_a_time = lock(&self.changes);
+        let _one_at_a_time = self.change_now()?;
         let mut stations = lock(&self.stations);
         if stations.contains(&Some(station)) {
             return Err(SteeringError::InUse { mac, vlan });
@@ -191,7 +200,7 @@ impl Steering for ProgramSteering {
     }
 
     fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError> {
-        let _one_at_a_time = lock(&self.changes);
+        let _one_at_a_time = self.change_now()?;
         let mut stations = lock(&self.stations);
         let place = stations.get_mut(usize::from(vnic.0));
         let Some(place @ &mut Some(station)) = place else {
@@ -230,7 +239,8 @@ impl Steering for ProgramSteering {
         patience: Duration,
     ) -> Result<Moved, SteeringError> {
         let _one_at_a_time = lock(&self.changes);
-        let entries = self.entries(entries, queue)?;
+        let there = entries.iter().filter(|(vnic, _)| self.known(*vnic).is_ok());
+        let entries = self.entries(&there.copied().collect::<Vec<_>>(), queue)?;
         let to = usize::from(queue);
         let from = entries.iter().map(|entry| usize::from(entry.load(Ordering::Relaxed)));
         let mut from: Vec<usize> = from.filter(|&from| from != to).collect();
