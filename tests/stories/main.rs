@@ -41,3 +41,4 @@ mod uml;
 mod uplink;
 mod validate;
 mod vhost;
+mod vmmq;
