@@ -422,6 +422,16 @@ fn a_page_of_four_loads_six_arms_and_two_receivers_stays_below_300_kb() {
     assert!(intervals.lines().count() > 6 * (3 * 14 + 5) && size > 100_000, "{size}");
 }
 
+/// A browser matches what `use` shows without what is around it: with `svg .grid` no figure had lines.
+#[test]
+fn the_lines_of_all_figures_have_styles_that_reach_them() {
+    let page = html::page(&report(), "").unwrap();
+    for (class, id) in [("grid", "lines"), ("one", "ratios")] {
+        assert!(page.contains(&format!("\n.{class} {{ stroke: ")), "{class}");
+        assert!(page.contains(&format!(r##"<use href="#{id}"/>"##)), "{id}");
+    }
+}
+
 /// `validate self` has thousands of intervals: its page was 614 kB.
 #[test]
 fn a_page_of_thousands_of_intervals_names_the_file_that_has_them() {
