@@ -128,7 +128,10 @@ fn port(flow: usize) -> u16 {
 struct Traffic {
     sent: [AtomicU32; FLOWS],
     arrived: [AtomicU32; FLOWS],
+    /// Nothing more is to be sent.
     is_over: AtomicBool,
+    /// Nothing more will be sent.
+    is_sent: AtomicBool,
 }
 
 /// No more is sent once it is dropped, also by an assertion.
@@ -161,6 +164,7 @@ impl Traffic {
             }
             thread::yield_now();
         }
+        self.is_sent.store(true, SeqCst);
     }
 
     /// Until all that was sent has arrived, or nothing arrives any more.
@@ -168,9 +172,9 @@ impl Traffic {
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let (mut bytes, mut quiet) = ([0; 4], 0);
         while quiet < 20 {
-            let is_over = self.is_over.load(SeqCst);
+            let (is_over, is_sent) = (self.is_over.load(SeqCst), self.is_sent.load(SeqCst));
             let arrived = self.arrived[flow].load(SeqCst);
-            if is_over && arrived == self.sent[flow].load(SeqCst) {
+            if is_sent && arrived == self.sent[flow].load(SeqCst) {
                 return;
             }
             if socket.recv(&mut bytes).is_err() {
