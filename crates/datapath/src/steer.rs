@@ -16,13 +16,11 @@ use crate::view::{Port, PortShared};
 use followed::{Followed, Seed, Tick};
 use ports::Nanos;
 use ports::capture::Direction;
+use ports::steering::ENTRIES;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use wire::toeplitz::{Key, Toeplitz};
-
-/// Entries of an indirection table.
-pub(crate) const ENTRIES: usize = 128;
 
 /// What of a port's steering outlives a change of its settings.
 pub(crate) struct Steering {

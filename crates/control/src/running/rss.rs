@@ -6,10 +6,8 @@ use super::{OpenPort, PortDevice, Running, RunningPort};
 use crate::Problem;
 use crate::body::{RssBody, RssChange, RssEntry};
 use crate::config::{PortConfig, PortName, RssKey, RssTypes, hex};
+use ports::steering::ENTRIES;
 use std::time::Instant;
-
-/// Entries of an indirection table.
-const ENTRIES: usize = 128;
 
 impl Running {
     /// How frames toward each port are spread.

@@ -96,8 +96,11 @@ impl OpenPort {
         let mut queues = vec![Vec::new(); steering.queues().into()];
         for (vnic, of) in self.stations.vnics() {
             let Ok(table) = steering.table(vnic) else { continue };
-            for (queue, vnics) in queues.iter_mut().enumerate() {
-                let entries = table.iter().filter(|&&named| usize::from(named) == queue).count();
+            let mut counts = vec![0; queues.len()];
+            for named in table {
+                counts.get_mut(usize::from(named)).into_iter().for_each(|count| *count += 1);
+            }
+            for (vnics, entries) in queues.iter_mut().zip(counts) {
                 if entries > 0 {
                     vnics.push(QueueVnicBody {
                         port: of.map(|(port, _)| port.to_string()),

@@ -4,7 +4,7 @@ use super::Switch;
 use crate::PortId;
 use crate::options::SwitchError;
 use crate::status::RssInfo;
-use crate::steer::ENTRIES;
+use ports::steering::ENTRIES;
 
 impl Switch {
     /// Has entries of a port's indirection table name other queues: all of them or, after an error, none. Frames go by them
