@@ -7,16 +7,16 @@ use ports::packet::Spread;
 use ports::steering::{ENTRIES, Moved, Order, Steering, SteeringError, Table, Vnic};
 use ports::{Offloads, memory};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use wire::Mac;
-use wire::toeplitz::Key;
 
 /// An [`Opener`] for tests and in-process guests. Every device opens, until [`set`](MemoryDevices::set) says otherwise.
 #[derive(Clone, Default)]
 pub struct MemoryDevices(Arc<Mutex<Host>>);
 
-/// What a host would know of its devices.
+/// The devices by name, and what was said about them.
 #[derive(Default)]
 struct Host {
     fates: BTreeMap<String, Fate>,
@@ -25,8 +25,12 @@ struct Host {
     peers: BTreeMap<String, memory::Peer>,
     /// Front ends that have connected to each device.
     connections: BTreeMap<String, u64>,
+    /// Of uplinks with several queues, those that are open.
+    steering: BTreeMap<String, Weak<MemorySteering>>,
     /// Most vNICs of an uplink, where that is limited.
-    tables: Option<usize>,
+    most_vnics: Option<usize>,
+    /// No uplink lets a vNIC go.
+    keeps_vnics: bool,
 }
 
 /// What happens to a device.
@@ -63,7 +67,17 @@ impl MemoryDevices {
 
     /// Uplinks opened from now on take no more vNICs than this.
     pub fn limit_tables(&self, most: usize) {
-        self.host().tables = Some(most);
+        self.host().most_vnics = Some(most);
+    }
+
+    /// Whether uplinks fail to let vNICs go from now on.
+    pub fn refuse_removal(&self, refuse: bool) {
+        self.host().keeps_vnics = refuse;
+    }
+
+    /// What steers the queues of an open uplink, where it has several.
+    pub fn steering(&self, device: &str) -> Option<Arc<MemorySteering>> {
+        self.host().steering.get(device)?.upgrade()
     }
 
     /// The other side of an open device's first queue.
@@ -115,7 +129,9 @@ impl Opener for MemoryDevices {
         let queues = port.queues.map_or(1, |queues| queues.0);
         let spread = match u8::try_from(queues) {
             Ok(queues @ 2..) if port.packet.is_some() => {
-                Spread::Tables(Arc::new(MemorySteering::new(queues, self.clone())))
+                let steering = Arc::new(MemorySteering::new(queues, self.clone()));
+                self.host().steering.insert(device.clone(), Arc::downgrade(&steering));
+                Spread::Tables(steering)
             }
             _ => Spread::Single,
         };
@@ -163,26 +179,50 @@ impl Watch for MemoryWatch {
     }
 }
 
-/// The address and VLAN of each vNIC, of which the default one has none, and its table.
-type Tables = BTreeMap<Vnic, (Option<(Mac, u16)>, Table)>;
+/// The table of a vNIC.
+#[derive(Clone)]
+struct Row {
+    /// Address and VLAN; none of the default vNIC.
+    station: Option<(Mac, u16)>,
+    table: Table,
+    frames: [u64; ENTRIES],
+}
 
-/// The tables of an uplink, which steer nothing: a memory port has one queue.
-struct MemorySteering {
+/// The tables of an uplink. They steer nothing: frames of a memory port arrive at its first queue.
+pub struct MemorySteering {
     queues: u8,
     devices: MemoryDevices,
-    vnics: Mutex<Tables>,
+    vnics: Mutex<BTreeMap<Vnic, Row>>,
+    /// vNICs that were removed.
+    removed: Mutex<u32>,
 }
 
 impl MemorySteering {
     fn new(queues: u8, devices: MemoryDevices) -> MemorySteering {
         let mut table = [0; ENTRIES];
         table.iter_mut().zip((0..queues).cycle()).for_each(|(entry, queue)| *entry = queue);
-        let vnics = Mutex::new(BTreeMap::from([(Vnic::DEFAULT, (None, table))]));
-        MemorySteering { queues, devices, vnics }
+        let default = Row { station: None, table, frames: [0; ENTRIES] };
+        let vnics = Mutex::new(BTreeMap::from([(Vnic::DEFAULT, default)]));
+        MemorySteering { queues, devices, vnics, removed: Mutex::new(0) }
     }
 
-    fn vnics(&self) -> MutexGuard<'_, Tables> {
+    /// Counts frames as if they had come by an entry of a vNIC's table.
+    pub fn count(&self, vnic: Vnic, entry: usize, frames: u64) {
+        let mut vnics = self.vnics();
+        let count = vnics.get_mut(&vnic).and_then(|row| row.frames.get_mut(entry));
+        count.into_iter().for_each(|count| *count += frames);
+    }
+
+    fn vnics(&self) -> MutexGuard<'_, BTreeMap<Vnic, Row>> {
         self.vnics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn removed(&self) -> MutexGuard<'_, u32> {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn row(&self, vnic: Vnic) -> Result<Row, SteeringError> {
+        self.vnics().get(&vnic).cloned().ok_or(SteeringError::NoSuchVnic(vnic.number))
     }
 }
 
@@ -191,39 +231,49 @@ impl Steering for MemorySteering {
         self.queues
     }
 
-    fn set_key(&self, _: &Key) {}
-
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError> {
-        let most = self.devices.host().tables.unwrap_or(usize::MAX);
+        let most = self.devices.host().most_vnics.unwrap_or(usize::MAX);
+        let default = self.row(Vnic::DEFAULT)?;
         let mut vnics = self.vnics();
-        if vnics.values().any(|(station, _)| *station == Some((mac, vlan))) {
+        if vnics.values().any(|row| row.station == Some((mac, vlan))) {
             return Err(SteeringError::InUse { mac, vlan });
         }
-        let free = (1..=u16::MAX).map(Vnic).find(|vnic| !vnics.contains_key(vnic));
-        let vnic = free.filter(|_| vnics.len() <= most).ok_or(SteeringError::Full(most))?;
-        let table = vnics.get(&Vnic::DEFAULT).map_or([0; ENTRIES], |(_, table)| *table);
-        vnics.insert(vnic, (Some((mac, vlan)), table));
+        let of = |number, generation| Vnic { number, generation };
+        let is_free =
+            |number: &u16| vnics.range(of(*number, 0)..=of(*number, u32::MAX)).next().is_none();
+        let number = (1..=u16::MAX).find(is_free).filter(|_| vnics.len() <= most);
+        let number = number.ok_or(SteeringError::Full(most))?;
+        let vnic = Vnic { number, generation: *self.removed() };
+        let row = Row { station: Some((mac, vlan)), frames: [0; ENTRIES], ..default };
+        vnics.insert(vnic, row);
         Ok(vnic)
     }
 
     fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError> {
-        self.vnics().remove(&vnic).map(drop).ok_or(SteeringError::NoSuchVnic(vnic.0))
+        if self.devices.host().keeps_vnics {
+            let source = io::ErrorKind::PermissionDenied.into();
+            return Err(SteeringError::Io { doing: "forget the vNIC", source });
+        }
+        self.vnics().remove(&vnic).ok_or(SteeringError::NoSuchVnic(vnic.number))?;
+        *self.removed() += 1;
+        Ok(())
     }
 
     fn table(&self, vnic: Vnic) -> Result<Table, SteeringError> {
-        let table = self.vnics().get(&vnic).map(|(_, table)| *table);
-        table.ok_or(SteeringError::NoSuchVnic(vnic.0))
+        self.row(vnic).map(|row| row.table)
     }
 
     fn frames(&self, vnic: Vnic) -> Result<[u64; ENTRIES], SteeringError> {
-        self.table(vnic).map(|_| [0; ENTRIES])
+        self.row(vnic).map(|row| row.frames)
     }
 
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError> {
+        if queue >= self.queues {
+            return Err(SteeringError::NoSuchQueue { queue, queues: self.queues });
+        }
         let mut vnics = self.vnics();
-        let table = vnics.get_mut(&vnic).map(|(_, table)| table);
-        let table = table.ok_or(SteeringError::NoSuchVnic(vnic.0))?;
-        *table.get_mut(entry).ok_or(SteeringError::NoSuchEntry(entry))? = queue;
+        let row = vnics.get_mut(&vnic).ok_or(SteeringError::NoSuchVnic(vnic.number))?;
+        *row.table.get_mut(entry).ok_or(SteeringError::NoSuchEntry(entry))? = queue;
         Ok(())
     }
 
@@ -233,7 +283,9 @@ impl Steering for MemorySteering {
         queue: u8,
         _: Duration,
     ) -> Result<Moved, SteeringError> {
-        entries.iter().try_for_each(|&(vnic, entry)| self.set_entry(vnic, entry, queue))?;
-        Ok(Moved { order: Order::Kept, held_frames: 0, held: Duration::ZERO })
+        let there = entries.iter().filter(|(vnic, _)| self.row(*vnic).is_ok());
+        there.copied().try_for_each(|(vnic, entry)| self.set_entry(vnic, entry, queue))?;
+        let held = Duration::ZERO;
+        Ok(Moved { order: Order::Kept, held_frames: 0, lost_frames: 0, held })
     }
 }

@@ -23,7 +23,7 @@ use wire::vnet::VnetHeader;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const VM_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 /// The uplink's number of the only vNIC.
-const VNIC: Vnic = Vnic(1);
+const VNIC: Vnic = Vnic { number: 1, generation: 0 };
 /// Where a frame's number in its flow stands.
 const NUMBER: usize = 42;
 /// Frames on their way at most: what every ring and queue has room for.

@@ -159,14 +159,24 @@ pub fn open(options: &PacketOptions) -> Result<Opened, PacketError> {
     }
 }
 
+/// An interface that is being opened.
+struct Interface<'o> {
+    options: &'o PacketOptions,
+    link: &'o Link,
+    index: u32,
+    /// In bytes.
+    mtu: u32,
+}
+
 fn open_here(options: &PacketOptions) -> Result<Opened, PacketError> {
     let link = Link::open(&options.interface, None)?;
     let (index, mtu) = (link.index()?, link.mtu()?);
+    let interface = Interface { options, link: &link, index, mtu };
     let mut degraded = Vec::new();
     let offloads = egress_offloads(&options.interface, &mut degraded);
-    let (ingress, spread) = open_ingress(options, &link)?;
+    let (ingress, spread) = interface.open_ingress()?;
     let stalls = StallWatch::new(ingress.iter().map(PacketIngress::watched).collect());
-    let egress = (0..options.queues.max(1)).map(|_| open_egress(options, index));
+    let egress = (0..options.queues.max(1)).map(|_| interface.open_egress());
     let egress: Vec<_> = egress.collect::<Result<_, _>>()?;
     let device = Device {
         ingress: ingress.into_iter().map(IngressQueue::Packet).collect(),
@@ -178,80 +188,78 @@ fn open_here(options: &PacketOptions) -> Result<Opened, PacketError> {
     Ok(Opened { device, link, degraded, spread, stalls })
 }
 
-fn open_ingress(
-    options: &PacketOptions,
-    link: &Link,
-) -> Result<(Vec<PacketIngress>, Spread), PacketError> {
-    let (index, mtu) = (link.index()?, link.mtu()?);
-    if options.queues > 1 {
-        let group = group::open(options, link)?;
-        let spread = match group.steering {
-            Ok(steering) => Spread::Tables(Arc::new(steering)),
-            Err(error) => Spread::Hash(format!("cannot load the steering program: {error}")),
-        };
-        return Ok((group.ingress, spread));
+impl Interface<'_> {
+    fn open_ingress(&self) -> Result<(Vec<PacketIngress>, Spread), PacketError> {
+        if self.options.queues > 1 {
+            let group = group::open(self)?;
+            let spread = match group.steering {
+                Ok(steering) => Spread::Tables(Arc::new(steering)),
+                Err(error) => Spread::Hash(format!("cannot load the steering program: {error}")),
+            };
+            return Ok((group.ingress, spread));
+        }
+        let (socket, ring) = self.prepare(self.options.promiscuous)?;
+        // Only now may frames come: what comes before the ring is there would wait where nobody looks.
+        socket
+            .bind(self.index, socket::ALL_PROTOCOLS)
+            .map_err(self.set_error("bind to the interface"))?;
+        Ok((vec![PacketIngress::new(socket, ring, self.index, None)], Spread::Single))
     }
-    let (socket, ring) = prepare(options, index, mtu, options.promiscuous)?;
-    // Only now may frames come: what comes before the ring is there would wait where nobody looks.
-    socket
-        .bind(index, socket::ALL_PROTOCOLS)
-        .map_err(|source| set_error(options, "bind to the interface", source))?;
-    Ok((vec![PacketIngress::new(socket, ring, index, None)], Spread::Single))
-}
 
-/// A socket with its ring, not bound yet.
-fn prepare(
-    options: &PacketOptions,
-    index: u32,
-    mtu: u32,
-    promiscuous: bool,
-) -> Result<(PacketSocket, Ring), PacketError> {
-    let socket = open_socket(options)?;
-    let set_error = |doing| move |source| set_error(options, doing, source);
-    for (doing, setting, value) in [
-        ("choose ring version 2", Setting::RingVersion, libc::tpacket_versions::TPACKET_V2 as i32),
-        ("leave out its own frames", Setting::IgnoreOutgoing, 1),
-        ("receive trains longer than a slot", Setting::CopyThreshold, 1),
-        ("size its receive buffer", Setting::ReceiveBuffer, SOCKET_BUFFER),
-    ] {
-        socket.set(setting, value).map_err(set_error(doing))?;
+    /// A socket with its ring, not bound yet.
+    fn prepare(&self, promiscuous: bool) -> Result<(Arc<PacketSocket>, Ring), PacketError> {
+        let socket = self.open_socket()?;
+        for (doing, setting, value) in [
+            (
+                "choose ring version 2",
+                Setting::RingVersion,
+                libc::tpacket_versions::TPACKET_V2 as i32,
+            ),
+            ("leave out its own frames", Setting::IgnoreOutgoing, 1),
+            ("receive trains longer than a slot", Setting::CopyThreshold, 1),
+            ("size its receive buffer", Setting::ReceiveBuffer, SOCKET_BUFFER),
+        ] {
+            socket.set(setting, value).map_err(self.set_error(doing))?;
+        }
+        let shape = Shape::fitting(self.mtu, self.options.ring_bytes);
+        let ring = Ring::map(&socket, shape).map_err(|source| PacketError::Ring {
+            interface: self.options.interface.clone(),
+            slots: shape.slots,
+            slot_size: shape.slot_size,
+            source,
+        })?;
+        if promiscuous {
+            socket
+                .make_promiscuous(self.index)
+                .map_err(self.set_error("make the interface promiscuous"))?;
+        }
+        Ok((Arc::new(socket), ring))
     }
-    let shape = Shape::fitting(mtu, options.ring_bytes);
-    let ring = Ring::map(&socket, shape).map_err(|source| PacketError::Ring {
-        interface: options.interface.clone(),
-        slots: shape.slots,
-        slot_size: shape.slot_size,
-        source,
-    })?;
-    if promiscuous {
-        socket.make_promiscuous(index).map_err(set_error("make the interface promiscuous"))?;
+
+    /// A socket of its own, bound to no protocol: nothing is ever received on it, and the two sides share no lock.
+    fn open_egress(&self) -> Result<PacketEgress, PacketError> {
+        let socket = self.open_socket()?;
+        socket
+            .set(Setting::SendBuffer, SOCKET_BUFFER)
+            .map_err(self.set_error("size its send buffer"))?;
+        socket
+            .bind(self.index, socket::NO_PROTOCOL)
+            .map_err(self.set_error("bind to the interface"))?;
+        Ok(PacketEgress::new(socket))
     }
-    Ok((socket, ring))
-}
 
-/// A socket of its own, bound to no protocol: nothing is ever received on it, and the two sides share no lock.
-fn open_egress(options: &PacketOptions, index: u32) -> Result<PacketEgress, PacketError> {
-    let socket = open_socket(options)?;
-    socket
-        .set(Setting::SendBuffer, SOCKET_BUFFER)
-        .map_err(|source| set_error(options, "size its send buffer", source))?;
-    socket
-        .bind(index, socket::NO_PROTOCOL)
-        .map_err(|source| set_error(options, "bind to the interface", source))?;
-    Ok(PacketEgress::new(socket))
-}
+    fn open_socket(&self) -> Result<PacketSocket, PacketError> {
+        let interface = || self.options.interface.clone();
+        let socket = PacketSocket::open()
+            .map_err(|source| PacketError::Socket { interface: interface(), source })?;
+        socket.set(Setting::VnetHeader, 1).map_err(self.set_error("use virtio-net headers"))?;
+        Ok(socket)
+    }
 
-fn open_socket(options: &PacketOptions) -> Result<PacketSocket, PacketError> {
-    let socket = PacketSocket::open()
-        .map_err(|source| PacketError::Socket { interface: options.interface.clone(), source })?;
-    socket
-        .set(Setting::VnetHeader, 1)
-        .map_err(|source| set_error(options, "use virtio-net headers", source))?;
-    Ok(socket)
-}
-
-fn set_error(options: &PacketOptions, doing: &'static str, source: io::Error) -> PacketError {
-    PacketError::Set { interface: options.interface.clone(), doing, source }
+    fn set_error(&self, doing: &'static str) -> impl Fn(io::Error) -> PacketError {
+        let interface = self.options.interface.clone();
+        move |source| PacketError::Set { interface: interface.clone(), doing, source }
+    }
 }
 
 /// What this kernel takes from a packet socket, tried on the loopback of a namespace that exists for no more than that:

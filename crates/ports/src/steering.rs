@@ -7,7 +7,6 @@
 use std::io;
 use std::time::Duration;
 use wire::Mac;
-use wire::toeplitz::Key;
 
 /// Entries of an indirection table.
 pub const ENTRIES: usize = 128;
@@ -15,13 +14,18 @@ pub const ENTRIES: usize = 128;
 /// A vNIC's indirection table: the queue of each entry.
 pub type Table = [u8; ENTRIES];
 
-/// A vNIC's number at an uplink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Vnic(pub u16);
+/// A vNIC at an uplink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Vnic {
+    /// The number of its table. Once the vNIC is removed, another one may get it.
+    pub number: u16,
+    /// Tells apart vNICs that had the same number one after the other: [`SteeringError::NoSuchVnic`] for all but the last.
+    pub generation: u32,
+}
 
 impl Vnic {
     /// Has no address: its table serves the frames that are for no vNIC.
-    pub const DEFAULT: Vnic = Vnic(0);
+    pub const DEFAULT: Vnic = Vnic { number: 0, generation: 0 };
 }
 
 /// What became of a move of entries.
@@ -31,6 +35,8 @@ pub struct Moved {
     pub order: Order,
     /// Frames that waited in the new queue, of whatever flow.
     pub held_frames: u64,
+    /// Frames that the kernel dropped at the new queue meanwhile, because its ring was full.
+    pub lost_frames: u64,
     /// How long the new queue was not read at first. Later it was read with a delay.
     pub held: Duration,
 }
@@ -50,7 +56,7 @@ pub enum Order {
 /// What cannot be steered so.
 #[derive(Debug, thiserror::Error)]
 pub enum SteeringError {
-    /// No such vNIC, or the default one where that cannot be.
+    /// No such vNIC any more, or the default one where that cannot be.
     #[error("no vNIC has the number {0}")]
     NoSuchVnic(u16),
     /// A vNIC has this address already.
@@ -95,10 +101,6 @@ pub trait Steering: Send + Sync {
     /// Ingress queues.
     fn queues(&self) -> u8;
 
-    /// The secret of the hash. Another key spreads all flows anew, whose order nothing keeps: to be set before there is
-    /// traffic.
-    fn set_key(&self, key: &Key);
-
     /// Gives an address in a VLAN (0: untagged) a table of its own, at first a copy of the default one, so that its flows stay
     /// where they are.
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError>;
@@ -117,9 +119,9 @@ pub trait Steering: Send + Sync {
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError>;
 
     /// Has entries name another queue, in such a way that no frame of a flow overtakes another; those of vNICs that are gone
-    /// are left out. Returns when that is so,
-    /// after some 10 ms whatever the number of entries, for which the queues' readers must go on. The new queue is held
-    /// back no longer than `patience`: then its reader goes on by itself, also while the caller does not run.
+    /// are left out. Returns when that is so, after some 10 ms whatever the number of entries, for which the queues' readers
+    /// must go on. The new queue is held back no longer than `patience`: then its reader goes on by itself, also while the
+    /// caller does not run.
     fn move_entries(
         &self,
         entries: &[(Vnic, usize)],

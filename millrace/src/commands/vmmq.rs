@@ -24,7 +24,9 @@ Examples:
   millrace vmmq explain
   millrace vmmq explain vm1 --json
 
-The last 256 moves, oldest first; times are seconds since the daemon started. docs/vmmq.md has the reasons.")]
+The last 256 moves, oldest first; times are seconds since the daemon started. docs/vmmq.md explains
+the reasons. --json adds how long the new queue of an entry was held, and what waited or was lost
+there.")]
 struct Port {
     /// The port [default: all ports].
     port: Option<String>,

@@ -21,7 +21,7 @@ pub struct QueueBody {
     pub cpu: Option<usize>,
     /// Share of its worker's time over the last second, in percent.
     pub load_percent: f64,
-    /// Entries of the port's indirection table that name it: flows toward the port.
+    /// Entries of the port's indirection table that lead to it: flows toward the port.
     pub entries: usize,
     /// Nanoseconds of turns that took frames from it, since the port was opened.
     pub busy_ns: u64,
@@ -36,7 +36,7 @@ pub struct QueueBody {
     pub vnics: Vec<QueueVnicBody>,
 }
 
-/// A vNIC, some of whose flows arrive at a queue of an uplink. Without port, address and VLAN: what is for no vNIC.
+/// A vNIC some of whose flows arrive at a queue of an uplink. Without port, address and VLAN: frames for no vNIC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueVnicBody {
     /// The vNIC's port.
@@ -48,7 +48,7 @@ pub struct QueueVnicBody {
     /// The VLAN id of its frames at the uplink; 0: untagged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// Entries of its indirection table at the uplink that name the queue, of 128.
+    /// How many of the 128 entries of its indirection table at the uplink lead to the queue.
     pub entries: usize,
 }
 

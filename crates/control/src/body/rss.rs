@@ -17,7 +17,7 @@ pub struct RssBody {
     /// The key as configured, or `random`.
     #[schema(value_type = String)]
     pub key: RssKey,
-    /// The key in force, in hex; absent while the device is not open.
+    /// The key in force, in hex; absent while the device is not open. A random one is drawn each time that the port is opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_in_force: Option<String>,
     /// Queue pairs; 0 while the device is not open.
@@ -26,7 +26,8 @@ pub struct RssBody {
     pub queues_in_use: usize,
     /// The queue that each entry of the indirection table names; empty while the device is not open.
     pub configured: Vec<u8>,
-    /// The queue that each entry goes to: the one it names, or, if that is not in use, the entry's number modulo the queues that are.
+    /// The queue that each entry leads to: the one it names, or, if that is not in use, the entry's number modulo the queues
+    /// that are.
     pub in_force: Vec<u8>,
 }
 

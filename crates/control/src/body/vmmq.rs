@@ -1,5 +1,6 @@
 //! Dynamic VMMQ: what moved, and the figures that caused it.
 
+use ports::steering::Order;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -26,6 +27,45 @@ pub struct VmmqMoveBody {
     pub from_load: [f64; 2],
     /// Load of `to` before the move, and expected after it.
     pub to_load: [f64; 2],
+    /// Of an entry: what the move meant for its new queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldBody>,
     /// The same as a sentence.
     pub text: String,
+}
+
+/// What a move of entries meant for the queue that they went to, which is held until the old queues have been read. Entries
+/// that moved together share it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeldBody {
+    /// Microseconds for which it was not read at all.
+    pub us: u64,
+    /// Frames that waited in its ring.
+    pub frames: u64,
+    /// Frames that the kernel dropped there meanwhile, because the ring was full.
+    pub lost: u64,
+    /// Whether the flows that moved kept their order.
+    pub order: OrderBody,
+}
+
+/// Whether the flows of an entry kept their order when it moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OrderBody {
+    /// They did.
+    Kept,
+    /// They did, unless the kernel was just about to give a frame to the old queue: it refused `membarrier`.
+    NearlySure,
+    /// An old queue was not read in time, so the new one did not wait any longer.
+    GivenUp,
+}
+
+impl From<Order> for OrderBody {
+    fn from(order: Order) -> OrderBody {
+        match order {
+            Order::Kept => OrderBody::Kept,
+            Order::NearlySure => OrderBody::NearlySure,
+            Order::GivenUp => OrderBody::GivenUp,
+        }
+    }
 }

@@ -12,6 +12,7 @@ mod quantity;
 mod read;
 mod rules;
 pub(crate) mod scalar;
+mod settings;
 mod steer;
 mod storm;
 mod switch;

@@ -1,25 +1,30 @@
-//! Entries of uplinks' indirection tables by load: what each takes of its queue, and moves, which a thread of its own makes.
+//! Entries of uplinks' indirection tables by load: what each takes of its queue.
 //!
 //! At an uplink with tables and `vmmq = "dynamic"` the queues stay at their workers and entries move between them. An entry
 //! takes that part of its queue's busy time which its frames are of the queue's, as the steering program counts them. The
 //! flows of a vNIC whose port says `static` stay.
 //!
-//! A move waits for a grace period of the kernel, so a thread makes them. Entries that go to the same queue go together, and an
-//! uplink's other entries stay until that is done: a slow kernel means fewer moves, not a queue of them.
+//! A peer that sends to all vNICs by many flows makes a hundred thousand entries active. The balancer is told of the busiest of
+//! each queue, [`MOST`] in all, and what the others take is divided among these: so it knows the whole load of a queue, and
+//! an entry is off by less than one of its queue's named entries would be on average.
+
+pub(super) mod mover;
+#[cfg(test)]
+mod tests;
 
 use super::{PortDevice, Running, RunningPort};
-use crate::config::{PortName, VmmqMode};
+use crate::config::VmmqMode;
 use balance::{Item, ItemId, Mode, Move, Part, Reach};
 use datapath::{PortId, QueueInfo};
-use ports::steering::{ENTRIES, Order, Steering, SteeringError, Vnic};
+use mover::{Job, Mover, Shift};
+use ports::steering::{ENTRIES, Steering, Vnic};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Longest that a queue is held for a move. A ring of 4096 slots has room for 40,000 frames a second then.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Most entries that the balancer is told of: as many as may move in a second.
+const MOST: usize = 2048;
 
 /// A vNIC's table at an uplink whose entries may move.
 pub(super) struct UplinkTable {
@@ -29,21 +34,42 @@ pub(super) struct UplinkTable {
     mode: Mode,
 }
 
+/// The balancer's name of a table. Those of queues are below 2^16.
+fn name(uplink: PortId, vnic: Vnic) -> u32 {
+    (u32::from(uplink.0) + 1) << 16 | u32::from(vnic.number)
+}
+
 impl UplinkTable {
-    /// The balancer's name of it. Those of queues are below 2^16.
-    fn item(&self) -> u32 {
-        (u32::from(self.uplink.0) + 1) << 16 | u32::from(self.vnic.0)
+    fn name(&self) -> u32 {
+        name(self.uplink, self.vnic)
     }
 }
 
-/// An entry that had frames of late.
-pub(super) struct EntryLoad {
-    id: ItemId,
+/// The entries of an uplink's queue that had frames of late, the busiest of them.
+pub(super) struct QueueEntries {
     uplink: PortId,
     queue: usize,
+    /// Frames of the interval by all entries that name the queue.
+    frames: u64,
+    busiest: Vec<EntryLoad>,
+}
+
+/// An entry that had frames of late.
+struct EntryLoad {
+    id: ItemId,
     /// Those of the interval.
     frames: u64,
     mode: Mode,
+}
+
+impl QueueEntries {
+    fn keep_busiest(&mut self, most: usize) {
+        if self.busiest.len() > most {
+            let order = |load: &EntryLoad| (Reverse(load.frames), load.id);
+            self.busiest.select_nth_unstable_by_key(most, order);
+            self.busiest.truncate(most);
+        }
+    }
 }
 
 /// What the program had counted for a table, and when each entry last had frames.
@@ -60,160 +86,98 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// The entries that had frames within `lately`.
+    /// The entries that had frames within `lately`, by queue.
     pub(super) fn measure(
         &mut self,
         tables: &[UplinkTable],
         lately: Duration,
         now: Instant,
-    ) -> Vec<EntryLoad> {
-        let known: HashSet<u32> = tables.iter().map(UplinkTable::item).collect();
-        self.counts.retain(|item, _| known.contains(item));
-        let mut loads = Vec::new();
+    ) -> Vec<QueueEntries> {
+        let known: HashSet<u32> = tables.iter().map(UplinkTable::name).collect();
+        self.counts.retain(|name, _| known.contains(name));
+        let mut uplinks: BTreeMap<u16, Vec<QueueEntries>> = BTreeMap::new();
         for table in tables {
-            let (Ok(queues), Ok(frames)) =
-                (table.steering.table(table.vnic), table.steering.frames(table.vnic))
-            else {
-                continue;
+            let queue = |queue: u8| QueueEntries {
+                uplink: table.uplink,
+                queue: queue.into(),
+                frames: 0,
+                busiest: Vec::new(),
             };
-            let new = Counts { frames, active: [None; ENTRIES] };
-            let counts = self.counts.entry(table.item()).or_insert(new);
-            let mode = if self.mover.is_busy(table.uplink) { Mode::Static } else { table.mode };
-            for (entry, (queue, count)) in (0u8..).zip(queues.into_iter().zip(frames)) {
-                let place = usize::from(entry);
-                let before = std::mem::replace(&mut counts.frames[place], count);
-                let frames = count.saturating_sub(before);
-                if frames > 0 {
-                    counts.active[place] = Some(now);
-                }
-                let is_active = |at| now.saturating_duration_since(at) <= lately;
-                if counts.active[place].is_some_and(is_active) {
-                    let id = ItemId { vnic: table.item(), part: Part::Entry(entry) };
-                    let (uplink, queue) = (table.uplink, queue.into());
-                    loads.push(EntryLoad { id, uplink, queue, frames, mode });
-                }
+            let new = || (0..table.steering.queues()).map(queue).collect();
+            let queues = uplinks.entry(table.uplink.0).or_insert_with(new);
+            self.measure_table(table, queues, lately, now);
+        }
+        let mut queues: Vec<QueueEntries> = uplinks.into_values().flatten().collect();
+        queues.retain(|queue| !queue.busiest.is_empty());
+        let most = (MOST / queues.len().max(1)).max(1);
+        queues.iter_mut().for_each(|queue| queue.keep_busiest(most));
+        queues
+    }
+
+    fn measure_table(
+        &mut self,
+        table: &UplinkTable,
+        queues: &mut [QueueEntries],
+        lately: Duration,
+        now: Instant,
+    ) {
+        let (Ok(named), Ok(frames)) =
+            (table.steering.table(table.vnic), table.steering.frames(table.vnic))
+        else {
+            return;
+        };
+        let new = Counts { frames, active: [None; ENTRIES] };
+        let counts = self.counts.entry(table.name()).or_insert(new);
+        let mode = if self.mover.is_busy(table.uplink) { Mode::Static } else { table.mode };
+        let places = counts.frames.iter_mut().zip(&mut counts.active);
+        for (entry, ((queue, count), (before, active))) in
+            (0u8..).zip(named.into_iter().zip(frames).zip(places))
+        {
+            let frames = count.saturating_sub(std::mem::replace(before, count));
+            if frames > 0 {
+                *active = Some(now);
+            }
+            let is_active = active.is_some_and(|at| now.saturating_duration_since(at) <= lately);
+            if let Some(queue) = queues.get_mut(usize::from(queue)).filter(|_| is_active) {
+                let id = ItemId { vnic: table.name(), part: Part::Entry(entry) };
+                queue.frames += frames;
+                queue.busiest.push(EntryLoad { id, frames, mode });
             }
         }
-        loads
     }
 }
 
 /// The items that entries are, by what share of its worker each queue took.
 pub(super) fn items(
-    loads: &[EntryLoad],
+    loads: &[QueueEntries],
     queues: &[QueueInfo],
     share: impl Fn(&QueueInfo) -> f64,
 ) -> Vec<Item> {
-    let mut frames: HashMap<(u16, usize), u64> = HashMap::new();
+    let mut items = Vec::new();
     for load in loads {
-        *frames.entry((load.uplink.0, load.queue)).or_default() += load.frames;
-    }
-    let mut places: HashMap<u16, Vec<&QueueInfo>> = HashMap::new();
-    queues.iter().for_each(|queue| places.entry(queue.port.0).or_default().push(queue));
-    let item = |load: &EntryLoad| {
-        let queues = places.get(&load.uplink.0)?;
-        let queue = queues.iter().find(|queue| queue.queue == load.queue)?;
-        let all = frames.get(&(load.uplink.0, load.queue)).copied().unwrap_or_default();
-        #[allow(clippy::cast_precision_loss, reason = "frames of 20 ms")]
-        let part = load.frames as f64 / all.max(1) as f64;
-        Some(Item {
-            id: load.id,
-            worker: queue.worker,
-            busy: share(queue) * part,
-            mode: load.mode,
-            home: None,
-            reach: queues.iter().map(|queue| queue.worker).collect::<Reach>(),
-        })
-    };
-    loads.iter().filter_map(item).collect()
-}
-
-/// Entries that go to a queue together.
-struct Job {
-    uplink: PortId,
-    name: String,
-    steering: Arc<dyn Steering>,
-    entries: Vec<(Vnic, usize)>,
-    queue: u8,
-}
-
-impl Job {
-    /// What went wrong, for people.
-    fn run(&self) -> Option<String> {
-        let count = self.entries.len();
-        let trouble = match self.steering.move_entries(&self.entries, self.queue, PATIENCE) {
-            Ok(moved) if moved.order == Order::GivenUp => {
-                format!(
-                    "did not wait for a queue that was not read for {PATIENCE:?}: flows may be out of order"
-                )
+        let of_uplink = || queues.iter().filter(|queue| queue.port == load.uplink);
+        let Some(queue) = of_uplink().find(|queue| queue.queue == load.queue) else { continue };
+        let reach: Reach = of_uplink().map(|queue| queue.worker).collect();
+        let named: u64 = load.busiest.iter().map(|entry| entry.frames).sum();
+        #[allow(clippy::cast_precision_loss, reason = "frames of 20 ms, and entries")]
+        let [all, others, count] =
+            [load.frames.max(1), load.frames - named, load.busiest.len() as u64]
+                .map(|it| it as f64);
+        let item = |entry: &EntryLoad| {
+            #[allow(clippy::cast_precision_loss, reason = "frames of 20 ms")]
+            let frames = entry.frames as f64 + others / count;
+            Item {
+                id: entry.id,
+                worker: queue.worker,
+                busy: share(queue) * frames / all,
+                mode: entry.mode,
+                home: None,
+                reach,
             }
-            // The vNIC went meanwhile.
-            Ok(_) | Err(SteeringError::NoSuchVnic(_)) => return None,
-            Err(error) => format!("was refused: {error}"),
         };
-        Some(format!(
-            "port {}: moving {count} entries to queue {} {trouble}",
-            self.name, self.queue
-        ))
+        items.extend(load.busiest.iter().map(item));
     }
-}
-
-/// An uplink whose job is done, and what went wrong.
-type Done = (PortId, Option<String>);
-
-/// The thread that moves entries, started by the first move. It ends with this.
-#[derive(Default)]
-struct Mover {
-    thread: Option<(Sender<Job>, Receiver<Done>)>,
-    /// Jobs of each uplink that are not done.
-    under_way: HashMap<u16, usize>,
-}
-
-impl Mover {
-    fn is_busy(&self, uplink: PortId) -> bool {
-        self.under_way.contains_key(&uplink.0)
-    }
-
-    fn begin(&mut self, job: Job) -> io::Result<()> {
-        let (jobs, _) = match &mut self.thread {
-            Some(thread) => thread,
-            none => none.insert(start()?),
-        };
-        let uplink = job.uplink.0;
-        jobs.send(job).map_err(|_| io::Error::other("its thread has ended"))?;
-        *self.under_way.entry(uplink).or_default() += 1;
-        Ok(())
-    }
-
-    /// What went wrong in jobs that are done.
-    fn finished(&mut self) -> Vec<String> {
-        let Some((_, done)) = &self.thread else { return Vec::new() };
-        let mut troubles = Vec::new();
-        for (uplink, trouble) in done.try_iter() {
-            if let Some(count) = self.under_way.get_mut(&uplink.0) {
-                *count -= 1;
-                if *count == 0 {
-                    self.under_way.remove(&uplink.0);
-                }
-            }
-            troubles.extend(trouble);
-        }
-        troubles
-    }
-}
-
-fn start() -> io::Result<(Sender<Job>, Receiver<Done>)> {
-    let (jobs, to_do) = channel::<Job>();
-    let (tell, done) = channel();
-    std::thread::Builder::new().name("entries".to_owned()).spawn(move || {
-        for job in to_do {
-            let trouble = job.run();
-            if tell.send((job.uplink, trouble)).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok((jobs, done))
+    items
 }
 
 impl Running {
@@ -238,7 +202,7 @@ impl Running {
         (tables, uplinks)
     }
 
-    /// Has entries moved to the queues of their new workers, and tells what went wrong with earlier ones.
+    /// Has entries moved to the queues of their new workers.
     pub(super) fn move_entries(
         &mut self,
         moves: &[Move],
@@ -246,43 +210,61 @@ impl Running {
         queues: &[QueueInfo],
         now: Instant,
     ) {
+        if !moves.iter().any(|moved| matches!(moved.item.part, Part::Entry(_))) {
+            return;
+        }
+        let tables: HashMap<u32, &UplinkTable> =
+            tables.iter().map(|table| (table.name(), table)).collect();
+        let ports = self.ports_of_tables();
         let mut jobs: BTreeMap<(u16, u8), Job> = BTreeMap::new();
         for moved in moves {
             let Part::Entry(entry) = moved.item.part else { continue };
-            let Some(table) = tables.iter().find(|table| table.item() == moved.item.vnic) else {
-                continue;
-            };
+            let Some(table) = tables.get(&moved.item.vnic) else { continue };
             let serves =
                 |queue: &&QueueInfo| queue.port == table.uplink && queue.worker == moved.to;
             let queue = queues.iter().find(serves).and_then(|info| u8::try_from(info.queue).ok());
             let Some(queue) = queue else { continue };
-            let name = self.name_of(table.uplink);
-            let of = self.port_of(table).map(|port| format!(" of {port}")).unwrap_or_default();
-            self.vmmq.remember(name.clone(), format!("{}{of}", moved.item.part), moved, now);
             let new = || Job {
                 uplink: table.uplink,
-                name,
-                steering: table.steering.clone(),
-                entries: Vec::new(),
+                name: self.name_of(table.uplink),
+                steering: Arc::downgrade(&table.steering),
                 queue,
+                shifts: Vec::new(),
             };
             let job = jobs.entry((table.uplink.0, queue)).or_insert_with(new);
-            job.entries.push((table.vnic, entry.into()));
+            let port = ports.get(&moved.item.vnic).cloned();
+            job.shifts.push(Shift { vnic: table.vnic, entry, port, moved: *moved });
         }
-        let mover = &mut self.vmmq.entries.mover;
-        let failed = jobs.into_values().filter_map(|job| mover.begin(job).err());
-        let mut troubles: Vec<String> =
-            failed.map(|error| format!("moving entries: {error}")).collect();
-        troubles.extend(mover.finished());
-        for text in troubles {
-            self.note(now, text);
+        for job in jobs.into_values() {
+            if let Err(error) = self.vmmq.entries.mover.begin(job) {
+                self.note(now, format!("moving entries: {error}"));
+            }
         }
     }
 
-    /// The port of a table's vNIC.
-    fn port_of(&self, table: &UplinkTable) -> Option<&PortName> {
+    /// Remembers the moves of entries that are done, and tells what went wrong.
+    pub(super) fn finish_moves_of_entries(&mut self, now: Instant) {
+        for done in self.vmmq.entries.mover.finished() {
+            for shift in &done.shifts {
+                let item = shift.item();
+                self.vmmq.remember(done.name.clone(), item, &shift.moved, done.held.clone(), now);
+            }
+            if let Some(trouble) = done.trouble {
+                self.events.note_of(&done.name, now, format!("port {}: {trouble}", done.name));
+            }
+        }
+    }
+
+    /// The port of each table, by the table's name.
+    fn ports_of_tables(&self) -> HashMap<u32, String> {
         let open = self.ports.values().filter_map(RunningPort::open);
-        let open = open.into_iter().find(|open| open.id == table.uplink)?;
-        open.stations.vnics().find(|(vnic, _)| *vnic == table.vnic)?.1.map(|(port, _)| port)
+        let of = |open: &super::OpenPort| {
+            let vnics = open.stations.vnics();
+            let of = |(vnic, of): (Vnic, Option<(&crate::config::PortName, _)>)| {
+                Some((name(open.id, vnic), of?.0.to_string()))
+            };
+            vnics.filter_map(of).collect::<Vec<_>>()
+        };
+        open.flat_map(of).collect()
     }
 }

@@ -25,8 +25,8 @@ type Station = (Mac, u16);
 pub(super) struct Stations {
     /// The port of each, and its number.
     known: BTreeMap<Station, (PortName, Vnic)>,
-    /// Those that could get no table.
-    refused: BTreeSet<Station>,
+    /// Those that could get no table, or keep one that they should not, which was told.
+    told: BTreeSet<Station>,
 }
 
 impl Stations {
@@ -37,34 +37,37 @@ impl Stations {
         wanted: &BTreeMap<Station, PortName>,
     ) -> Vec<String> {
         let mut failed = Vec::new();
-        self.refused.retain(|station| wanted.contains_key(station));
+        let Stations { known, told } = self;
+        told.retain(|station| wanted.contains_key(station) != known.contains_key(station));
         // First those that go, so that there is room for others.
-        self.known.retain(|station, (port, vnic)| {
+        known.retain(|station, (port, vnic)| {
             if wanted.contains_key(station) {
                 return true;
             }
             match steering.remove_vnic(*vnic) {
                 Ok(()) | Err(SteeringError::NoSuchVnic(_)) => false,
+                // The next look tries again, as below.
                 Err(SteeringError::Busy) => true,
                 Err(error) => {
-                    failed.push(format!("the table of {port}: {error}"));
+                    if told.insert(*station) {
+                        failed.push(format!("{port} keeps its table: {error}"));
+                    }
                     true
                 }
             }
         });
         for (station, port) in wanted {
-            if let Some((known, _)) = self.known.get_mut(station) {
-                known.clone_from(port);
+            if let Some((of, _)) = known.get_mut(station) {
+                of.clone_from(port);
                 continue;
             }
             match steering.add_vnic(station.0, station.1) {
                 Ok(vnic) => {
-                    self.known.insert(*station, (port.clone(), vnic));
-                    self.refused.remove(station);
+                    known.insert(*station, (port.clone(), vnic));
+                    told.remove(station);
                 }
-                // The next look finds it missing.
                 Err(SteeringError::Busy) => {}
-                Err(error) if self.refused.insert(*station) => {
+                Err(error) if told.insert(*station) => {
                     failed.push(format!("flows to {port} go by the default table: {error}"));
                 }
                 Err(_) => {}
@@ -293,5 +296,21 @@ mod tests {
         assert_eq!(told("port up: flows to b go by the default table"), 1, "{events:?}");
         run.change(&other);
         assert_eq!(run.shown(), [row("", 0, 99), row("b", 2, 0)]);
+    }
+
+    /// It was an event each second.
+    #[test]
+    fn a_table_that_cannot_be_taken_away_is_told_of_once_and_goes_later() {
+        let mut run = Run::new(&vnic("a", 1, "vlan=1"));
+        run.devices.refuse_removal(true);
+        run.change("");
+        (0..3).for_each(|_| run.poll());
+        assert_eq!(run.shown(), [row("", 0, 99), row("a", 1, 0)]);
+        let events = run.running.switch_body(run.start).events;
+        let told: Vec<_> = events.iter().filter(|event| event.text.contains("table")).collect();
+        assert!(told.len() == 1 && told[0].count == 1, "{told:?}");
+        run.devices.refuse_removal(false);
+        run.poll();
+        assert_eq!(run.shown(), [row("", 0, 99)]);
     }
 }

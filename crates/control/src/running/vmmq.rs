@@ -1,8 +1,8 @@
 //! Dynamic VMMQ: measures the queues, asks the balancer, and carries its moves out.
 
-use super::entries::{self, Entries, EntryLoad};
+use super::entries::{self, Entries, QueueEntries};
 use super::{PortDevice, Running};
-use crate::body::VmmqMoveBody;
+use crate::body::{HeldBody, OrderBody, VmmqMoveBody};
 use crate::config::VmmqMode;
 use crate::topology;
 use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Settings, Worker};
@@ -42,7 +42,7 @@ pub(super) struct Dynamic<'d> {
     ports: &'d [PortId],
     /// Uplinks whose queues stay, because entries move.
     uplinks: &'d [PortId],
-    entries: &'d [EntryLoad],
+    entries: &'d [QueueEntries],
 }
 
 /// Busy times since the start, when they were read.
@@ -130,9 +130,24 @@ impl Vmmq {
         if is_quiet { QUIET } else { INTERVAL }
     }
 
-    pub(super) fn remember(&mut self, port: String, item: String, moved: &Move, now: Instant) {
+    /// Remembers a move that is done; of entries with what it meant for their new queue.
+    pub(super) fn remember(
+        &mut self,
+        port: String,
+        item: String,
+        moved: &Move,
+        held: Option<HeldBody>,
+        now: Instant,
+    ) {
         if self.moves.len() == REMEMBERED {
             self.moves.pop_front();
+        }
+        let mut text = moved.to_string();
+        if let Some(HeldBody { order: OrderBody::GivenUp, .. }) = held {
+            text += "; its flows may be out of order";
+        }
+        if let Some(HeldBody { lost: lost @ 1.., .. }) = held {
+            text += &format!("; the full ring of its new queue lost {lost} frames meanwhile");
         }
         self.moves.push_back(VmmqMoveBody {
             at_s: now.saturating_duration_since(self.begin).as_secs_f64(),
@@ -145,7 +160,8 @@ impl Vmmq {
             load: moved.load,
             from_load: [moved.from_load.0, moved.from_load.1],
             to_load: [moved.to_load.0, moved.to_load.1],
-            text: moved.to_string(),
+            held,
+            text,
         });
     }
 }
@@ -164,6 +180,7 @@ fn item_id(queue: &QueueInfo) -> ItemId {
 impl Running {
     /// Measures, moves queues of dynamic ports, and says when to call again.
     pub fn balance(&mut self, now: Instant) -> Duration {
+        self.finish_moves_of_entries(now);
         let dynamic: Vec<PortId> = self
             .ports
             .values()
@@ -190,7 +207,8 @@ impl Running {
             let Ok(port) = u16::try_from(moved.item.vnic).map(PortId) else { continue };
             match self.switch.move_queue(port, usize::from(queue), moved.to) {
                 Ok(_) => {
-                    self.vmmq.remember(self.name_of(port), moved.item.part.to_string(), &moved, now)
+                    let (name, item) = (self.name_of(port), moved.item.part.to_string());
+                    self.vmmq.remember(name, item, &moved, None, now);
                 }
                 Err(error) => self.note(now, format!("moving a queue: {error}")),
             }
@@ -283,11 +301,17 @@ mod tests {
     fn the_last_moves_are_remembered_with_their_figures() {
         let mut run = Run::new();
         let moves: Vec<Move> = (0..10).flat_map(|_| run.pass([70, 60], true)).collect();
-        (0..300)
-            .for_each(|_| run.vmmq.remember("vm1".into(), "queue 0".into(), &moves[0], run.now));
+        let held = HeldBody { us: 150, frames: 9, lost: 3, order: OrderBody::GivenUp };
+        let both = [None, Some(held)].into_iter().cycle();
+        for held in both.take(300) {
+            run.vmmq.remember("vm1".into(), "queue 0".into(), &moves[0], held, run.now);
+        }
         assert_eq!(run.vmmq.moves.len(), REMEMBERED);
         let told = &run.vmmq.moves[0];
         assert_eq!((told.port.as_str(), told.item.as_str()), ("vm1", "queue 0"));
         assert!(told.text.contains("worker 0 is saturated"), "{}", told.text);
+        assert!(!told.text.contains("lost") && !told.text.contains("out of order"));
+        let told = &run.vmmq.moves[1].text;
+        assert!(told.contains("lost 3 frames") && told.contains("out of order"), "{told}");
     }
 }

@@ -13,9 +13,8 @@ use super::gate::Gate;
 use super::ingress::Member;
 use super::socket::{ALL_PROTOCOLS, Fanout, Filter, PacketSocket, processors};
 use super::steering::ProgramSteering;
-use super::{PacketError, PacketIngress, PacketOptions, prepare, set_error};
-use crate::link::Link;
-use rustix::rand::{GetRandomFlags, getrandom};
+use super::{Interface, PacketError, PacketIngress};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use wire::toeplitz::Key;
@@ -28,23 +27,25 @@ pub(super) struct Group {
 }
 
 /// Opens a queue for each socket.
-pub(super) fn open(options: &PacketOptions, link: &Link) -> Result<Group, PacketError> {
-    let (index, mtu) = (link.index()?, link.mtu()?);
+pub(super) fn open(interface: &Interface<'_>) -> Result<Group, PacketError> {
+    let options = interface.options;
     // One promiscuous socket is enough for the interface.
-    let prepare = |queue| prepare(options, index, mtu, options.promiscuous && queue == 0);
+    let prepare = |queue| interface.prepare(options.promiscuous && queue == 0);
     let sockets = (0..options.queues).map(prepare).collect::<Result<Vec<_>, _>>()?;
     let gates = sockets.iter().map(|(_, ring)| Gate::new(ring.slots())).collect();
     let fence = Arc::new(Fence::new(gates, processors()));
-    let set_error = |doing| move |source| set_error(options, doing, source);
-    let key = options.key.map_or_else(random_key, Ok).map_err(set_error("draw a key at random"))?;
-    let steering = ProgramSteering::load(options.queues, &key, fence.clone());
+    let set_error = |doing| interface.set_error(doing);
+    let key = options.key.unwrap_or_else(random_key);
+    let watched = sockets.iter().map(|(socket, _)| socket.clone()).collect();
+    let steering = ProgramSteering::load(options.queues, &key, fence.clone())
+        .map(|steering| steering.watching(watched));
     let fanout = if steering.is_ok() { Fanout::Program } else { Fanout::Hash };
     let mut group = None;
     for (socket, _) in &sockets {
         // Between binding and joining a socket gets every frame, which the others have as well.
         socket.filter(Filter::Nothing).map_err(set_error("refuse frames at first"))?;
-        socket.bind(index, ALL_PROTOCOLS).map_err(set_error("bind to the interface"))?;
-        let refused = |error| refused(options, error, link.is_up().unwrap_or(true));
+        socket.bind(interface.index, ALL_PROTOCOLS).map_err(set_error("bind to the interface"))?;
+        let refused = |error| refused(interface, error, interface.link.is_up().unwrap_or(true));
         group = Some(join(socket, fanout, group).map_err(refused)?);
     }
     if let (Ok(steering), Some((first, _))) = (&steering, sockets.first()) {
@@ -56,7 +57,7 @@ pub(super) fn open(options: &PacketOptions, link: &Link) -> Result<Group, Packet
     let ingress = |(queue, (socket, ring))| {
         // Without tables nothing moves.
         let member = steering.is_ok().then(|| Member { fence: fence.clone(), queue });
-        PacketIngress::new(socket, ring, index, member)
+        PacketIngress::new(socket, ring, interface.index, member)
     };
     Ok(Group { ingress: sockets.into_iter().enumerate().map(ingress).collect(), steering })
 }
@@ -68,30 +69,35 @@ fn join(socket: &PacketSocket, fanout: Fanout, group: Option<u16>) -> io::Result
 }
 
 /// Why a socket may not join. Before Linux 6.13 one that has no running interface is refused as invalid.
-fn refused(options: &PacketOptions, error: io::Error, is_up: bool) -> PacketError {
+fn refused(interface: &Interface<'_>, error: io::Error, is_up: bool) -> PacketError {
     if error.kind() == io::ErrorKind::InvalidInput && !is_up {
-        return PacketError::Down { interface: options.interface.clone() };
+        return PacketError::Down { interface: interface.options.interface.clone() };
     }
-    set_error(options, "join the fan-out group", error)
+    interface.set_error("join the fan-out group")(error)
 }
 
-fn random_key() -> io::Result<Key> {
-    let mut key = [0; 40];
-    // A call for up to 256 bytes gives all of them.
-    getrandom(&mut key, GetRandomFlags::empty())?;
-    Ok(Key(key))
+/// Drawn as the secrets of the data path are.
+fn random_key() -> Key {
+    let (random, mut key) = (RandomState::new(), Key([0; 40]));
+    for (place, bytes) in key.0.chunks_mut(8).enumerate() {
+        bytes.copy_from_slice(&random.hash_one(place).to_ne_bytes());
+    }
+    key
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::PacketOptions;
     use super::*;
+    use crate::link::Link;
 
     /// The kernel's word for this, `Invalid argument`, told nobody that the link is to be set up.
     #[test]
     fn a_link_that_has_to_be_up_is_named_as_the_reason() {
-        let options = PacketOptions::new("eth1");
+        let (options, link) = (PacketOptions::new("eth1"), Link::open("lo", None).unwrap());
+        let interface = Interface { options: &options, link: &link, index: 1, mtu: 1500 };
         let refused = |errno, is_up| {
-            refused(&options, io::Error::from_raw_os_error(errno), is_up).to_string()
+            refused(&interface, io::Error::from_raw_os_error(errno), is_up).to_string()
         };
         let told = refused(libc::EINVAL, false);
         assert!(told.contains("eth1 is down") && told.contains("ip link set eth1 up"), "{told}");
@@ -102,7 +108,7 @@ mod tests {
 
     #[test]
     fn each_uplink_draws_a_key_of_its_own() {
-        let [one, other] = [(); 2].map(|()| random_key().unwrap());
+        let [one, other] = [(); 2].map(|()| random_key());
         assert_ne!(one, other);
         assert_ne!(one, Key([0; 40]));
     }

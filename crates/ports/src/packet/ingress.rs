@@ -61,14 +61,14 @@ impl Member {
 
 impl PacketIngress {
     pub(super) fn new(
-        socket: PacketSocket,
+        socket: Arc<PacketSocket>,
         ring: Ring,
         index: u32,
         member: Option<Member>,
     ) -> PacketIngress {
         PacketIngress {
             ring,
-            socket: Arc::new(socket),
+            socket,
             trains: vec![0; Burst::BUFFER],
             lost: 0,
             fault: None,

@@ -1,4 +1,4 @@
-//! Rings that the kernel has stopped to fill.
+//! Rings that the kernel has stopped filling.
 //!
 //! Before it fills a slot of a ring of version 2 the kernel marks the slot as its own. Where it then cannot describe the
 //! frame in a virtio-net header (trains of SCTP, old UDP fragmentation offload) it drops the frame and leaves the mark, and

@@ -5,6 +5,7 @@ mod bpf;
 mod program;
 
 use super::fence::{Fence, Outcome};
+use super::socket::PacketSocket;
 use crate::lock;
 use crate::steering::{ENTRIES, Moved, Order, Steering, SteeringError, Table, Vnic};
 use bpf::{HashMap, MappedArray};
@@ -47,12 +48,29 @@ pub(super) struct ProgramSteering {
     frames: MappedArray,
     key: MappedArray,
     program: OwnedFd,
-    /// By number; the default vNIC has none.
-    stations: Mutex<Vec<Option<Station>>>,
+    stations: Mutex<Stations>,
     fence: Arc<Fence>,
+    /// One a queue, asked for what the kernel drops while a queue is held.
+    sockets: Vec<Arc<PacketSocket>>,
     /// Taken by whatever changes vNICs or entries, for the whole of a move too: first, before `stations`. Else an entry could
     /// change, or its vNIC's number be given to another, while the fence stands for what it was.
     changes: Mutex<()>,
+}
+
+/// The vNICs that have tables.
+struct Stations {
+    /// By number; the default vNIC has none.
+    places: Vec<Option<(Vnic, Station)>>,
+    /// vNICs that were removed so far: the generation of the next one.
+    removed: u32,
+}
+
+impl Stations {
+    /// The station of a vNIC that there is.
+    fn of(&self, vnic: Vnic) -> Option<Station> {
+        let (known, station) = (*self.places.get(usize::from(vnic.number))?)?;
+        (known == vnic).then_some(station)
+    }
 }
 
 /// How often a move looks whether its round is over. The held queue's reader looks as well, each time it would take.
@@ -73,7 +91,7 @@ impl ProgramSteering {
         };
         let program = program::assemble(&maps).ok_or(io::ErrorKind::InvalidInput)?;
         let program = bpf::load(&program)?;
-        let stations = Mutex::new(vec![None]);
+        let stations = Mutex::new(Stations { places: vec![None], removed: 0 });
         let changes = Mutex::new(());
         let steering = ProgramSteering {
             queues,
@@ -84,12 +102,31 @@ impl ProgramSteering {
             program,
             stations,
             fence,
+            sockets: Vec::new(),
             changes,
         };
         steering.set_key(key);
         let in_turn = (0..queues.max(1)).cycle();
         store(steering.row(Vnic::DEFAULT), in_turn);
         Ok(steering)
+    }
+
+    /// Names the queues' sockets, once there are some: a move counts what the kernel drops.
+    pub(super) fn watching(self, sockets: Vec<Arc<PacketSocket>>) -> ProgramSteering {
+        ProgramSteering { sockets, ..self }
+    }
+
+    /// The secret of the hash. Another key spreads all flows anew, whose order nothing keeps.
+    fn set_key(&self, key: &Key) {
+        let toeplitz = Toeplitz::new(key);
+        for (byte, words) in self.key.bytes().chunks(TABLE_BYTES).enumerate() {
+            for (value, word) in (0u8..=255).zip(words.chunks(4)) {
+                // The word is what this byte alone adds to the hash.
+                let mut input = [0; INPUT];
+                input[byte] = value;
+                store(word, toeplitz.hash(&input).to_ne_bytes());
+            }
+        }
     }
 
     /// For `PACKET_FANOUT_DATA`.
@@ -108,12 +145,8 @@ impl ProgramSteering {
 
     /// The table of a vNIC that there is.
     fn known(&self, vnic: Vnic) -> Result<&[AtomicU8], SteeringError> {
-        let stations = lock(&self.stations);
-        match stations.get(usize::from(vnic.0)) {
-            Some(Some(_)) => Ok(self.row(vnic)),
-            Some(None) if vnic == Vnic::DEFAULT => Ok(self.row(vnic)),
-            _ => Err(SteeringError::NoSuchVnic(vnic.0)),
-        }
+        let is_known = vnic == Vnic::DEFAULT || lock(&self.stations).of(vnic).is_some();
+        is_known.then(|| self.row(vnic)).ok_or(SteeringError::NoSuchVnic(vnic.number))
     }
 
     /// Entries of vNICs that there are, to be stored with a queue that there is.
@@ -131,8 +164,13 @@ impl ProgramSteering {
         entries.iter().map(entry).collect()
     }
 
-    /// The last part of a move, after the store.
-    fn finish_move(&self) -> Moved {
+    /// Frames that the kernel dropped at a queue so far.
+    fn drops(&self, queue: usize) -> u64 {
+        self.sockets.get(queue).map_or(0, |socket| socket.statistics().1)
+    }
+
+    /// The last part of a move to a queue, after the store.
+    fn finish_move(&self, to: usize, drops_before: u64) -> Moved {
         // What closes the last hole: when it returns, all programs that read the old entry have ended, their frames are in
         // their slots. Meanwhile the held queue's reader carries the rounds on.
         let closed = membarrier(MembarrierCommand::Global);
@@ -150,11 +188,12 @@ impl ProgramSteering {
             Ok(()) => Order::Kept,
             Err(_) => Order::NearlySure,
         };
-        Moved { order, held_frames, held }
+        let lost_frames = self.drops(to) - drops_before;
+        Moved { order, held_frames, lost_frames, held }
     }
 
     fn row(&self, vnic: Vnic) -> &[AtomicU8] {
-        let start = usize::from(vnic.0) * ENTRIES;
+        let start = usize::from(vnic.number) * ENTRIES;
         self.tables.bytes().get(start..start + ENTRIES).unwrap_or_default()
     }
 }
@@ -164,37 +203,27 @@ impl Steering for ProgramSteering {
         self.queues
     }
 
-    fn set_key(&self, key: &Key) {
-        let toeplitz = Toeplitz::new(key);
-        for (byte, words) in self.key.bytes().chunks(TABLE_BYTES).enumerate() {
-            for (value, word) in (0u8..=255).zip(words.chunks(4)) {
-                // The word is what this byte alone adds to the hash.
-                let mut input = [0; INPUT];
-                input[byte] = value;
-                store(word, toeplitz.hash(&input).to_ne_bytes());
-            }
-        }
-    }
-
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError> {
         let station = Station { mac, vlan };
         let _one_at_a_time = self.change_now()?;
         let mut stations = lock(&self.stations);
-        if stations.contains(&Some(station)) {
+        let places = &stations.places;
+        if places.iter().flatten().any(|(_, known)| *known == station) {
             return Err(SteeringError::InUse { mac, vlan });
         }
-        let free = stations.iter().skip(1).position(Option::is_none).map(|place| place + 1);
-        let place = free.unwrap_or(stations.len());
+        let free = places.iter().skip(1).position(Option::is_none).map(|place| place + 1);
+        let place = free.unwrap_or(places.len());
         let number = u16::try_from(place).ok().filter(|_| place < TABLES);
-        let vnic = Vnic(number.ok_or(SteeringError::Full(TABLES - 1))?);
+        let number = number.ok_or(SteeringError::Full(TABLES - 1))?;
+        let vnic = Vnic { number, generation: stations.removed };
         // First its table, then its address: no frame meets a table that is not filled in.
         store(self.row(vnic), copy(self.row(Vnic::DEFAULT)));
         self.vnics
-            .insert(station.key(), vnic.0.into())
+            .insert(station.key(), number.into())
             .map_err(|source| SteeringError::Io { doing: "steer the vNIC", source })?;
-        match stations.get_mut(place) {
-            Some(free) => *free = Some(station),
-            None => stations.push(Some(station)),
+        match stations.places.get_mut(place) {
+            Some(free) => *free = Some((vnic, station)),
+            None => stations.places.push(Some((vnic, station))),
         }
         Ok(vnic)
     }
@@ -202,14 +231,12 @@ impl Steering for ProgramSteering {
     fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError> {
         let _one_at_a_time = self.change_now()?;
         let mut stations = lock(&self.stations);
-        let place = stations.get_mut(usize::from(vnic.0));
-        let Some(place @ &mut Some(station)) = place else {
-            return Err(SteeringError::NoSuchVnic(vnic.0));
-        };
+        let station = stations.of(vnic).ok_or(SteeringError::NoSuchVnic(vnic.number))?;
         self.vnics
             .remove(station.key())
             .map_err(|source| SteeringError::Io { doing: "forget the vNIC", source })?;
-        *place = None;
+        stations.removed = stations.removed.wrapping_add(1);
+        stations.places.get_mut(usize::from(vnic.number)).into_iter().for_each(|it| *it = None);
         Ok(())
     }
 
@@ -219,7 +246,7 @@ impl Steering for ProgramSteering {
 
     fn frames(&self, vnic: Vnic) -> Result<[u64; ENTRIES], SteeringError> {
         self.known(vnic)?;
-        let counts = self.frames.words().iter().skip(usize::from(vnic.0) * ENTRIES);
+        let counts = self.frames.words().iter().skip(usize::from(vnic.number) * ENTRIES);
         let mut frames = [0; ENTRIES];
         frames.iter_mut().zip(counts).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
         Ok(frames)
@@ -247,8 +274,10 @@ impl Steering for ProgramSteering {
         from.sort_unstable();
         from.dedup();
         if from.is_empty() {
-            return Ok(Moved { order: Order::Kept, held_frames: 0, held: Duration::ZERO });
+            let held = Duration::ZERO;
+            return Ok(Moved { order: Order::Kept, held_frames: 0, lost_frames: 0, held });
         }
+        let drops_before = self.drops(to);
         let deadline = Instant::now() + patience;
         self.fence.hold(to, deadline);
         while !self.fence.is_stopped(to) && Instant::now() < deadline {
@@ -256,7 +285,7 @@ impl Steering for ProgramSteering {
         }
         entries.into_iter().for_each(|entry| entry.store(queue, Ordering::Release));
         self.fence.begin(&from);
-        Ok(self.finish_move())
+        Ok(self.finish_move(to, drops_before))
     }
 }
 

@@ -1,0 +1,298 @@
+//! Entries of memory uplinks, whose counts the tests set.
+
+use super::*;
+use crate::body::OrderBody;
+use crate::config::Config;
+use crate::memory::{Fate, MemoryDevices, MemorySteering};
+use balance::Reason;
+use ports::steering::{Moved, Order, SteeringError, Table};
+use wire::Mac;
+
+const UPLINK: &str =
+    "[switch]\nworkers=2\n[[port]]\nname='up'\npacket='eth9'\nqueues=2\nvmmq='dynamic'\n";
+const INTERVAL: Duration = Duration::from_millis(20);
+const LATELY: Duration = Duration::from_secs(2);
+/// What share of its worker each queue takes.
+const SHARES: [f64; 2] = [0.6, 0.3];
+
+struct Run {
+    running: Running,
+    devices: MemoryDevices,
+    now: Instant,
+}
+
+fn config(ports: &str) -> Config {
+    Config::from_toml("t", &format!("{UPLINK}{ports}")).unwrap()
+}
+
+fn vnic(number: usize, more: &str) -> String {
+    let mac = format!("02:00:00:00:{:02x}:{:02x}", number / 256, number % 256);
+    format!("[[port]]\nname='v{number}'\ntap='v{number}'\nmac='{mac}'\n{more}\n")
+}
+
+/// The number of a vNIC at an uplink that none has left.
+fn nth(number: u16) -> Vnic {
+    Vnic { number, generation: 0 }
+}
+
+impl Run {
+    fn new(ports: &str) -> Run {
+        let (devices, now) = (MemoryDevices::default(), Instant::now());
+        let running = Running::start(config(ports), Box::new(devices.clone()), now).unwrap();
+        let mut run = Run { running, devices, now };
+        assert!(run.measure(&[]).is_empty(), "nothing has come yet");
+        run
+    }
+
+    fn steering(&self) -> Arc<MemorySteering> {
+        self.devices.steering("eth9").unwrap()
+    }
+
+    fn queues(&self) -> Vec<QueueInfo> {
+        let id = self.running.open_port("up").unwrap().id;
+        self.running.switch.queues_of(id)
+    }
+
+    /// The items of an interval in which so many frames came by entries of vNICs.
+    fn measure(&mut self, frames: &[(Vnic, usize, u64)]) -> Vec<Item> {
+        self.now += INTERVAL;
+        let steering = self.steering();
+        frames.iter().for_each(|(vnic, entry, count)| steering.count(*vnic, *entry, *count));
+        let (tables, _) = self.running.dynamic_tables();
+        let loads = self.running.vmmq.entries.measure(&tables, LATELY, self.now);
+        items(&loads, &self.queues(), |queue| SHARES[queue.queue])
+    }
+
+    fn item(&self, vnic: Vnic, entry: u8) -> ItemId {
+        let uplink = self.running.open_port("up").unwrap().id;
+        ItemId { vnic: name(uplink, vnic), part: Part::Entry(entry) }
+    }
+
+    /// A move of an entry to the worker of a queue.
+    fn moving(&self, vnic: Vnic, entry: u8, queue: usize) -> Move {
+        let at = |queue: usize| self.queues()[queue].worker;
+        assert_ne!(at(0), at(1));
+        Move {
+            item: self.item(vnic, entry),
+            from: at(1 - queue),
+            to: at(queue),
+            reason: Reason::Relieve,
+            threshold: 0.8,
+            load: 0.2,
+            from_load: (0.9, 0.7),
+            to_load: (0.1, 0.3),
+        }
+    }
+
+    /// A job of one entry.
+    fn job(&self, vnic: Vnic, entry: u8, queue: u8) -> Job {
+        let steering: Arc<dyn Steering> = self.steering();
+        Job {
+            uplink: self.running.open_port("up").unwrap().id,
+            name: "up".to_owned(),
+            steering: Arc::downgrade(&steering),
+            queue,
+            shifts: vec![Shift { vnic, entry, port: None, moved: self.moving(vnic, entry, 1) }],
+        }
+    }
+
+    /// What is explained once a move was made.
+    fn explained(&mut self) -> Vec<crate::body::VmmqMoveBody> {
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.running.vmmq.entries.mover.is_busy(self.queues()[0].port) {
+            assert!(Instant::now() < end, "a move never ends");
+            std::thread::sleep(Duration::from_millis(1));
+            self.running.finish_moves_of_entries(self.now);
+        }
+        self.running.vmmq_moves()
+    }
+
+    fn events(&self) -> Vec<String> {
+        let events = self.running.switch_body(self.now).events;
+        events.into_iter().map(|event| event.text).filter(|text| text.contains("entries")).collect()
+    }
+}
+
+fn is_near(one: f64, other: f64) -> bool {
+    (one - other).abs() < 1e-9
+}
+
+#[test]
+fn an_entry_takes_that_part_of_its_queue_which_its_frames_are() {
+    let mut run = Run::new(&vnic(1, ""));
+    let items = run.measure(&[(nth(1), 0, 30), (nth(1), 2, 10), (Vnic::DEFAULT, 1, 7)]);
+    let queues = run.queues();
+    assert_eq!(items.len(), 3, "{items:?}");
+    let wanted = [(nth(1), 0, 0, 0.45), (nth(1), 2, 0, 0.15), (Vnic::DEFAULT, 1, 1, 0.3)];
+    for (vnic, entry, queue, busy) in wanted {
+        let id = run.item(vnic, entry);
+        let item = items.iter().find(|item| item.id == id).unwrap();
+        assert_eq!((item.worker, item.mode), (queues[queue].worker, Mode::Dynamic));
+        assert!(is_near(item.busy, busy), "{item:?}");
+        assert!(queues.iter().all(|queue| item.reach.has(queue.worker)), "{item:?}");
+        assert!(!item.reach.has(2), "{item:?}");
+    }
+}
+
+#[test]
+fn an_entry_is_named_for_as_long_as_its_load_may_come_back() {
+    let mut run = Run::new(&vnic(1, ""));
+    run.measure(&[(nth(1), 5, 1)]);
+    let begin = run.now;
+    loop {
+        let items = run.measure(&[]);
+        if run.now > begin + LATELY {
+            break assert!(items.is_empty(), "{items:?}");
+        }
+        assert!(items.len() == 1 && is_near(items[0].busy, 0.0), "{items:?}");
+    }
+}
+
+#[test]
+fn entries_of_static_vnics_stay_and_all_while_some_move() {
+    let ports = [vnic(1, ""), vnic(2, "vmmq='static'"), vnic(3, "vmmq='dynamic'")].concat();
+    let mut run = Run::new(&ports);
+    let frames = [0, 1, 2, 3].map(|number| (nth(number), 0, 1));
+    let static_ones = |items: Vec<Item>| -> Vec<u16> {
+        let held = items.iter().filter(|item| item.mode == Mode::Static);
+        held.map(|item| u16::try_from(item.id.vnic & 0xffff).unwrap()).collect()
+    };
+    let items = run.measure(&frames);
+    assert_eq!((items.len(), static_ones(items)), (4, vec![2]));
+    let job = run.job(nth(1), 0, 1);
+    run.running.vmmq.entries.mover.begin(job).unwrap();
+    let items = run.measure(&frames);
+    assert_eq!(static_ones(items), [0, 1, 2, 3]);
+    run.explained();
+    assert_eq!(static_ones(run.measure(&frames)), [2]);
+}
+
+/// Who sprayed flows over many vNICs had the balancer weigh all of their entries, under the daemon's lock.
+#[test]
+fn the_busiest_entries_stand_for_all_where_too_many_are_active() {
+    let vnics = 40;
+    let mut run = Run::new(&(1..=vnics).map(|number| vnic(number, "")).collect::<String>());
+    let all =
+        (0..=u16::try_from(vnics).unwrap()).flat_map(|n| (0..128).map(move |e| (nth(n), e, 1)));
+    let frames: Vec<_> = all.chain([(nth(7), 6, 999), (nth(8), 9, 499)]).collect();
+    assert!(frames.len() > 2 * MOST);
+    let items = run.measure(&frames);
+    assert!(items.len() <= MOST && items.len() > MOST - 2, "{}", items.len());
+    for (queue, (id, frames)) in
+        [(run.item(nth(7), 6), 1000.0), (run.item(nth(8), 9), 500.0)].into_iter().enumerate()
+    {
+        let worker = run.queues()[queue].worker;
+        let own = items.iter().filter(|item| item.worker == worker);
+        let sum: f64 = own.map(|item| item.busy).sum();
+        assert!(is_near(sum, SHARES[queue]), "{sum} of {}", SHARES[queue]);
+        let busy = items.iter().find(|item| item.id == id).unwrap().busy;
+        let right = SHARES[queue] * frames / (frames + 41.0 * 64.0 - 1.0);
+        assert!(busy >= right && busy < right + SHARES[queue] / 1024.0, "{busy}, {right}");
+    }
+}
+
+/// It was explained when it was decided, done or not.
+#[test]
+fn a_move_is_explained_once_it_is_done() {
+    let mut run = Run::new(&vnic(1, ""));
+    let (tables, _) = run.running.dynamic_tables();
+    let moves = [run.moving(nth(1), 4, 1), run.moving(Vnic::DEFAULT, 6, 1)];
+    run.running.move_entries(&moves, &tables, &run.queues(), run.now);
+    assert_eq!(run.running.vmmq_moves(), []);
+    let moves = run.explained();
+    let told: Vec<_> =
+        moves.iter().map(|moved| (moved.port.as_str(), moved.item.as_str())).collect();
+    assert_eq!(told, [("up", "entry 4 of v1"), ("up", "entry 6")]);
+    assert!(moves.iter().all(|moved| moved.held.as_ref().unwrap().order == OrderBody::Kept));
+    let named = [nth(1), Vnic::DEFAULT].map(|vnic| run.steering().table(vnic).unwrap());
+    assert_eq!([named[0][4], named[0][6], named[1][4], named[1][6]], [1, 0, 0, 1]);
+}
+
+#[test]
+fn a_move_that_is_refused_is_an_event_and_not_explained() {
+    let mut run = Run::new(&vnic(1, ""));
+    run.running.vmmq.entries.mover.begin(run.job(nth(1), 4, 9)).unwrap();
+    assert_eq!(run.explained(), []);
+    let events = run.events();
+    assert!(events.len() == 1 && events[0].contains("port up: cannot move entries"), "{events:?}");
+}
+
+/// A vNIC went between two jobs of a decision, and the next one got its number and its moves.
+#[test]
+fn a_move_of_a_vnic_that_went_does_not_move_the_next_one_of_its_number() {
+    let mut run = Run::new(&vnic(1, ""));
+    let job = run.job(nth(1), 4, 1);
+    run.running.reload(config(&vnic(2, "")), run.now).unwrap();
+    let next = Vnic { number: 1, generation: 1 };
+    assert_eq!(run.steering().table(next).unwrap()[4], 0);
+    let done = job.run();
+    assert!(done.shifts.is_empty() && done.trouble.is_none(), "{:?}", done.trouble);
+    assert_eq!(run.steering().table(next).unwrap()[4], 0);
+}
+
+/// It waited for queues that nobody reads any more, and said that they were not read.
+#[test]
+fn a_move_at_an_uplink_that_was_closed_does_nothing() {
+    let mut run = Run::new(&vnic(1, ""));
+    let job = run.job(nth(1), 4, 1);
+    for fate in [Fate::Gone, Fate::Up] {
+        run.devices.set("eth9", fate);
+        run.now += Duration::from_secs(1);
+        run.running.poll(run.now);
+    }
+    let done = job.run();
+    assert!(done.shifts.is_empty() && done.trouble.is_none(), "{:?}", done.trouble);
+    assert_eq!(run.steering().table(nth(1)).unwrap()[4], 0);
+}
+
+/// An uplink whose old queue is not read while its entries move.
+struct Unread;
+
+impl Steering for Unread {
+    fn queues(&self) -> u8 {
+        2
+    }
+
+    fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError> {
+        Err(SteeringError::InUse { mac, vlan })
+    }
+
+    fn remove_vnic(&self, _: Vnic) -> Result<(), SteeringError> {
+        Ok(())
+    }
+
+    fn table(&self, _: Vnic) -> Result<Table, SteeringError> {
+        Ok([1; ENTRIES])
+    }
+
+    fn frames(&self, _: Vnic) -> Result<[u64; ENTRIES], SteeringError> {
+        Ok([0; ENTRIES])
+    }
+
+    fn set_entry(&self, _: Vnic, _: usize, _: u8) -> Result<(), SteeringError> {
+        Ok(())
+    }
+
+    fn move_entries(
+        &self,
+        _: &[(Vnic, usize)],
+        _: u8,
+        held: Duration,
+    ) -> Result<Moved, SteeringError> {
+        Ok(Moved { order: Order::GivenUp, held_frames: 9, lost_frames: 5, held })
+    }
+}
+
+#[test]
+fn a_move_that_did_not_wait_is_an_event_and_explained_as_such() {
+    let mut run = Run::new(&vnic(1, ""));
+    let steering: Arc<dyn Steering> = Arc::new(Unread);
+    let job = Job { steering: Arc::downgrade(&steering), ..run.job(nth(1), 4, 1) };
+    run.running.vmmq.entries.mover.begin(job).unwrap();
+    let moves = run.explained();
+    let held = moves[0].held.as_ref().unwrap();
+    assert_eq!((held.frames, held.lost, held.order), (9, 5, OrderBody::GivenUp));
+    assert!(moves[0].text.contains("lost 5 frames"), "{}", moves[0].text);
+    let events = run.events();
+    assert!(events.len() == 1 && events[0].contains("may be out of order"), "{events:?}");
+}
