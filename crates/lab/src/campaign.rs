@@ -235,7 +235,7 @@ fn visit<'s>(
 }
 
 /// Hosts in namespaces where they can be had; otherwise, or where asked for, all in process, if the feature can be seen
-/// there.
+/// there and no receiver was named.
 fn choose_site(
     feature: &'static Feature,
     options: &Options,
@@ -247,10 +247,11 @@ fn choose_site(
         return Ok(Box::new(between::Site::find(feature, between, options)?));
     }
     let root = is_root();
+    let only_hosts = !feature.whole_guide || feature.receiver_gro || options.receiver_named;
     if !options.in_process {
         let made = Namespaces::make(feature, options, interrupt);
         let why = match made.map(|site| Box::new(site) as Box<dyn Site>) {
-            other if !feature.whole_guide || feature.receiver_gro => return other,
+            other if only_hosts => return other,
             Err(LabError::NamespaceRefused(why)) => why,
             // What an ordinary user's switch may not do differs from kernel to kernel.
             Err(error @ (LabError::HostDied { .. } | LabError::Switch(_))) if !root => {
@@ -259,7 +260,7 @@ fn choose_site(
             other => return other,
         };
         state.note(format!(
-            "Network namespaces were not available ({why}), so everything ran in process."
+            "Network namespaces were not available ({why}), so everything ran in process, toward a receiver that is no TAP."
         ));
     }
     interrupt.watch_signals()?;

@@ -2,7 +2,7 @@
 
 use crate::experiment::Values;
 use std::time::Instant;
-use traffic::measure::{CpuSample, CycleCounter, CycleSample};
+use traffic::measure::{Busiest, CpuSample, CycleCounter, CycleSample, online};
 
 /// Keys of the busiest processor: its number, how busy it was, and how much of that was soft interrupts.
 pub(crate) const BUSIEST: [&str; 3] =
@@ -51,13 +51,14 @@ impl Moment {
         let cycles = self.cycles.since(&earlier.cycles);
         let busiest = self.cpu.busiest_since(&earlier.cpu);
         let seconds = self.seconds_since(earlier);
+        let number = |Busiest { place, .. }| online().get(place).copied().unwrap_or(place) as f64;
         let figures = [
             ("seconds", Some(by_receiver_s)),
             ("received_bytes", Some(bytes as f64)),
             ("throughput_bps", Some(bytes as f64 * 8.0 / by_receiver_s.max(1e-9))),
             ("cpu_percent", Some(usage.busy_percent)),
             ("steal_percent", Some(usage.steal_percent)),
-            (BUSIEST[0], busiest.map(|busiest| busiest.processor as f64)),
+            (BUSIEST[0], busiest.map(number)),
             (BUSIEST[1], busiest.map(|busiest| busiest.busy_percent)),
             (BUSIEST[2], busiest.map(|busiest| busiest.softirq_percent)),
             ("cycles_per_byte", cycles.per_byte_by_formula(&usage, seconds, bytes).value),

@@ -34,6 +34,9 @@ pub struct Options {
     /// What receives; `None` where there is no choice.
     #[serde(default)]
     pub receivers: Option<Receivers>,
+    /// The receiver was named, so no other will do.
+    #[serde(default)]
+    pub receiver_named: bool,
     /// Hosts that there are already, and the switch that runs between them, instead of namespaces. Not kept for
     /// [`Options::resume`]: it holds secrets.
     #[serde(skip)]
@@ -102,6 +105,7 @@ impl Options {
             tries: 0,
             mtu: 1500,
             receivers: None,
+            receiver_named: false,
             between: None,
             output: None,
             resume: None,
@@ -185,13 +189,11 @@ impl Options {
         for threshold in &self.fail_if {
             put("fail-if", format!("'{threshold}'"));
         }
-        if let Some(receivers) = self.receivers {
-            line += &format!(" --receiver {receivers}");
-        }
-        match (&self.between, self.in_process) {
-            (Some(_), _) => line + " --sender TOKEN@ADDRESS:PORT",
-            (None, true) => line + " --in-process",
-            (None, false) => line,
+        match (&self.between, self.in_process, self.receivers) {
+            (Some(_), ..) => line + " --sender TOKEN@ADDRESS:PORT",
+            (None, true, _) => line + " --in-process",
+            (None, false, Some(receivers)) => line + &format!(" --receiver {receivers}"),
+            (None, false, None) => line,
         }
     }
 
@@ -219,14 +221,15 @@ mod tests {
         let fail_if = vec!["throughput<2.0x".parse().unwrap()];
         let rsc = Options {
             receivers: Some(Receivers::Both),
-            in_process: true,
             narrow: Some(0.02),
             fail_if,
             ..Options::new(program())
         };
         assert_eq!(
             rsc.command("rsc"),
-            "millrace validate rsc --connections 1 --repetitions 26 --seconds 1 --narrow 2 --mtu 1500 --fail-if 'throughput < 2x' --receiver both --in-process"
+            "millrace validate rsc --connections 1 --repetitions 26 --seconds 1 --narrow 2 --mtu 1500 --fail-if 'throughput < 2x' --receiver both"
         );
+        let alone = Options { in_process: true, ..Options::new(program()) };
+        assert!(alone.command("rsc").ends_with(" --mtu 1500 --in-process"));
     }
 }

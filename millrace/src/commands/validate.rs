@@ -55,17 +55,23 @@ Examples:
   millrace validate rsc --sender TOKEN@192.0.2.1:5900 --receiver TOKEN@10.0.0.7:5900
                                                    # two hosts, a millrace lab agent on each, the switch here
 
-Sender, switch and receiver run in network namespaces of their own, which end with the command; the host's network is not
-touched. Each has its own processors where there are three, and with two the sender has one. The Linux bridge with and
-without GRO, Open vSwitch (netdev data path) where installed, and our switch with the kernel's GRO at the uplink carry the
-same load in turn with both arms; one that cannot run is named. With --sender they are existing hosts, and RSC of one
-port of the running switch is toggled and restored. RSC is toggled while the connections keep running, in A B B A order.
-The receiver is a TAP, and then, with up to 16 connections and without the other switches, one whose kernel coalesces (GRO)
-as a guest's does, which leaves less for the switch to gain; --receiver tap or tap-gro measures one of the two alone.
-Then come round trips of one byte, idle and beside bulk connections (16 at most). The default of 26 intervals per arm
-detects differences of 5 % and more; from 1000 connections on there are a third as many, and each row says how many.
-Exits with 1 when a check fails or an error occurs, otherwise with 5 when a condition of --fail-if holds, and with 130 after
-Ctrl-C; what was measured is written in any case, as HTML, Markdown, JSON, CSV of all intervals, and JUnit XML.")]
+Sender, switch and receiver run in network namespaces of their own, which end with the command; the
+host's network is not touched. Each has its own processors where there are three, and with two the
+sender has one. Without namespaces all run in one process, unless --receiver says what is wanted.
+The Linux bridge with and without GRO, Open vSwitch (netdev data path) where installed, and our
+switch with the kernel's GRO at the uplink carry the same load in turn with both arms; one that
+cannot run is named. With --sender the hosts are existing ones, and RSC of one port of the running
+switch is toggled and restored. RSC is toggled in ABBA order while the connections keep running.
+
+The receiver is a TAP, and then, with up to 16 connections and without the other switches, one whose
+kernel coalesces (GRO) as a guest's does, which leaves less for the switch to gain; --receiver tap
+or tap-gro measures one of the two alone. Round trips of one byte follow, idle and beside bulk
+connections (16 at most). The default of 26 intervals per arm detects differences of 5 % and more;
+from 1000 connections on there are a third as many, and each row says how many.
+
+Exits with 1 when a check fails or an error occurs, otherwise with 5 when a condition of --fail-if
+holds, and with 130 after Ctrl-C; what was measured is written in any case, as HTML, Markdown, JSON,
+CSV of all intervals, and JUnit XML.")]
 struct Rsc {
     /// Two TCP stacks in this process instead of hosts in namespaces.
     #[arg(long, conflicts_with_all = ["sender", "receiver"])]
@@ -78,43 +84,45 @@ const LSO_HELP: &str = "\
 Example:
   millrace validate lso --quick
 
-The guest behind the vNIC sends; its LSO is turned off and on while the connections keep running. Needs namespaces.
-Exit codes are those of `validate rsc`.";
+The guest behind the vNIC sends; its LSO is turned off and on while the connections keep running.
+Needs namespaces. Exit codes are those of `validate rsc`.";
 
 const CHECKSUM_HELP: &str = "\
 Example:
   millrace validate checksum --quick
 
-The guest behind the vNIC sends without LSO; its checksum offload is turned off and on while the connections keep
-running. Needs namespaces. Exit codes are those of `validate rsc`.";
+The guest behind the vNIC sends without LSO; its checksum offload is turned off and on while the
+connections keep running. Needs namespaces. Exit codes are those of `validate rsc`.";
 
 const LIMITS_HELP: &str = "\
 Example:
   millrace validate limits --quick
 
-RSC is on in both arms; `length-limit` of the vNIC's port is switched while the connections keep running. Needs
-namespaces, or existing hosts. Exit codes are those of `validate rsc`.";
+RSC is on in both arms; `length-limit` of the vNIC's port is switched while the connections keep
+running. Needs namespaces, or existing hosts. Exit codes are those of `validate rsc`.";
 
 const HOTPLUG_HELP: &str = "\
 Example:
   millrace validate hotplug --quick
 
-A third port comes and goes while two others carry a flow. Frames that these two lose are counted, and the check fails
-when they lose more than with no third port. Needs namespaces and /dev/net/tun. Exit codes are those of `validate rsc`.";
+A third port comes and goes while two others carry a flow. Frames that these two lose are counted,
+and the check fails if they lose more than without a third port. Needs namespaces and /dev/net/tun.
+Exit codes are those of `validate rsc`.";
 
 const ACL_HELP: &str = "\
 Example:
   millrace validate acl --quick
 
-The rules come and go while the connections keep running; no difference above 5 % is hoped for. Needs namespaces and
-`ping`. Exit codes are those of `validate rsc`.";
+The rules come and go while the connections keep running; no difference above 5 % is expected. Needs
+namespaces and `ping`. Exit codes are those of `validate rsc`.";
 
 const VLAN_HELP: &str = "\
 Example:
   millrace validate vlan --quick
 
-The guest's port becomes a trunk and an access port again while the connections keep running, untagged in both; no
-difference above 5 % is hoped for. Needs namespaces. Exit codes are those of `validate rsc`.";
+The guest's port becomes a trunk and an access port again while the connections keep running,
+untagged in both; no difference above 5 % is expected. Needs namespaces. Exit codes are those of
+`validate rsc`.";
 
 /// Options of most features.
 #[derive(Args)]
@@ -138,9 +146,10 @@ Examples:
   millrace validate jumbo                          # about one minute
   millrace validate jumbo --quick --mtu 4000
 
-The MTU of every link from sender to receiver is switched between 1500 and --mtu while the connections keep running.
-First a full frame of each size is sent end to end; where it is lost, the hop is named and nothing is measured.
-Needs namespaces and `ping`. Exit codes are those of `validate rsc`.")]
+The MTU of every link from sender to receiver is switched between 1500 and --mtu while the
+connections keep running. First a full frame of each size is sent end to end; where it is lost, the
+hop is named and nothing is measured. Needs namespaces and `ping`. Exit codes are those of `validate
+rsc`.")]
 struct Jumbo {
     /// Connection counts, one after the other [default: 1].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -161,13 +170,14 @@ Examples:
   millrace validate self --quick                   # five tries of each kind, two minutes
   millrace validate self --json --output proof
 
-Each try is a whole experiment with the bench, the order, the intervals and the verdict of all others: TCP from the sender
-to the guest at 400 Mb/s. In half of the tries both arms are the same: no difference may be seen. In the others one arm's
-sender sends 5 % less: that must be seen. A try is undecided where its interval holds both answers, and wrong where it
-holds the wrong one only; it goes on until it is known to within 2.5 %, or has 64 intervals per arm. All verdicts are
-held together to 99 %. Needs namespaces.
-Exits with 1 when a try is wrong or more than one in twenty of a kind is undecided, and with 130 after Ctrl-C; --resume
-goes on.")]
+Each try is a whole experiment with the bench, the order, the intervals and the verdict of all
+others: TCP from the sender to the guest at 400 Mb/s. In half of the tries both arms are the same:
+no difference may be seen. In the others one arm's sender sends 5 % less: that must be seen. A try
+is undecided where its interval holds both answers, and wrong where it holds the wrong one only; it
+goes on until it is known to within 2.5 %, or has 64 intervals per arm. All verdicts are held
+together to 99 %. Needs namespaces.
+Exits with 1 when a try is wrong or more than one in twenty of a kind is undecided, and with 130
+after Ctrl-C; --resume goes on.")]
 struct Itself {
     /// Tries of each kind [default: 20; with --quick 5].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
@@ -185,12 +195,14 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     match &arguments.what {
         What::Rsc(Rsc { common, in_process }) => {
             let options = common.options(global)?;
+            let named = common.hosts.receivers();
             let receivers = match *in_process || options.between.is_some() {
                 true => None,
-                false => Receivers::possible(common.hosts.receivers())
+                false => Receivers::possible(named)
                     .map_err(|error| Failure::Failed(Problem::new(error.to_string())))?,
             };
-            let options = Options { in_process: *in_process, receivers, ..options };
+            let (in_process, receiver_named) = (*in_process, named.is_some());
+            let options = Options { in_process, receivers, receiver_named, ..options };
             prove(rsc::FEATURE, &options, global)
         }
         What::Limits(common) => {

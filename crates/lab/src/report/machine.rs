@@ -5,6 +5,7 @@ use procfs::{CpuInfo, Current, Meminfo};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
+use traffic::measure::online;
 
 /// What the kernel says about the machine.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
@@ -31,7 +32,7 @@ impl Machine {
         let model = CpuInfo::current().ok().and_then(|info| Some(info.model_name(0)?.to_owned()));
         let release = text("/proc/sys/kernel/osrelease");
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
-        let online = counted(text("/sys/devices/system/cpu/online").trim());
+        let online = Some(online().len()).filter(|count| *count > 0);
         Machine {
             kernel: format!("{} {}", text("/proc/sys/kernel/ostype").trim(), release.trim()),
             processor: model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
@@ -59,15 +60,6 @@ impl Machine {
     }
 }
 
-/// How many numbers a list such as `0-3,6` has.
-fn counted(list: &str) -> Option<usize> {
-    let of = |range: &str| -> Option<usize> {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some((last.parse::<usize>().ok()? + 1).saturating_sub(first.parse().ok()?))
-    };
-    list.split(',').map(of).sum()
-}
-
 /// Now, as `2026-11-21T21:40:00Z`.
 pub fn now_utc() -> String {
     DateTime::<Utc>::from(SystemTime::now()).format("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -86,7 +78,6 @@ mod tests {
 
     #[test]
     fn the_machine_and_what_may_be_used_of_it_are_told_apart() {
-        assert_eq!((counted("0-3,6"), counted("0"), counted("")), (Some(5), Some(1), None));
         let part = Machine { processors: 4, usable: Some(1), ..Machine::default() };
         assert_eq!(part.counts(), "4 x , 1 usable");
         assert_eq!(Machine { usable: Some(4), ..part.clone() }.counts(), "4 x ");

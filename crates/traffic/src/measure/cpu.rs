@@ -70,22 +70,37 @@ impl CpuSample {
     pub fn busiest_since(&self, earlier: &CpuSample) -> Option<Busiest> {
         let each = self.each.iter().zip(&earlier.each).map(|(now, then)| since(now, then));
         let busiest = each.enumerate().max_by_key(|(_, spent)| busy(spent));
-        let (processor, spent) = busiest.filter(|(_, spent)| busy(spent) > 0)?;
+        let (place, spent) = busiest.filter(|(_, spent)| busy(spent) > 0)?;
         let [.., softirq, _] = spent;
         let softirq_percent = share(softirq, busy(&spent));
-        Some(Busiest { processor, busy_percent: percent(busy(&spent), &spent), softirq_percent })
+        Some(Busiest { place, busy_percent: percent(busy(&spent), &spent), softirq_percent })
     }
 }
 
 /// The processor that did most.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Busiest {
-    /// Its place among those online.
-    pub processor: usize,
+    /// Its place among [those online](online).
+    pub place: usize,
     /// Of its own time.
     pub busy_percent: f64,
     /// Soft interrupts, of its busy time.
     pub softirq_percent: f64,
+}
+
+/// The numbers of the processors online, in order; empty where the kernel does not tell.
+pub fn online() -> Vec<usize> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    numbers(list.trim())
+}
+
+/// The numbers of a list such as `0-3,6`.
+fn numbers(list: &str) -> Vec<usize> {
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
 }
 
 fn ticks(time: &CpuTime) -> Ticks {
@@ -165,9 +180,16 @@ mod tests {
         let busy = [20, 0, 10, 10, 0, 0, 60, 0];
         let sample = |each| CpuSample::new([0; 8], each);
         let found = sample(vec![idle, busy]).busiest_since(&sample(vec![[0; 8]; 2])).unwrap();
-        assert_eq!((found.processor, found.busy_percent), (1, 90.0));
+        assert_eq!((found.place, found.busy_percent), (1, 90.0));
         assert!((found.softirq_percent - 200.0 / 3.0).abs() < 1e-9);
         assert_eq!(sample(vec![idle]).busiest_since(&sample(vec![idle])), None);
+    }
+
+    #[test]
+    fn a_list_of_processors_with_gaps_has_their_numbers() {
+        assert_eq!((numbers("0-2,5"), numbers("7")), (vec![0, 1, 2, 5], vec![7]));
+        assert_eq!((numbers(""), numbers("0-")), (vec![], vec![]));
+        assert_eq!(online().len(), CpuSample::read().unwrap().processors());
     }
 
     proptest! {

@@ -37,7 +37,7 @@ mod process;
 mod stress;
 mod tcp_info;
 
-pub use cpu::{Busiest, CpuSample, CpuUsage};
+pub use cpu::{Busiest, CpuSample, CpuUsage, online};
 pub use cycles::{CycleCounter, CycleSample, Cycles};
 pub use figure::Figure;
 pub use kernel::{InterfaceCounters, KernelCounters, KernelDelta, TcpRetransmits, Udp, named};
