@@ -42,7 +42,7 @@ Examples:
 A rule: allow|deny in|out [PROTOCOL] [from WHO] [to WHO]
   in         from the port into the switch; out: toward the port
   PROTOCOL   arp, ip4, ip6, tcp, udp, icmp, icmp6 or a number
-  WHO        a MAC address, an IP prefix and port N or N-M, or some of them
+  WHO        a MAC address, an IP prefix, and port N or N-M: one or more of them
 
 The first match wins; a frame that no rule matches passes. If a fragment or an unreadable frame
 lacks a field that a rule tests, deny matches and allow does not.
@@ -63,7 +63,7 @@ struct Add {
 struct Remove {
     /// The port.
     port: String,
-    /// The rule's number, as `millrace acl show` has it.
+    /// The rule's number, as shown by `millrace acl show`.
     number: usize,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     /// Stop after this many seconds.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// Stop the capture that runs at this port.
+    /// Stop the running capture of this port.
     #[arg(long, conflicts_with = "write")]
     stop: bool,
 }

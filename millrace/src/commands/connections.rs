@@ -13,7 +13,8 @@ Examples:
   millrace connections
   millrace connections --connections 1,64,4096 --seconds 5
 
-Raises its limit on open files up to the hard limit (`ulimit -Hn`); 10,000 connections need 10,100. Needs namespaces.
+The limit on open files is raised up to the hard limit (`ulimit -Hn`); 10,000 connections need
+10,100. Needs namespaces.
 Exit codes are those of `validate rsc`.")]
 pub(crate) struct Arguments {
     /// Connection counts [default: 1,10,100,1000,10000].

@@ -13,8 +13,9 @@ Examples:
   millrace ladder                                  # about six minutes
   millrace ladder --quick --connections 1,4
 
-Steps: no offloads, + checksum offload, + LSO, + RSC, + RSC limits; a guest that sends, then one that receives. All
-steps take turns under the same connections. Needs namespaces. Exit codes are those of `validate rsc`.")]
+Steps: no offloads, + checksum offload, + LSO, + RSC, + RSC limits; with a guest that sends, then
+with one that receives. All steps take turns on the same connections. Needs namespaces. Exit codes
+are those of `validate rsc`.")]
 pub(crate) struct Arguments {
     /// Connection counts, one after the other [default: 1].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -29,7 +29,7 @@ pub(crate) struct Measuring {
     #[arg(long, value_name = "PERCENT")]
     narrow: Option<f64>,
     /// Exit with 5 if the first arm's figure is below (<) or above (>) so many times the second's, under any load:
-    /// 'throughput < 2.0x', 'cycles_per_byte > 0.6x'. Keys are those of `comparisons` in the JSON; too few rounds fail too.
+    /// 'throughput < 2.0x', 'cycles_per_byte > 0.6x'. Keys are those of `comparisons` in the JSON; too few rounds also fail.
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Threshold>,
     /// Directory of the report [default: ./millrace-report-DATE].

@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Open one more port
+    /// Open another port
     Add(Box<Add>),
     /// Close a port
     Remove(Name),
@@ -49,13 +49,13 @@ struct Add {
     /// Open this TAP device; create it if it does not exist.
     #[arg(long, group = "device", value_name = "DEVICE")]
     tap: Option<HostName>,
-    /// Join this network device as an uplink.
+    /// Use this network device as an uplink.
     #[arg(long, group = "device", value_name = "DEVICE")]
     packet: Option<HostName>,
     /// Serve a virtual machine or a DPDK application at this Unix socket.
     #[arg(long, group = "device", value_name = "PATH")]
     vhost_user: Option<SocketPath>,
-    /// Connect to the socket, at which the guest's side listens.
+    /// Connect to the socket, on which the guest's side listens.
     #[arg(long, requires = "vhost_user")]
     vhost_client: bool,
     /// Permissions of the socket, such as 0660.
@@ -67,7 +67,7 @@ struct Add {
     /// Group of the socket.
     #[arg(long, requires = "vhost_user", conflicts_with = "vhost_client", value_name = "GROUP")]
     socket_group: Option<Account>,
-    /// The network namespace the device lives in.
+    /// Network namespace of the device.
     #[arg(long, conflicts_with = "vhost_user", value_name = "NAME|PATH")]
     netns: Option<Namespace>,
     /// Queue pairs.

@@ -25,9 +25,10 @@ Examples:
   millrace queue show
   millrace queue show vm1 --json | jq '.[].load_percent'
 
-LOAD is the share of the worker's time over the last second that frames sent on the queue took.
-ENTRIES are the entries of the port's indirection table that name the queue: flows toward the port. Where an uplink has
-several queues, a line for each vNIC follows, with those of its table there: flows from the uplink toward the vNIC.")]
+LOAD is the share of the worker's time in the last second that frames from the queue took.
+ENTRIES is how many entries of the port's indirection table lead to the queue: flows toward the
+port. At an uplink of several queues a line for each vNIC follows, with the entries of its own table
+there: flows from the uplink toward the vNIC.")]
 struct Show {
     /// The port [default: all ports].
     port: Option<String>,

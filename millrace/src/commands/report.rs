@@ -44,7 +44,7 @@ struct Compare {
 #[derive(Args)]
 #[command(after_help = "Example:\n  millrace report schema ntttcp > ntttcp.schema.json")]
 struct Schema {
-    /// Which JSON document.
+    /// The JSON document.
     #[arg(value_enum, default_value_t = Document::Report)]
     of: Document,
 }

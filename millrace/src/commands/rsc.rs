@@ -15,9 +15,9 @@ pub(crate) struct Arguments {
 enum Verb {
     /// Show settings, state and statistics, in the words of Get-NetAdapterRsc
     Show(Port),
-    /// Turn it on: NDIS rules toward vNICs, GRO rules toward the uplink given by name
+    /// Turn coalescing on: NDIS rules toward vNICs, GRO rules toward an uplink if it is named
     On(Port),
-    /// Turn it off; open trains are delivered first
+    /// Turn coalescing off; open trains are delivered first
     Off(Port),
 }
 

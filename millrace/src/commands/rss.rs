@@ -26,8 +26,9 @@ Examples:
   millrace rss show
   millrace rss show vm1 --json | jq '.[].in_force'
 
-KEY is `random` where none is configured; --json has the one in force. An entry is the hash of a
-flow modulo 128. One that names a queue not in use goes to its own number modulo those that are.")]
+This is about frames toward the port; `millrace queue show` has the tables of frames from an uplink.
+KEY is `random` where none is configured; --json has the key in force. A flow's entry is its hash
+modulo 128. An entry that names a queue not in use leads to its own number modulo the queues in use.")]
 struct Show {
     /// The port [default: all ports].
     port: Option<String>,
@@ -42,8 +43,10 @@ Examples:
   millrace rss set vm1 --types ipv4,tcpv4,ipv6,tcpv6
   millrace port set vm1 steer=rss           # by the table alone
 
-The next frame goes by it, whether a guest is connected or not. Entries last until the port is
-opened again, key and types until the daemon stops or reads its file again.")]
+The change applies from the next frame toward the port, whether a guest is connected or not. Frames
+from an uplink are spread by a key of their own, which is always random.
+Entries last until the port is opened again, key and types until the daemon stops or reads its file
+again.")]
 struct Set {
     /// The port.
     port: String,
@@ -54,16 +57,17 @@ struct Set {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// Entries (0 to 127) and the queue that each is to name.
+    /// Entries (0 to 127) and the queue that each shall name.
     #[arg(long, value_name = "N=Q,...", value_delimiter = ',', value_parser = entry)]
     entry: Vec<RssEntry>,
-    /// All entries name the first N queues in turn.
+    /// Spread all entries over the first N queues in turn.
     #[arg(long, value_name = "N")]
     equal: Option<usize>,
-    /// 40 bytes in hex, `random`, or `microsoft` for that of its test vectors.
+    /// 40 bytes in hex, `random` for the key drawn when the port was opened, or `microsoft` for the one in Microsoft's test
+    /// vectors.
     #[arg(long, value_name = "HEX")]
     key: Option<RssKey>,
-    /// Of ipv4, tcpv4, udpv4, ipv6, tcpv6, udpv6, ipv6-ex, tcpv6-ex, udpv6-ex.
+    /// Hash these types: any of ipv4, tcpv4, udpv4, ipv6, tcpv6, udpv6, ipv6-ex, tcpv6-ex, udpv6-ex.
     #[arg(long, value_name = "LIST")]
     types: Option<RssTypes>,
 }
@@ -112,7 +116,7 @@ fn text(bodies: &[RssBody]) -> String {
 
 /// The table of a port, 16 entries a line.
 fn entries(body: &RssBody) -> String {
-    let mut text = format!("\n\n{}: the queue of each entry\n", body.port);
+    let mut text = format!("\n\n{}: the queue that each entry leads to\n", body.port);
     let rows = body.in_force.chunks(16).enumerate().map(|(row, queues)| {
         let number = format!("{}-{}", 16 * row, 16 * row + queues.len().saturating_sub(1));
         std::iter::once(number).chain(queues.iter().map(ToString::to_string)).collect()
@@ -125,7 +129,7 @@ fn entries(body: &RssBody) -> String {
     let elsewhere = pairs.filter(|(named, queue)| named != queue).count();
     if elsewhere > 0 {
         text.push_str(&format!(
-            "\n{elsewhere} entries name a queue that is not in use and go to their number modulo {}; --json has both",
+            "\nEntries that name a queue not in use: {elsewhere}. They lead to their number modulo {}; --json has both.",
             body.queues_in_use.max(1),
         ));
     }

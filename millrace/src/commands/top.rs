@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// Seconds between updates.
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=3600))]
     interval: u16,
-    /// Stop after this many updates; 0: never.
+    /// Stop after this many updates; 0 means never.
     #[arg(short = 'n', long, default_value_t = 0)]
     count: u32,
 }

@@ -17,8 +17,9 @@ Examples:
   millrace lab vmmq --sim --quick --load steps --json
   millrace lab vmmq --sim --recorded load.json
 
-64 workers on two NUMA nodes. Each load runs under the balancer of this switch, Open vSwitch's PMD auto load balance, an
-irqbalance-like one, round robin, and an oracle. A recorded load is one JSON object; busy is a share of a worker:
+64 workers on two NUMA nodes. Each load runs under the balancer of this switch, Open vSwitch's PMD
+auto load balance, an irqbalance-like one, round robin, and an oracle. A recorded load is one JSON
+object; busy is a share of a worker:
   {\"interval_ms\": 20, \"items\": [{\"vnic\": \"vm1\", \"queue\": 0, \"node\": 0, \"busy\": [0.1, 0.7]}]}")]
 pub(crate) struct Arguments {
     /// Simulate; nothing is measured on this host.
