@@ -5,6 +5,7 @@ use super::table::{Points, level};
 use super::{ArmFigures, Case, Report};
 use crate::experiment::Measure;
 use crate::statistics::{Comparison, Verdict};
+use crate::topology::Way;
 use crate::usage::OTHERS;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -182,27 +183,35 @@ fn compared(report: &Report, cases: &[Case]) -> String {
     let Some(case) = cases.first() else { return String::new() };
     let labels: Vec<&str> = case.own_arms().map(|(_, arm)| arm.label.as_str()).collect();
     let subject = match labels.as_slice() {
-        [first, .., last] if !case.steps.is_empty() => {
-            format!("{last} and all steps before it, against {first}")
-        }
+        [first, .., _] if !case.steps.is_empty() => format!("All steps against {first}"),
         [on, off, ..] => format!("{on} against {off}"),
         _ => return String::new(),
     };
-    let groups: Vec<&[Case]> = by_receiver(cases).collect();
+    let receivers = by_receiver(cases).count();
+    let one_way = cases.iter().all(|one| one.setting.way == case.setting.way);
     let sentence = |own: &[Case]| {
-        let toward = match own.first().is_some_and(|case| case.setting.receiver_gro) {
-            true if groups.len() > 1 => "toward one with GRO, ",
+        let setting = own.first().map(|case| case.setting);
+        let toward = match setting.is_some_and(|setting| setting.receiver_gro) {
+            true if receivers > 1 => "toward one with GRO, ",
             true => "toward a receiver with GRO, ",
-            false if groups.len() > 1 => "toward a receiver without GRO, ",
+            false if receivers > 1 => "toward a receiver without GRO, ",
             false => "",
+        };
+        let way = match setting.and_then(|setting| setting.way) {
+            Some(Way::ToVnic) if !one_way => "guest receives, ",
+            _ => "",
         };
         let measures = throughput_first(report.measures).into_iter();
         let answers = measures.filter_map(|measure| over_loads(own, measure));
         let answers = answers.reduce(|all, next| format!("{all}; {next}"));
         let answers = answers.unwrap_or_else(|| "not measured".to_owned());
-        format!("{toward}{}: {answers}.", loads(own))
+        format!("{toward}{way}{}: {answers}.", loads(own))
     };
-    let told = groups.iter().map(|own| sentence(own));
+    let alike = |one: &Case, next: &Case| {
+        let key = |case: &Case| (case.setting.receiver_gro, case.setting.way);
+        key(one) == key(next)
+    };
+    let told = cases.chunk_by(alike).map(sentence);
     let told = told.reduce(|first, next| format!("{first} {}", capital(&next)));
     format!("{subject}, {}", told.unwrap_or_default())
 }

@@ -154,13 +154,16 @@ pub(crate) fn level(level: f64) -> String {
 /// What is wrong with arms, for people: intervals without a byte, and much that was lost or sent again.
 pub(super) fn findings(report: &Report) -> Vec<String> {
     let cases = report.cases.iter().chain(&report.latency);
-    let arms = cases.flat_map(|case| case.arms_in_order().map(|arm| (case.setting.words(), arm)));
+    let arms = cases.flat_map(|case| case.arms_in_order().map(move |arm| (case, arm)));
     let mut lines = Vec::new();
-    for (words, arm) in arms {
+    for (case, arm) in arms {
         let ArmFigures { label, stalled, intervals, .. } = arm;
+        let words = case.setting.words();
+        // One arm alone needs no name.
+        let which = if case.arms.len() > 1 { format!("{label} ({words})") } else { words };
         if *stalled > 0 {
             lines.push(format!(
-                "STALLED: {label} ({words}): {stalled} of {intervals} intervals without a byte."
+                "STALLED: {which}: {stalled} of {intervals} intervals without a byte."
             ));
         }
         for (what, loss) in LOSSES.iter().zip([arm.lost, arm.resent]) {
@@ -169,9 +172,7 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
             };
             let (per_s, percent) = (loss.per_s, loss.percent);
             let what = what.to_lowercase();
-            lines.push(format!(
-                "{warning}: {label} ({words}): {percent:.2} % {what}, {per_s:.0}/s."
-            ));
+            lines.push(format!("{warning}: {which}: {percent:.2} % {what}, {per_s:.0}/s."));
         }
     }
     lines

@@ -183,7 +183,8 @@ fn the_answer_spans_loads_and_says_what_it_stands_for() {
         case.setting.way = Some(Way::FromVnic);
     }
     let ways = answer(&report);
-    assert!(ways.contains("guest receives, 1 connection; guest sends, 16 connections"), "{ways}");
+    assert!(ways.contains("guest receives, 1 connection: 29.6 % higher throughput"), "{ways}");
+    assert!(ways.contains(". Guest sends, 16 connections: 2.50x the throughput"), "{ways}");
     if let Some(case) = report.cases.last_mut() {
         case.setting.way = SETTING.way;
         of(case, 1.4);
