@@ -6,56 +6,22 @@
 
 mod common;
 
-use common::{ALL, Bench, plain, trunk};
+use common::packet::{GUEST, PEER, Packet, Scene, TCP, UDP, VLAN, memory_frame, packet, toeplitz};
+use common::{ALL, plain, trunk};
 use datapath::{
     AclAction, AclEnd, AclProtocol, AclRule, PortId, PortSettings, Rss, Steer, Switch, SwitchError,
     SwitchOptions,
 };
+use ports::Nanos;
 use ports::capture::Direction;
 use ports::vhost::{self, Features, Session, VhostOptions};
-use ports::{Capabilities, Nanos};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::ops::Range;
-use std::sync::Arc;
 use tempfile::TempDir;
 use test_guest::Guest;
 use wire::Mac;
 use wire::toeplitz::{HashTypes, Key};
-use wire::vnet::VnetHeader;
-
-/// The addresses of the guest and of the station that talks to it.
-const GUEST: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const PEER: Mac = Mac([2, 0, 0, 0, 0, 2]);
-
-/// The VLAN of tagged packets.
-const VLAN: u16 = 5;
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-
-/// An IPv6 extension header.
-#[derive(Clone, Debug)]
-enum Extension {
-    Options,
-    /// Destination options with a home address.
-    Home([u8; 16]),
-    /// A routing header of this type.
-    Route(u8, [u8; 16]),
-}
-
-/// A packet as a test says it. Of IPv4 addresses the first four bytes count.
-#[derive(Clone, Debug)]
-struct Packet {
-    tags: usize,
-    v6: bool,
-    source: [u8; 16],
-    destination: [u8; 16],
-    chain: Vec<Extension>,
-    fragment: bool,
-    transport: u8,
-    ports: [u8; 4],
-}
 
 /// A flow that the guest opens.
 fn flow(number: u16, transport: u8, v6: bool) -> Packet {
@@ -68,152 +34,7 @@ fn flow(number: u16, transport: u8, v6: bool) -> Packet {
     Packet { tags: 0, v6, source, destination, chain, fragment: false, transport, ports }
 }
 
-impl Packet {
-    /// The answer to it.
-    fn reversed(&self) -> Packet {
-        let [a, b, c, d] = self.ports;
-        let (source, destination) = (self.destination, self.source);
-        Packet { source, destination, ports: [c, d, a, b], ..self.clone() }
-    }
-
-    fn frame(&self, from: Mac, to: Mac) -> Vec<u8> {
-        let mut transport = [&self.ports[..], &[0; 36]].concat();
-        match self.transport {
-            TCP => transport[12] = 0x50,
-            UDP => transport[5] = 40,
-            _ => {}
-        }
-        let mut frame = [to.0, from.0].concat();
-        (0..self.tags).for_each(|_| frame.extend([0x81, 0, 0, VLAN as u8]));
-        if !self.v6 {
-            let more = if self.fragment { 0x20 } else { 0 };
-            frame.extend([8, 0, 0x45, 0, 0, 60, 0, 0, more, 0, 64, self.transport, 0, 0]);
-            frame.extend([&self.source[..4], &self.destination[..4], &transport].concat());
-            return frame;
-        }
-        let mut headers = Vec::new();
-        let mut kinds: Vec<u8> = self.chain.iter().map(Extension::kind).collect();
-        kinds.extend(self.fragment.then_some(44));
-        kinds.push(self.transport);
-        for (header, next) in self.chain.iter().zip(&kinds[1..]) {
-            headers.extend(header.bytes(*next));
-        }
-        if self.fragment {
-            headers.extend([self.transport, 0, 0, 1, 0, 0, 0, 0]);
-        }
-        let length = (headers.len() + transport.len()) as u8;
-        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, length, kinds[0], 64]);
-        frame.extend([&self.source[..], &self.destination, &headers, &transport].concat());
-        frame
-    }
-
-    /// What virtio 1.2, section 5.1.6.4.3 has hashed of it.
-    fn hashed(&self, types: HashTypes) -> Option<Vec<u8>> {
-        let is =
-            |transport, set| !self.fragment && self.transport == transport && types.contains(set);
-        let length = if self.v6 { 16 } else { 4 };
-        let addresses = [&self.source[..length], &self.destination[..length]].concat();
-        let with_ports = |addresses: &[u8]| Some([addresses, &self.ports].concat());
-        if !self.v6 {
-            if is(TCP, HashTypes::TCPV4) || is(UDP, HashTypes::UDPV4) {
-                return with_ports(&addresses);
-            }
-            return types.contains(HashTypes::IPV4).then_some(addresses);
-        }
-        if self.fragment || !self.chain.is_empty() {
-            let (mut home, mut route) = (self.source, self.destination);
-            for header in &self.chain {
-                match header {
-                    Extension::Home(address) => home = *address,
-                    Extension::Route(2, address) => route = *address,
-                    _ => {}
-                }
-            }
-            let addresses = [home, route].concat();
-            if is(TCP, HashTypes::TCPV6_EX) || is(UDP, HashTypes::UDPV6_EX) {
-                return with_ports(&addresses);
-            }
-            if types.contains(HashTypes::IPV6_EX) {
-                return Some(addresses);
-            }
-        }
-        if is(TCP, HashTypes::TCPV6) || is(UDP, HashTypes::UDPV6) {
-            return with_ports(&addresses);
-        }
-        types.contains(HashTypes::IPV6).then_some(addresses)
-    }
-}
-
-impl Extension {
-    fn kind(&self) -> u8 {
-        match self {
-            Extension::Options | Extension::Home(_) => 60,
-            Extension::Route(..) => 43,
-        }
-    }
-
-    fn bytes(&self, next: u8) -> Vec<u8> {
-        match self {
-            Extension::Options => vec![next, 0, 1, 4, 0, 0, 0, 0],
-            Extension::Home(address) => [&[next, 2, 0, 1, 1, 0, 201, 16], &address[..]].concat(),
-            Extension::Route(kind, address) => {
-                [&[next, 2, *kind, 1, 0, 0, 0, 0], &address[..]].concat()
-            }
-        }
-    }
-}
-
-/// Microsoft's definition, bit by bit.
-fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
-    let bit = |bytes: &[u8], place: usize| bytes[place / 8] >> (7 - place % 8) & 1;
-    let window =
-        |place: usize| (0..32).fold(0, |all, at| all << 1 | u32::from(bit(key, place + at)));
-    let set = (0..input.len() * 8).filter(|place| bit(input, *place) == 1);
-    set.fold(0, |hash, place| hash ^ window(place))
-}
-
-fn extension() -> impl Strategy<Value = Extension> {
-    prop_oneof![
-        Just(Extension::Options),
-        any::<[u8; 16]>().prop_map(Extension::Home),
-        (0..4u8, any::<[u8; 16]>()).prop_map(|(kind, address)| Extension::Route(kind, address)),
-    ]
-}
-
-fn packet() -> impl Strategy<Value = Packet> {
-    let transport = prop_oneof![Just(TCP), Just(UDP), Just(1u8), Just(47), Just(50)];
-    let rest = (vec(extension(), 0..4), prop::bool::weighted(0.2), transport, any::<[u8; 4]>());
-    let addresses = any::<([u8; 16], [u8; 16])>();
-    (0..3usize, any::<bool>(), addresses, rest).prop_map(
-        |(tags, v6, (source, destination), (chain, fragment, transport, ports))| Packet {
-            tags,
-            v6,
-            source,
-            destination,
-            chain,
-            fragment,
-            transport,
-            ports,
-        },
-    )
-}
-
-/// A station at port 0 and a guest of `queues` pairs at port 1.
-struct Scene {
-    bench: Bench,
-    guest: PortId,
-    live: Arc<Capabilities>,
-    queues: usize,
-}
-
 impl Scene {
-    fn new(queues: u16, settings: PortSettings) -> Scene {
-        let mut bench = Bench::new(&[(PortSettings { mac: Some(PEER), ..trunk(0, &[VLAN]) }, ALL)]);
-        let settings = PortSettings { mac: Some(GUEST), ..settings };
-        let (guest, live) = bench.add_queues(settings, ALL, queues);
-        Scene { bench, guest, live, queues: queues.into() }
-    }
-
     /// A guest of four pairs whose flows are followed; by the table all would go to queue 0.
     fn following() -> Scene {
         Scene::following_with(trunk(0, &[VLAN]))
@@ -233,23 +54,9 @@ impl Scene {
         self.bench.received(0).clear();
     }
 
-    /// The station sends the guest a packet; the queue it comes by.
-    fn receives(&mut self, packet: &Packet) -> usize {
-        self.bench.send(0, &[memory_frame(packet.frame(PEER, GUEST))]);
-        let by: Vec<usize> = (0..self.queues)
-            .flat_map(|queue| vec![queue; self.bench.received(1 + queue).len()])
-            .collect();
-        assert_eq!(by.len(), 1, "{packet:?} came by {by:?}");
-        by[0]
-    }
-
     fn pass(&mut self, time: Nanos) {
         self.bench.now = self.bench.now + time;
     }
-}
-
-fn memory_frame(bytes: Vec<u8>) -> ports::memory::MemoryFrame {
-    ports::memory::MemoryFrame { vnet: VnetHeader::default(), bytes }
 }
 
 /// More than a tick.

@@ -19,6 +19,7 @@
 )]
 
 pub mod limits;
+pub mod packet;
 pub mod trace;
 
 use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Vlan};
