@@ -30,6 +30,7 @@ mod newcomer;
 mod openapi;
 mod patience;
 mod qemu;
+mod queues;
 mod sandbox;
 mod shell;
 mod switch;

@@ -22,15 +22,26 @@ pub(crate) struct Machine {
 impl Machine {
     /// Boots a machine with a vNIC at each of these ports, and room for one more.
     pub(crate) fn boot(name: &str, ports: &[&str]) -> Machine {
-        let world = directory("qemu").canonicalize().unwrap().join("initramfs");
-        Machine::boot_with(name, ports, &world)
+        Machine::boot_wide(name, ports, 1)
     }
 
-    /// The same with another initramfs.
+    /// The same with so many processors.
+    pub(crate) fn boot_wide(name: &str, ports: &[&str], processors: u8) -> Machine {
+        let world = directory("qemu").canonicalize().unwrap().join("initramfs");
+        let mut command = qemu();
+        command.arg("-initrd").arg(world).args(["-smp", &processors.to_string()]);
+        Machine::start(name, ports, command)
+    }
+
+    /// Boots a machine with another initramfs.
     pub(crate) fn boot_with(name: &str, ports: &[&str], world: &Path) -> Machine {
-        let monitor = format!("/run/{name}.qmp");
         let mut command = qemu();
         command.arg("-initrd").arg(world);
+        Machine::start(name, ports, command)
+    }
+
+    fn start(name: &str, ports: &[&str], mut command: Command) -> Machine {
+        let monitor = format!("/run/{name}.qmp");
         command.args(["-m", "256M", "-qmp", &format!("unix:{monitor},server=on,wait=off")]);
         command.args(["-device", "pcie-root-port,id=spare,chassis=1,slot=1"]);
         let mut once = Vec::new();

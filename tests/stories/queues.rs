@@ -1,0 +1,120 @@
+//! Guests of several queue pairs: every queue carries traffic both ways, with `steer = "rss"` and with `steer = "follow"`.
+//!
+//! With all entries of the table at queue 0, frames reach the others by `follow` alone. So it shows which of the two
+//! decides, and that a silent queue is noticed.
+
+use crate::guest::Guest;
+use crate::host::Host;
+use crate::patience::patiently;
+use crate::qemu::{self, Machine};
+use crate::sandbox::{Need, story};
+use crate::shell::Shell;
+use crate::switch::Switch;
+use crate::uml;
+use std::io;
+use std::net::TcpListener;
+use std::thread;
+
+#[test]
+fn all_four_queues_of_an_emulated_machine_carry_traffic_both_ways() {
+    story(&[Need::Guest("qemu"), Need::Tap], || {
+        if qemu::old() {
+            println!("skipped: needs QEMU 8 or newer, whose vNICs have interrupt vectors");
+            return;
+        }
+        let (switch, mut guest) = linux(|| Machine::boot_wide("vm", &["vm"], 4).guest);
+        for (steer, entries, receiving) in [("rss", 1, 1), ("rss", 4, 4), ("follow", 1, 4)] {
+            switch.tell(&format!("port set vm steer={steer}"));
+            switch.tell(&format!("rss set vm --equal {entries}"));
+            let before = [taken(&switch, "vm"), received(&mut guest)];
+            let mut seen = [vec![], vec![]];
+            let are_so = || {
+                guest.run(CONNECT);
+                seen = [taken(&switch, "vm"), received(&mut guest)];
+                seen.iter_mut().zip(&before).for_each(|(now, before)| subtract(now, before));
+                let carry = |frames: &[u64]| frames.iter().all(|frames| *frames > 0);
+                (carry(&seen[0]) && carry(&seen[1][..receiving])).then_some(())
+            };
+            assert!(patiently(are_so).is_some(), "{steer}, {receiving} to receive: {seen:?}");
+            assert!(seen[1][receiving..].iter().all(|frames| *frames == 0), "{steer}: {seen:?}");
+        }
+    });
+}
+
+/// Its kernel does not tell what came by which queue; but frames arrive by one alone.
+#[test]
+fn all_four_queues_of_user_mode_linux_carry_traffic_both_ways() {
+    story(&[Need::Guest("uml"), Need::Tap], || {
+        let (switch, mut guest) = linux(|| uml::boot("vm", &["/run/vm.sock"]));
+        for steer in ["rss", "follow"] {
+            switch.tell(&format!("port set vm steer={steer}"));
+            let before = taken(&switch, "vm");
+            for queue in 0..4 {
+                let entries: Vec<_> = (0..128).map(|entry| format!("{entry}={queue}")).collect();
+                switch.tell(&format!("rss set vm --entry {}", entries.join(",")));
+                guest.run(CONNECT);
+            }
+            let mut frames = taken(&switch, "vm");
+            subtract(&mut frames, &before);
+            assert!(frames.iter().all(|frames| *frames > 0), "{steer}: {frames:?}");
+        }
+    });
+}
+
+/// A Linux guest of four queue pairs at the port `vm`, and a host that echoes its bytes.
+fn linux(boot: impl FnOnce() -> Guest) -> (Switch, Guest) {
+    let far = Host::new("far");
+    let switch = Switch::start(
+        "[[port]]\nname = 'vm'\nvhost-user = '/run/vm.sock'\nqueues = 4\nmac = '52:54:00:00:00:01'\n\
+         [[port]]\nname = 'far'\ntap = 'tap0'\nnetns = 'far'\n",
+    );
+    far.address("tap0", 9);
+    echo(&far);
+    let mut guest = boot();
+    guest.run("ethtool -L eth0 combined 4");
+    guest.address("eth0", 1);
+    guest.run("head -c 65536 /bin/busybox >/tmp/sent");
+    (switch, guest)
+}
+
+/// Connections, as many from each processor, whose bytes come back.
+const CONNECT: &str = "i=0; while [ $i -lt 16 ]; do \
+    taskset -c $((i % $(nproc))) nc 10.9.0.9 7000 </tmp/sent | cmp - /tmp/sent || exit 1; \
+    i=$((i + 1)); done";
+
+/// Sends back what comes by port 7000 of a host.
+fn echo(host: &Host) {
+    let listener = host.within(|| TcpListener::bind(("0.0.0.0", 7000))).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            thread::spawn(move || io::copy(&mut &stream, &mut &stream).unwrap());
+        }
+    });
+}
+
+/// Frames that the switch took from each queue of a port.
+fn taken(switch: &Switch, port: &str) -> Vec<u64> {
+    let queues = switch.ask(&format!("queue show {port}"));
+    queues.as_array().unwrap().iter().map(|queue| queue["frames"].as_u64().unwrap()).collect()
+}
+
+/// Interrupts of each of the guest's receive queues: one at least where frames came.
+fn received(guest: &mut Guest) -> Vec<u64> {
+    let all = guest.run("cat /proc/interrupts");
+    // `25:  7  0  4  0  PCI-MSI …  virtio0-input.1`, a column a processor.
+    let count = |line: &str| {
+        let counts = line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok());
+        counts.sum()
+    };
+    let queue = |number: usize| {
+        let name = format!("-input.{number}");
+        let line = all.lines().find(|line| line.ends_with(&name));
+        line.map(count).unwrap_or_else(|| panic!("{name}: {all}"))
+    };
+    (0..4).map(queue).collect()
+}
+
+fn subtract(frames: &mut [u64], before: &[u64]) {
+    frames.iter_mut().zip(before).for_each(|(frames, before)| *frames -= before);
+}
