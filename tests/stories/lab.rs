@@ -42,6 +42,30 @@ fn a_ladder_has_each_step_both_ways() {
 }
 
 #[test]
+fn a_sweep_opens_its_ports_anew_with_each_number_of_queues() {
+    story(&NEEDS, || {
+        let loads = ["sweep", "--queues", "1,2", "--connections", "8", "--blocks", "4096,65536"];
+        let output = lab(&[&loads[..], &["--json", "--output", "queues"]].concat());
+        let report = json(&output);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{error}\n{:#}", report["checks"]);
+        let cases = report["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 4, "two ways, two blocks");
+        for case in cases {
+            assert_eq!(case["order"], Value::from(vec!["queues_2", "queues_1"]));
+            for (arm, queues) in [("queues_1", 1.0), ("queues_2", 2.0)] {
+                let median = |key: &str| case["arms"][arm][key]["median"].as_f64().unwrap();
+                assert!(median("throughput_bps") > 0.0, "{arm}: {case:#}");
+                assert_eq!((median("uplink_queues"), median("vnic_queues")), (queues, queues));
+            }
+            assert_eq!(case["comparisons"]["throughput"]["pairs"], 2);
+        }
+        let text = std::fs::read_to_string("/run/queues/report.md").unwrap();
+        assert!(text.contains("medians of 1 queue → 2 queues"), "{text}");
+    });
+}
+
+#[test]
 fn an_interrupted_sweep_reports_what_it_has_and_goes_on_where_it_was() {
     story(&NEEDS, || {
         let loads = ["sweep", "--connections", "1,3", "--blocks", "512,65536", "--output", "sweep"];

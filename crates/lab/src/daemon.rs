@@ -10,7 +10,7 @@ use crate::report::Command;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
 use control::body::StateBody;
 use control::client::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,6 +34,7 @@ pub(crate) struct Daemon {
     visitor: Option<ComeAndGo>,
     /// How often it has come.
     visits: Arc<AtomicU64>,
+    interrupt: Interrupt,
 }
 
 impl Daemon {
@@ -57,8 +58,9 @@ impl Daemon {
         let socket = socket(topology);
         let port = |name: &str| Port::new(client.clone(), name.to_owned());
         let (vnic, uplink, visits) = (port(PORT), port(UPLINK_PORT), Arc::default());
-        let daemon = Daemon { client, vnic, uplink, socket, visitor: None, visits };
-        daemon.wait_for_ports(interrupt)?;
+        let (visitor, interrupt) = (None, interrupt.clone());
+        let daemon = Daemon { client, vnic, uplink, socket, visitor, visits, interrupt };
+        daemon.wait_for_ports()?;
         Ok(daemon)
     }
 
@@ -74,7 +76,7 @@ impl Daemon {
         client.ok_or_else(|| LabError::Switch(topology.switch.last_words()))
     }
 
-    fn wait_for_ports(&self, interrupt: &Interrupt) -> Result<(), LabError> {
+    fn wait_for_ports(&self) -> Result<(), LabError> {
         let mut seen = String::new();
         let all_up = || {
             let ports = self.client.ports().map_err(switch_error)?;
@@ -82,7 +84,7 @@ impl Daemon {
             seen = waiting.map_or(String::new(), |port| format!("{}: {}", port.name, port.reason));
             Ok(waiting.is_none().then_some(()))
         };
-        let up = interrupt.wait_for(PATIENCE, all_up)?;
+        let up = self.interrupt.wait_for(PATIENCE, all_up)?;
         up.ok_or_else(|| LabError::Switch(format!("a port did not come up: {seen}")))
     }
 
@@ -113,13 +115,21 @@ impl Daemon {
         self.uplink.change(&change).and_then(|()| self.vnic.change(&change))
     }
 
-    /// Counters of both ports.
+    /// Changes both ports and waits until they are up, which takes up to a second where that opens them anew.
+    pub(crate) fn reopen(&self, uplink: &Value, vnic: &Value) -> Result<(), LabError> {
+        self.uplink.change(uplink)?;
+        self.vnic.change(vnic)?;
+        self.wait_for_ports()
+    }
+
+    /// Counters of both ports and of their queues.
     pub(crate) fn passed(&self, way: Way) -> Result<Passed, LabError> {
         let (from, to) = match way {
             Way::ToVnic => (&self.uplink, &self.vnic),
             Way::FromVnic => (&self.vnic, &self.uplink),
         };
-        Ok(Passed { ingress: from.counters()?, egress: to.counters()? })
+        let queues = self.client.queues().map_err(switch_error)?;
+        Ok(Passed { ingress: from.counters()?, egress: to.counters()?, queues })
     }
 }
 

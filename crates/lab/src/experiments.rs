@@ -116,6 +116,9 @@ pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
 /// Reads out of the figures that each arm was what it says; `None` where a figure is missing.
 pub(crate) type Proof = fn(&Case) -> Option<Check>;
 
+/// What connections take to go on after ports were opened anew: TCP's shortest timeouts, doubled twice.
+const REOPENING: Duration = Duration::from_secs(1);
+
 /// The two arms of most features.
 fn on_off(on: impl Into<String>, off: impl Into<String>) -> Vec<Arm> {
     vec![Arm { name: ON.into(), label: on.into() }, Arm { name: OFF.into(), label: off.into() }]

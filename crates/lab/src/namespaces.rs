@@ -1,6 +1,7 @@
 //! The bench of real hosts: bulk connections or round trips over a [`Topology`], measured from outside.
 
 use crate::LabError;
+use crate::campaign::Point;
 use crate::daemon::Daemon;
 use crate::experiment::{Arm, Bench, Measured, Usage, Values};
 use crate::experiments::{Feature, Load, ON, peers};
@@ -47,16 +48,16 @@ impl<'t> Namespaces<'t> {
     pub(crate) fn start(
         topology: &'t mut Topology,
         daemon: &'t mut Daemon,
-        feature: &'static Feature,
-        load: Load,
+        point: &Point,
         interrupt: Interrupt,
     ) -> Result<Namespaces<'t>, LabError> {
+        let (feature, load) = (point.feature, point.load);
         let (meter, begin) = (Meter::new(), Instant::now());
         let (route, carried) = (Route::Switch, Carried::default());
         let mut bench =
             Namespaces { topology, daemon, feature, load, meter, interrupt, begin, route, carried };
         // Connections begin with the first arm, whatever an earlier run left in force.
-        if let Some(first) = (feature.arms)(bench.topology.mtu).first() {
+        if let Some(first) = point.experiment.arms.first() {
             bench.switch_to(first)?;
         }
         Ok(bench)
@@ -126,7 +127,7 @@ impl Snapshot {
         put_ratio(&mut values, "frame_bytes_on_the_wire", bytes - bytes_before, frames - before);
         values.extend(self.sides.since(&earlier.sides));
         let used = self.moment.processors_since(&earlier.moment);
-        let placed = self.placement.as_ref().map(|placement| placement.receiving(&used));
+        let placed = self.placement.as_ref().and_then(|placement| placement.receiving(&used));
         usage::add_cost_of_receiving(&mut values, placed);
         if let (Some(now), Some(then)) = (&self.passed, &earlier.passed) {
             values.extend(now.since(then));

@@ -29,6 +29,9 @@ pub struct Options {
     /// Experiments of each kind by which the lab itself is validated; 0 for anything else.
     #[serde(default)]
     pub tries: usize,
+    /// Queues that the uplink and the vNIC have in an arm, fewest first; empty where all have one.
+    #[serde(default)]
+    pub queues: Vec<u32>,
     /// MTU of every link, in bytes; with jumbo frames where those are what is validated.
     pub mtu: u16,
     /// What receives; `None` where there is no choice.
@@ -103,6 +106,7 @@ impl Options {
             narrow: None,
             in_process: false,
             tries: 0,
+            queues: Vec::new(),
             mtu: 1500,
             receivers: None,
             receiver_named: false,
@@ -178,6 +182,9 @@ impl Options {
         if !self.blocks.is_empty() {
             put("blocks", list(&self.blocks));
         }
+        if !self.queues.is_empty() {
+            put("queues", list(&self.queues));
+        }
         put("repetitions", self.repetitions.to_string());
         put("seconds", self.interval.as_secs_f64().to_string());
         if let Some(narrow) = self.narrow {
@@ -195,6 +202,11 @@ impl Options {
             (None, false, Some(receivers)) => line + &format!(" --receiver {receivers}"),
             (None, false, None) => line,
         }
+    }
+
+    /// Most queues of a port, of all arms.
+    pub(crate) fn most_queues(&self) -> u32 {
+        self.queues.iter().copied().max().unwrap_or(1)
     }
 
     pub(crate) fn stop(&self) -> StopRule {

@@ -1,7 +1,7 @@
 //! What passed the switch in an interval, by the counters of its ports.
 
 use crate::experiment::Values;
-use control::body::CountersBody;
+use control::body::{CountersBody, QueueBody};
 
 /// Begin of the keys that count trains by their segments.
 pub(crate) const TRAINS_OF: &str = "trains_of_";
@@ -12,6 +12,8 @@ pub(crate) struct Passed {
     pub(crate) ingress: CountersBody,
     /// Of the receiver's port.
     pub(crate) egress: CountersBody,
+    /// Ingress queues of both.
+    pub(crate) queues: Vec<QueueBody>,
 }
 
 impl Passed {
@@ -25,6 +27,7 @@ impl Passed {
         put_ratio(&mut values, "ingress_frame_bytes", bytes, frames);
         put_ratio(&mut values, "unfinished_checksums_of_frames", unfinished, frames);
         values.insert("lost_frames".into(), (self.lost() - earlier.lost()) as f64);
+        values.extend(queues(&self.queues, &earlier.queues));
         values
     }
 
@@ -37,6 +40,22 @@ impl Passed {
 /// Frames of a port that got lost, in the switch or before it.
 fn lost(counters: &CountersBody) -> u64 {
     counters.dropped + counters.device_lost
+}
+
+/// Keys of a port's ingress queues, and of those that took no frame: its name comes before them.
+pub(crate) const QUEUES: [&str; 2] = ["_queues", "_silent_queues"];
+
+/// How many ingress queues each port had, and how many of them took no frame.
+fn queues(now: &[QueueBody], before: &[QueueBody]) -> Values {
+    let mut values = Values::new();
+    for queue in now {
+        let then = before.iter().find(|one| (&one.port, one.queue) == (&queue.port, queue.queue));
+        let is_silent = then.is_some_and(|then| then.frames == queue.frames);
+        for (key, count) in QUEUES.iter().zip([1.0, f64::from(u8::from(is_silent))]) {
+            *values.entry(format!("{}{key}", queue.port)).or_default() += count;
+        }
+    }
+    values
 }
 
 /// What the switch gave to the receiver's port. A port that was taken away and added again meanwhile counts from 0.
@@ -80,5 +99,28 @@ mod tests {
         let some = CountersBody { egress_frames: 4, ..CountersBody::default() };
         assert!(!delivered(&nothing, &nothing).contains_key("segments_per_train"));
         assert_eq!(delivered(&some, &nothing)["segments_per_train"], 1.0);
+    }
+
+    #[test]
+    fn a_queue_that_took_no_frame_is_silent() {
+        let queue = |port: &str, queue, frames| QueueBody {
+            port: port.into(),
+            queue,
+            mac: None,
+            vlan: String::new(),
+            worker: 0,
+            cpu: None,
+            load_percent: 0.0,
+            entries: 0,
+            busy_ns: 0,
+            frames,
+            bytes: 0,
+            movable: false,
+            vnics: Vec::new(),
+        };
+        let at = |frames| [queue("vnic", 0, frames), queue("vnic", 1, 7), queue("uplink", 0, 7)];
+        let values = queues(&at(8), &at(7));
+        assert_eq!((values["vnic_queues"], values["vnic_silent_queues"]), (2.0, 1.0));
+        assert_eq!((values["uplink_queues"], values["uplink_silent_queues"]), (1.0, 1.0));
     }
 }

@@ -13,32 +13,35 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Processors by number. The sender shares none with the others.
+/// Processors by number. The sender shares none with the others, unless the switch has a worker on each.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Placement {
     /// Of the sender, with all that its kernel does for it.
     pub sender: Vec<usize>,
     /// Of the switch, ours or another.
     pub switch: Vec<usize>,
-    /// Of the receiver; with two processors the switch's.
+    /// Of the receiver; the switch's where no other is left.
     pub receiver: Vec<usize>,
 }
 
 impl Placement {
-    /// For the processors this process may use. `None`: there is one.
-    pub(crate) fn possible() -> Option<Placement> {
+    /// For the processors this process may use, and a switch that wants so many workers. `None`: there is one processor.
+    pub(crate) fn possible(workers: usize) -> Option<Placement> {
         let allowed = sched_getaffinity(None).ok()?;
         let processors = (0..CpuSet::MAX_CPU).filter(|place| allowed.is_set(*place));
-        Placement::of(&processors.collect::<Vec<_>>())
+        Placement::of(&processors.collect::<Vec<_>>(), workers)
     }
 
-    /// The first processor is the switch's, which has one worker; the receiver and the sender halve the rest.
-    fn of(processors: &[usize]) -> Option<Placement> {
-        let (switch, others) = processors.split_first()?;
+    /// The first processors are the switch's, one for each worker; the receiver and the sender halve the rest. Where there is
+    /// no rest, the sender has the last one beside a worker.
+    fn of(processors: &[usize], workers: usize) -> Option<Placement> {
+        let (last, before) = processors.split_last()?;
+        let (switch, others) = processors.split_at(workers.clamp(1, processors.len()));
+        let others = if others.is_empty() { std::slice::from_ref(last) } else { others };
         let (receiver, sender) = others.split_at(others.len() / 2);
-        let (switch, sender) = (vec![*switch], sender.to_vec());
+        let (switch, sender) = (switch.to_vec(), sender.to_vec());
         let receiver = if receiver.is_empty() { switch.clone() } else { receiver.to_vec() };
-        (!sender.is_empty()).then_some(Placement { sender, switch, receiver })
+        (!before.is_empty()).then_some(Placement { sender, switch, receiver })
     }
 
     /// What people read.
@@ -52,10 +55,11 @@ impl Placement {
         )
     }
 
-    /// Processors used on the receiving side, of what each processor used: all but the sender's.
-    pub(crate) fn receiving(&self, used: &[f64]) -> f64 {
+    /// Processors used on the receiving side, of what each processor used: all but the sender's. `None` where it shares them.
+    pub(crate) fn receiving(&self, used: &[f64]) -> Option<f64> {
         let own: BTreeSet<_> = self.switch.iter().chain(&self.receiver).collect();
-        own.into_iter().filter_map(|place| used.get(*place)).sum()
+        let shares = self.sender.iter().any(|place| own.contains(place));
+        (!shares).then(|| own.into_iter().filter_map(|place| used.get(*place)).sum())
     }
 
     /// Pins a host that has one thread yet.
@@ -113,19 +117,19 @@ fn mask(processors: &[usize]) -> String {
 mod tests {
     use super::*;
 
-    fn of(processors: &[usize]) -> Option<[Vec<usize>; 3]> {
-        let Placement { sender, switch, receiver } = Placement::of(processors)?;
+    fn of(processors: &[usize], workers: usize) -> Option<[Vec<usize>; 3]> {
+        let Placement { sender, switch, receiver } = Placement::of(processors, workers)?;
         Some([sender, switch, receiver])
     }
 
     #[test]
     fn the_sender_never_shares_and_others_only_where_there_are_two() {
-        assert_eq!((of(&[]), of(&[3])), (None, None));
-        assert_eq!(of(&[0, 1]), Some([vec![1], vec![0], vec![0]]));
-        assert_eq!(of(&[1, 4, 7]), Some([vec![7], vec![1], vec![4]]));
+        assert_eq!((of(&[], 1), of(&[3], 1), of(&[3], 2)), (None, None, None));
+        assert_eq!(of(&[0, 1], 1), Some([vec![1], vec![0], vec![0]]));
+        assert_eq!(of(&[1, 4, 7], 1), Some([vec![7], vec![1], vec![4]]));
         for count in 2..64 {
             let Placement { sender, switch, receiver } =
-                Placement::of(&(0..count).collect::<Vec<_>>()).unwrap();
+                Placement::of(&(0..count).collect::<Vec<_>>(), 1).unwrap();
             assert!(
                 sender.iter().all(|place| !switch.contains(place) && !receiver.contains(place))
             );
@@ -136,9 +140,21 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_processor_is_counted_once() {
-        assert_eq!(Placement::of(&[0, 1]).unwrap().receiving(&[0.75, 1.0]), 0.75);
-        assert_eq!(Placement::of(&[0, 1, 2]).unwrap().receiving(&[0.5, 0.25, 1.0]), 0.75);
+    fn workers_come_first_and_the_sender_has_what_is_left_or_the_last() {
+        assert_eq!(of(&[0, 1], 2), Some([vec![1], vec![0, 1], vec![0, 1]]));
+        assert_eq!(of(&[0, 1], 4), Some([vec![1], vec![0, 1], vec![0, 1]]));
+        assert_eq!(of(&[0, 1, 2], 2), Some([vec![2], vec![0, 1], vec![0, 1]]));
+        assert_eq!(of(&[0, 1, 2, 3], 2), Some([vec![3], vec![0, 1], vec![2]]));
+    }
+
+    #[test]
+    fn a_shared_processor_is_counted_once_and_not_beside_the_sender() {
+        let receiving = |processors: &[usize], workers, used: &[f64]| {
+            Placement::of(processors, workers).unwrap().receiving(used)
+        };
+        assert_eq!(receiving(&[0, 1], 1, &[0.75, 1.0]), Some(0.75));
+        assert_eq!(receiving(&[0, 1, 2], 1, &[0.5, 0.25, 1.0]), Some(0.75));
+        assert_eq!(receiving(&[0, 1], 2, &[0.75, 1.0]), None);
     }
 
     #[test]

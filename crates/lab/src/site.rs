@@ -94,8 +94,8 @@ impl Site for Namespaces {
         interrupt: &Interrupt,
         progress: &mut dyn FnMut(&Step<'_>),
     ) -> Result<(Run, Option<Account>), LabError> {
-        let Namespaces { topology, daemon, feature, .. } = self;
-        let mut bench = Bench::start(topology, daemon, feature, point.load, interrupt.clone())?;
+        let Namespaces { topology, daemon, .. } = self;
+        let mut bench = Bench::start(topology, daemon, point, interrupt.clone())?;
         let run = point.experiment.run(&mut bench, progress);
         Ok((run, bench.account()))
     }

@@ -133,6 +133,8 @@ pub(crate) struct Topology {
     pub(crate) way: Way,
     /// MTU of every link, in bytes.
     pub(crate) mtu: u16,
+    /// Most queues that the switch's ports have in an arm.
+    pub(crate) queues: u32,
     /// The guest's kernel coalesces what it is given over a TAP.
     pub(crate) receiver_gro: bool,
     /// Which processors each side has to itself, or why none has.
@@ -164,8 +166,10 @@ impl Topology {
             vnic: Vnic::possible(),
             way: feature.way,
             mtu: options.mtu,
+            queues: options.most_queues(),
             receiver_gro: feature.receiver_gro,
-            placement: Placement::possible().ok_or_else(|| "there is one processor".to_owned()),
+            placement: Placement::possible(options.most_queues() as usize)
+                .ok_or_else(|| "there is one processor".to_owned()),
             left_out: Vec::new(),
             directory,
             program: program.clone(),
@@ -339,6 +343,9 @@ impl Topology {
             wire(self.guest(), VNIC, GUEST, switch, mtu)?;
             self.switch.run(&format!("ip link set {GUEST} mtu {mtu} up"))?;
             self.address_guest()?;
+        } else if self.queues > 1 {
+            // It keeps its addresses while the switch opens it anew.
+            self.guest().run(&format!("ip tuntap add {VNIC} mode tap multi_queue"))?;
         }
         Ok(())
     }

@@ -1,12 +1,17 @@
 //! `millrace sweep`: throughput by block size and number of connections, for a guest that sends and for one that
-//! receives, all offloads at their defaults.
+//! receives, all offloads at their defaults. Where numbers of queues are given, each is an arm: ports are opened anew for it
+//! while the connections go on.
 
-use super::{Bulk, Feature, Load, PLAIN, rsc};
+use super::{Bulk, Feature, Load, PLAIN, PROOF, REOPENING, rsc};
+use crate::LabError;
 use crate::campaign::{Campaign, Part, Point};
-use crate::experiment::{Arm, Measure};
+use crate::daemon::Daemon;
+use crate::experiment::{Arm, Experiment, Measure};
 use crate::options::Options;
+use crate::report::{Case, Check};
 use crate::statistics::Better;
 use crate::topology::Way;
+use serde_json::json;
 
 /// Throughput in the unit that network people compare, and what it cost.
 pub(super) const MEASURES: &[Measure] = &[
@@ -51,6 +56,8 @@ const SEND: &Feature = &Feature {
     arms: |_| vec![measured()],
     measures: MEASURES,
     way: Way::FromVnic,
+    switch: |_, daemon, arm| switch(daemon, arm),
+    proof: Some(proof),
     note: Some(
         "All offloads are at their defaults. Both ends send and receive in blocks of the size given.",
     ),
@@ -65,6 +72,57 @@ pub(super) fn measured() -> Arm {
     Arm { name: "measured".into(), label: "Measured".into() }
 }
 
+/// Begin of the names of arms that differ in their queues; the number follows.
+const QUEUES: &str = "queues_";
+
+/// The arms: most queues first, against each smaller number; or the only one.
+fn arms(queues: &[u32]) -> Vec<Arm> {
+    let arm = |count: &u32| Arm { name: format!("{QUEUES}{count}"), label: words(*count) };
+    if queues.is_empty() { vec![measured()] } else { queues.iter().rev().map(arm).collect() }
+}
+
+/// `1 queue`, `2 queues`.
+pub(super) fn words(queues: u32) -> String {
+    format!("{queues} queue{}", if queues == 1 { "" } else { "s" })
+}
+
+/// The queues of an arm's ports; `None` of the only arm.
+fn queues(arm: &str) -> Option<u32> {
+    arm.strip_prefix(QUEUES)?.parse().ok()
+}
+
+/// Gives the uplink and the vNIC as many queues as the arm says.
+fn switch(daemon: &Daemon, arm: &str) -> Result<(), LabError> {
+    let change = queues(arm).map(|count| json!({ "queues": count }));
+    change.map_or(Ok(()), |change| daemon.reopen(&change, &change))
+}
+
+/// By the queues that the switch had.
+fn proof(case: &Case) -> Option<Check> {
+    let had = |arm: &String| {
+        let [uplink, vnic] = ["uplink_queues", "vnic_queues"].map(|key| case.median(arm, key));
+        Some((queues(arm), uplink?, vnic?))
+    };
+    let had = case.order.iter().map(had).collect::<Option<Vec<_>>>()?;
+    let as_said = |(queues, uplink, vnic): &(Option<u32>, f64, f64)| {
+        let wanted = f64::from(queues.unwrap_or(1));
+        *uplink == wanted && *vnic == wanted
+    };
+    let seen = had.iter().map(|(_, uplink, vnic)| format!("{uplink} and {vnic}"));
+    Some(Check {
+        name: PROOF.into(),
+        passed: had.iter().all(as_said),
+        seen: format!("queues of uplink and vNIC: {}", seen.collect::<Vec<_>>().join(", then ")),
+    })
+}
+
+/// What is measured of each load.
+fn experiment(feature: &Feature, options: &Options) -> Experiment {
+    let plain = feature.experiment(options.mtu, options.interval, options.stop());
+    let settle = if options.queues.len() > 1 { REOPENING.max(plain.settle) } else { plain.settle };
+    Experiment { arms: arms(&options.queues), settle, ..plain }
+}
+
 /// `millrace sweep`.
 pub fn campaign(options: &Options) -> Campaign {
     let mut points = Vec::new();
@@ -75,7 +133,7 @@ pub fn campaign(options: &Options) -> Campaign {
                     feature,
                     part: Part::Bulk,
                     load: Load::Bulk(Bulk { connections, buffer_bytes }),
-                    experiment: feature.experiment(options.mtu, options.interval, options.stop()),
+                    experiment: experiment(feature, options),
                 });
             }
         }

@@ -79,8 +79,10 @@ pub(super) fn change(measure: &Measure, found: &Comparison) -> String {
     }
 }
 
-/// All questions, in the order of the tables. Against peers it is throughput alone.
+/// All questions, in the order of the tables. Against peers it is throughput alone; of the many loads of a sweep as well, and only
+/// what has an answer.
 pub(super) fn rows(report: &Report) -> Vec<Row> {
+    let sweeps = Points::of(&report.cases).is_some();
     let mut rows = Vec::new();
     for (place, case) in report.cases.iter().enumerate() {
         let load = match case.truth {
@@ -89,7 +91,8 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
             }
             None => capital(&words(case, &report.cases)),
         };
-        let measures = throughput_first(report.measures);
+        let mut measures = throughput_first(report.measures);
+        measures.retain(|measure| !sweeps || is_throughput(measure));
         let whole = if case.steps.is_empty() { "" } else { "all steps: " };
         rows.extend(questions(&load, whole, &case.comparisons, measures.iter().copied()));
         for (arm, found) in case.arms_in_order().skip(1).zip(&case.steps) {
@@ -105,6 +108,7 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
             rows.extend(questions(&load, &format!("against {}: ", arm.label), found, throughput));
         }
     }
+    rows.retain(|row| !sweeps || row.found.verdict != Verdict::TooFewSamples);
     for case in &report.latency {
         let load = capital(&case.setting.words());
         rows.extend(questions(&load, "", &case.comparisons, report.latency_measures));

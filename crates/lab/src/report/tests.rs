@@ -460,6 +460,37 @@ fn many_loads_of_one_arm_have_no_empty_section() {
 }
 
 #[test]
+fn a_sweep_with_arms_has_them_in_each_cell_and_tells_what_has_an_answer() {
+    let mut report = report();
+    let mut case = report.cases[0].clone();
+    case.order.truncate(2);
+    case.peers.clear();
+    let mut larger = case.clone();
+    larger.setting.buffer_bytes = Some(1 << 17);
+    report.cases = vec![case, larger];
+    let text = terminal(&report);
+    let title = "medians of RSC in the vSwitch Disabled → RSC in the vSwitch Enabled";
+    assert!(text.contains(title) && text.contains("870.7 → 1128.5"), "{text}");
+    assert!(
+        text.contains("with RSC in the vSwitch Disabled at most 15.92 (guest receives"),
+        "{text}"
+    );
+    assert_eq!(text.matches("throughput: 29.6 % higher").count(), 2, "{text}");
+    assert!(!text.contains(": CPU: "), "{text}");
+    for figure in [
+        "guest receives, RSC in the vSwitch Disabled",
+        "guest receives, RSC in the vSwitch Enabled",
+    ] {
+        assert!(html::page(&report, "").unwrap().contains(figure), "{figure}");
+    }
+    for case in &mut report.cases {
+        let found = case.comparisons.get_mut("throughput").unwrap();
+        found.verdict = crate::statistics::Verdict::TooFewSamples;
+    }
+    assert!(!terminal(&report).contains("too few rounds"));
+}
+
+#[test]
 fn every_interval_is_a_line_of_the_csv() {
     let report = report();
     let text = csv::csv(&report).unwrap();

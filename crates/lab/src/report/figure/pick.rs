@@ -189,17 +189,20 @@ fn by_point(points: &Points<'_>, measure: &Measure) -> Vec<Figure> {
         return lines(&title, &evenly(words), &series).into_iter().collect();
     }
     let words: Vec<String> = points.block_words();
-    let of_way = |way: &Option<crate::topology::Way>| {
+    let both = points.ways.iter().flat_map(|way| points.arms.iter().map(move |arm| (way, *arm)));
+    let of_way = |(way, arm): (&Option<crate::topology::Way>, &str)| {
         let series: Vec<Series> = points
             .connections
             .iter()
             .map(|connections| Series {
                 label: plural(*connections, "connection"),
-                values: points.over_blocks(*way, *connections, measure),
+                values: points.over_blocks(*way, *connections, arm, measure),
             })
             .collect();
-        let title = format!("{title}, by block size: {}", way.map_or("", |way| way.words()));
+        let arms = points.arms.len();
+        let of = if arms > 1 { format!(", {}", points.label(arm)) } else { String::new() };
+        let title = format!("{title}, by block size: {}{of}", way.map_or("", |way| way.words()));
         lines(&title, &evenly(words.clone()), &series)
     };
-    points.ways.iter().filter_map(of_way).collect()
+    both.filter_map(of_way).collect()
 }

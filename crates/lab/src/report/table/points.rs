@@ -1,4 +1,5 @@
-//! Cases that have one arm each and differ in their load: a sweep, or a row of connection counts.
+//! Cases that differ in their load and have one arm each: a sweep, or a row of connection counts. Or a sweep whose cases
+//! have the same arms.
 
 use super::{LOSSES, Table, arm_row, heads, losses};
 use crate::experiment::Measure;
@@ -13,14 +14,15 @@ pub(in crate::report) struct Points<'r> {
     pub(in crate::report) ways: Vec<Option<Way>>,
     pub(in crate::report) connections: Vec<u32>,
     pub(in crate::report) blocks: Vec<u32>,
+    /// Their arms, the baseline before what should be better.
+    pub(in crate::report) arms: Vec<&'r str>,
 }
 
 impl<'r> Points<'r> {
-    /// `None` where arms are compared.
+    /// `None` where arms are compared under few loads.
     pub(in crate::report) fn of(cases: &'r [Case]) -> Option<Points<'r>> {
-        if cases.iter().any(|case| case.order.len() != 1) {
-            return None;
-        }
+        let order = &cases.first()?.order;
+        let alike = cases.iter().all(|case| case.order == *order);
         let mut ways = Vec::new();
         for way in cases.iter().map(|case| case.setting.way) {
             if !ways.contains(&way) {
@@ -31,11 +33,12 @@ impl<'r> Points<'r> {
             cases.iter().map(|case| case.setting.connections).collect();
         let blocks: BTreeSet<u32> =
             cases.iter().filter_map(|case| case.setting.buffer_bytes).collect();
-        Some(Points {
+        (alike && (order.len() == 1 || blocks.len() > 1)).then(|| Points {
             cases,
             ways,
             connections: connections.into_iter().collect(),
             blocks: blocks.into_iter().collect(),
+            arms: order.iter().rev().map(String::as_str).collect(),
         })
     }
 
@@ -44,33 +47,40 @@ impl<'r> Points<'r> {
         self.blocks.iter().map(|bytes| block(*bytes)).collect()
     }
 
-    /// A measure's medians, for people, over the blocks.
+    /// What people read of an arm.
+    pub(in crate::report) fn label(&self, arm: &'r str) -> &'r str {
+        self.cases.first().map_or(arm, |case| case.label(arm))
+    }
+
+    /// A measure's medians in an arm, for people, over the blocks.
     pub(in crate::report) fn over_blocks(
         &self,
         way: Option<Way>,
         connections: u32,
+        arm: &str,
         measure: &Measure,
     ) -> Vec<Option<f64>> {
-        let value = |bytes: &u32| self.value(way, connections, *bytes, measure);
+        let value = |bytes: &u32| self.value(way, [connections, *bytes], arm, measure);
         self.blocks.iter().map(value).collect()
     }
 
-    /// A measure's medians, for people, over the connection counts.
+    /// A measure's medians in the only arm, for people, over the connection counts.
     pub(in crate::report) fn over_connections(
         &self,
         way: Option<Way>,
         measure: &Measure,
     ) -> Vec<Option<f64>> {
         let block = self.blocks.first().copied().unwrap_or_default();
-        let value = |connections: &u32| self.value(way, *connections, block, measure);
+        let arm = self.arms.first().copied().unwrap_or_default();
+        let value = |connections: &u32| self.value(way, [*connections, block], arm, measure);
         self.connections.iter().map(value).collect()
     }
 
     fn value(
         &self,
         way: Option<Way>,
-        connections: u32,
-        block: u32,
+        [connections, block]: [u32; 2],
+        arm: &str,
         measure: &Measure,
     ) -> Option<f64> {
         let case = self.cases.iter().find(|case| {
@@ -79,7 +89,7 @@ impl<'r> Points<'r> {
                 && setting.connections == connections
                 && setting.buffer_bytes.unwrap_or_default() == block
         })?;
-        Some(case.arms_in_order().next()?.median(measure.key)? * measure.scale)
+        Some(case.median(arm, measure.key)? * measure.scale)
     }
 
     /// A table for each way and measure where blocks differ, otherwise one of all measures.
@@ -92,22 +102,23 @@ impl<'r> Points<'r> {
         both.map(|(measure, way)| self.matrix(*way, measure)).collect()
     }
 
+    /// Its cells have the arms from the baseline on: `1.23 → 1.50`.
     fn matrix(&self, way: Option<Way>, measure: &Measure) -> Table {
-        let cell = |value: Option<f64>| {
+        let show = |value: Option<f64>| {
             value.map_or("–".to_owned(), |value| format!("{value:.*}", measure.decimals))
         };
-        let columns: Vec<Vec<Option<f64>>> = self
-            .connections
-            .iter()
-            .map(|connections| self.over_blocks(way, *connections, measure))
-            .collect();
-        let rows = self.block_words().into_iter().enumerate().map(|(place, word)| {
-            let cells = columns.iter().map(|column| cell(column.get(place).copied().flatten()));
+        let rows = self.blocks.iter().zip(self.block_words()).map(|(block, word)| {
+            let cells = self.connections.iter().map(|connections| {
+                let value = |arm: &&str| self.value(way, [*connections, *block], arm, measure);
+                self.arms.iter().map(value).map(show).collect::<Vec<_>>().join(" → ")
+            });
             std::iter::once(word).chain(cells).collect()
         });
         let heads = self.connections.iter().map(|count| plural(*count, "connection"));
+        let arms: Vec<&str> = self.arms.iter().map(|arm| self.label(arm)).collect();
+        let of = if arms.len() > 1 { format!(" of {}", arms.join(" → ")) } else { String::new() };
         Table {
-            title: format!("{}, {}, medians", measure.label, way.map_or("", |way| way.words())),
+            title: format!("{}, {}, medians{of}", measure.label, way.map_or("", |way| way.words())),
             head: std::iter::once("Block".to_owned()).chain(heads).collect(),
             rows: rows.collect(),
         }
@@ -127,17 +138,28 @@ impl<'r> Points<'r> {
         }
     }
 
-    /// `Throughput (Gb/s): at most 4.48 (guest sends, 4 connections) and 4.31 (guest receives, 4 connections).`
+    /// `Throughput (Gb/s): at most 4.48 (guest sends, 4 connections) and 4.31 (guest receives, 4 connections).` Of several
+    /// arms one after the other: `Throughput (Gb/s): with 1 queue at most …; with 2 queues at most ….`
     pub(in crate::report) fn sentence(&self, measure: &Measure) -> Option<String> {
+        let one = self.arms.len() == 1;
+        let with = |arm: &&str| {
+            let with = if one { String::new() } else { format!("with {} ", self.label(arm)) };
+            Some(format!("{with}at most {}", self.most(arm, measure)?))
+        };
+        let all: Vec<String> = self.arms.iter().filter_map(with).collect();
+        (!all.is_empty()).then(|| format!("{}: {}.", measure.label, all.join("; ")))
+    }
+
+    /// The most that an arm has each way.
+    fn most(&self, arm: &str, measure: &Measure) -> Option<String> {
         let most = |way: &Option<Way>| {
             let own = self.cases.iter().filter(|case| case.setting.way == *way);
-            let medians = own.filter_map(|case| {
-                Some((case, case.arms_in_order().next()?.median(measure.key)? * measure.scale))
-            });
+            let medians = own.filter_map(|case| Some((case, case.median(arm, measure.key)?)));
             let (case, value) = medians.max_by(|a, b| a.1.total_cmp(&b.1))?;
-            Some(format!("{value:.*} ({})", measure.decimals, case.setting.words()))
+            let (value, words) = (value * measure.scale, case.setting.words());
+            Some(format!("{value:.*} ({words})", measure.decimals))
         };
         let most: Vec<String> = self.ways.iter().filter_map(most).collect();
-        (!most.is_empty()).then(|| format!("{}: at most {}.", measure.label, most.join(" and ")))
+        (!most.is_empty()).then(|| most.join(" and "))
     }
 }
