@@ -236,6 +236,9 @@ impl Writer<'_> {
     }
 }
 
+/// Longest sleep of a lane that is ahead: by then it sees that its bandwidth was changed.
+const NAP: Duration = Duration::from_millis(50);
+
 /// Holds a lane to its part of the bandwidth, from the moment that was set: what it is late with it sends at once. It sleeps
 /// where it is ahead, and burns nothing.
 struct Pace {
@@ -251,14 +254,19 @@ impl Pace {
 
     /// Whether it has slept.
     fn hold(&mut self, stage: &Stage, lane: &Lane) -> bool {
-        let bandwidth = stage.bandwidth.load(Ordering::Relaxed).div_ceil(stage.lanes.len() as u64);
         let bytes = lane.counters.bytes.load(Ordering::Relaxed);
-        let ahead = self.ahead(bandwidth, bytes, Instant::now());
-        let sleeps = ahead > 0.000_2;
-        if sleeps {
-            stage.stop.wait(Some(Duration::from_secs_f64(ahead.min(1.0))));
+        let mut slept = false;
+        while !stage.stop.is_raised() {
+            let all = stage.bandwidth.load(Ordering::Relaxed);
+            let own = all.div_ceil(stage.lanes.len() as u64);
+            let ahead = self.ahead(own, bytes, Instant::now());
+            if ahead <= 0.000_2 {
+                break;
+            }
+            stage.stop.wait(Some(Duration::from_secs_f64(ahead.min(NAP.as_secs_f64()))));
+            slept = true;
         }
-        sleeps
+        slept
     }
 
     /// By how many seconds a lane that has sent so many bytes is ahead of its bandwidth; 0 is no limit.
