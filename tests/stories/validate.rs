@@ -145,17 +145,68 @@ fn the_lab_tries_itself_on_traffic_that_is_slowed() {
     });
 }
 
+/// The report of `millrace validate`, all of whose checks passed.
+fn measured(arguments: &[&str]) -> Value {
+    let mut command = millrace();
+    command.arg("validate").args(arguments).arg("--json").current_dir("/run");
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
+    assert!(output.status.success(), "{error}\n{:#}", report["checks"]);
+    report
+}
+
+#[test]
+fn queues_that_follow_the_load_are_measured_in_phases_beside_those_that_stay() {
+    story(&[Need::Tap, Need::Program("ethtool")], || {
+        let report = measured(&["vmmq", "--repetitions", "2", "--seconds", "0.4"]);
+        let case = &report["cases"][0];
+        assert_eq!(case["order"], Value::from(vec!["one", "static", "dynamic"]));
+        let median = |arm: &str, key: &str| case["arms"][arm][key]["median"].as_f64().unwrap();
+        for (arm, queues) in [("one", 1.0), ("static", 2.0), ("dynamic", 2.0)] {
+            assert_eq!(median(arm, "uplink_queues"), queues, "{arm}");
+            let [idle, low, full] = ["idle_throughput_bps", "low_throughput_bps", "throughput_bps"]
+                .map(|key| median(arm, key));
+            assert!(idle < low && low < full, "{arm}: {idle}, {low}, {full}");
+        }
+        let moves = |arm: &str| -> f64 {
+            let own = case["samples"].as_array().unwrap().iter().filter(|one| one["arm"] == arm);
+            let of = |one: &Value| {
+                ["idle_", "low_", "", "after_"]
+                    .map(|phase| one["values"][format!("{phase}moves")].as_f64().unwrap())
+            };
+            own.flat_map(of).sum()
+        };
+        assert!(moves("dynamic") > 0.0 && moves("static") == 0.0 && moves("one") == 0.0);
+        let compared: Vec<&String> = case["comparisons"].as_object().unwrap().keys().collect();
+        assert_eq!(compared, ["idle_switch_cpu", "low_switch_cpu", "switch_cpu", "throughput"]);
+        assert_eq!(case["steps"].as_array().map(Vec::len), Some(2));
+    });
+}
+
+#[test]
+fn every_queue_pair_of_a_vnic_carries_traffic_by_table_and_by_flow() {
+    story(&[Need::Tap, Need::Program("ethtool")], || {
+        let load = ["vrss", "--queues", "4", "--connections", "32"];
+        let report = measured(&[&load[..], &["--repetitions", "2", "--seconds", "0.3"]].concat());
+        let case = &report["cases"][0];
+        for (arm, pairs) in [("one", 1.0), ("rss", 4.0), ("follow", 4.0)] {
+            let figures = &case["arms"][arm];
+            assert_eq!(figures["vnic_queues"]["median"], pairs, "{arm}");
+            assert_eq!(figures["vnic_silent_queues"]["max"], 0.0, "{arm}");
+        }
+        let commands = report["commands"].to_string();
+        for change in ["queues=4 steer=\\\"follow\\\"", "queues=1 steer="] {
+            assert!(commands.contains(change), "{change}: {commands}");
+        }
+    });
+}
+
 #[test]
 fn what_rules_and_vlans_cost_is_measured_with_both_in_force() {
     story(&[Need::Tap, Need::Program("ethtool"), Need::Program("ping")], || {
         for (experiment, seen) in [("acl", "100 rules"), ("vlan", "access 0, then trunk 1-4094")] {
-            let mut command = millrace();
-            let short = ["--repetitions", "2", "--seconds", "0.2"];
-            command.args(["validate", experiment, "--json"]).args(short).current_dir("/run");
-            let output = command.output().unwrap();
-            let error = String::from_utf8_lossy(&output.stderr);
-            let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
-            assert!(output.status.success(), "{error}\n{:#}", report["checks"]);
+            let report = measured(&[experiment, "--repetitions", "2", "--seconds", "0.2"]);
             assert!(report["checks"].to_string().contains(seen), "{:#}", report["checks"]);
         }
     });

@@ -122,14 +122,31 @@ impl Daemon {
         self.wait_for_ports()
     }
 
-    /// Counters of both ports and of their queues.
+    /// When load last moved an entry or a queue, in seconds of the daemon's; `None`: it never has.
+    pub(crate) fn last_move(&self) -> Result<Option<f64>, LabError> {
+        let moves = self.client.vmmq_moves().map_err(switch_error)?;
+        Ok(moves.last().map(|last| last.at_s))
+    }
+
+    /// How many entries and queues load has moved since that move. An error where there were more than the daemon remembers.
+    pub(crate) fn moves_since(&self, last: Option<f64>) -> Result<f64, LabError> {
+        let moves = self.client.vmmq_moves().map_err(switch_error)?;
+        let newer = moves.iter().filter(|moved| last.is_none_or(|last| moved.at_s > last)).count();
+        if last.is_some() && newer == moves.len() {
+            return Err(LabError::Switch(format!("more than {newer} moves in a phase")));
+        }
+        Ok(newer as f64)
+    }
+
+    /// Counters of both ports, of their queues and of the workers.
     pub(crate) fn passed(&self, way: Way) -> Result<Passed, LabError> {
         let (from, to) = match way {
             Way::ToVnic => (&self.uplink, &self.vnic),
             Way::FromVnic => (&self.vnic, &self.uplink),
         };
         let queues = self.client.queues().map_err(switch_error)?;
-        Ok(Passed { ingress: from.counters()?, egress: to.counters()?, queues })
+        let workers = self.client.switch().map_err(switch_error)?.workers;
+        Ok(Passed { ingress: from.counters()?, egress: to.counters()?, queues, workers })
     }
 }
 

@@ -14,11 +14,13 @@ pub(crate) mod peers;
 pub mod rsc;
 pub mod sweep;
 pub mod vlan;
+pub mod vmmq;
 mod vnic;
+pub mod vrss;
 
 use crate::LabError;
 use crate::daemon::Daemon;
-use crate::experiment::{Arm, Experiment, Measure, StopRule};
+use crate::experiment::{Arm, Experiment, Measure, StopRule, Values};
 use crate::report::{Case, Check};
 use crate::topology::{Topology, Way};
 use serde::{Deserialize, Serialize};
@@ -48,6 +50,8 @@ pub struct Feature {
     pub(crate) measures: &'static [Measure],
     /// Which way the load runs.
     pub(crate) way: Way,
+    /// What each interval goes through; empty where it is the same all the time.
+    pub(crate) phases: &'static [Phase],
     /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
     pub(crate) receiver_gro: bool,
     /// Whether round trips and other switches are measured too, and whether it can run in process: all of Microsoft's
@@ -88,6 +92,7 @@ const PLAIN: Feature = Feature {
     steps: false,
     measures: rsc::MEASURES,
     way: Way::ToVnic,
+    phases: &[],
     receiver_gro: false,
     whole_guide: false,
     switch: |_, _, _| Ok(()),
@@ -109,6 +114,8 @@ const NO_WORSE: &[Measure] = &[
 pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
     match experiment {
         "sweep" | "connections" => sweep::MEASURES,
+        "vmmq" => vmmq::MEASURES,
+        "vrss" => vrss::MEASURES,
         _ => rsc::MEASURES,
     }
 }
@@ -156,6 +163,29 @@ impl Bulk {
         format!(
             "millrace ntttcp --dialect linux -{role} {address} -p {port} -P {threads} -n 1 -l {each} -b {size} -t 0 -N"
         )
+    }
+}
+
+/// A part of an interval.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    /// What its figures' keys begin with; empty for the phase that the interval is about.
+    pub(crate) name: &'static str,
+    /// Most that all connections together send; `None`: as much as they can.
+    pub(crate) bits_per_s: Option<u64>,
+}
+
+/// Figures of the phases that an interval is not about.
+const OF_A_PHASE: [&str; 4] = ["throughput_bps", "switch_run_s_per_s", "workers_in_use", MOVES];
+/// Key of the entries and queues that load moved.
+pub(crate) const MOVES: &str = "moves";
+
+impl Phase {
+    /// Its part of an interval's values, out of its own.
+    pub(crate) fn part(&self, own: Values) -> Values {
+        let all = self.name.is_empty();
+        let kept = own.into_iter().filter(|(key, _)| all || OF_A_PHASE.contains(&key.as_str()));
+        kept.map(|(key, value)| (format!("{}{key}", self.name), value)).collect()
     }
 }
 

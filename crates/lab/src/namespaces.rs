@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::campaign::Point;
 use crate::daemon::Daemon;
 use crate::experiment::{Arm, Bench, Measured, Usage, Values};
-use crate::experiments::{Feature, Load, ON, peers};
+use crate::experiments::{Feature, Load, MOVES, ON, peers};
 use crate::host::Reading;
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
@@ -14,6 +14,7 @@ use crate::placement::Placement;
 use crate::report::Account;
 use crate::topology::{ETHERNET, Route, Topology, Way};
 use crate::usage::{self, Reading as _, Sides};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// See the module.
@@ -36,6 +37,8 @@ struct Snapshot {
     sender: Reading,
     receiver: Reading,
     sides: Sides,
+    /// Nanoseconds that the switch's threads have run, before and after it was asked for its counters.
+    ran: [Option<u64>; 2],
     passed: Option<Passed>,
     /// Ports that came beside those of the load.
     visits: u64,
@@ -66,6 +69,9 @@ impl<'t> Namespaces<'t> {
     /// Opens connections over the route in use.
     fn connect(&mut self) -> Result<(), LabError> {
         let Some(bulk) = self.load.carried() else { return Ok(()) };
+        if let Some(first) = self.feature.phases.first() {
+            self.topology.sender.limit(first.bits_per_s)?;
+        }
         self.carried.begin(pair(self.topology, self.route), bulk, &self.interrupt)
     }
 
@@ -89,6 +95,24 @@ impl<'t> Namespaces<'t> {
         usage::watch(interval, begin, |time| self.pass(time), || Sides::read(processes))
     }
 
+    /// Measures each phase of an interval, without its first quarter, in which the load settles.
+    fn phases(&mut self, interval: Duration) -> Result<Measured, LabError> {
+        let phases = self.feature.phases;
+        let each = interval.div_f64(phases.len() as f64);
+        let (mut values, mut usage) = (Values::new(), Vec::new());
+        for phase in phases {
+            let moved = self.daemon.last_move()?;
+            self.topology.sender.limit(phase.bits_per_s)?;
+            self.pass(each / 4)?;
+            let before = self.snapshot()?;
+            usage.extend(self.watch(each - each / 4)?.0);
+            let mut own = self.snapshot()?.since(&before);
+            own.insert(MOVES.into(), self.daemon.moves_since(moved)?);
+            values.extend(phase.part(own));
+        }
+        Ok(Measured { values, usage })
+    }
+
     /// Of sender, switch, receiver.
     fn processes(&self) -> [u32; 3] {
         let Topology { sender, receiver, .. } = &*self.topology;
@@ -98,6 +122,8 @@ impl<'t> Namespaces<'t> {
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
         let (from_link, to_link) = self.topology.links(self.route);
         let sides = Sides::read(self.processes());
+        let switch = self.topology.switch_process(self.route);
+        let before = ran(switch);
         let topology = &mut *self.topology;
         let sender = topology.sender.read(from_link)?;
         let ours = (self.route == Route::Switch).then_some(&*self.daemon);
@@ -109,6 +135,7 @@ impl<'t> Namespaces<'t> {
             sender,
             passed,
             sides,
+            ran: [before, ran(switch)],
             // Last at both ends, so that bytes and machine are read in one go.
             receiver: topology.receiver.read(to_link)?,
             moment: self.meter.read().map_err(LabError::io("reading /proc/stat"))?,
@@ -126,6 +153,11 @@ impl Snapshot {
         let ((frames, bytes), (before, bytes_before)) = (self.wire(), earlier.wire());
         put_ratio(&mut values, "frame_bytes_on_the_wire", bytes - bytes_before, frames - before);
         values.extend(self.sides.since(&earlier.sides));
+        if let ([Some(now), _], [_, Some(then)]) = (self.ran, earlier.ran) {
+            let used = now.saturating_sub(then) as f64 / 1e9;
+            let seconds = self.moment.seconds_since(&earlier.moment);
+            values.insert("switch_run_s_per_s".into(), used / seconds);
+        }
         let used = self.moment.processors_since(&earlier.moment);
         let placed = self.placement.as_ref().and_then(|placement| placement.receiving(&used));
         usage::add_cost_of_receiving(&mut values, placed);
@@ -146,6 +178,16 @@ impl Snapshot {
             }
         }
     }
+}
+
+/// Nanoseconds that a process's threads have run; ticks of 10 ms say little of workers that are nearly idle. `None` where the
+/// kernel does not count them.
+fn ran(process: u32) -> Option<u64> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
+    let one = |path: PathBuf| -> Option<u64> {
+        std::fs::read_to_string(path).ok()?.split(' ').next()?.parse().ok()
+    };
+    tasks.map(|task| one(task.path().join("schedstat"))).sum()
 }
 
 /// Sender and receiver on a route.
@@ -191,6 +233,9 @@ impl Bench for Namespaces<'_> {
     }
 
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
+        if !self.feature.phases.is_empty() {
+            return self.phases(interval);
+        }
         let before = self.snapshot()?;
         let (mut trips, mut watched) = (None, None);
         match self.load {

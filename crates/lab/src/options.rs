@@ -137,6 +137,11 @@ impl Options {
         }
     }
 
+    /// What `validate vmmq` and `validate vrss` do: 16 connections, ports of two queues.
+    pub fn queued(program: PathBuf) -> Options {
+        Options { connections: vec![16], queues: vec![2], ..Options::new(program) }
+    }
+
     /// What `validate self` does: 20 tries of each kind.
     pub fn itself(program: PathBuf) -> Options {
         Options {

@@ -1,7 +1,7 @@
 //! What passed the switch in an interval, by the counters of its ports.
 
 use crate::experiment::Values;
-use control::body::{CountersBody, QueueBody};
+use control::body::{CountersBody, QueueBody, WorkerBody};
 
 /// Begin of the keys that count trains by their segments.
 pub(crate) const TRAINS_OF: &str = "trains_of_";
@@ -14,6 +14,7 @@ pub(crate) struct Passed {
     pub(crate) egress: CountersBody,
     /// Ingress queues of both.
     pub(crate) queues: Vec<QueueBody>,
+    pub(crate) workers: Vec<WorkerBody>,
 }
 
 impl Passed {
@@ -28,6 +29,9 @@ impl Passed {
         put_ratio(&mut values, "unfinished_checksums_of_frames", unfinished, frames);
         values.insert("lost_frames".into(), (self.lost() - earlier.lost()) as f64);
         values.extend(queues(&self.queues, &earlier.queues));
+        let workers = self.workers.iter().zip(&earlier.workers);
+        let frames: Vec<u64> = workers.map(|(now, then)| now.frames - then.frames).collect();
+        values.insert("workers_in_use".into(), in_use(&frames));
         values
     }
 
@@ -56,6 +60,12 @@ fn queues(now: &[QueueBody], before: &[QueueBody]) -> Values {
         }
     }
     values
+}
+
+/// Workers that took frames, of how many each took: at least one in a hundred, for a stray one wakes a worker too.
+fn in_use(frames: &[u64]) -> f64 {
+    let least = frames.iter().sum::<u64>().div_ceil(100).max(1);
+    frames.iter().filter(|frames| **frames >= least).count() as f64
 }
 
 /// What the switch gave to the receiver's port. A port that was taken away and added again meanwhile counts from 0.
@@ -99,6 +109,13 @@ mod tests {
         let some = CountersBody { egress_frames: 4, ..CountersBody::default() };
         assert!(!delivered(&nothing, &nothing).contains_key("segments_per_train"));
         assert_eq!(delivered(&some, &nothing)["segments_per_train"], 1.0);
+    }
+
+    #[test]
+    fn a_worker_that_took_a_stray_frame_is_not_in_use() {
+        assert_eq!(in_use(&[0, 0]), 0.0);
+        assert_eq!(in_use(&[0, 1]), 1.0);
+        assert_eq!(in_use(&[1000, 9, 900]), 2.0);
     }
 
     #[test]

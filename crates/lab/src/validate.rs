@@ -51,7 +51,7 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
 }
 
 /// Bulk connections under an experiment.
-fn under(feature: &'static Feature, experiment: &Experiment, connections: u32) -> Point {
+pub(crate) fn under(feature: &'static Feature, experiment: &Experiment, connections: u32) -> Point {
     let (mut experiment, load) = (experiment.clone(), Load::bulk(connections));
     if connections >= MANY {
         fewer(&mut experiment, 3);

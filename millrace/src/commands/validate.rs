@@ -6,7 +6,9 @@ use crate::cli::Global;
 use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
 use control::Problem;
-use lab::experiments::{Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, rsc, vlan};
+use lab::experiments::{
+    Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, rsc, vlan, vmmq, vrss,
+};
 use lab::options::{Options, Receivers};
 use lab::validate;
 
@@ -40,6 +42,12 @@ enum What {
     /// The guest's port as a trunk against an access port
     #[command(after_help = VLAN_HELP)]
     Vlan(OnAndOff),
+    /// Dynamic VMMQ: one queue, several, and several whose entries move by load, under a load with phases
+    #[command(after_help = VMMQ_HELP)]
+    Vmmq(Queued),
+    /// vRSS: a vNIC with one queue pair, and with several by `steer=rss` and `steer=follow`
+    #[command(after_help = VRSS_HELP)]
+    Vrss(Queued),
     /// This command's own verdicts: the same arm twice, and traffic slowed by 5 %, twenty times each
     #[command(name = "self")]
     Itself(Itself),
@@ -123,6 +131,43 @@ Example:
 The guest's port becomes a trunk and an access port again while the connections keep running,
 untagged in both; no difference above 5 % is expected. Needs namespaces. Exit codes are those of
 `validate rsc`.";
+
+const VMMQ_HELP: &str = "\
+Examples:
+  millrace validate vmmq                           # about eight minutes
+  millrace validate vmmq --quick --connections 16,64
+
+Uplink and vNIC have one queue, --queues that stay (static), and --queues that follow the load
+(dynamic), in turn while the connections keep running; ports are opened anew for each. Every
+interval is four times --seconds: idle, 100 Mb/s, as much as can be sent, idle. Compared are the
+throughput at full load and the processors that the switch uses in each phase. The check fails when
+nothing moves while dynamic, or something while static. The switch has a worker for each queue, as
+far as there are processors; where it takes all of them the sender shares one. Needs namespaces.
+Exit codes are those of `validate rsc`.";
+
+const VRSS_HELP: &str = "\
+Examples:
+  millrace validate vrss                           # about three minutes
+  millrace validate vrss --quick --queues 4 --connections 32
+
+The vNIC, a TAP, has one queue pair, and --queues by `steer=rss` and by `steer=follow`, in turn
+while the connections keep running; the port is opened anew for each. The uplink has --queues
+throughout. The check fails when one of the vNIC's queues carries nothing. The switch has a worker
+for each queue, as far as there are processors. Needs namespaces. Exit codes are those of
+`validate rsc`.";
+
+/// Options where ports have several queues.
+#[derive(Args)]
+struct Queued {
+    /// Connection counts, one after the other [default: 16].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: Vec<u32>,
+    /// Queues of a port, where it has more than one.
+    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u32).range(2..=64))]
+    queues: u32,
+    #[command(flatten)]
+    measuring: Measuring,
+}
 
 /// Options of most features.
 #[derive(Args)]
@@ -219,6 +264,8 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         What::Hotplug(common) => own(hotplug::FEATURE, common),
         What::Acl(common) => own(acl::FEATURE, common),
         What::Vlan(common) => own(vlan::FEATURE, common),
+        What::Vmmq(queued) => carry_out(&vmmq::campaign, &queued.options()?, global),
+        What::Vrss(queued) => carry_out(&vrss::campaign, &queued.options()?, global),
         What::Itself(Itself { tries, measuring }) => {
             let options = measuring.options(Options::itself, &[])?;
             let tries = tries.map_or(options.tries, usize::from);
@@ -231,6 +278,13 @@ impl OnAndOff {
     fn options(&self, global: &Global) -> Result<Options, Failure> {
         let options = self.measuring.options(Options::new, &self.connections)?;
         Ok(Options { mtu: self.mtu, between: self.hosts.between(global)?, ..options })
+    }
+}
+
+impl Queued {
+    fn options(&self) -> Result<Options, Failure> {
+        let options = self.measuring.options(Options::queued, &self.connections)?;
+        Ok(Options { queues: vec![self.queues], ..options })
     }
 }
 

@@ -49,7 +49,7 @@ const FEATURE: &Feature = &Feature {
             clippy::cast_sign_loss,
             reason = "below the rate"
         )]
-        topology.sender.limit(rate as u64)
+        topology.sender.limit(Some(rate as u64))
     },
     note: Some(
         "Each try is an experiment of its own: TCP from the sender to the guest at 400 Mb/s, through the switch. The slowed \

@@ -143,10 +143,11 @@ impl Host {
         self.ask(request, line, patience)
     }
 
-    /// Sends at most so many bits a second from now on, on all bulk connections together.
-    pub(crate) fn limit(&mut self, bits_per_s: u64) -> Result<(), LabError> {
-        self.record(&format!("(-B {bits_per_s} from here on)"));
-        let request = Request::Limit { bits_per_s: Some(bits_per_s) };
+    /// Sends at most so many bits a second from now on, on all bulk connections together. `None`: as fast as it can.
+    pub(crate) fn limit(&mut self, bits_per_s: Option<u64>) -> Result<(), LabError> {
+        let option = bits_per_s.map_or("no -B".to_owned(), |most| format!("-B {most}"));
+        self.record(&format!("({option} from here on)"));
+        let request = Request::Limit { bits_per_s };
         self.ask(&request, "limit what is sent", PATIENCE)
     }
 

@@ -1,0 +1,175 @@
+//! Dynamic VMMQ: one queue, against several that stay at their workers, against several whose entries move by load.
+//!
+//! The uplink is a fan-out group of so many packet sockets, the vNIC a TAP of as many queues. Each interval goes through four
+//! phases of the same length, so that what is dynamic has to spread and come together in each of them.
+
+use super::{Feature, MOVES, PLAIN, PROOF, Phase, sweep};
+use crate::LabError;
+use crate::campaign::Campaign;
+use crate::daemon::Daemon;
+use crate::experiment::{Arm, Experiment, Measure};
+use crate::options::Options;
+use crate::report::{Case, Check};
+use crate::statistics::Better;
+use crate::topology::Topology;
+use crate::validate::under;
+use serde_json::json;
+use std::time::Duration;
+
+/// The arms, each on the one before it; the later two are called as the key `vmmq` has it.
+const ARMS: [&str; 3] = ["one", "static", "dynamic"];
+
+/// Next to nothing: a buffer of each connection at its begin.
+const IDLE: Option<u64> = Some(1000);
+/// Phases of an interval. Figures are those of the third one where their keys say nothing else.
+const PHASES: &[Phase] = &[
+    Phase { name: "idle_", bits_per_s: IDLE },
+    Phase { name: "low_", bits_per_s: Some(100_000_000) },
+    Phase { name: "", bits_per_s: None },
+    Phase { name: "after_", bits_per_s: IDLE },
+];
+/// Between two intervals: by then what was spread is on one worker again, and connections go on after ports were opened anew.
+const SETTLE: Duration = Duration::from_secs(2);
+
+const SWITCH: Measure = Measure {
+    key: "switch_run_s_per_s",
+    improvement: "switch_cpu",
+    label: "Switch at full load (processors)",
+    scale: 1.0,
+    decimals: 3,
+    better: Better::Lower,
+    equal_within: None,
+};
+
+pub(super) const MEASURES: &[Measure] = &[
+    Measure { label: "Throughput at full load (Gb/s)", ..sweep::THROUGHPUT },
+    SWITCH,
+    Measure {
+        key: "low_switch_run_s_per_s",
+        improvement: "low_switch_cpu",
+        label: "Switch at 100 Mb/s (processors)",
+        ..SWITCH
+    },
+    Measure {
+        key: "idle_switch_run_s_per_s",
+        improvement: "idle_switch_cpu",
+        label: "Switch when idle (processors)",
+        ..SWITCH
+    },
+];
+
+const FEATURE: &Feature = &Feature {
+    name: "vmmq",
+    title: "Dynamic VMMQ: one queue, several, and several by load",
+    steps: true,
+    measures: MEASURES,
+    phases: PHASES,
+    switch,
+    proof: Some(proof),
+    note: Some(
+        "Each interval goes through four phases of a quarter each: idle, 100 Mb/s, full load, idle. The first quarter of a phase \
+         is not measured, but moves in it are counted. Throughput, frames and all figures whose keys name no phase are those \
+         of the full load. Workers in use are those that took at least 1 % of the frames.",
+    ),
+    ..PLAIN
+};
+
+/// `millrace validate vmmq`.
+pub fn campaign(options: &Options) -> Campaign {
+    let plain = FEATURE.experiment(options.mtu, options.interval, options.stop());
+    let queues = sweep::words(options.most_queues());
+    let labels = [sweep::words(1), format!("{queues}, static"), format!("{queues}, dynamic")];
+    let arms = ARMS.into_iter().zip(labels);
+    let plan = Experiment {
+        arms: arms.map(|(name, label)| Arm { name: name.into(), label }).collect(),
+        interval: options.interval.mul_f64(PHASES.len() as f64),
+        settle: SETTLE,
+        ..plain
+    };
+    let points = options.connections.iter().map(|count| under(FEATURE, &plan, *count));
+    Campaign { name: FEATURE.name, title: FEATURE.title, points: points.collect() }
+}
+
+/// Opened anew, a port has its entries spread over all its queues, wherever load had moved them.
+fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+    let one = json!({ "queues": 1, "vmmq": "static" });
+    daemon.reopen(&one, &one)?;
+    let several = json!({ "queues": topology.queues, "vmmq": arm });
+    if arm == ARMS[0] { Ok(()) } else { daemon.reopen(&several, &several) }
+}
+
+/// By the queues there were, by what moved, and by how much was sent in the phases that are not to be full.
+fn proof(case: &Case) -> Option<Check> {
+    let of = |key: &str| -> Option<[f64; 3]> {
+        let [one, still, dynamic] = ARMS.map(|arm| case.median(arm, key));
+        Some([one?, still?, dynamic?])
+    };
+    let moved = |arm| -> Option<f64> {
+        let keys = PHASES.iter().map(|phase| format!("{}{MOVES}", phase.name));
+        keys.map(|key| case.total(arm, &key)).sum()
+    };
+    let (low_workers, workers) = (of("low_workers_in_use")?, of("workers_in_use")?);
+    let (idle, low) = (of("idle_throughput_bps")?, of("low_throughput_bps")?);
+    let [one, still, dynamic] = of("uplink_queues")?;
+    let [never, neither, by_load] = ARMS.map(moved);
+    let moves = [never?, neither?, by_load?];
+    let idle_is = idle.iter().zip(&low).all(|(idle, low)| *idle < 0.01 * low);
+    let low_is = low.iter().all(|low| *low < 150e6);
+    let moved = matches!(moves, [0.0, 0.0, by_load] if by_load > 0.0);
+    let each = |figures: [f64; 3]| figures.map(|one| format!("{one:.0}")).join(", ");
+    let megabits = |rates: [f64; 3]| rates.map(|rate| format!("{:.1}", rate / 1e6)).join(", ");
+    Some(Check {
+        name: PROOF.into(),
+        passed: one == 1.0 && still > 1.0 && dynamic == still && moved && idle_is && low_is,
+        seen: format!(
+            "queues at the uplink {one}, {still}, {dynamic}; moves by load {}; workers in use at 100 Mb/s {}, at full load {}; \
+             Mb/s when idle {} and at 100 Mb/s {}",
+            each(moves),
+            each(low_workers),
+            each(workers),
+            megabits(idle),
+            megabits(low),
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Ended, Run, Sample, Values};
+    use crate::report::Setting;
+
+    /// Whether a case passes whose arms had so many queues and moves, and were sent so much when idle.
+    fn passes(queues: [f64; 3], moves: [f64; 3], idle: f64) -> bool {
+        let plan = campaign(&Options::queued("".into())).points.remove(0).experiment;
+        let sample = |(round, place): (usize, usize)| {
+            let values = [
+                ("uplink_queues", queues[place]),
+                ("low_workers_in_use", 1.0),
+                ("workers_in_use", 2.0),
+                ("idle_throughput_bps", idle),
+                ("low_throughput_bps", 1e8),
+                ("idle_moves", 0.0),
+                ("low_moves", moves[place]),
+                ("moves", 0.0),
+                ("after_moves", 0.0),
+            ];
+            let values = values.map(|(key, value)| (key.to_owned(), value));
+            let (started_s, usage) = (0.0, Vec::new());
+            let arm = ARMS[place].to_owned();
+            Sample { round, arm, started_s, values: Values::from(values), usage }
+        };
+        let samples = crate::statistics::sequence(3, 4).map(sample).collect();
+        let run = Run { samples, ended: Ended::Complete };
+        proof(&Case::new(&plan, Setting::default(), run, None)).unwrap().passed
+    }
+
+    #[test]
+    fn only_what_is_dynamic_moves_and_idle_is_idle() {
+        assert!(passes([1.0, 2.0, 2.0], [0.0, 0.0, 5.0], 0.0));
+        assert!(!passes([1.0, 2.0, 2.0], [0.0, 0.0, 0.0], 0.0), "nothing moves");
+        assert!(!passes([1.0, 2.0, 2.0], [0.0, 1.0, 5.0], 0.0), "what is static moves");
+        assert!(!passes([1.0, 1.0, 2.0], [0.0, 0.0, 5.0], 0.0), "one queue is not several");
+        assert!(!passes([1.0, 2.0, 2.0], [0.0, 0.0, 5.0], 8.4e6), "a buffer a second");
+    }
+}

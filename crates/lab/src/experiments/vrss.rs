@@ -1,0 +1,105 @@
+//! vRSS: one vNIC with one queue pair, against several that the indirection table picks, against several where a flow is
+//! answered on the pair that the guest sent it from.
+//!
+//! The uplink has as many queues as the vNIC has at most, in all arms: what is compared is the vNIC's. The guest's kernel
+//! answers each flow on the queue that it came from, so a queue from which nothing comes is one to which nothing went.
+
+use super::{Feature, PLAIN, PROOF, REOPENING, rsc, sweep};
+use crate::LabError;
+use crate::campaign::Campaign;
+use crate::daemon::Daemon;
+use crate::experiment::{Arm, Experiment, Measure};
+use crate::options::Options;
+use crate::report::{Case, Check};
+use crate::topology::Topology;
+use crate::validate::under;
+use serde_json::json;
+
+/// The arms, each on the one before it; the later two are called as the key `steer` has it.
+const ARMS: [&str; 3] = ["one", "rss", "follow"];
+
+pub(super) const MEASURES: &[Measure] =
+    &[sweep::THROUGHPUT, Measure { decimals: 1, ..rsc::CPU }, rsc::RECEIVING];
+
+const FEATURE: &Feature = &Feature {
+    name: "vrss",
+    title: "vRSS: one queue pair of a vNIC, or several",
+    steps: true,
+    measures: MEASURES,
+    switch,
+    proof: Some(proof),
+    note: Some(
+        "The uplink has as many queues as the vNIC has at most in all arms. Connections are spread by hash, so a few may leave a \
+         queue silent, which the check calls wrong: there should be several for each queue.",
+    ),
+    ..PLAIN
+};
+
+/// `millrace validate vrss`.
+pub fn campaign(options: &Options) -> Campaign {
+    let plain = FEATURE.experiment(options.mtu, options.interval, options.stop());
+    let pairs = options.most_queues();
+    let several = |steer| format!("{pairs} queue pairs, steer={steer}");
+    let labels = ["1 queue pair".to_owned(), several(ARMS[1]), several(ARMS[2])];
+    let arms = ARMS.into_iter().zip(labels);
+    let plan = Experiment {
+        arms: arms.map(|(name, label)| Arm { name: name.into(), label }).collect(),
+        settle: REOPENING.max(plain.settle),
+        ..plain
+    };
+    let points = options.connections.iter().map(|count| under(FEATURE, &plan, *count));
+    Campaign { name: FEATURE.name, title: FEATURE.title, points: points.collect() }
+}
+
+fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+    let (queues, is_one) = (topology.queues, arm == ARMS[0]);
+    let (pairs, steer) = (if is_one { 1 } else { queues }, (!is_one).then_some(arm));
+    daemon.reopen(&json!({ "queues": queues }), &json!({ "queues": pairs, "steer": steer }))
+}
+
+/// By the queue pairs that the vNIC had, each of which carried frames in each interval.
+fn proof(case: &Case) -> Option<Check> {
+    let [one, rss, follow] = ARMS.map(|arm| case.median(arm, "vnic_queues"));
+    let (one, rss, follow) = (one?, rss?, follow?);
+    let [alone, by_table, followed] = ARMS.map(|arm| case.total(arm, "vnic_silent_queues"));
+    let silent = [alone?, by_table?, followed?];
+    Some(Check {
+        name: PROOF.into(),
+        passed: one == 1.0 && rss > 1.0 && follow == rss && silent == [0.0; 3],
+        seen: format!(
+            "queue pairs {one}, {rss}, {follow}; of these carried nothing, over all intervals: {}",
+            silent.map(|queues| queues.to_string()).join(", ")
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Ended, Run, Sample, Values};
+    use crate::report::Setting;
+
+    #[test]
+    fn a_silent_queue_in_one_interval_fails_the_proof() {
+        let passes = |pairs: [f64; 3], silent: f64| {
+            let plan = campaign(&Options::queued("".into())).points.remove(0).experiment;
+            let sample = |(round, place): (usize, usize)| {
+                let is_silent = place == 2 && round == 1;
+                let values = [
+                    ("vnic_queues", pairs[place]),
+                    ("vnic_silent_queues", if is_silent { silent } else { 0.0 }),
+                ];
+                let values = values.map(|(key, value)| (key.to_owned(), value));
+                let arm = ARMS[place].to_owned();
+                let (started_s, usage) = (0.0, Vec::new());
+                Sample { round, arm, started_s, values: Values::from(values), usage }
+            };
+            let samples = crate::statistics::sequence(3, 4).map(sample).collect();
+            let run = Run { samples, ended: Ended::Complete };
+            proof(&Case::new(&plan, Setting::default(), run, None)).unwrap().passed
+        };
+        assert!(passes([1.0, 2.0, 2.0], 0.0));
+        assert!(!passes([1.0, 2.0, 2.0], 1.0));
+        assert!(!passes([2.0, 2.0, 2.0], 0.0) && !passes([1.0, 2.0, 1.0], 0.0));
+    }
+}
