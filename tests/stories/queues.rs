@@ -10,10 +10,62 @@ use crate::qemu::{self, Machine};
 use crate::sandbox::{Need, story};
 use crate::shell::Shell;
 use crate::switch::Switch;
+use crate::testpmd::{Form, Testpmd};
 use crate::uml;
 use std::io;
 use std::net::TcpListener;
 use std::thread;
+use std::time::Duration;
+
+/// Frames within [`LOOK`] of a queue that carries traffic: testpmd begins with 8 on each, and sends no others but those
+/// that came by the same queue.
+const BUSY: u64 = 200;
+const LOOK: Duration = Duration::from_millis(300);
+
+#[test]
+fn all_eight_queues_of_dpdk_carry_traffic_both_ways() {
+    story(&[Need::Guest("testpmd")], || {
+        // By this key each queue gets as many of testpmd's flows, which differ in one byte.
+        let port = |name: &str| {
+            format!(
+                "[[port]]\nname = '{name}'\nvhost-user = '/run/{name}.sock'\nqueues = 8\nsteer = 'rss'\n"
+            )
+        };
+        let switch = Switch::start(&(port("a") + &port("b")));
+        let form = Form { queues: 8, ..Form::default() };
+        let mut testpmd = Testpmd::start("guest", &["/run/a.sock", "/run/b.sock"], form);
+        busy(&switch, &mut testpmd, [8, 8]);
+        switch.tell("rss set a --equal 7");
+        busy(&switch, &mut testpmd, [7, 8]);
+        for port in ["a", "b"] {
+            switch.tell(&format!("port set {port} steer=follow"));
+        }
+        for port in ["a", "b"] {
+            switch.tell(&format!("rss set {port} --equal 1"));
+        }
+        busy(&switch, &mut testpmd, [8, 8]);
+    });
+}
+
+/// Waits until each of the first so many queues of `a` and `b` carries traffic, and the others have become silent.
+fn busy(switch: &Switch, testpmd: &mut Testpmd, queues: [usize; 2]) {
+    let mut seen = [vec![], vec![]];
+    let are_so = || {
+        // Those that were under way while a ring was full are gone.
+        testpmd.burst();
+        thread::sleep(LOOK);
+        let before = ["a", "b"].map(|port| taken(switch, port));
+        thread::sleep(LOOK);
+        seen = ["a", "b"].map(|port| taken(switch, port));
+        seen.iter_mut().zip(before).for_each(|(now, before)| subtract(now, &before));
+        let is_so = |(frames, queues): (&Vec<u64>, usize)| {
+            let (carrying, silent) = frames.split_at(queues);
+            carrying.iter().all(|frames| *frames > BUSY) && silent.iter().all(|frames| *frames == 0)
+        };
+        seen.iter().zip(queues).all(is_so).then_some(())
+    };
+    assert!(patiently(are_so).is_some(), "{queues:?} queues are to carry traffic: {seen:?}");
+}
 
 #[test]
 fn all_four_queues_of_an_emulated_machine_carry_traffic_both_ways() {

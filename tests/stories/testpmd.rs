@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io::Write as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// A testpmd that sends what it receives back where it came from, and thereby keeps its first frames going.
+/// A testpmd that sends what it receives back where it came from, addresses and ports exchanged, and thereby keeps its first
+/// frames going. Those of a port are of a flow each, as many from each queue.
 pub(crate) struct Testpmd {
     child: Child,
     input: ChildStdin,
@@ -37,10 +38,17 @@ impl Testpmd {
             command.args(["--vdev", &vnic(number, socket, form)]);
         }
         let queues = form.queues.max(1);
-        command.args(["--", "-i", "--nb-cores=1", "--forward-mode=macswap", "--no-flush-rx"]);
-        // What comes in by a vNIC goes out by the same.
-        command.args(["--port-topology=loop"]);
+        command.args(["--", "-i", "--nb-cores=1", "--forward-mode=5tswap", "--no-flush-rx"]);
+        // What comes in by a queue of a vNIC goes out by the same.
+        command.args(["--port-topology=loop", "--txonly-multi-flow"]);
+        // The first frames of each go to the next.
+        for number in 0..sockets.len() {
+            let next = address((number + 1) % sockets.len());
+            command.arg(format!("--eth-peer={number},{next}"));
+        }
         command.args([format!("--rxq={queues}"), format!("--txq={queues}")]);
+        // All that a port sends at first has room in one queue.
+        command.arg(format!("--burst={}", 64 / queues.max(2)));
         command.args(["--total-num-mbufs=16384"]);
         command.stdin(Stdio::piped()).stdout(output.try_clone().unwrap()).stderr(output);
         let mut child = command.spawn().unwrap();
@@ -113,9 +121,13 @@ fn command() -> Command {
 fn vnic(number: usize, socket: &str, form: Form) -> String {
     let queues = form.queues.max(1);
     let mut vnic = format!("net_virtio_user{number},path={socket},queues={queues},queue_size=256");
-    write!(vnic, ",mac=02:00:00:00:00:0{}{}", number + 1, form.options).unwrap();
+    write!(vnic, ",mac={}{}", address(number), form.options).unwrap();
     if form.listens {
         vnic += ",server=1";
     }
     vnic
+}
+
+fn address(number: usize) -> String {
+    format!("02:00:00:00:00:0{}", number + 1)
 }
