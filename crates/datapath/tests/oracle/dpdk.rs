@@ -1,6 +1,6 @@
 //! DPDK's word on a frame, from a program of `dpdk.c` that is compiled against its headers and libraries.
 
-use super::{Setting, guests};
+use super::{Setting, guests, libraries};
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,6 @@ impl Dpdk {
             .find(|root| root.join("usr/include/dpdk/rte_thash.h").exists())
             .ok_or("DPDK's headers: libdpdk-dev, or scripts/guests testpmd")?;
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dpdk-oracle");
-        let libraries = root.join("usr/lib/x86_64-linux-gnu");
         let folder = |flag: &str, path: &str| {
             let mut option = OsString::from(flag);
             option.push(root.join(path));
@@ -37,7 +36,10 @@ impl Dpdk {
             .map_err(|error| format!("a C compiler, cc: {error}"))?;
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
         let mut command = Command::new(program);
-        command.env("LD_LIBRARY_PATH", libraries).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .env("LD_LIBRARY_PATH", libraries(&root))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         Ok(Dpdk(command.spawn().unwrap()))
     }
 

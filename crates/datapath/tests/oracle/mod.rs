@@ -6,7 +6,8 @@ mod qtest;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use wire::toeplitz::HashTypes;
 
 /// Queues of the table.
@@ -35,4 +36,10 @@ pub(crate) fn guests(kind: &str) -> PathBuf {
             PathBuf::from,
         )
         .join(kind)
+}
+
+/// For `LD_LIBRARY_PATH`: Debian's packages use both folders, and only a merged system makes them one.
+fn libraries(root: &Path) -> OsString {
+    let folders = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+    std::env::join_paths(folders.map(|folder| root.join(folder))).unwrap()
 }

@@ -1,6 +1,6 @@
 //! QEMU with a processor that has nothing to run: over its test protocol we are the machine's driver.
 
-use super::guests;
+use super::{guests, libraries};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -83,9 +83,7 @@ fn qemu() -> Result<Command, String> {
     let root = guests("qemu").canonicalize().ok().filter(|root| root.join("version").is_file());
     let root = root.ok_or("QEMU: scripts/guests qemu")?;
     let mut command = Command::new(root.join("usr/bin/qemu-system-x86_64"));
-    let libraries =
-        ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(|folder| root.join(folder));
-    command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).unwrap());
+    command.env("LD_LIBRARY_PATH", libraries(&root));
     for firmware in ["usr/share/qemu", "usr/share/seabios"].map(|folder| root.join(folder)) {
         if firmware.exists() {
             command.arg("-L").arg(firmware);
