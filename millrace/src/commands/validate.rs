@@ -59,13 +59,13 @@ Examples:
   millrace validate rsc                            # about seven minutes
   millrace validate rsc --quick --connections 1,16
   millrace validate rsc --in-process --json        # where namespaces are not allowed
-  millrace validate rsc --receiver tap --fail-if 'throughput < 2.0x' --fail-if 'cycles_per_byte > 0.6x'   # for CI
+  millrace validate rsc --receiver tap --fail-if 'throughput < 2.0x'      # for CI
   millrace validate rsc --sender TOKEN@192.0.2.1:5900 --receiver TOKEN@10.0.0.7:5900
-                                                   # two hosts, a millrace lab agent on each, the switch here
+                                                   # an agent on each of two hosts, the switch here
 
 Sender, switch and receiver run in network namespaces of their own, which end with the command; the
 host's network is not touched. Each has its own processors where there are three, and with two the
-sender has one. Without namespaces all run in one process, unless --receiver says what is wanted.
+sender has one. Without namespaces everything runs in one process, which --receiver forbids.
 The Linux bridge with and without GRO, Open vSwitch (netdev data path) where installed, and our
 switch with the kernel's GRO at the uplink carry the same load in turn with both arms; one that
 cannot run is named. With --sender the hosts are existing ones, and RSC of one port of the running
@@ -218,9 +218,9 @@ Examples:
 Each try is a whole experiment with the bench, the order, the intervals and the verdict of all
 others: TCP from the sender to the guest at 400 Mb/s. In half of the tries both arms are the same:
 no difference may be seen. In the others one arm's sender sends 5 % less: that must be seen. A try
-is undecided where its interval holds both answers, and wrong where it holds the wrong one only; it
-goes on until it is known to within 2.5 %, or has 64 intervals per arm. All verdicts are held
-together to 99 %. Needs namespaces.
+is undecided where its interval holds both answers, and wrong where it holds only the wrong one; it
+goes on until it is known to within 2.5 %, or has 64 intervals per arm. All verdicts together hold
+with 99 % confidence. Needs namespaces.
 Exits with 1 when a try is wrong or more than one in twenty of a kind is undecided, and with 130
 after Ctrl-C; --resume goes on.")]
 struct Itself {
