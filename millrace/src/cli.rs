@@ -71,7 +71,7 @@ pub(crate) enum Command {
     Rss(rss::Arguments),
     /// Show queues with their workers and loads, and move them
     Queue(queue::Arguments),
-    /// Show what dynamic VMMQ moved, and why
+    /// Show what dynamic VMMQ moved, and why; record loads
     Vmmq(vmmq::Arguments),
     /// Capture the frames of a port to a pcapng file
     Capture(capture::Arguments),

@@ -52,6 +52,7 @@ fn help_has_an_example_for_each_command() {
         &["queue", "move"],
         &["vmmq"],
         &["vmmq", "explain"],
+        &["vmmq", "record"],
         &["capture"],
         &["check"],
         &["ladder"],
@@ -102,6 +103,25 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["rss", "set", "vm1", "--types", "tcp"], &["not types of RSS", "tcp", "tcpv4"], 2),
     (&["queue", "move", "vm1", "0"], &["--worker <N>"], 2),
     (&["queue", "move", "vm1", "first", "--worker", "0"], &["'first'", "invalid digit"], 2),
+    (&["vmmq", "record"], &["--seconds <N>"], 2),
+    (&["vmmq", "record", "--seconds", "0"], &["1..=3600"], 2),
+    (&["vmmq", "record", "--seconds", "9", "--interval", "5"], &["20..=1000"], 2),
+    (&["lab", "vmmq", "--sim", "--real", "%/load.json"], &["--recorded <FILE>"], 2),
+    (
+        &["lab", "vmmq", "--sim", "--recorded", "%/cut.json"],
+        &["cut.json", "no recorded load", "EOF"],
+        1,
+    ),
+    (
+        &["lab", "vmmq", "--sim", "--recorded", "%/load.json", "--real", "%/cut.json"],
+        &["cut.json", "no recorded load"],
+        1,
+    ),
+    (
+        &["lab", "vmmq", "--sim", "--recorded", "%/load.json", "--real", "%/load.json"],
+        &["load.json", "no workers", "millrace vmmq record"],
+        1,
+    ),
     (&["capture", "vm1"], &["--write"], 2),
     (&["capture", "vm1", "-w", "x", "--snaplen", "1"], &["14..=262144"], 2),
     (&["top", "--interval", "0"], &["1..=3600"], 2),
@@ -139,6 +159,9 @@ fn bad_input_is_answered_with_a_message_and_an_exit_code() {
     let own = directory.path().to_str().unwrap();
     std::fs::write(directory.path().join("bad.toml"), "[[port]]\nname = \"a\"\nmtu = 20\n")
         .unwrap();
+    let load = r#"{"interval_ms": 20, "items": [{"vnic": "vm1", "busy": [0.1]}]}"#;
+    std::fs::write(directory.path().join("load.json"), load).unwrap();
+    std::fs::write(directory.path().join("cut.json"), &load[..40]).unwrap();
     std::fs::write(directory.path().join("binary.toml"), [0xff, 0xfe]).unwrap();
     for (arguments, parts, code) in BAD {
         let arguments: Vec<String> = arguments.iter().map(|word| word.replace('%', own)).collect();
@@ -266,6 +289,65 @@ fn an_interrupt_ends_the_capture_and_not_its_file() {
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stdout).contains("0 frames"), "{}", text(&output.stdout));
     assert!(file.exists());
+}
+
+/// What a recording of nothing but idle queues is: whole, readable, and predicted by itself.
+#[test]
+fn a_recording_is_read_by_the_simulator_and_an_interrupt_does_not_cut_it() {
+    let daemon = Daemon::start(TWO);
+    let file = daemon.path("load.json");
+    let file = file.to_str().unwrap();
+    let record = Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["vmmq", "record", "--seconds", "3600", "--output", file, "--json"])
+        .env("MILLRACE_SOCKET", daemon.socket())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    daemon::eventually("it records", || Path::new(file).exists().then_some(()));
+    let id = rustix::process::Pid::from_child(&record);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    let output = record.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let written: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&written["items"], &written["workers"]), (&2.into(), &1.into()));
+    let replay = ["lab", "vmmq", "--sim", "--recorded", file, "--real", file, "--json"];
+    let replay = millrace(Path::new(NOBODY), &replay);
+    assert_eq!(replay.status.code(), Some(0), "{}", text(&replay.stderr));
+    let replay: serde_json::Value = serde_json::from_slice(&replay.stdout).unwrap();
+    assert_eq!(replay["as_placed"][0]["difference_percent"], serde_json::Value::Null);
+    assert_eq!(replay["seconds"], written["seconds"]);
+}
+
+#[test]
+fn a_replay_whose_cost_is_off_by_30_percent_exits_with_1() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, busy: &str| {
+        let item = |worker: &str| {
+            format!(
+                r#"{{"vnic": "vm{worker}", "busy": [{busy}, {busy}], "worker": [{worker}, {worker}]}}"#
+            )
+        };
+        let worker = format!(r#"{{"busy": [{busy}, {busy}]}}"#);
+        let json = format!(
+            r#"{{"version": 1, "interval_ms": 20, "workers": [{worker}, {worker}], "items": [{}, {}]}}"#,
+            item("0"),
+            item("1")
+        );
+        let path = directory.path().join(name);
+        std::fs::write(&path, json).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let real = write("real.json", "0.4");
+    let replay = |load: &str| {
+        let arguments = ["lab", "vmmq", "--sim", "--recorded", load, "--real", &real];
+        let output = millrace(Path::new(NOBODY), &arguments);
+        (output.status.code(), text(&output.stdout))
+    };
+    let (code, said) = replay(&write("near.json", "0.44"));
+    assert!(code == Some(0) && said.contains("+10.0 %") && said.contains("✓"), "{said}");
+    let (code, said) = replay(&write("far.json", "0.52"));
+    assert!(code == Some(1) && said.contains("+30.0 %") && said.contains("✗"), "{said}");
 }
 
 #[test]

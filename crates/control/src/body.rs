@@ -17,7 +17,9 @@ pub use counters::{CountersBody, DepthBody, RscCountersBody};
 pub use queue::{QueueBody, QueueMove, QueueVnicBody};
 pub use rsc::{RscBody, RscChange, RscSetting};
 pub use rss::{RssBody, RssChange, RssEntry};
-pub use vmmq::{HeldBody, OrderBody, VmmqMoveBody};
+pub use vmmq::{
+    HeldBody, OrderBody, VmmqLoadBody, VmmqMoveBody, VmmqQueueBody, VmmqTableBody, VmmqWorkerBody,
+};
 
 use crate::Problem;
 use crate::config::{Config, PortConfig, PortRole, RscMode};

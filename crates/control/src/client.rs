@@ -6,7 +6,7 @@ use crate::Problem;
 use crate::body::{
     AclAdd, AclBody, CaptureBody, CaptureStart, CaptureState, CountersBody, HealthBody, PlanBody,
     PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SwitchBody,
-    VmmqMoveBody,
+    VmmqLoadBody, VmmqMoveBody,
 };
 use crate::config::{Config, PortConfig};
 use http_body_util::{BodyExt, Full};
@@ -171,6 +171,11 @@ impl Client {
     /// The last moves of queues by load, oldest first.
     pub fn vmmq_moves(&self) -> Result<Vec<VmmqMoveBody>, ClientError> {
         self.get("/v1/vmmq/moves")
+    }
+
+    /// What the balancer measures, as sums so far.
+    pub fn vmmq_load(&self) -> Result<VmmqLoadBody, ClientError> {
+        self.get("/v1/vmmq/load")
     }
 
     /// Configuration health.

@@ -236,7 +236,25 @@ fn two_busy_entries_of_one_queue_are_spread_and_their_flows_stay_in_order() {
         let names = entries.map(|entry| format!("entry {entry} of vm"));
         assert!(moves.iter().any(|moved| names.contains(&moved.item)), "{moves:?}");
         assert!(moves.iter().all(|moved| moved.port == "up"), "{moves:?}");
+        recorded(&mut bench, entries, true);
     });
+}
+
+/// What a recording is made of has the moves, and the table's frames by entry.
+fn recorded(bench: &mut Bench, entries: [usize; 2], dynamic: bool) {
+    let load = bench.running.vmmq_load(Instant::now());
+    assert_eq!((load.moves > 0, load.workers.len()), (dynamic, 2));
+    let table = load.tables.iter().find(|table| table.vnic.as_deref() == Some("vm")).unwrap();
+    assert_eq!((table.uplink.as_str(), table.dynamic), ("up", dynamic));
+    assert_eq!(table.queues, bench.steering.table(VNIC).unwrap());
+    assert_eq!(table.frames, bench.steering.frames(VNIC).unwrap());
+    assert!(entries.iter().all(|entry| table.frames[*entry] > 1000), "{table:?}");
+    let up = load.queues.iter().filter(|queue| queue.port == "up");
+    assert!(up.clone().count() == 2 && up.clone().all(|queue| !queue.dynamic), "entries move");
+    let busy: u64 = load.queues.iter().map(|queue| queue.busy_ns).sum();
+    // A worker's counter is read before those of its queues.
+    let workers: u64 = load.workers.iter().map(|worker| worker.busy_ns).sum();
+    assert!(workers > 0 && workers <= busy, "{workers} and {busy}");
 }
 
 #[test]
@@ -247,5 +265,6 @@ fn entries_of_a_static_uplink_stay() {
         bench.load(flows, |_| start.elapsed() < Duration::from_secs(2));
         assert!(!bench.are_apart(flows.map(|(_, entry)| entry)));
         assert_eq!(bench.running.vmmq_moves().len(), 0);
+        recorded(&mut bench, flows.map(|(_, entry)| entry), false);
     });
 }

@@ -37,20 +37,22 @@ impl Interrupt {
             let _inside = runtime.enter();
             signal(kind).map_err(LabError::io("watching signals"))
         };
-        let mut terminate = watch(SignalKind::terminate())?;
+        // All are watched when this returns: none that comes then is lost, or ends the process.
+        let [mut interrupt, mut terminate] =
+            [watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?];
         let other =
             if hangup_is_ignored() { SignalKind::terminate() } else { SignalKind::hangup() };
         let mut other = watch(other)?;
-        let interrupt = self.clone();
+        let flag = self.clone();
         std::thread::spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    _ = tokio::signal::ctrl_c() => {}
+                    _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                     _ = other.recv() => {}
                 }
             });
-            interrupt.set();
+            flag.set();
         });
         Ok(())
     }

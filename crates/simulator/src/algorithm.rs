@@ -102,12 +102,14 @@ pub(crate) fn start(machine: Machine, units: &[Unit]) -> Vec<usize> {
 /// Measured loads of 20 ms are off by up to this share, either way.
 const NOISE: f64 = 0.2;
 
-struct Millrace {
+pub(crate) struct Millrace {
     balancer: Balancer,
     workers: Vec<Worker>,
     items: Vec<Item>,
     places: HashMap<balance::ItemId, usize>,
     random: fastrand::Rng,
+    /// By how much measured loads are off.
+    noise: f64,
 }
 
 impl Millrace {
@@ -121,12 +123,20 @@ impl Millrace {
             home: unit.home,
             reach: Reach::ALL,
         };
+        let workers = (0..machine.workers).map(worker).collect();
+        let random = fastrand::Rng::with_seed(seed);
+        Millrace { random, noise: NOISE, ..Millrace::of(workers, units.iter().map(item).collect()) }
+    }
+
+    /// One for workers and items as they were recorded, whose loads are off as it is.
+    pub(crate) fn of(workers: Vec<Worker>, items: Vec<Item>) -> Millrace {
         Millrace {
             balancer: Balancer::new(Settings::default()),
-            workers: (0..machine.workers).map(worker).collect(),
-            items: units.iter().map(item).collect(),
-            places: units.iter().enumerate().map(|(place, unit)| (unit.id, place)).collect(),
-            random: fastrand::Rng::with_seed(seed),
+            workers,
+            places: items.iter().enumerate().map(|(place, item)| (item.id, place)).collect(),
+            items,
+            random: fastrand::Rng::with_seed(0),
+            noise: 0.0,
         }
     }
 }
@@ -138,7 +148,7 @@ impl Mover for Millrace {
 
     fn decide(&mut self, seen: &Seen<'_>, placed: &[usize]) -> Vec<Shift> {
         for (place, item) in self.items.iter_mut().enumerate() {
-            let noise = 1.0 + NOISE * (2.0 * self.random.f64() - 1.0);
+            let noise = 1.0 + self.noise * (2.0 * self.random.f64() - 1.0);
             (item.worker, item.busy) = (placed[place], seen.units[place] * noise);
         }
         for (worker, busy) in self.workers.iter_mut().zip(seen.workers) {

@@ -4,6 +4,7 @@
 //! ([`balance::Balancer`]), an oracle that knows what is wanted and places everything anew at no cost, and three others as
 //! they are published. Load is a fluid: each unit wants a share of a worker's time, a worker that is wanted for more than
 //! its time serves fair shares, and what it does not serve is lost. The shares come from measured turns ([`cost`]).
+//! [`replay`] predicts from one [`Recording`] of a real switch how busy its workers are in another, and compares.
 
 mod algorithm;
 pub mod cost;
@@ -13,12 +14,18 @@ mod load;
 mod machine;
 mod oracle;
 mod ovs;
+mod recording;
+mod replay;
 mod report;
 mod run;
 
 pub use algorithm::Algorithm;
 pub use generate::{Generated, Length};
-pub use load::{Load, LoadError, Unit};
+pub use load::{Load, Unit};
 pub use machine::Machine;
+pub use recording::{
+    RecordedItem, RecordedMove, RecordedWorker, Recording, RecordingError, VERSION,
+};
+pub use replay::{Compared, Replay, ReplayError, ReplayedItem, replay};
 pub use report::{Figures, LoadReport, Report};
 pub use run::simulate;

@@ -1,8 +1,8 @@
 //! A load: what each unit wants, epoch by epoch; generated, or read from a recording.
 
 use crate::machine::Machine;
+use crate::recording::{RecordedItem, Recording, RecordingError};
 use balance::{ItemId, Part};
-use serde::Deserialize;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -38,70 +38,6 @@ pub struct Load {
     pub at_rest: Vec<bool>,
 }
 
-/// Why a recording cannot be replayed.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// Not JSON, or another shape.
-    #[error("this is no recorded load: {0}")]
-    Json(#[from] serde_json::Error),
-    /// Nothing to replay.
-    #[error("the recorded load has no items or no intervals")]
-    Empty,
-    /// An interval of no length.
-    #[error("\"interval_ms\" is {0}; allowed are 10 to 60000")]
-    Interval(u64),
-    /// A value that no busy time can have.
-    #[error("{name}: \"busy\" has {seen} in interval {interval}; allowed are 0 to 1 of a worker")]
-    Busy {
-        /// The item.
-        name: String,
-        /// What it says.
-        seen: f64,
-        /// Where.
-        interval: usize,
-    },
-    /// Items of different length.
-    #[error("{name} has {seen} intervals, the first item {wanted}")]
-    Length {
-        /// The item.
-        name: String,
-        /// Its intervals.
-        seen: usize,
-        /// Those of the first.
-        wanted: usize,
-    },
-    /// A node that the machine has not.
-    #[error("{name} is at home on node {seen}; the machine has {nodes}")]
-    Node {
-        /// The item.
-        name: String,
-        /// What it says.
-        seen: usize,
-        /// How many there are.
-        nodes: usize,
-    },
-}
-
-/// A recording as it stands in the file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Recording {
-    interval_ms: u64,
-    items: Vec<RecordedItem>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RecordedItem {
-    vnic: String,
-    #[serde(default)]
-    queue: u16,
-    entry: Option<u8>,
-    node: Option<usize>,
-    /// Share of a worker, interval by interval.
-    busy: Vec<f64>,
-}
-
 /// Growth of the whole load from one interval to the next, in workers, that counts as a rise.
 const RISE: f64 = 1.0;
 
@@ -109,35 +45,27 @@ const RISE: f64 = 1.0;
 const REST: f64 = 0.3;
 
 impl Load {
-    /// Reads a recording: `{"interval_ms": 20, "items": [{"vnic": "vm1", "queue": 0, "busy": [0.1, 0.2]}]}`. An item has
-    /// `queue` or `entry`, and `node` if the node of its memory is known.
-    pub fn recorded(name: &str, json: &str, machine: &Machine) -> Result<Load, LoadError> {
-        let Recording { interval_ms, items } = serde_json::from_str(json)?;
-        if !(10..=60_000).contains(&interval_ms) {
-            return Err(LoadError::Interval(interval_ms));
+    /// The load that a recording is, on a machine that has its nodes.
+    pub fn recorded(
+        name: &str,
+        recording: &Recording,
+        machine: &Machine,
+    ) -> Result<Load, RecordingError> {
+        let nodes = machine.nodes;
+        let is_foreign = |item: &&RecordedItem| item.node.is_some_and(|node| node >= nodes);
+        if let Some(item) = recording.items.iter().find(is_foreign) {
+            let seen = item.node.unwrap_or_default();
+            return Err(RecordingError::Node { name: item.name(), seen, nodes });
         }
-        let intervals = items.first().map_or(0, |item| item.busy.len());
-        if intervals == 0 {
-            return Err(LoadError::Empty);
-        }
-        let mut vnics = HashMap::new();
-        let mut units = Vec::with_capacity(items.len());
-        for (place, item) in items.iter().enumerate() {
-            check(item, intervals, machine)?;
-            let next = u32::try_from(vnics.len()).unwrap_or(u32::MAX);
-            let vnic = *vnics.entry(&item.vnic).or_insert(next);
-            let part = item.entry.map_or(Part::Queue(item.queue), Part::Entry);
-            let queue = if item.entry.is_some() { usize::from(item.queue) } else { place };
-            units.push(Unit { id: ItemId { vnic, part }, queue, home: item.node });
-        }
+        let items = &recording.items;
         let row = |interval| items.iter().map(|item| item.busy[interval]).collect();
         let mut load = Load {
             name: name.to_owned(),
-            description: format!("{} items, recorded", units.len()),
-            epoch: Duration::from_millis(interval_ms),
-            units,
-            rows: (0..intervals).map(row).collect(),
-            timeline: (0..intervals).collect(),
+            description: format!("{} items, recorded", items.len()),
+            epoch: Duration::from_millis(recording.interval_ms),
+            units: units(items.iter()),
+            rows: (0..recording.intervals()).map(row).collect(),
+            timeline: (0..recording.intervals()).collect(),
             rises: Vec::new(),
             at_rest: Vec::new(),
         };
@@ -166,21 +94,18 @@ impl Load {
     }
 }
 
-fn check(item: &RecordedItem, intervals: usize, machine: &Machine) -> Result<(), LoadError> {
-    let name = || format!("{} queue {}", item.vnic, item.queue);
-    if item.busy.len() != intervals {
-        let (seen, wanted) = (item.busy.len(), intervals);
-        return Err(LoadError::Length { name: name(), seen, wanted });
-    }
-    if let Some(interval) = item.busy.iter().position(|busy| !(0.0..=1.0).contains(busy)) {
-        return Err(LoadError::Busy { name: name(), seen: item.busy[interval], interval });
-    }
-    match item.node {
-        Some(seen) if seen >= machine.nodes => {
-            Err(LoadError::Node { name: name(), seen, nodes: machine.nodes })
-        }
-        _ => Ok(()),
-    }
+/// The items as the balancer knows them.
+pub(crate) fn units<'i>(items: impl Iterator<Item = &'i RecordedItem>) -> Vec<Unit> {
+    let (mut vnics, mut queues) = (HashMap::new(), HashMap::new());
+    let unit = |item: &RecordedItem| {
+        let next = u32::try_from(vnics.len()).unwrap_or(u32::MAX);
+        let vnic = *vnics.entry((item.uplink.clone(), item.vnic.clone())).or_insert(next);
+        let next = queues.len();
+        let queue = *queues.entry((vnic, item.queue, item.entry.is_some())).or_insert(next);
+        let part = item.entry.map_or(Part::Queue(item.queue), Part::Entry);
+        Unit { id: ItemId { vnic, part }, queue, home: item.node }
+    };
+    items.map(unit).collect()
 }
 
 #[cfg(test)]
@@ -188,13 +113,15 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> Result<Load, String> {
-        Load::recorded("test", json, &Machine::default()).map_err(|error| error.to_string())
+        let recording = Recording::read(json).unwrap();
+        Load::recorded("test", &recording, &Machine::default()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_recording_becomes_a_load() {
-        let item = |vnic, busy| format!(r#"{{"vnic": "{vnic}", "node": 1, "busy": [{busy}]}}"#);
-        let items = ["0, 1, 1, 0", "0, 0.5, 0.5, 0"].map(|busy| item("vm1", busy)).join(",");
+        let item =
+            |(queue, busy)| format!(r#"{{"vnic": "vm1", "queue": {queue}, "busy": [{busy}]}}"#);
+        let items = [(0, "0, 1, 1, 0"), (1, "0, 0.5, 0.5, 0")].map(item).join(",");
         let load = read(&format!(r#"{{"interval_ms": 20, "items": [{items}]}}"#)).unwrap();
         assert_eq!((load.units.len(), load.rises.as_slice()), (2, [1].as_slice()));
         assert_eq!(
@@ -203,28 +130,21 @@ mod tests {
         );
     }
 
+    /// Entries of two tables that name queue 0, and a guest's queue 0.
     #[test]
-    fn what_is_wrong_with_a_recording_is_said() {
-        for (json, says) in [
-            ("", "no recorded load"),
-            (r#"{"interval_ms": 20, "items": [], "x": 1}"#, "unknown field"),
-            (r#"{"interval_ms": 20, "items": []}"#, "no items"),
-            (r#"{"interval_ms": 0, "items": []}"#, "10 to 60000"),
-            (
-                r#"{"interval_ms": 20, "items": [{"vnic": "a", "busy": [0.5, 7.0]}]}"#,
-                "a queue 0: \"busy\" has 7 in interval 1",
-            ),
-            (
-                r#"{"interval_ms": 20, "items": [{"vnic": "a", "busy": [0.5]}, {"vnic": "b", "busy": []}]}"#,
-                "b queue 0 has 0 intervals",
-            ),
-            (
-                r#"{"interval_ms": 20, "items": [{"vnic": "a", "node": 2, "busy": [0.5]}]}"#,
-                "node 2; the machine has 2",
-            ),
-        ] {
-            let error = read(json).unwrap_err();
-            assert!(error.contains(says), "{json}: {error}");
-        }
+    fn queues_of_different_ports_are_different() {
+        let items = r#"{"vnic": "a", "busy": [0]}, {"vnic": "a", "uplink": "up", "entry": 0, "busy": [0]},
+            {"vnic": "a", "uplink": "up", "entry": 1, "busy": [0]}, {"vnic": "b", "uplink": "up", "entry": 1, "busy": [0]}"#;
+        let load = read(&format!(r#"{{"interval_ms": 20, "items": [{items}]}}"#)).unwrap();
+        let queues: Vec<usize> = load.units.iter().map(|unit| unit.queue).collect();
+        assert_eq!(queues, [0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn a_node_that_the_machine_has_not_is_refused() {
+        let json = r#"{"interval_ms": 20, "items": [{"vnic": "a", "node": 2, "busy": [0.5]}]}"#;
+        assert!(
+            read(json).unwrap_err().contains("a queue 0 is at home on node 2; the machine has 2")
+        );
     }
 }

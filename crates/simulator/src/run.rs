@@ -9,7 +9,7 @@ use balance::Part;
 use std::time::Duration;
 
 /// Virtual time between two looks.
-const STEP: Duration = Duration::from_millis(10);
+pub(crate) const STEP: Duration = Duration::from_millis(10);
 
 /// How long a move holds the traffic of an entry: the fence that keeps its order (docs/vmmq.md). Counted as lost.
 const ENTRY_HELD: Duration = Duration::from_millis(4);
@@ -213,25 +213,25 @@ impl<'r> Run<'r> {
 }
 
 /// Busy time since it was last taken.
-struct Sums {
+pub(crate) struct Sums {
     units: Vec<f64>,
     workers: Vec<f64>,
-    lasted: Duration,
+    pub(crate) lasted: Duration,
 }
 
 impl Sums {
-    fn new(units: usize, workers: usize) -> Sums {
+    pub(crate) fn new(units: usize, workers: usize) -> Sums {
         Sums { units: vec![0.0; units], workers: vec![0.0; workers], lasted: Duration::ZERO }
     }
 
-    fn add(&mut self, served: &Served) {
+    pub(crate) fn add(&mut self, served: &Served) {
         self.units.iter_mut().zip(&served.busy).for_each(|(sum, busy)| *sum += busy);
         self.workers.iter_mut().zip(&served.workers).for_each(|(sum, busy)| *sum += busy);
         self.lasted += STEP;
     }
 
     /// Shares of units and of workers.
-    fn take(&mut self) -> (Vec<f64>, Vec<f64>) {
+    pub(crate) fn take(&mut self) -> (Vec<f64>, Vec<f64>) {
         let share = STEP.as_secs_f64() / self.lasted.as_secs_f64();
         let (units, workers) = (self.units.len(), self.workers.len());
         let sums = std::mem::replace(self, Sums::new(units, workers));

@@ -1,7 +1,7 @@
 //! The aims of dynamic VMMQ on the two loads that take seconds; `millrace lab vmmq --sim` runs all of them.
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
-use simulator::{Generated, Length, Load, LoadReport, Machine, simulate};
+use simulator::{Generated, Length, Load, LoadReport, Machine, Recording, simulate};
 
 fn run(kind: Generated, seed: u64) -> LoadReport {
     let machine = Machine::default();
@@ -45,7 +45,8 @@ fn a_recorded_load_is_replayed() {
         item("vm2", "0.7")
     );
     let machine = Machine { workers: 2, nodes: 1 };
-    let load = Load::recorded("two", &json, &machine).unwrap();
+    let recording = Recording::read(&json).unwrap();
+    let load = Load::recorded("two", &recording, &machine).unwrap();
     let found = simulate(&machine, &load, 1).algorithms;
     assert!(found.millrace.throughput_of_oracle > 0.95, "{found:?}");
     assert_eq!((found.oracle.converge_ms, found.millrace.idle_cores), (Some(0), None));

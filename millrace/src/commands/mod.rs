@@ -25,4 +25,7 @@ pub(crate) mod sweep;
 pub(crate) mod top;
 pub(crate) mod validate;
 pub(crate) mod vmmq;
+mod vmmq_record;
+mod vmmq_recorder;
+mod vmmq_replay;
 mod vmmq_sim;

@@ -1,5 +1,6 @@
-//! `millrace vmmq`: what dynamic VMMQ moved, and why.
+//! `millrace vmmq`: what dynamic VMMQ moved, and why; and recordings of what it sees.
 
+use super::vmmq_record;
 use crate::cli::Global;
 use crate::output::{self, Outcome, table};
 use clap::{Args, Subcommand};
@@ -15,6 +16,8 @@ pub(crate) struct Arguments {
 enum Verb {
     /// Show the last moves with the figures that caused them
     Explain(Port),
+    /// Record loads and moves, for the simulator
+    Record(vmmq_record::Arguments),
 }
 
 #[derive(Args)]
@@ -33,13 +36,19 @@ struct Port {
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let Verb::Explain(Port { port }) = &arguments.verb;
+    match &arguments.verb {
+        Verb::Explain(Port { port }) => explain(port.as_deref(), global),
+        Verb::Record(arguments) => vmmq_record::run(arguments, global),
+    }
+}
+
+fn explain(port: Option<&str>, global: &Global) -> Outcome {
     let client = global.client()?;
     if let Some(name) = port {
         client.port(name)?;
     }
     let mut moves = client.vmmq_moves()?;
-    moves.retain(|moved| port.as_ref().is_none_or(|port| *port == moved.port));
+    moves.retain(|moved| port.is_none_or(|port| port == moved.port));
     output::show(global, &moves, |moves| text(moves))
 }
 

@@ -1,26 +1,32 @@
 //! `millrace lab vmmq --sim`: dynamic VMMQ on virtual time, beside an oracle and other balancers.
 
+use super::vmmq_replay;
 use crate::cli::Global;
-use crate::output::{self, Failure, Outcome, table};
+use crate::output::{self, Outcome, table};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use control::Problem;
-use simulator::{Generated, Length, Load, LoadReport, Machine, Report};
+use simulator::{Generated, Length, Load, LoadReport, Machine, Recording, Report};
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   millrace lab vmmq --sim                          # six loads of 300 s
   millrace lab vmmq --sim --quick --load steps --json
-  millrace lab vmmq --sim --recorded load.json
+  millrace lab vmmq --sim --recorded load.json     # of `millrace vmmq record`
+  millrace lab vmmq --sim --recorded static.json --real dynamic.json
 
 64 workers on two NUMA nodes. Each load runs under the balancer of this switch, Open vSwitch's PMD
 auto load balance, an irqbalance-like one, round robin, and an oracle. A recorded load is one JSON
 object; busy is a share of a worker:
-  {\"interval_ms\": 20, \"items\": [{\"vnic\": \"vm1\", \"queue\": 0, \"node\": 0, \"busy\": [0.1, 0.7]}]}")]
+  {\"interval_ms\": 20, \"items\": [{\"vnic\": \"vm1\", \"queue\": 0, \"node\": 0, \"busy\": [0.1, 0.7]}]}
+
+With --real the load is placed on the workers of that recording as the balancer decides, and how
+busy they would be is compared with how busy they were. Exits with 1 where they differ by more
+than 15 %.")]
 pub(crate) struct Arguments {
     /// Simulate; nothing is measured on this host.
     #[arg(long, required = true)]
@@ -34,6 +40,9 @@ pub(crate) struct Arguments {
     /// Run a recorded load.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     recorded: Option<PathBuf>,
+    /// Predict this recording from the recorded load, and compare.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "recorded", conflicts_with_all = ["quick", "seed"])]
+    real: Option<PathBuf>,
     /// Seed of the generated loads: the same seed gives the same figures.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
@@ -45,23 +54,31 @@ fn names() -> PossibleValuesParser {
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let machine = Machine::default();
-    let report = match &arguments.recorded {
-        Some(path) => {
-            let refused = |problem: &dyn std::fmt::Display| {
-                Failure::Failed(Problem::new(format!("replaying {}: {problem}", path.display())))
-            };
-            let json = std::fs::read_to_string(path).map_err(|error| refused(&error))?;
-            let name = path
-                .file_stem()
-                .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            let load = Load::recorded(&name, &json, &machine).map_err(|error| refused(&error))?;
+    let report = match (&arguments.recorded, &arguments.real) {
+        (Some(load), Some(real)) => {
+            return vmmq_replay::run(&read(load)?, &read(real)?, load, global);
+        }
+        (Some(path), None) => {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            let load = Load::recorded(&name, &read(path)?, &machine);
+            let load = load.map_err(|error| refused(path, &error))?;
             vec![simulator::simulate(&machine, &load, arguments.seed)]
         }
-        None => generated(arguments, &machine),
+        (None, _) => generated(arguments, &machine),
     };
     let Machine { workers, nodes } = machine;
     let report = Report { seed: arguments.seed, workers, nodes, loads: report };
     output::show(global, &report, text)
+}
+
+fn read(path: &Path) -> Result<Recording, Problem> {
+    let json = std::fs::read_to_string(path).map_err(|error| refused(path, &error))?;
+    Recording::read(&json).map_err(|error| refused(path, &error))
+}
+
+/// Why a recording is of no use.
+pub(super) fn refused(path: &Path, error: &dyn std::fmt::Display) -> Problem {
+    Problem::new(format!("replaying {}: {error}", path.display()))
 }
 
 fn generated(arguments: &Arguments, machine: &Machine) -> Vec<LoadReport> {

@@ -93,6 +93,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(rss::list))
         .routes(routes!(rss::show, rss::change))
         .routes(routes!(vmmq::moves))
+        .routes(routes!(vmmq::load))
         .routes(routes!(config::show, config::put))
         .routes(routes!(captures::list, captures::start))
         .routes(routes!(captures::show, captures::stop))

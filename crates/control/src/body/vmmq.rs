@@ -1,4 +1,4 @@
-//! Dynamic VMMQ: what moved, and the figures that caused it.
+//! Dynamic VMMQ: what moved, and the figures that caused it; what everything that can move has cost so far.
 
 use ports::steering::Order;
 use serde::{Deserialize, Serialize};
@@ -68,4 +68,66 @@ impl From<Order> for OrderBody {
             Order::GivenUp => OrderBody::GivenUp,
         }
     }
+}
+
+/// Busy times and frames so far, all read at one moment. The difference of two such bodies is what happened between them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VmmqLoadBody {
+    /// The moment, in nanoseconds since the daemon started.
+    pub at_ns: u64,
+    /// Moves by load so far, also those that `list_vmmq_moves` shows no more.
+    pub moves: u64,
+    /// The workers, by number.
+    pub workers: Vec<VmmqWorkerBody>,
+    /// Ingress queues of all ports.
+    pub queues: Vec<VmmqQueueBody>,
+    /// Indirection tables of uplinks that have them.
+    pub tables: Vec<VmmqTableBody>,
+}
+
+/// One worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VmmqWorkerBody {
+    /// The core it is pinned to: SMT siblings have the same one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<usize>,
+    /// The NUMA node of its core.
+    pub node: usize,
+    /// Nanoseconds in turns that took frames.
+    pub busy_ns: u64,
+}
+
+/// One ingress queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VmmqQueueBody {
+    /// The port.
+    pub port: String,
+    /// Its number.
+    pub queue: usize,
+    /// The worker that serves it.
+    pub worker: usize,
+    /// Whether the balancer may move it. Queues of uplinks with tables stay: their entries move.
+    pub dynamic: bool,
+    /// Nanoseconds of turns that took frames from it, since the port was opened.
+    pub busy_ns: u64,
+    /// Frames taken from it.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A vNIC's indirection table at an uplink.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VmmqTableBody {
+    /// The uplink.
+    pub uplink: String,
+    /// The vNIC's port; absent: the default table, for frames that are for no vNIC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vnic: Option<String>,
+    /// Whether the balancer may move its entries.
+    pub dynamic: bool,
+    /// The queue that each of the 128 entries names.
+    pub queues: Vec<u8>,
+    /// Frames that each entry steered since the table was made.
+    pub frames: Vec<u64>,
 }

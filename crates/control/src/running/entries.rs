@@ -26,12 +26,12 @@ use std::time::{Duration, Instant};
 /// Most entries that the balancer is told of: as many as may move in a second.
 const MOST: usize = 2048;
 
-/// A vNIC's table at an uplink whose entries may move.
+/// A vNIC's table at an uplink.
 pub(super) struct UplinkTable {
-    uplink: PortId,
-    vnic: Vnic,
-    steering: Arc<dyn Steering>,
-    mode: Mode,
+    pub(super) uplink: PortId,
+    pub(super) vnic: Vnic,
+    pub(super) steering: Arc<dyn Steering>,
+    pub(super) mode: Mode,
 }
 
 /// The balancer's name of a table. Those of queues are below 2^16.
@@ -40,7 +40,7 @@ fn name(uplink: PortId, vnic: Vnic) -> u32 {
 }
 
 impl UplinkTable {
-    fn name(&self) -> u32 {
+    pub(super) fn name(&self) -> u32 {
         name(self.uplink, self.vnic)
     }
 }
@@ -183,23 +183,32 @@ pub(super) fn items(
 impl Running {
     /// The tables of all uplinks that are dynamic, and the ports of these.
     pub(super) fn dynamic_tables(&self) -> (Vec<UplinkTable>, Vec<PortId>) {
-        let (mut tables, mut uplinks) = (Vec::new(), Vec::new());
         let is_dynamic = |port: &&RunningPort| port.config.vmmq == Some(VmmqMode::Dynamic);
-        for port in self.ports.values().filter(is_dynamic) {
+        let dynamic = self.ports.values().filter(is_dynamic).filter_map(RunningPort::open);
+        let uplinks: Vec<PortId> =
+            dynamic.filter(|open| open.steering().is_some()).map(|open| open.id).collect();
+        let mut tables = self.tables();
+        tables.retain(|table| uplinks.contains(&table.uplink));
+        (tables, uplinks)
+    }
+
+    /// The tables of all uplinks.
+    pub(super) fn tables(&self) -> Vec<UplinkTable> {
+        let mut tables = Vec::new();
+        for port in self.ports.values() {
             let PortDevice::Open(open) = &port.device else { continue };
             let Some(steering) = open.steering() else { continue };
-            uplinks.push(open.id);
             for (vnic, of) in open.stations.vnics() {
                 let of = of.and_then(|(name, _)| self.ports.get(name));
-                let mode = match of.and_then(|port| port.config.vmmq) {
-                    Some(VmmqMode::Static) => Mode::Static,
-                    _ => Mode::Dynamic,
+                let mode = match (port.config.vmmq, of.and_then(|port| port.config.vmmq)) {
+                    (Some(VmmqMode::Dynamic), None | Some(VmmqMode::Dynamic)) => Mode::Dynamic,
+                    _ => Mode::Static,
                 };
                 let steering = steering.clone();
                 tables.push(UplinkTable { uplink: open.id, vnic, steering, mode });
             }
         }
-        (tables, uplinks)
+        tables
     }
 
     /// Has entries moved to the queues of their new workers.
@@ -256,7 +265,7 @@ impl Running {
     }
 
     /// The port of each table, by the table's name.
-    fn ports_of_tables(&self) -> HashMap<u32, String> {
+    pub(super) fn ports_of_tables(&self) -> HashMap<u32, String> {
         let open = self.ports.values().filter_map(RunningPort::open);
         let of = |open: &super::OpenPort| {
             let vnics = open.stations.vnics();

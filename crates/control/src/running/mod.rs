@@ -6,6 +6,7 @@
 mod acl;
 mod captures;
 mod entries;
+mod loads;
 mod poll;
 mod ports;
 mod queues;

@@ -34,6 +34,8 @@ pub(super) struct Vmmq {
     /// When something was busy.
     busy_at: Option<Instant>,
     moves: VecDeque<VmmqMoveBody>,
+    /// All moves so far.
+    pub(super) moved: u64,
     pub(super) entries: Entries,
 }
 
@@ -63,6 +65,7 @@ impl Vmmq {
             last: None,
             busy_at: None,
             moves: VecDeque::new(),
+            moved: 0,
             entries: Entries::default(),
         }
     }
@@ -80,9 +83,7 @@ impl Vmmq {
             queues: queues.iter().map(|queue| (item_id(queue), queue.busy)).collect(),
             workers: workers.iter().map(|worker| worker.busy).collect(),
         };
-        if self.places.len() != workers.len() {
-            self.places = workers.iter().enumerate().map(place).collect();
-        }
+        self.find_places(workers);
         let Some(last) = self.last.replace(sums) else { return Vec::new() };
         let elapsed = now.saturating_duration_since(last.at);
         if elapsed.is_zero() {
@@ -114,8 +115,21 @@ impl Vmmq {
         if items.iter().any(|item| item.busy > 0.0) {
             self.busy_at = Some(now);
         }
-        let at = now.saturating_duration_since(self.begin);
+        let at = self.at(now);
         self.balancer.decide(&Measurement { at, workers: &workers, items: &items })
+    }
+
+    /// Core and NUMA node of each worker, read once.
+    pub(super) fn find_places(&mut self, workers: &[WorkerInfo]) -> &[(usize, usize)] {
+        if self.places.len() != workers.len() {
+            self.places = workers.iter().enumerate().map(place).collect();
+        }
+        &self.places
+    }
+
+    /// Since the daemon started.
+    pub(super) fn at(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.begin)
     }
 
     /// For how long what was busy matters: until it has been coalesced.
@@ -142,6 +156,7 @@ impl Vmmq {
         if self.moves.len() == REMEMBERED {
             self.moves.pop_front();
         }
+        self.moved += 1;
         let mut text = moved.to_string();
         if let Some(HeldBody { order: OrderBody::GivenUp, .. }) = held {
             text += "; its flows may be out of order";
@@ -150,7 +165,7 @@ impl Vmmq {
             text += &format!("; the full ring of its new queue lost {lost} frames meanwhile");
         }
         self.moves.push_back(VmmqMoveBody {
-            at_s: now.saturating_duration_since(self.begin).as_secs_f64(),
+            at_s: self.at(now).as_secs_f64(),
             port,
             item,
             from: moved.from,

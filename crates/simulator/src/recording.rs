@@ -1,0 +1,361 @@
+//! A recording of a running switch as it stands in a file: what `millrace vmmq record` writes and the simulator reads.
+//!
+//! Interval by interval: the share of a worker that each item took, the worker that it was on, its frames and bytes, and how
+//! busy the workers were. A load written by hand needs `interval_ms` and `busy` of each item, no more.
+
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+
+/// A recording.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recording {
+    /// Of this format.
+    #[serde(default = "version")]
+    pub version: u32,
+    /// Length of an interval.
+    pub interval_ms: u64,
+    /// The workers, by number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<RecordedWorker>,
+    /// What can move.
+    pub items: Vec<RecordedItem>,
+    /// Moves by load, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<RecordedMove>,
+    /// Moves that were made so fast that they could not be noted.
+    #[serde(default)]
+    pub moves_missed: u64,
+}
+
+/// One worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedWorker {
+    /// The core it is pinned to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<usize>,
+    /// The NUMA node of its core.
+    #[serde(default)]
+    pub node: usize,
+    /// Share of its time in turns that took frames, interval by interval.
+    pub busy: Vec<f64>,
+}
+
+/// A queue, or an entry of an indirection table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedItem {
+    /// The vNIC's port.
+    pub vnic: String,
+    /// Of an entry: the uplink whose table it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<String>,
+    /// The queue; of an entry the one that it named at first.
+    #[serde(default)]
+    pub queue: u16,
+    /// The entry; absent: the whole queue moves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<u8>,
+    /// The NUMA node of the guest's memory, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<usize>,
+    /// Whether it may move.
+    #[serde(default)]
+    pub dynamic: bool,
+    /// The workers that it can move to; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach: Option<Vec<usize>>,
+    /// Share of a worker that it took, interval by interval.
+    pub busy: Vec<f64>,
+    /// The number of that worker.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worker: Vec<usize>,
+    /// Its frames.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frames: Vec<u64>,
+    /// Their bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bytes: Vec<u64>,
+}
+
+/// A move by load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedMove {
+    /// When, since the recording began.
+    pub at_ms: u64,
+    /// The port.
+    pub port: String,
+    /// What moved, as in `queue 0`.
+    pub item: String,
+    /// Its worker before.
+    pub from: usize,
+    /// Its worker since.
+    pub to: usize,
+    /// The figures that caused it, as a sentence.
+    pub why: String,
+}
+
+/// Why a recording cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// Not JSON, cut off, or another shape.
+    #[error("this is no recorded load: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Another format.
+    #[error("the recording has version {0}; this program reads version {VERSION}")]
+    Version(u64),
+    /// Nothing to replay.
+    #[error("the recorded load has no items or no intervals")]
+    Empty,
+    /// An interval of no length.
+    #[error("\"interval_ms\" is {0}; allowed are 10 to 60000")]
+    Interval(u64),
+    /// More workers than a switch has.
+    #[error("there are {0} workers; a switch has 64 at most")]
+    Workers(usize),
+    /// A value that no busy time can have.
+    #[error("{name}: \"busy\" has {seen} in interval {interval}; allowed are 0 to 1 of a worker")]
+    Busy {
+        /// The item or worker.
+        name: String,
+        /// What it says.
+        seen: f64,
+        /// Where.
+        interval: usize,
+    },
+    /// A column that is cut off.
+    #[error("{name} has {seen} intervals in \"{column}\", the first item {wanted}")]
+    Length {
+        /// The item or worker.
+        name: String,
+        /// Which of its columns.
+        column: &'static str,
+        /// Its intervals.
+        seen: usize,
+        /// Those of the first.
+        wanted: usize,
+    },
+    /// A worker that there is not.
+    #[error("{name} is on worker {seen}; there are {workers}")]
+    Worker {
+        /// The item.
+        name: String,
+        /// What it says.
+        seen: usize,
+        /// How many there are.
+        workers: usize,
+    },
+    /// A node that the machine has not.
+    #[error("{name} is at home on node {seen}; the machine has {nodes}")]
+    Node {
+        /// The item.
+        name: String,
+        /// What it says.
+        seen: usize,
+        /// How many there are.
+        nodes: usize,
+    },
+    /// Two items of one name.
+    #[error("{0} occurs twice")]
+    Twice(String),
+}
+
+/// The version that is written and read.
+pub const VERSION: u32 = 1;
+
+fn version() -> u32 {
+    VERSION
+}
+
+/// What is read before the rest, which may be of another shape.
+#[derive(Deserialize)]
+struct Version {
+    version: Option<u64>,
+}
+
+impl Recording {
+    /// Reads and checks a file's text.
+    pub fn read(json: &str) -> Result<Recording, RecordingError> {
+        let Version { version } = serde_json::from_str(json)?;
+        if let Some(other) = version.filter(|version| *version != u64::from(VERSION)) {
+            return Err(RecordingError::Version(other));
+        }
+        let recording: Recording = serde_json::from_str(json)?;
+        recording.check()?;
+        Ok(recording)
+    }
+
+    /// How many intervals there are.
+    pub fn intervals(&self) -> usize {
+        self.items.first().map_or(0, |item| item.busy.len())
+    }
+
+    fn check(&self) -> Result<(), RecordingError> {
+        if !(10..=60_000).contains(&self.interval_ms) {
+            return Err(RecordingError::Interval(self.interval_ms));
+        }
+        if self.intervals() == 0 {
+            return Err(RecordingError::Empty);
+        }
+        if self.workers.len() > 64 {
+            return Err(RecordingError::Workers(self.workers.len()));
+        }
+        for (number, worker) in self.workers.iter().enumerate() {
+            self.check_busy(&format!("worker {number}"), &worker.busy)?;
+        }
+        let mut names = HashSet::new();
+        for item in &self.items {
+            self.check_item(item)?;
+            if !names.insert(item.key()) {
+                return Err(RecordingError::Twice(item.name()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_item(&self, item: &RecordedItem) -> Result<(), RecordingError> {
+        let name = item.name();
+        self.check_busy(&name, &item.busy)?;
+        for (column, seen) in [
+            ("worker", item.worker.len()),
+            ("frames", item.frames.len()),
+            ("bytes", item.bytes.len()),
+        ] {
+            self.check_length(&name, column, seen, seen == 0)?;
+        }
+        let workers = self.workers.len();
+        match item.worker.iter().find(|worker| **worker >= workers) {
+            Some(&seen) => Err(RecordingError::Worker { name, seen, workers }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_busy(&self, name: &str, busy: &[f64]) -> Result<(), RecordingError> {
+        self.check_length(name, "busy", busy.len(), false)?;
+        match busy.iter().position(|busy| !(0.0..=1.0).contains(busy)) {
+            Some(interval) => {
+                Err(RecordingError::Busy { name: name.to_owned(), seen: busy[interval], interval })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_length(
+        &self,
+        name: &str,
+        column: &'static str,
+        seen: usize,
+        may_lack: bool,
+    ) -> Result<(), RecordingError> {
+        let wanted = self.intervals();
+        if seen == wanted || may_lack {
+            return Ok(());
+        }
+        Err(RecordingError::Length { name: name.to_owned(), column, seen, wanted })
+    }
+}
+
+impl RecordedItem {
+    /// What it is called.
+    pub fn name(&self) -> String {
+        match (self.entry, &self.uplink) {
+            (None, _) => format!("{} queue {}", self.vnic, self.queue),
+            (Some(entry), None) => format!("{} entry {entry}", self.vnic),
+            (Some(entry), Some(uplink)) => format!("{} entry {entry} at {uplink}", self.vnic),
+        }
+    }
+
+    /// The same in every recording of a switch.
+    pub fn key(&self) -> (Option<&str>, &str, Option<u8>, u16) {
+        let queue = if self.entry.is_some() { 0 } else { self.queue };
+        (self.uplink.as_deref(), &self.vnic, self.entry, queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(json: &str) -> String {
+        Recording::read(json).unwrap_err().to_string()
+    }
+
+    fn with_items(items: &str) -> String {
+        format!(r#"{{"interval_ms": 20, "items": [{items}]}}"#)
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_recording_is_said() {
+        for (items, says) in [
+            (r#""#, "no items"),
+            (r#"{"vnic": "a", "busy": []}"#, "no intervals"),
+            (r#"{"vnic": "a", "busy": [0.5, 7.0]}"#, "a queue 0: \"busy\" has 7 in interval 1"),
+            (r#"{"vnic": "a", "busy": [-0.5]}"#, "a queue 0: \"busy\" has -0.5 in interval 0"),
+            (
+                r#"{"vnic": "a", "busy": [0.5]}, {"vnic": "b", "busy": []}"#,
+                "b queue 0 has 0 intervals in \"busy\"",
+            ),
+            (r#"{"vnic": "a", "busy": [0, 0], "frames": [7]}"#, "has 1 intervals in \"frames\""),
+            (r#"{"vnic": "a", "busy": [0], "frames": [-7]}"#, "no recorded load"),
+            (r#"{"vnic": "a", "busy": [0], "worker": [0]}"#, "is on worker 0; there are 0"),
+            (r#"{"vnic": "a", "busy": [0]}, {"vnic": "a", "busy": [0]}"#, "a queue 0 occurs twice"),
+        ] {
+            let error = refused(&with_items(items));
+            assert!(error.contains(says), "{items}: {error}");
+        }
+        for (json, says) in [
+            ("", "no recorded load"),
+            (r#"{"interval_ms": 20, "items": [], "x": 1}"#, "unknown field"),
+            (r#"{"interval_ms": 0, "items": [{"vnic": "a", "busy": [1]}]}"#, "10 to 60000"),
+            (r#"{"version": 2, "intervals": 7}"#, "has version 2; this program reads version 1"),
+            (
+                r#"{"interval_ms": 20, "workers": [{"busy": [2]}], "items": [{"vnic": "a", "busy": [1]}]}"#,
+                "worker 0: \"busy\" has 2",
+            ),
+        ] {
+            let error = refused(json);
+            assert!(error.contains(says), "{json}: {error}");
+        }
+    }
+
+    /// What a full disk or an interrupted copy leaves.
+    #[test]
+    fn a_recording_that_is_cut_is_refused_wherever_it_is_cut() {
+        let whole = with_items(r#"{"vnic": "a", "busy": [0.5, 0.25], "frames": [1, 2]}"#);
+        assert!(Recording::read(&whole).is_ok());
+        for end in 0..whole.len() {
+            assert!(refused(&whole[..end]).contains("no recorded load"), "{end}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let item = RecordedItem {
+            vnic: "vm1".to_owned(),
+            uplink: Some("up".to_owned()),
+            queue: 1,
+            entry: Some(17),
+            dynamic: true,
+            reach: Some(vec![0, 1]),
+            busy: vec![0.5],
+            worker: vec![1],
+            frames: vec![7],
+            bytes: vec![700],
+            ..RecordedItem::default()
+        };
+        let worker = |core| RecordedWorker { core, node: 0, busy: vec![0.5] };
+        let recording = Recording {
+            version: VERSION,
+            interval_ms: 20,
+            workers: vec![worker(Some(3)), worker(None)],
+            items: vec![item],
+            moves: Vec::new(),
+            moves_missed: 0,
+        };
+        let json = serde_json::to_string(&recording).unwrap();
+        assert_eq!(Recording::read(&json).unwrap(), recording);
+        assert_eq!(recording.items[0].name(), "vm1 entry 17 at up");
+    }
+}

@@ -1,0 +1,347 @@
+//! A recorded run of the real switch, predicted from another one.
+//!
+//! One recording, the *load*, says what each item took while it lay where it lay. The simulator places these items as our
+//! balancer decides, on as many workers as the *real* recording has, from the placement that it begins with, and adds up
+//! how busy each worker would be. Held against it is what the real run's workers counted. That the balancer decides alike on
+//! virtual time is what this tests; nothing of the real run but its workers, its first placement and what may move goes into it.
+//! A second prediction puts the items where the real run had them, and tests that costs add up and go along with their items.
+
+use crate::algorithm::{Millrace, Mover, Seen};
+use crate::load::{Unit, units};
+use crate::machine::{Machine, Served};
+use crate::recording::{RecordedItem, Recording};
+use crate::run::{STEP, Sums};
+use balance::{Item, Mode, Reach, Settings, Worker};
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+
+/// Allowed difference of predicted and real busy time.
+const LIMIT_PERCENT: f64 = 15.0;
+
+/// A worker that is less busy is idle: differences are shares of at least this.
+const IDLE: f64 = 0.01;
+
+/// Busy time of items that only one of the recordings has, as a share of all.
+const MOST_FOREIGN: f64 = 0.02;
+
+/// Predicted and real.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replay {
+    /// What is compared: as long as the shorter recording.
+    pub seconds: f64,
+    /// Largest difference allowed, in percent.
+    pub limit_percent: f64,
+    /// Whether all that is compared is within it.
+    pub is_within: bool,
+    /// Workers by number, while the items are where the real run had them.
+    pub as_placed: Vec<Compared>,
+    /// Workers while our balancer places the items, the busiest of each tenth of a second first: which of several alike
+    /// workers it takes does not matter.
+    pub decided: Vec<Compared>,
+    /// All workers together, while our balancer places the items.
+    pub total: Compared,
+    /// Moves that the real switch made.
+    pub real_moves: usize,
+    /// Moves that the simulator made.
+    pub predicted_moves: usize,
+    /// Share of the load's time in which one of its workers was saturated, so that its items may have wanted more, in percent.
+    pub saturated_percent: f64,
+    /// The items that were busy in either.
+    pub items: Vec<ReplayedItem>,
+}
+
+/// Busy time as a mean share of a worker.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Compared {
+    /// As the real switch counted it.
+    pub real: f64,
+    /// As the simulator did.
+    pub predicted: f64,
+    /// Of `real`; `null`: idle in both.
+    pub difference_percent: Option<f64>,
+}
+
+/// An item in both recordings: first in the load, then in the real run.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReplayedItem {
+    /// What it is called.
+    pub name: String,
+    /// Mean share of a worker.
+    pub busy: [f64; 2],
+    /// Frames a second, where they were recorded.
+    pub frames_per_s: [Option<f64>; 2],
+    /// Nanoseconds of busy time for each frame.
+    pub ns_per_frame: [Option<f64>; 2],
+}
+
+/// Why two recordings cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// It was written by hand.
+    #[error("it has no workers, or items without their worker; `millrace vmmq record` writes both")]
+    NotOfASwitch,
+    /// The recordings are of different switches or loads.
+    #[error(
+        "{percent:.0} % of its busy time are of items that the other recording lacks, such as {name}"
+    )]
+    Foreign {
+        /// How much.
+        percent: f64,
+        /// The busiest of them.
+        name: String,
+    },
+}
+
+impl Compared {
+    fn new([real, predicted]: [f64; 2]) -> Compared {
+        let is_idle = real < IDLE && predicted < IDLE;
+        let difference_percent = (!is_idle).then(|| 100.0 * (predicted - real) / real.max(IDLE));
+        Compared { real, predicted, difference_percent }
+    }
+
+    /// Whether predicted and real are close enough.
+    pub fn is_within(&self) -> bool {
+        self.difference_percent.is_none_or(|percent| percent.abs() <= LIMIT_PERCENT)
+    }
+}
+
+/// Predicts `real` from `load`.
+///
+/// # Errors
+/// One of them has items that the other lacks, or `real` is no recording of a switch.
+pub fn replay(load: &Recording, real: &Recording) -> Result<Replay, ReplayError> {
+    let is_placed = |item: &RecordedItem| !item.worker.is_empty();
+    if real.workers.is_empty() || !real.items.iter().all(is_placed) {
+        return Err(ReplayError::NotOfASwitch);
+    }
+    foreign(real, load)?;
+    foreign(load, real)?;
+    let known: HashMap<_, _> = real.items.iter().map(|item| (item.key(), item)).collect();
+    let both = load.items.iter().filter_map(|item| Some((item, *known.get(&item.key())?)));
+    let mut run = Run::new(load, real, both.unzip());
+    let steps = duration(load).min(duration(real)) / STEP.as_millis();
+    (0..u64::try_from(steps).unwrap_or(u64::MAX)).for_each(|step| run.step(step));
+    Ok(run.sum_up())
+}
+
+fn duration(recording: &Recording) -> u128 {
+    u128::from(recording.interval_ms) * recording.intervals() as u128
+}
+
+/// Whether little of `of` is about items that `other` lacks.
+fn foreign(of: &Recording, other: &Recording) -> Result<(), ReplayError> {
+    let known: HashSet<_> = other.items.iter().map(RecordedItem::key).collect();
+    let busy = |item: &RecordedItem| item.busy.iter().sum::<f64>();
+    let all: f64 = of.items.iter().map(busy).sum();
+    let lacking = of.items.iter().filter(|item| !known.contains(&item.key()));
+    let sum: f64 = lacking.clone().map(busy).sum();
+    let busiest = lacking.max_by(|one, next| busy(one).total_cmp(&busy(next)));
+    match busiest {
+        Some(item) if sum > MOST_FOREIGN * all => {
+            Err(ReplayError::Foreign { percent: 100.0 * sum / all, name: item.name() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The items that both recordings have, on virtual time.
+struct Run<'r> {
+    load: &'r Recording,
+    real: &'r Recording,
+    /// One for each unit.
+    items: (Vec<&'r RecordedItem>, Vec<&'r RecordedItem>),
+    units: Vec<Unit>,
+    machine: Machine,
+    mover: Millrace,
+    placed: Vec<usize>,
+    /// Work of each unit that waits, in steps: as decided, as placed.
+    late: [Vec<f64>; 2],
+    /// What the balancer has not seen yet.
+    unseen: Sums,
+    moves: usize,
+    steps: u64,
+    saturated: u64,
+    /// Busy time of each worker since they were ranked: real, as placed, as decided.
+    since: [Vec<f64>; 3],
+    /// Sums by number and by rank: real and predicted.
+    as_placed: Vec<[f64; 2]>,
+    decided: Vec<[f64; 2]>,
+}
+
+impl<'r> Run<'r> {
+    fn new(
+        load: &'r Recording,
+        real: &'r Recording,
+        items: (Vec<&'r RecordedItem>, Vec<&'r RecordedItem>),
+    ) -> Run<'r> {
+        let workers = real.workers.len();
+        // What work costs away from its memory is not known of a recorded switch.
+        let home = None;
+        let named = units(items.1.iter().copied());
+        let units: Vec<Unit> = named.into_iter().map(|unit| Unit { home, ..unit }).collect();
+        let item = |(unit, item): (&Unit, &&RecordedItem)| Item {
+            id: unit.id,
+            worker: 0,
+            busy: 0.0,
+            mode: if item.dynamic { Mode::Dynamic } else { Mode::Static },
+            home,
+            reach: item.reach.as_ref().map_or(Reach::ALL, |reach| reach.iter().copied().collect()),
+        };
+        let count = units.len();
+        let decided = units.iter().zip(&items.1).map(item).collect();
+        let mover = Millrace::of(real.workers.iter().enumerate().map(worker).collect(), decided);
+        Run {
+            load,
+            real,
+            placed: items.1.iter().map(|item| item.worker[0]).collect(),
+            items,
+            machine: Machine { workers, nodes: 1 },
+            mover,
+            unseen: Sums::new(units.len(), workers),
+            units,
+            moves: 0,
+            steps: 0,
+            saturated: 0,
+            late: [0, 1].map(|_| vec![0.0; count]),
+            since: [0, 1, 2].map(|_| vec![0.0; workers]),
+            as_placed: vec![[0.0; 2]; workers],
+            decided: vec![[0.0; 2]; workers],
+        }
+    }
+
+    fn step(&mut self, step: u64) {
+        let at = STEP * u32::try_from(step).unwrap_or(u32::MAX);
+        let row = |of: &Recording| (at.as_millis() / u128::from(of.interval_ms)) as usize;
+        let (row, real_row) = (row(self.load), row(self.real));
+        let busy: Vec<f64> = self.items.0.iter().map(|item| item.busy[row]).collect();
+        let had: Vec<usize> = self.items.1.iter().map(|item| item.worker[real_row]).collect();
+        let [decided_late, placed_late] = &mut self.late;
+        let served = serve(&self.machine, &self.units, &self.placed, &busy, decided_late);
+        let as_placed = serve(&self.machine, &self.units, &had, &busy, placed_late);
+        let [real, placed, decided] = &mut self.since;
+        for (worker, sum) in real.iter_mut().enumerate() {
+            *sum += self.real.workers[worker].busy[real_row];
+            placed[worker] += as_placed.workers[worker];
+            decided[worker] += served.workers[worker];
+        }
+        let is_full =
+            |worker: &crate::RecordedWorker| worker.busy[row] >= Settings::default().saturated;
+        self.saturated += u64::from(self.load.workers.iter().any(is_full));
+        self.steps += 1;
+        if self.steps.is_multiple_of(STEPS_OF_RANK) {
+            self.rank();
+        }
+        self.decide(at + STEP, &served);
+    }
+
+    fn decide(&mut self, at: std::time::Duration, served: &Served) {
+        self.unseen.add(served);
+        if self.unseen.lasted < self.mover.period() {
+            return;
+        }
+        let (units, workers) = self.unseen.take();
+        let seen = Seen { at, units: &units, workers: &workers };
+        for shift in self.mover.decide(&seen, &self.placed) {
+            self.moves += 1;
+            shift.units.iter().for_each(|unit| self.placed[*unit] = shift.to);
+        }
+    }
+
+    fn rank(&mut self) {
+        let [real, placed, decided] = &mut self.since;
+        add(&mut self.as_placed, real, placed);
+        for busy in [&mut *real, decided] {
+            busy.sort_by(|one, other| other.total_cmp(one));
+        }
+        add(&mut self.decided, real, decided);
+        self.since.iter_mut().for_each(|busy| busy.fill(0.0));
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+    fn sum_up(mut self) -> Replay {
+        if !self.steps.is_multiple_of(STEPS_OF_RANK) {
+            self.rank();
+        }
+        let steps = self.steps.max(1) as f64;
+        let compared = |sums: &[f64; 2]| Compared::new(sums.map(|sum| sum / steps));
+        let [as_placed, decided] =
+            [&self.as_placed, &self.decided].map(|of| of.iter().map(compared).collect::<Vec<_>>());
+        let both = |sums: [f64; 2], next: &[f64; 2]| [sums[0] + next[0], sums[1] + next[1]];
+        let total = compared(&self.decided.iter().fold([0.0; 2], both));
+        let is_within = as_placed.iter().chain(&decided).chain([&total]).all(Compared::is_within);
+        let pairs = self.items.0.iter().zip(&self.items.1);
+        let items = pairs.map(|(load, real)| self.item(load, real));
+        let items = items.filter(|item| item.busy.iter().any(|busy| *busy > 0.0)).collect();
+        Replay {
+            seconds: steps * STEP.as_secs_f64(),
+            limit_percent: LIMIT_PERCENT,
+            is_within,
+            as_placed,
+            decided,
+            total,
+            real_moves: self.real.moves.len()
+                + usize::try_from(self.real.moves_missed).unwrap_or(usize::MAX),
+            predicted_moves: self.moves,
+            saturated_percent: 100.0 * self.saturated as f64 / steps,
+            items,
+        }
+    }
+
+    fn item(&self, load: &RecordedItem, real: &RecordedItem) -> ReplayedItem {
+        let figures = [(self.load, load), (self.real, real)].map(|(of, item)| figures(of, item));
+        ReplayedItem {
+            name: load.name(),
+            busy: figures.map(|(busy, _)| busy),
+            frames_per_s: figures.map(|(_, frames)| frames),
+            ns_per_frame: figures.map(|(busy, frames)| {
+                frames.filter(|frames| *frames > 0.0).map(|frames| 1e9 * busy / frames)
+            }),
+        }
+    }
+}
+
+/// Steps after which workers are ranked anew: a tenth of a second.
+const STEPS_OF_RANK: u64 = 10;
+
+/// Steps of work that wait in the ring of a queue: what comes beyond is lost.
+const LATEST: f64 = 10.0;
+
+/// What was measured has been served: what does not fit into a step, because turns are counted when they end, waits.
+fn serve(
+    machine: &Machine,
+    units: &[Unit],
+    placed: &[usize],
+    busy: &[f64],
+    late: &mut [f64],
+) -> Served {
+    let wanted: Vec<f64> = busy.iter().zip(&*late).map(|(busy, late)| busy + late).collect();
+    let served = machine.serve(units, placed, &wanted);
+    for ((late, wanted), busy) in late.iter_mut().zip(wanted).zip(&served.busy) {
+        *late = (wanted - busy).clamp(0.0, LATEST);
+    }
+    served
+}
+
+fn add(sums: &mut [[f64; 2]], real: &[f64], predicted: &[f64]) {
+    for (sum, (real, predicted)) in sums.iter_mut().zip(real.iter().zip(predicted)) {
+        *sum = [sum[0] + real, sum[1] + predicted];
+    }
+}
+
+fn worker((number, worker): (usize, &crate::RecordedWorker)) -> Worker {
+    let core = worker.core.unwrap_or(usize::MAX - number);
+    Worker { core, node: worker.node, busy: 0.0, excluded: false }
+}
+
+/// Mean busy share of an item, and its frames a second.
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn figures(of: &Recording, item: &RecordedItem) -> (f64, Option<f64>) {
+    let intervals = item.busy.len().max(1) as f64;
+    let seconds = intervals * of.interval_ms as f64 / 1e3;
+    let frames: u64 = item.frames.iter().sum();
+    let busy = item.busy.iter().sum::<f64>() / intervals;
+    (busy, (!item.frames.is_empty()).then_some(frames as f64 / seconds))
+}
+
+#[cfg(test)]
+mod tests;
