@@ -179,7 +179,7 @@ fn queues_that_follow_the_load_are_measured_in_phases_beside_those_that_stay() {
         };
         assert!(moves("dynamic") > 0.0 && moves("static") == 0.0 && moves("one") == 0.0);
         let compared: Vec<&String> = case["comparisons"].as_object().unwrap().keys().collect();
-        assert_eq!(compared, ["low_switch_cpu", "switch_cpu", "throughput"]);
+        assert_eq!(compared, ["low_switch_cpu", "receiving_cpu", "throughput"]);
         assert_eq!(case["steps"].as_array().map(Vec::len), Some(2));
     });
 }

@@ -18,7 +18,8 @@ pub use queue::{QueueBody, QueueMove, QueueVnicBody};
 pub use rsc::{RscBody, RscChange, RscSetting};
 pub use rss::{RssBody, RssChange, RssEntry};
 pub use vmmq::{
-    HeldBody, OrderBody, VmmqLoadBody, VmmqMoveBody, VmmqQueueBody, VmmqTableBody, VmmqWorkerBody,
+    HeldBody, MOVES_REMEMBERED, OrderBody, VmmqLoadBody, VmmqMoveBody, VmmqQueueBody,
+    VmmqTableBody, VmmqWorkerBody,
 };
 
 use crate::Problem;

@@ -119,6 +119,11 @@ fn hash_and_queue_are_those_of_qemu() {
 #[test]
 fn the_queue_is_the_one_that_the_kernel_finds_by_the_program_of_qemu() {
     with_device(false, |mut device| {
+        let any = Setting { key: [1; 40], types: HashTypes::PLAIN, table: vec![0; 128] };
+        device.set_up(&any);
+        if device.said().contains("software RSS") {
+            return eprintln!("skipped: needs the right to load eBPF: {}", device.said());
+        }
         let mut last = None;
         compare(packet().prop_map(modest), all_types(), |setting, frame| {
             if last.replace(setting.clone()).is_none_or(|last| last != *setting) {

@@ -8,7 +8,7 @@ use crate::passed::Passed;
 use crate::port::{Port, switch_error};
 use crate::report::Command;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
-use control::body::StateBody;
+use control::body::{MOVES_REMEMBERED, StateBody};
 use control::client::Client;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -132,10 +132,21 @@ impl Daemon {
     pub(crate) fn moves_since(&self, last: Option<f64>) -> Result<f64, LabError> {
         let moves = self.client.vmmq_moves().map_err(switch_error)?;
         let newer = moves.iter().filter(|moved| last.is_none_or(|last| moved.at_s > last)).count();
-        if last.is_some() && newer == moves.len() {
-            return Err(LabError::Switch(format!("more than {newer} moves in a phase")));
+        if newer == moves.len() && newer >= MOVES_REMEMBERED {
+            let seen = format!("{newer} moves or more in a phase, of which it remembers no more");
+            return Err(LabError::Switch(format!("{seen}; shorten it by --seconds")));
         }
         Ok(newer as f64)
+    }
+
+    /// An error unless the guest's port picks queues in this way: `rss`, `follow`.
+    pub(crate) fn steers_by(&self, wanted: &str) -> Result<(), LabError> {
+        let ports = self.client.rss(Some(PORT)).map_err(switch_error)?;
+        let seen = ports.first().map(|port| json!(port.steer));
+        if seen == Some(json!(wanted)) {
+            return Ok(());
+        }
+        Err(LabError::Switch(format!("port {PORT} has steer {seen:?} where {wanted} was set")))
     }
 
     /// Counters of both ports, of their queues and of the workers.
@@ -169,7 +180,8 @@ fn configuration(topology: &mut Topology) -> String {
     let socket = socket(topology);
     let workers = match &topology.placement {
         Ok(placement) => format!("workers = {:?}\n", placement.switch),
-        Err(_) => String::new(),
+        // Not pinned, but as many as there are queues.
+        Err(_) => format!("workers = {}\n", topology.queues),
     };
     format!(
         "[switch]\nsocket = {socket:?}\n{workers}[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\n[[port]]\nname = \"{PORT}\"\n{vnic}\n"

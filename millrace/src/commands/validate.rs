@@ -140,11 +140,11 @@ Examples:
 Uplink and vNIC have one queue, --queues that stay (static), and --queues that follow the load
 (dynamic), in turn while the connections keep running; ports are opened anew for each. Every
 interval is four times --seconds: idle, 100 Mb/s, as much as can be sent, idle. Compared are the
-throughput at full load and the processors that the switch uses then and at 100 Mb/s. The check
-fails when nothing moves while dynamic, or something while static; it also says what the switch uses
-when idle, and how many workers. The switch has a worker for each queue, as far as there are
-processors; where it takes all of them the sender shares one. Needs namespaces. Exit codes are those
-of `validate rsc`.";
+throughput and the processor time for a GiB at full load, and the processors of the switch at
+100 Mb/s. The check fails when nothing moves while dynamic, or something while static, or when a
+phase is not what it is called; it also says what the switch uses when idle, and how many workers.
+The switch has a worker for each queue, as far as there are processors; where it takes all of them
+the sender shares one. Needs namespaces. Exit codes are those of `validate rsc`.";
 
 const VRSS_HELP: &str = "\
 Examples:

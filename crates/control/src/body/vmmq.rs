@@ -4,6 +4,9 @@ use ports::steering::Order;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// Moves that the daemon remembers, the oldest forgotten first.
+pub const MOVES_REMEMBERED: usize = 256;
+
 /// One move. Loads are shares of one worker; above 1: more than a worker has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VmmqMoveBody {

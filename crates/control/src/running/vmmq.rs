@@ -2,7 +2,7 @@
 
 use super::entries::{self, Entries, QueueEntries};
 use super::{PortDevice, Running};
-use crate::body::{HeldBody, OrderBody, VmmqMoveBody};
+use crate::body::{HeldBody, MOVES_REMEMBERED, OrderBody, VmmqMoveBody};
 use crate::config::VmmqMode;
 use crate::topology;
 use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Settings, Worker};
@@ -19,9 +19,6 @@ const QUIET: Duration = Duration::from_millis(100);
 
 /// While no port is dynamic.
 const NOT_USED: Duration = Duration::from_secs(1);
-
-/// Moves that are remembered.
-const REMEMBERED: usize = 256;
 
 /// What is known between two measurements.
 pub(super) struct Vmmq {
@@ -153,7 +150,7 @@ impl Vmmq {
         held: Option<HeldBody>,
         now: Instant,
     ) {
-        if self.moves.len() == REMEMBERED {
+        if self.moves.len() == MOVES_REMEMBERED {
             self.moves.pop_front();
         }
         self.moved += 1;
@@ -321,7 +318,7 @@ mod tests {
         for held in both.take(300) {
             run.vmmq.remember("vm1".into(), "queue 0".into(), &moves[0], held, run.now);
         }
-        assert_eq!(run.vmmq.moves.len(), REMEMBERED);
+        assert_eq!(run.vmmq.moves.len(), MOVES_REMEMBERED);
         let told = &run.vmmq.moves[0];
         assert_eq!((told.port.as_str(), told.item.as_str()), ("vm1", "queue 0"));
         assert!(told.text.contains("worker 0 is saturated"), "{}", told.text);

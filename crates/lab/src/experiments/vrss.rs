@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::experiment::{Arm, Experiment, Measure};
 use crate::options::Options;
 use crate::report::{Case, Check};
-use crate::topology::Topology;
+use crate::topology::{Topology, Vnic};
 use crate::validate::under;
 use serde_json::json;
 
@@ -29,7 +29,7 @@ const FEATURE: &Feature = &Feature {
     switch,
     proof: Some(proof),
     note: Some(
-        "The uplink has as many queues as the vNIC has at most in all arms. Connections are spread by hash, so a few may leave a \
+        "The guest answers a flow on the queue that the table chose, so following it is asked what it costs. The uplink has as many queues as the vNIC has at most in all arms. Connections are spread by hash, so a few may leave a \
          queue silent, which the check calls wrong: there should be several for each queue.",
     ),
     ..PLAIN
@@ -52,9 +52,20 @@ pub fn campaign(options: &Options) -> Campaign {
 }
 
 fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+    if topology.vnic != Vnic::Tap {
+        let why = "vRSS is measured toward a TAP, and /dev/net/tun cannot be opened";
+        return Err(LabError::Switch(why.to_owned()));
+    }
     let (queues, is_one) = (topology.queues, arm == ARMS[0]);
     let (pairs, steer) = (if is_one { 1 } else { queues }, (!is_one).then_some(arm));
-    daemon.reopen(&json!({ "queues": queues }), &json!({ "queues": pairs, "steer": steer }))
+    let uplink = json!({ "queues": queues });
+    // Opened anew in each arm, with one pair at first, so that none of them begins with more than another.
+    daemon.reopen(&uplink, &json!({ "queues": 1, "steer": null }))?;
+    daemon.reopen(&uplink, &json!({ "queues": pairs, "steer": steer }))?;
+    match steer {
+        Some(steer) => daemon.steers_by(steer),
+        None => Ok(()),
+    }
 }
 
 /// By the queue pairs that the vNIC had, each of which carried frames in each interval.

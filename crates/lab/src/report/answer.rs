@@ -54,7 +54,6 @@ fn nouns(measure: &Measure) -> (&'static str, &'static str, &'static str) {
         "cpu_percent" => ("CPU", "more", "less"),
         "cycles_per_byte" => ("cycles a byte", "more", "fewer"),
         "receiving_cpu" => ("receiving CPU", "more", "less"),
-        "switch_cpu" => ("CPU of the switch at full load", "more", "less"),
         "low_switch_cpu" => ("CPU of the switch at 100 Mb/s", "more", "less"),
         "latency_median" => ("median round trip", "longer", "shorter"),
         "latency_p99" => ("99th percentile of round trips", "longer", "shorter"),

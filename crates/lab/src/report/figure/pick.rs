@@ -199,8 +199,10 @@ fn by_point(points: &Points<'_>, measure: &Measure) -> Vec<Figure> {
                 values: points.over_blocks(*way, *connections, arm, measure),
             })
             .collect();
-        let arms = points.arms.len();
-        let of = if arms > 1 { format!(", {}", points.label(arm)) } else { String::new() };
+        let of = match points.one_unnamed() {
+            true => String::new(),
+            false => format!(", {}", points.label(arm)),
+        };
         let title = format!("{title}, by block size: {}{of}", way.map_or("", |way| way.words()));
         lines(&title, &evenly(words.clone()), &series)
     };

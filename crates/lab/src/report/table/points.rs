@@ -92,6 +92,11 @@ impl<'r> Points<'r> {
         Some(case.median(arm, measure.key)? * measure.scale)
     }
 
+    /// Whether there is one arm, which has no name worth telling.
+    pub(in crate::report) fn one_unnamed(&self) -> bool {
+        self.arms == ["measured"]
+    }
+
     /// A table for each way and measure where blocks differ, otherwise one of all measures.
     pub(super) fn tables(&self, measures: &[Measure]) -> Vec<Table> {
         if self.blocks.len() < 2 {
@@ -116,7 +121,8 @@ impl<'r> Points<'r> {
         });
         let heads = self.connections.iter().map(|count| plural(*count, "connection"));
         let arms: Vec<&str> = self.arms.iter().map(|arm| self.label(arm)).collect();
-        let of = if arms.len() > 1 { format!(" of {}", arms.join(" → ")) } else { String::new() };
+        let of =
+            if self.one_unnamed() { String::new() } else { format!(" of {}", arms.join(" → ")) };
         Table {
             title: format!("{}, {}, medians{of}", measure.label, way.map_or("", |way| way.words())),
             head: std::iter::once("Block".to_owned()).chain(heads).collect(),
@@ -141,9 +147,12 @@ impl<'r> Points<'r> {
     /// `Throughput (Gb/s): at most 4.48 (guest sends, 4 connections) and 4.31 (guest receives, 4 connections).` Of several
     /// arms one after the other: `Throughput (Gb/s): with 1 queue at most …; with 2 queues at most ….`
     pub(in crate::report) fn sentence(&self, measure: &Measure) -> Option<String> {
-        let one = self.arms.len() == 1;
         let with = |arm: &&str| {
-            let with = if one { String::new() } else { format!("with {} ", self.label(arm)) };
+            let with = if self.one_unnamed() {
+                String::new()
+            } else {
+                format!("with {} ", self.label(arm))
+            };
             Some(format!("{with}at most {}", self.most(arm, measure)?))
         };
         let all: Vec<String> = self.arms.iter().filter_map(with).collect();
