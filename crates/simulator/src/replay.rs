@@ -80,6 +80,14 @@ pub enum ReplayError {
     /// It was written by hand.
     #[error("it has no workers, or items without their worker; `millrace vmmq record` writes both")]
     NotOfASwitch,
+    /// A prediction of nothing is always right.
+    #[error(
+        "a recording is idle: its items were busy for {percent:.2} % of a worker, wanted is 1 % at least; record under load"
+    )]
+    Idle {
+        /// How busy all items were together.
+        percent: f64,
+    },
     /// The recordings are of different switches or loads.
     #[error(
         "{percent:.0} % of its busy time are of items that the other recording lacks, such as {name}"
@@ -108,12 +116,14 @@ impl Compared {
 /// Predicts `real` from `load`.
 ///
 /// # Errors
-/// One of them has items that the other lacks, or `real` is no recording of a switch.
+/// One of them has items that the other lacks or is idle, or `real` is no recording of a switch.
 pub fn replay(load: &Recording, real: &Recording) -> Result<Replay, ReplayError> {
     let is_placed = |item: &RecordedItem| !item.worker.is_empty();
     if real.workers.is_empty() || !real.items.iter().all(is_placed) {
         return Err(ReplayError::NotOfASwitch);
     }
+    idle(load)?;
+    idle(real)?;
     foreign(real, load)?;
     foreign(load, real)?;
     let known: HashMap<_, _> = real.items.iter().map(|item| (item.key(), item)).collect();
@@ -122,6 +132,11 @@ pub fn replay(load: &Recording, real: &Recording) -> Result<Replay, ReplayError>
     let steps = duration(load).min(duration(real)) / STEP.as_millis();
     (0..u64::try_from(steps).unwrap_or(u64::MAX)).for_each(|step| run.step(step));
     Ok(run.sum_up())
+}
+
+fn idle(recording: &Recording) -> Result<(), ReplayError> {
+    let busy: f64 = recording.items.iter().map(|item| figures(recording, item).0).sum();
+    if busy < IDLE { Err(ReplayError::Idle { percent: 100.0 * busy }) } else { Ok(()) }
 }
 
 fn duration(recording: &Recording) -> u128 {
@@ -279,8 +294,9 @@ impl<'r> Run<'r> {
             as_placed,
             decided,
             total,
-            real_moves: self.real.moves.len()
-                + usize::try_from(self.real.moves_missed).unwrap_or(usize::MAX),
+            real_moves: usize::try_from(self.real.moves_missed)
+                .unwrap_or(usize::MAX)
+                .saturating_add(self.real.moves.len()),
             predicted_moves: self.moves,
             saturated_percent: 100.0 * self.saturated as f64 / steps,
             items,
@@ -338,7 +354,7 @@ fn worker((number, worker): (usize, &crate::RecordedWorker)) -> Worker {
 fn figures(of: &Recording, item: &RecordedItem) -> (f64, Option<f64>) {
     let intervals = item.busy.len().max(1) as f64;
     let seconds = intervals * of.interval_ms as f64 / 1e3;
-    let frames: u64 = item.frames.iter().sum();
+    let frames = item.frames.iter().fold(0, |sum: u64, frames| sum.saturating_add(*frames));
     let busy = item.busy.iter().sum::<f64>() / intervals;
     (busy, (!item.frames.is_empty()).then_some(frames as f64 / seconds))
 }

@@ -107,7 +107,8 @@ fn record(
     let begin = Instant::now();
     let intervals =
         u32::try_from(1000 * arguments.seconds / arguments.interval).unwrap_or(u32::MAX);
-    for number in 1..=intervals {
+    let mut number = 1;
+    while number <= intervals {
         // Ctrl-C lets the interval end.
         std::thread::sleep((begin + interval * number).saturating_duration_since(Instant::now()));
         let new = recorder.add(&client.vmmq_load()?)?;
@@ -115,6 +116,9 @@ fn record(
             recorder.add_moves(new, &client.vmmq_moves()?);
         }
         progress.tell(begin.elapsed().as_secs(), recorder.recording().moves.len());
+        // Intervals that were missed are not asked for one after the other.
+        let passed = begin.elapsed().as_nanos() / interval.as_nanos().max(1);
+        number = u32::try_from(passed).unwrap_or(u32::MAX).saturating_add(1);
         if interrupt.is_set() {
             break;
         }

@@ -69,7 +69,11 @@ impl Recorder {
     /// Notes what was counted since the last call, as so many intervals as have passed: one, more if the caller was late.
     /// Returns the moves since then.
     pub(crate) fn add(&mut self, now: &VmmqLoadBody) -> Result<u64, Problem> {
-        if now.at_ns < self.last.at_ns || now.workers.len() != self.last.workers.len() {
+        let mut workers = now.workers.iter().zip(&self.last.workers);
+        let fell = now.at_ns < self.last.at_ns
+            || now.moves < self.last.moves
+            || workers.any(|(now, last)| now.busy_ns < last.busy_ns);
+        if fell || now.workers.len() != self.last.workers.len() {
             return Err(Problem::new("the daemon was restarted while it was recorded")
                 .seen("counters that began anew")
                 .wanted("one run of the daemon")

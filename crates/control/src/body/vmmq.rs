@@ -73,7 +73,7 @@ impl From<Order> for OrderBody {
     }
 }
 
-/// Busy times and frames so far, all read at one moment. The difference of two such bodies is what happened between them.
+/// Busy times and frames so far, read one after the other, within about a millisecond. The difference of two such bodies is what happened between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VmmqLoadBody {
     /// The moment, in nanoseconds since the daemon started.
