@@ -27,6 +27,9 @@ impl Dpdk {
             .args(["-O2", "-w", "-march=corei7", "-include", "rte_config.h"])
             .arg(folder("-I", "usr/include/x86_64-linux-gnu/dpdk"))
             .arg(folder("-I", "usr/include/dpdk"))
+            // Headers of what DPDK depends on, where they are not installed.
+            .arg(folder("-idirafter", "usr/include"))
+            .arg(folder("-idirafter", "usr/include/x86_64-linux-gnu"))
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/dpdk.c"))
             .arg("-o")
             .arg(&program)
