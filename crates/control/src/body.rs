@@ -18,8 +18,7 @@ pub use queue::{QueueBody, QueueMove, QueueVnicBody};
 pub use rsc::{RscBody, RscChange, RscSetting};
 pub use rss::{RssBody, RssChange, RssEntry};
 pub use vmmq::{
-    HeldBody, MOVES_REMEMBERED, OrderBody, VmmqLoadBody, VmmqMoveBody, VmmqQueueBody,
-    VmmqTableBody, VmmqWorkerBody,
+    HeldBody, OrderBody, VmmqLoadBody, VmmqMoveBody, VmmqQueueBody, VmmqTableBody, VmmqWorkerBody,
 };
 
 use crate::Problem;

@@ -283,7 +283,7 @@ impl Steering for MemorySteering {
         queue: u8,
         _: Duration,
     ) -> Result<Moved, SteeringError> {
-        let there = entries.iter().filter(|(vnic, _)| self.row(*vnic).is_ok());
+        let there = entries.iter().filter(|(vnic, _)| self.vnics().contains_key(vnic));
         there.copied().try_for_each(|(vnic, entry)| self.set_entry(vnic, entry, queue))?;
         let held = Duration::ZERO;
         Ok(Moved { order: Order::Kept, held_frames: 0, lost_frames: 0, held })

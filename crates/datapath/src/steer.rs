@@ -16,7 +16,7 @@ use crate::view::{Port, PortShared};
 use followed::{Followed, Seed, Tick};
 use ports::Nanos;
 use ports::capture::Direction;
-use ports::steering::ENTRIES;
+use ports::steering::{ENTRIES, random_key};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -38,14 +38,10 @@ impl Steering {
     #[allow(clippy::cast_possible_truncation, reason = "entries name the first 128 queues")]
     pub(crate) fn new(queues: usize) -> Steering {
         let random = RandomState::new();
-        let mut key = Key([0; 40]);
-        for (place, bytes) in key.0.chunks_mut(8).enumerate() {
-            bytes.copy_from_slice(&random.hash_one(place).to_ne_bytes());
-        }
         Steering {
             table: std::array::from_fn(|entry| AtomicU8::new((entry % queues.max(1)) as u8)),
-            key,
-            seed: [5, 6, 7].map(|place| random.hash_one(place)),
+            key: random_key(),
+            seed: [0, 1, 2].map(|place| random.hash_one(place)),
             followed: OnceLock::new(),
         }
     }

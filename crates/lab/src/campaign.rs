@@ -260,7 +260,7 @@ fn choose_site(
             other => return other,
         };
         state.note(format!(
-            "Network namespaces were not available ({why}), so everything ran in process, toward a receiver that is no TAP."
+            "Network namespaces were not available ({why}), so everything ran in process, and the receiver was not a TAP."
         ));
     }
     interrupt.watch_signals()?;

@@ -8,7 +8,7 @@ use crate::passed::Passed;
 use crate::port::{Port, switch_error};
 use crate::report::Command;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
-use control::body::{MOVES_REMEMBERED, StateBody};
+use control::body::StateBody;
 use control::client::Client;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -122,31 +122,19 @@ impl Daemon {
         self.wait_for_ports()
     }
 
-    /// When load last moved an entry or a queue, in seconds of the daemon's; `None`: it never has.
-    pub(crate) fn last_move(&self) -> Result<Option<f64>, LabError> {
-        let moves = self.client.vmmq_moves().map_err(switch_error)?;
-        Ok(moves.last().map(|last| last.at_s))
-    }
-
-    /// How many entries and queues load has moved since that move. An error where there were more than the daemon remembers.
-    pub(crate) fn moves_since(&self, last: Option<f64>) -> Result<f64, LabError> {
-        let moves = self.client.vmmq_moves().map_err(switch_error)?;
-        let newer = moves.iter().filter(|moved| last.is_none_or(|last| moved.at_s > last)).count();
-        if newer == moves.len() && newer >= MOVES_REMEMBERED {
-            let seen = format!("{newer} moves or more in a phase, of which it remembers no more");
-            return Err(LabError::Switch(format!("{seen}; shorten it by --seconds")));
-        }
-        Ok(newer as f64)
+    /// How many entries and queues load has moved so far.
+    pub(crate) fn moves(&self) -> Result<u64, LabError> {
+        Ok(self.client.vmmq_load().map_err(switch_error)?.moves)
     }
 
     /// An error unless the guest's port picks queues in this way: `rss`, `follow`.
     pub(crate) fn steers_by(&self, wanted: &str) -> Result<(), LabError> {
         let ports = self.client.rss(Some(PORT)).map_err(switch_error)?;
-        let seen = ports.first().map(|port| json!(port.steer));
-        if seen == Some(json!(wanted)) {
+        let seen = ports.first().map_or(Value::Null, |port| json!(port.steer));
+        if seen == wanted {
             return Ok(());
         }
-        Err(LabError::Switch(format!("port {PORT} has steer {seen:?} where {wanted} was set")))
+        Err(LabError::Switch(format!("port {PORT} has steer {seen} where \"{wanted}\" was set")))
     }
 
     /// Counters of both ports, of their queues and of the workers.

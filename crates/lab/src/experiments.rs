@@ -219,6 +219,26 @@ impl Load {
     }
 }
 
+/// A case under a plan whose arms, by their places, had these figures in each of so many rounds.
+#[cfg(test)]
+pub(crate) fn case_of(
+    plan: &Experiment,
+    rounds: usize,
+    figures: impl Fn(usize, usize) -> Values,
+) -> Case {
+    use crate::experiment::{Ended, Run, Sample};
+    let sample = |(round, place): (usize, usize)| Sample {
+        round,
+        arm: plan.arms[place].name.clone(),
+        started_s: 0.0,
+        values: figures(round, place),
+        usage: Vec::new(),
+    };
+    let samples = crate::statistics::sequence(plan.arms.len(), rounds).map(sample).collect();
+    let run = Run { samples, ended: Ended::Complete };
+    Case::new(plan, crate::report::Setting::default(), run, None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -189,26 +189,22 @@ fn strangers(case: &Case, processors: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Run, Sample, StopRule, Values};
-    use crate::experiments::rsc;
+    use crate::experiment::{StopRule, Values};
+    use crate::experiments::{case_of, rsc};
     use crate::passed::put_ratio;
-    use crate::report::Setting;
     use crate::statistics::Verdict;
     use std::time::Duration;
 
     /// A run of RSC whose arm `off` got so many frames and bytes in each interval.
     fn off_got(frames: u64) -> Case {
         let stop = StopRule { repetitions: 4, narrow: None, least: 2, budget: None };
-        let sample = |(round, place): (usize, usize)| {
-            let (arm, frames) = [("on", 100), ("off", frames)][place];
-            let mut values = Values::from([("received_bytes".into(), frames as f64 * 1448.0)]);
-            let joined = if place == 0 { 900 } else { 0 };
-            put_ratio(&mut values, "segments_per_train", frames + joined, frames);
-            Sample { round, arm: arm.into(), started_s: 0.0, values, usage: Vec::new() }
-        };
-        let samples = crate::statistics::sequence(2, 4).map(sample).collect();
         let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
-        Case::new(&experiment, Setting::default(), Run { samples, ended: Ended::Complete }, None)
+        case_of(&experiment, 4, |_, place| {
+            let (frames, joined) = [(100, 900), (frames, 0)][place];
+            let mut values = Values::from([("received_bytes".into(), frames as f64 * 1448.0)]);
+            put_ratio(&mut values, "segments_per_train", frames + joined, frames);
+            values
+        })
     }
 
     #[test]
@@ -228,21 +224,12 @@ mod tests {
         // Fifteen of sixteen pairs agree, which one verdict alone may claim and one of eleven may not.
         let stop = StopRule { repetitions: 16, narrow: None, least: 8, budget: None };
         let of = |rounds: usize, agree: usize| {
-            let sample = |(round, place): (usize, usize)| {
+            let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
+            case_of(&experiment, rounds, |round, place| {
                 let speed = if place == 0 && round < agree { 2.0 } else { 1.0 };
                 let speed = if place == 0 && round >= agree { 0.5 } else { speed };
-                let values = Values::from([("throughput_bps".into(), speed)]);
-                let arm = ["on", "off"][place].into();
-                Sample { round, arm, started_s: 0.0, values, usage: Vec::new() }
-            };
-            let samples = crate::statistics::sequence(2, rounds).map(sample).collect();
-            let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
-            Case::new(
-                &experiment,
-                Setting::default(),
-                Run { samples, ended: Ended::Complete },
-                None,
-            )
+                Values::from([("throughput_bps".into(), speed)])
+            })
         };
         let case = |agree: usize| of(16, agree);
         let verdict = |case: &Case| case.comparisons["throughput"].verdict;

@@ -14,7 +14,7 @@ use crate::placement::Placement;
 use crate::report::Account;
 use crate::topology::{ETHERNET, Route, Topology, Way};
 use crate::usage::{self, Reading as _, Sides};
-use std::path::PathBuf;
+use procfs::process::Process;
 use std::time::{Duration, Instant};
 
 /// See the module.
@@ -101,13 +101,13 @@ impl<'t> Namespaces<'t> {
         let each = interval.div_f64(phases.len() as f64);
         let (mut values, mut usage) = (Values::new(), Vec::new());
         for phase in phases {
-            let moved = self.daemon.last_move()?;
+            let moves = self.daemon.moves()?;
             self.topology.sender.limit(phase.bits_per_s)?;
             self.pass(each / 4)?;
             let before = self.snapshot()?;
             usage.extend(self.watch(each - each / 4)?.0);
             let mut own = self.snapshot()?.since(&before);
-            own.insert(MOVES.into(), self.daemon.moves_since(moved)?);
+            own.insert(MOVES.into(), (self.daemon.moves()? - moves) as f64);
             values.extend(phase.part(own));
         }
         Ok(Measured { values, usage })
@@ -183,11 +183,8 @@ impl Snapshot {
 /// Nanoseconds that a process's threads have run; ticks of 10 ms say little of workers that are nearly idle. `None` where the
 /// kernel does not count them.
 fn ran(process: u32) -> Option<u64> {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
-    let one = |path: PathBuf| -> Option<u64> {
-        std::fs::read_to_string(path).ok()?.split(' ').next()?.parse().ok()
-    };
-    tasks.map(|task| one(task.path().join("schedstat"))).sum()
+    let tasks = Process::new(i32::try_from(process).ok()?).ok()?.tasks().ok()?.flatten();
+    tasks.map(|task| Some(task.schedstat().ok()?.sum_exec_runtime)).sum()
 }
 
 /// Sender and receiver on a route.

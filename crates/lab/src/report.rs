@@ -19,8 +19,8 @@ mod write;
 
 pub use account::Account;
 pub(crate) use account::{checks as account_checks, difference};
-pub(crate) use case::hold_together;
 pub use case::{ArmFigures, Case, Setting};
+pub(crate) use case::{hold_together, plural};
 pub use machine::{Machine, now_utc};
 pub(crate) use table::level;
 pub(crate) use text::WIDTH;

@@ -5,10 +5,11 @@
 //! them; then round trips, idle and beside bulk connections. Other features have checks of their own and the same measuring.
 
 use crate::campaign::{Campaign, Part, Point};
-use crate::experiment::Experiment;
+use crate::experiment::{Arm, Experiment};
 use crate::experiments::{BUFFER_BYTES, Bulk, Feature, Load, latency, peers, rsc};
 use crate::options::{Options, Receivers};
 use crate::statistics::FEWEST_PAIRS;
+use std::time::Duration;
 
 /// From so many connections on intervals are a third, and enough for a verdict: to open so many anew for each other switch
 /// takes several times as long.
@@ -58,6 +59,25 @@ pub(crate) fn under(feature: &'static Feature, experiment: &Experiment, connecti
     }
     experiment.warm_up += load.gathering();
     Point { feature, part: Part::Bulk, load, experiment }
+}
+
+/// `millrace validate`, with arms of these names and labels, each on the one before it, and so long between two intervals at
+/// least. Each phase is as long as an interval of other experiments.
+pub(crate) fn stepped(
+    feature: &'static Feature,
+    options: &Options,
+    arms: impl Iterator<Item = (&'static str, String)>,
+    settle: Duration,
+) -> Campaign {
+    let plain = feature.experiment(options.mtu, options.interval, options.stop());
+    let plan = Experiment {
+        arms: arms.map(|(name, label)| Arm { name: name.into(), label }).collect(),
+        interval: plain.interval.mul_f64(feature.phases.len().max(1) as f64),
+        settle: settle.max(plain.settle),
+        ..plain
+    };
+    let points = options.connections.iter().map(|count| under(feature, &plan, *count));
+    Campaign { name: feature.name, title: feature.title, points: points.collect() }
 }
 
 /// Those counts that are few, in order; the least where none is.

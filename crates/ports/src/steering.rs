@@ -4,15 +4,26 @@
 //! control plane. A vNIC is an address in a VLAN. Each has an indirection table of its own; the entry at the flow's
 //! Toeplitz hash, modulo 128, names the queue. Frames for no vNIC go by the table of [`Vnic::DEFAULT`].
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::time::Duration;
 use wire::Mac;
+use wire::toeplitz::Key;
 
 /// Entries of an indirection table.
 pub const ENTRIES: usize = 128;
 
 /// A vNIC's indirection table: the queue of each entry.
 pub type Table = [u8; ENTRIES];
+
+/// A key that nobody else knows, drawn as the other secrets of the data path are.
+pub fn random_key() -> Key {
+    let (random, mut key) = (RandomState::new(), Key([0; 40]));
+    for (place, bytes) in key.0.chunks_mut(8).enumerate() {
+        bytes.copy_from_slice(&random.hash_one(place).to_ne_bytes());
+    }
+    key
+}
 
 /// A vNIC at an uplink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_the_machine_has_not_is_refused() {
+    fn a_node_that_the_machine_lacks_is_refused() {
         let json = r#"{"interval_ms": 20, "items": [{"vnic": "a", "node": 2, "busy": [0.5]}]}"#;
         assert!(
             read(json).unwrap_err().contains("a queue 0 is at home on node 2; the machine has 2")

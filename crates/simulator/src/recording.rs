@@ -23,7 +23,7 @@ pub struct Recording {
     /// Moves by load, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<RecordedMove>,
-    /// Moves that were made so fast that they could not be noted.
+    /// Moves that were made so fast that they could not be recorded.
     #[serde(default)]
     pub moves_missed: u64,
 }
@@ -137,7 +137,7 @@ pub enum RecordingError {
         /// Those of the first.
         wanted: usize,
     },
-    /// A worker that there is not.
+    /// A worker that does not exist.
     #[error("{name} is on worker {seen}; there are {workers}")]
     Worker {
         /// The item.
@@ -147,7 +147,7 @@ pub enum RecordingError {
         /// How many there are.
         workers: usize,
     },
-    /// A node that the machine has not.
+    /// A node that the machine lacks.
     #[error("{name} is at home on node {seen}; the machine has {nodes}")]
     Node {
         /// The item.

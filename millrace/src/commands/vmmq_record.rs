@@ -190,7 +190,7 @@ fn text(written: &Written) -> String {
     let Written { file, seconds, workers, items, moves, moves_missed, .. } = written;
     let missed = match moves_missed {
         0 => String::new(),
-        missed => format!(", {missed} more came too fast to be noted"),
+        missed => format!(", {missed} more came too fast to be recorded"),
     };
     format!(
         "{seconds:.2} s of {workers} workers and {items} items with {moves} moves{missed} in {}",

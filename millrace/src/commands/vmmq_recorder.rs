@@ -1,4 +1,4 @@
-//! Counters of the daemon, read again and again, become a recording.
+//! Makes a recording of the daemon's counters, read once an interval.
 
 use control::Problem;
 use control::body::{VmmqLoadBody, VmmqMoveBody, VmmqQueueBody, VmmqTableBody};

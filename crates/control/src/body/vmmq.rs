@@ -4,9 +4,6 @@ use ports::steering::Order;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Moves that the daemon remembers, the oldest forgotten first.
-pub const MOVES_REMEMBERED: usize = 256;
-
 /// One move. Loads are shares of one worker; above 1: more than a worker has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VmmqMoveBody {
@@ -73,7 +70,7 @@ impl From<Order> for OrderBody {
     }
 }
 
-/// Busy times and frames so far, read one after the other, within about a millisecond. The difference of two such bodies is what happened between them.
+/// Busy times and frames so far, read within about a millisecond. The difference of two is what happened between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VmmqLoadBody {
     /// The moment, in nanoseconds since the daemon started.
@@ -131,6 +128,6 @@ pub struct VmmqTableBody {
     pub dynamic: bool,
     /// The queue that each of the 128 entries names.
     pub queues: Vec<u8>,
-    /// Frames that each entry steered since the table was made.
+    /// Frames that each entry steered since the uplink was opened, for an earlier vNIC of the same number too.
     pub frames: Vec<u64>,
 }

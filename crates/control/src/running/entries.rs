@@ -12,7 +12,7 @@ pub(super) mod mover;
 #[cfg(test)]
 mod tests;
 
-use super::{PortDevice, Running, RunningPort};
+use super::{Running, RunningPort};
 use crate::config::VmmqMode;
 use balance::{Item, ItemId, Mode, Move, Part, Reach};
 use datapath::{PortId, QueueInfo};
@@ -183,20 +183,18 @@ pub(super) fn items(
 impl Running {
     /// The tables of all uplinks that are dynamic, and the ports of these.
     pub(super) fn dynamic_tables(&self) -> (Vec<UplinkTable>, Vec<PortId>) {
-        let is_dynamic = |port: &&RunningPort| port.config.vmmq == Some(VmmqMode::Dynamic);
-        let dynamic = self.ports.values().filter(is_dynamic).filter_map(RunningPort::open);
-        let uplinks: Vec<PortId> =
-            dynamic.filter(|open| open.steering().is_some()).map(|open| open.id).collect();
-        let mut tables = self.tables();
-        tables.retain(|table| uplinks.contains(&table.uplink));
+        let tables = self.tables(RunningPort::is_dynamic);
+        // Each uplink has a default table at least, and its tables follow one another.
+        let mut uplinks: Vec<PortId> = tables.iter().map(|table| table.uplink).collect();
+        uplinks.dedup();
         (tables, uplinks)
     }
 
-    /// The tables of all uplinks.
-    pub(super) fn tables(&self) -> Vec<UplinkTable> {
+    /// The tables of the uplinks that are wanted.
+    pub(super) fn tables(&self, wanted: impl Fn(&RunningPort) -> bool) -> Vec<UplinkTable> {
         let mut tables = Vec::new();
-        for port in self.ports.values() {
-            let PortDevice::Open(open) = &port.device else { continue };
+        for port in self.ports.values().filter(|port| wanted(port)) {
+            let Some(open) = port.open() else { continue };
             let Some(steering) = open.steering() else { continue };
             for (vnic, of) in open.stations.vnics() {
                 let of = of.and_then(|(name, _)| self.ports.get(name));

@@ -6,7 +6,7 @@ use crate::body::{
     CountersBody, DepthBody, MacBody, PortBody, RscBody, RscCountersBody, SpreadBody, StateBody,
     SwitchBody, WorkerBody,
 };
-use crate::config::{PortConfig, PortName};
+use crate::config::{PortConfig, PortName, VmmqMode};
 use crate::devices::Condition;
 use crate::guest;
 use crate::health::{self, Picture};
@@ -209,6 +209,11 @@ impl RunningPort {
             PortDevice::Open(open) => Some(open),
             PortDevice::Closed { .. } => None,
         }
+    }
+
+    /// Whether its queues, or the entries of its tables, move by load.
+    pub(super) fn is_dynamic(&self) -> bool {
+        self.config.vmmq == Some(VmmqMode::Dynamic)
     }
 
     /// The state and its reason: the guest's as it is now, else the worker's knowledge first, then the link's.

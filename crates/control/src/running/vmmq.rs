@@ -1,9 +1,8 @@
 //! Dynamic VMMQ: measures the queues, asks the balancer, and carries its moves out.
 
 use super::entries::{self, Entries, QueueEntries};
-use super::{PortDevice, Running};
-use crate::body::{HeldBody, MOVES_REMEMBERED, OrderBody, VmmqMoveBody};
-use crate::config::VmmqMode;
+use super::{Running, RunningPort};
+use crate::body::{HeldBody, OrderBody, VmmqMoveBody};
 use crate::topology;
 use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Settings, Worker};
 use datapath::{PortId, QueueInfo, WorkerInfo};
@@ -19,6 +18,9 @@ const QUIET: Duration = Duration::from_millis(100);
 
 /// While no port is dynamic.
 const NOT_USED: Duration = Duration::from_secs(1);
+
+/// Moves that are remembered.
+const REMEMBERED: usize = 256;
 
 /// What is known between two measurements.
 pub(super) struct Vmmq {
@@ -150,7 +152,7 @@ impl Vmmq {
         held: Option<HeldBody>,
         now: Instant,
     ) {
-        if self.moves.len() == MOVES_REMEMBERED {
+        if self.moves.len() == REMEMBERED {
             self.moves.pop_front();
         }
         self.moved += 1;
@@ -193,15 +195,9 @@ impl Running {
     /// Measures, moves queues of dynamic ports, and says when to call again.
     pub fn balance(&mut self, now: Instant) -> Duration {
         self.finish_moves_of_entries(now);
-        let dynamic: Vec<PortId> = self
-            .ports
-            .values()
-            .filter(|port| port.config.vmmq == Some(VmmqMode::Dynamic))
-            .filter_map(|port| match &port.device {
-                PortDevice::Open(open) => Some(open.id),
-                PortDevice::Closed { .. } => None,
-            })
-            .collect();
+        let dynamic = self.ports.values().filter(|port| port.is_dynamic());
+        let dynamic: Vec<PortId> =
+            dynamic.filter_map(RunningPort::open).map(|open| open.id).collect();
         let workers = self.switch.workers();
         if dynamic.is_empty() || workers.len() < 2 {
             self.vmmq.last = None;
@@ -318,7 +314,7 @@ mod tests {
         for held in both.take(300) {
             run.vmmq.remember("vm1".into(), "queue 0".into(), &moves[0], held, run.now);
         }
-        assert_eq!(run.vmmq.moves.len(), MOVES_REMEMBERED);
+        assert_eq!(run.vmmq.moves.len(), REMEMBERED);
         let told = &run.vmmq.moves[0];
         assert_eq!((told.port.as_str(), told.item.as_str()), ("vm1", "queue 0"));
         assert!(told.text.contains("worker 0 is saturated"), "{}", told.text);

@@ -139,26 +139,18 @@ pub(crate) fn checks(cases: &[Case]) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Ended, Run, Sample, Values};
-    use crate::report::Setting;
+    use crate::experiment::Values;
+    use crate::experiments::case_of;
 
     /// A try whose first arm had between `low` and `high` of the other's throughput.
     fn tried(truth: f64, low: f64, high: f64) -> Case {
         let options = Options::itself("unused".into());
         let plan = campaign(&options).points.remove(usize::from(truth < 1.0)).experiment;
-        let sample = |(round, place): (usize, usize)| {
+        case_of(&plan, REPETITIONS, |round, place| {
             let factor = if round % 2 == 0 { low } else { high };
             let rate = if place == 0 { factor } else { 1.0 };
-            Sample {
-                round,
-                arm: plan.arms[place].name.clone(),
-                started_s: 0.0,
-                values: Values::from([("throughput_bps".into(), rate)]),
-                usage: Vec::new(),
-            }
-        };
-        let samples = crate::statistics::sequence(2, REPETITIONS).map(sample).collect();
-        Case::new(&plan, Setting::default(), Run { samples, ended: Ended::Complete }, None)
+            Values::from([("throughput_bps".into(), rate)])
+        })
     }
 
     #[test]

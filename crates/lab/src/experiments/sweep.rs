@@ -8,7 +8,7 @@ use crate::campaign::{Campaign, Part, Point};
 use crate::daemon::Daemon;
 use crate::experiment::{Arm, Experiment, Measure};
 use crate::options::Options;
-use crate::report::{Case, Check};
+use crate::report::{Case, Check, plural};
 use crate::statistics::Better;
 use crate::topology::Way;
 use serde_json::json;
@@ -77,13 +77,9 @@ const QUEUES: &str = "queues_";
 
 /// The arms: most queues first, against each smaller number; or the only one.
 fn arms(queues: &[u32]) -> Vec<Arm> {
-    let arm = |count: &u32| Arm { name: format!("{QUEUES}{count}"), label: words(*count) };
+    let arm =
+        |count: &u32| Arm { name: format!("{QUEUES}{count}"), label: plural(*count, "queue") };
     if queues.is_empty() { vec![measured()] } else { queues.iter().rev().map(arm).collect() }
-}
-
-/// `1 queue`, `2 queues`.
-pub(super) fn words(queues: u32) -> String {
-    format!("{queues} queue{}", if queues == 1 { "" } else { "s" })
 }
 
 /// The queues of an arm's ports; `None` of the only arm.

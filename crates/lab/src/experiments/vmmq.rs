@@ -8,12 +8,12 @@ use super::{Feature, MOVES, PLAIN, PROOF, Phase, rsc, sweep};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiment::{Arm, Experiment, Measure};
+use crate::experiment::Measure;
 use crate::options::Options;
-use crate::report::{Case, Check};
+use crate::report::{Case, Check, plural};
 use crate::statistics::Better;
 use crate::topology::Topology;
-use crate::validate::under;
+use crate::validate::stepped;
 use serde_json::json;
 use std::time::Duration;
 
@@ -67,18 +67,9 @@ const FEATURE: &Feature = &Feature {
 
 /// `millrace validate vmmq`.
 pub fn campaign(options: &Options) -> Campaign {
-    let plain = FEATURE.experiment(options.mtu, options.interval, options.stop());
-    let queues = sweep::words(options.most_queues());
-    let labels = [sweep::words(1), format!("{queues}, static"), format!("{queues}, dynamic")];
-    let arms = ARMS.into_iter().zip(labels);
-    let plan = Experiment {
-        arms: arms.map(|(name, label)| Arm { name: name.into(), label }).collect(),
-        interval: options.interval.mul_f64(PHASES.len() as f64),
-        settle: SETTLE,
-        ..plain
-    };
-    let points = options.connections.iter().map(|count| under(FEATURE, &plan, *count));
-    Campaign { name: FEATURE.name, title: FEATURE.title, points: points.collect() }
+    let queues = plural(options.most_queues(), "queue");
+    let labels = [plural(1, "queue"), format!("{queues}, static"), format!("{queues}, dynamic")];
+    stepped(FEATURE, options, ARMS.into_iter().zip(labels), SETTLE)
 }
 
 /// Opened anew, a port has its entries spread over all its queues, wherever load had moved them.
@@ -138,8 +129,8 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Ended, Run, Sample, Values};
-    use crate::report::Setting;
+    use crate::experiment::Values;
+    use crate::experiments::case_of;
 
     /// What is sent in the phases, in bits a second.
     const RATES: [f64; 4] = [0.0, 1e8, 1e9, 0.0];
@@ -147,8 +138,8 @@ mod tests {
     /// Whether a case passes whose arms had so many queues and moves, and were sent so much in the four phases.
     fn passes(queues: [f64; 3], moves: [f64; 3], rates: [f64; 4]) -> bool {
         let plan = campaign(&Options::queued("".into())).points.remove(0).experiment;
-        let sample = |(round, place): (usize, usize)| {
-            let values = [
+        let figures = |_, place: usize| {
+            let figures = [
                 ("uplink_queues", queues[place]),
                 ("vnic_queues", queues[place]),
                 ("low_workers_in_use", 1.0),
@@ -163,14 +154,9 @@ mod tests {
                 ("moves", 0.0),
                 ("after_moves", 0.0),
             ];
-            let values = values.map(|(key, value)| (key.to_owned(), value));
-            let (started_s, usage) = (0.0, Vec::new());
-            let arm = ARMS[place].to_owned();
-            Sample { round, arm, started_s, values: Values::from(values), usage }
+            Values::from(figures.map(|(key, value)| (key.to_owned(), value)))
         };
-        let samples = crate::statistics::sequence(3, 4).map(sample).collect();
-        let run = Run { samples, ended: Ended::Complete };
-        proof(&Case::new(&plan, Setting::default(), run, None)).unwrap().passed
+        proof(&case_of(&plan, 4, figures)).unwrap().passed
     }
 
     #[test]

@@ -8,11 +8,11 @@ use super::{Feature, PLAIN, PROOF, REOPENING, rsc, sweep};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiment::{Arm, Experiment, Measure};
+use crate::experiment::Measure;
 use crate::options::Options;
 use crate::report::{Case, Check};
 use crate::topology::{Topology, Vnic};
-use crate::validate::under;
+use crate::validate::stepped;
 use serde_json::json;
 
 /// The arms, each on the one before it; the later two are called as the key `steer` has it.
@@ -29,26 +29,19 @@ const FEATURE: &Feature = &Feature {
     switch,
     proof: Some(proof),
     note: Some(
-        "The guest answers a flow on the queue that the table chose, so following it is asked what it costs. The uplink has as many queues as the vNIC has at most in all arms. Connections are spread by hash, so a few may leave a \
-         queue silent, which the check calls wrong: there should be several for each queue.",
+        "The guest answers a flow on the queue that the table chose, so the last arm shows what following costs. The uplink has as \
+         many queues as the vNIC has at most in all arms. Connections are spread by hash, so a few may leave a queue silent, \
+         which the check calls wrong: there should be several for each queue.",
     ),
     ..PLAIN
 };
 
 /// `millrace validate vrss`.
 pub fn campaign(options: &Options) -> Campaign {
-    let plain = FEATURE.experiment(options.mtu, options.interval, options.stop());
     let pairs = options.most_queues();
     let several = |steer| format!("{pairs} queue pairs, steer={steer}");
     let labels = ["1 queue pair".to_owned(), several(ARMS[1]), several(ARMS[2])];
-    let arms = ARMS.into_iter().zip(labels);
-    let plan = Experiment {
-        arms: arms.map(|(name, label)| Arm { name: name.into(), label }).collect(),
-        settle: REOPENING.max(plain.settle),
-        ..plain
-    };
-    let points = options.connections.iter().map(|count| under(FEATURE, &plan, *count));
-    Campaign { name: FEATURE.name, title: FEATURE.title, points: points.collect() }
+    stepped(FEATURE, options, ARMS.into_iter().zip(labels), REOPENING)
 }
 
 fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
@@ -87,27 +80,22 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Ended, Run, Sample, Values};
-    use crate::report::Setting;
+    use crate::experiment::Values;
+    use crate::experiments::case_of;
 
     #[test]
     fn a_silent_queue_in_one_interval_fails_the_proof() {
         let passes = |pairs: [f64; 3], silent: f64| {
             let plan = campaign(&Options::queued("".into())).points.remove(0).experiment;
-            let sample = |(round, place): (usize, usize)| {
+            let figures = |round, place: usize| {
                 let is_silent = place == 2 && round == 1;
-                let values = [
+                let figures = [
                     ("vnic_queues", pairs[place]),
                     ("vnic_silent_queues", if is_silent { silent } else { 0.0 }),
                 ];
-                let values = values.map(|(key, value)| (key.to_owned(), value));
-                let arm = ARMS[place].to_owned();
-                let (started_s, usage) = (0.0, Vec::new());
-                Sample { round, arm, started_s, values: Values::from(values), usage }
+                Values::from(figures.map(|(key, value)| (key.to_owned(), value)))
             };
-            let samples = crate::statistics::sequence(3, 4).map(sample).collect();
-            let run = Run { samples, ended: Ended::Complete };
-            proof(&Case::new(&plan, Setting::default(), run, None)).unwrap().passed
+            proof(&case_of(&plan, 4, figures)).unwrap().passed
         };
         assert!(passes([1.0, 2.0, 2.0], 0.0));
         assert!(!passes([1.0, 2.0, 2.0], 1.0));

@@ -160,7 +160,7 @@ pub(super) fn capital(text: &str) -> String {
 }
 
 /// `1 connection`, `4 connections`.
-pub(super) fn plural(count: u32, noun: &str) -> String {
+pub(crate) fn plural(count: u32, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 

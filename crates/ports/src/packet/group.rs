@@ -14,10 +14,9 @@ use super::ingress::Member;
 use super::socket::{ALL_PROTOCOLS, Fanout, Filter, PacketSocket, processors};
 use super::steering::ProgramSteering;
 use super::{Interface, PacketError, PacketIngress};
-use std::hash::{BuildHasher, RandomState};
+use crate::steering::random_key;
 use std::io;
 use std::sync::Arc;
-use wire::toeplitz::Key;
 
 /// The queues, and what steers them.
 pub(super) struct Group {
@@ -76,20 +75,12 @@ fn refused(interface: &Interface<'_>, error: io::Error, is_up: bool) -> PacketEr
     interface.set_error("join the fan-out group")(error)
 }
 
-/// Drawn as the secrets of the data path are.
-fn random_key() -> Key {
-    let (random, mut key) = (RandomState::new(), Key([0; 40]));
-    for (place, bytes) in key.0.chunks_mut(8).enumerate() {
-        bytes.copy_from_slice(&random.hash_one(place).to_ne_bytes());
-    }
-    key
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::PacketOptions;
     use super::*;
     use crate::link::Link;
+    use wire::toeplitz::Key;
 
     /// The kernel's word for this, `Invalid argument`, told nobody that the link is to be set up.
     #[test]
