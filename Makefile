@@ -9,7 +9,7 @@ TIMES ?= 20
 # Samples of each switch and case of `make bench-peers`.
 ROUNDS ?= 5
 
-.PHONY: help demo test fresh flaky lint audit docs bench bench-noise bench-peers fuzz prove-faults schemathesis clean
+.PHONY: help demo test fresh flaky lint audit docs bench bench-workers bench-noise bench-peers fuzz prove-faults schemathesis clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,6 +37,9 @@ docs: ## Build the documentation of all crates
 
 bench: ## Count the instructions of the data path
 	@scripts/bench
+
+bench-workers: ## Measure two workers against one, between memory ports
+	@scripts/bench-workers
 
 bench-noise: ## Measure what victims lose beside attackers on one worker
 	@scripts/bench-noise

@@ -17,9 +17,11 @@ use common::trace::Segment;
 use common::{ALL, Bench, plain, rsc};
 use datapath::{
     AclAction, AclEnd, AclProtocol, AclRule, Guards, PortSettings, Prefix, RscPolicy, Rss, Steer,
+    Switch, SwitchOptions, WorkerOptions,
 };
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
+use ports::Nanos;
 use ports::capture::Direction;
 use ports::memory::MemoryFrame;
 use std::hint::black_box;
@@ -207,6 +209,46 @@ fn queues(steer: Steer, flows: u32, sent: bool) -> Bench {
     bench
 }
 
+/// Smallest frames from two ports to a port each, their queues at one worker, or at two that are stepped in turn.
+fn pairs(workers: usize) -> Bench {
+    let workers = vec![WorkerOptions::default(); workers];
+    let switch = Switch::stepped(SwitchOptions { workers, ..SwitchOptions::default() });
+    let mut bench = Bench { switch, peers: vec![], ids: vec![], now: Nanos::SECOND };
+    // Ports 0 and 1, whose queues alternate between the workers, send to 2 and 3.
+    (0..4).for_each(|_| {
+        bench.add(plain(), ALL);
+    });
+    let to = |pair: usize| {
+        let mut frame = smallest(0);
+        frame.bytes[5] = 0xb0 + pair as u8;
+        frame.bytes[11] = 0xa0 + pair as u8;
+        frame
+    };
+    for pair in [0, 1] {
+        let mut back = to(pair);
+        let (to, from) = back.bytes[..12].split_at_mut(6);
+        to.swap_with_slice(from);
+        bench.send(2 + pair, &[back]);
+    }
+    let fill = |bench: &Bench| {
+        for (pair, peer) in bench.peers.iter().take(2).enumerate() {
+            let frame = to(pair);
+            (0..FRAMES / 2).for_each(|_| assert!(peer.send(frame.vnet, &frame.bytes)));
+        }
+    };
+    for _ in 0..3 {
+        fill(&bench);
+        bench.step();
+        for peer in &bench.peers {
+            while let Some(frame) = peer.receive() {
+                peer.recycle(frame);
+            }
+        }
+    }
+    fill(&bench);
+    bench
+}
+
 #[library_benchmark]
 #[bench::smallest(args = (), setup = smallest_frames, config = limit(250))]
 // 424 as measured and 5 %: every frame has other addresses than the one before.
@@ -231,6 +273,9 @@ fn queues(steer: Steer, flows: u32, sent: bool) -> Bench {
 #[bench::follow_many_flows(args = (Steer::Follow, 256, false), setup = queues, config = limit(673))]
 #[bench::noted_one_flow(args = (Steer::Follow, 1, true), setup = queues, config = limit(372))]
 #[bench::noted_many_flows(args = (Steer::Follow, 256, true), setup = queues, config = limit(412))]
+// 254 as measured, by one worker and by two, which may take 3 % more.
+#[bench::pairs_at_one_worker(args = (1), setup = pairs, config = limit(261))]
+#[bench::pairs_at_two_workers(args = (2), setup = pairs, config = limit(261))]
 fn turn(mut bench: Bench) -> Bench {
     let now = bench.now;
     assert_eq!(black_box(bench.switch.step(black_box(now))) as u64, FRAMES);
