@@ -8,7 +8,7 @@ use ports::steering::{ENTRIES, Moved, Order, Steering, SteeringError, Table, Vni
 use ports::{Offloads, memory};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 use wire::Mac;
 
@@ -195,15 +195,17 @@ pub struct MemorySteering {
     vnics: Mutex<BTreeMap<Vnic, Row>>,
     /// vNICs that were removed.
     removed: Mutex<u32>,
+    /// Taken while entries move.
+    moves: Mutex<()>,
 }
 
 impl MemorySteering {
-    fn new(queues: u8, devices: MemoryDevices) -> MemorySteering {
+    pub(crate) fn new(queues: u8, devices: MemoryDevices) -> MemorySteering {
         let mut table = [0; ENTRIES];
         table.iter_mut().zip((0..queues).cycle()).for_each(|(entry, queue)| *entry = queue);
         let default = Row { station: None, table, frames: [0; ENTRIES] };
         let vnics = Mutex::new(BTreeMap::from([(Vnic::DEFAULT, default)]));
-        MemorySteering { queues, devices, vnics, removed: Mutex::new(0) }
+        MemorySteering { queues, devices, vnics, removed: Mutex::new(0), moves: Mutex::new(()) }
     }
 
     /// Counts frames as if they had come by an entry of a vNIC's table.
@@ -211,6 +213,15 @@ impl MemorySteering {
         let mut vnics = self.vnics();
         let count = vnics.get_mut(&vnic).and_then(|row| row.frames.get_mut(entry));
         count.into_iter().for_each(|count| *count += frames);
+    }
+
+    /// Entries are on the move, and vNICs neither come nor go, until the guard is dropped.
+    pub fn hold_moves(&self) -> MutexGuard<'_, ()> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_moving(&self) -> bool {
+        matches!(self.moves.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn vnics(&self) -> MutexGuard<'_, BTreeMap<Vnic, Row>> {
@@ -232,6 +243,9 @@ impl Steering for MemorySteering {
     }
 
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError> {
+        if self.is_moving() {
+            return Err(SteeringError::Busy);
+        }
         let most = self.devices.host().most_vnics.unwrap_or(usize::MAX);
         let default = self.row(Vnic::DEFAULT)?;
         let mut vnics = self.vnics();
@@ -250,6 +264,9 @@ impl Steering for MemorySteering {
     }
 
     fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError> {
+        if self.is_moving() {
+            return Err(SteeringError::Busy);
+        }
         if self.devices.host().keeps_vnics {
             let source = io::ErrorKind::PermissionDenied.into();
             return Err(SteeringError::Io { doing: "forget the vNIC", source });
@@ -283,6 +300,7 @@ impl Steering for MemorySteering {
         queue: u8,
         _: Duration,
     ) -> Result<Moved, SteeringError> {
+        let _moving = self.hold_moves();
         let there = entries.iter().filter(|(vnic, _)| self.vnics().contains_key(vnic));
         there.copied().try_for_each(|(vnic, entry)| self.set_entry(vnic, entry, queue))?;
         let held = Duration::ZERO;

@@ -2,16 +2,17 @@
 //!
 //! At an uplink with tables and `vmmq = "dynamic"` the queues stay at their workers and entries move between them. An entry
 //! takes that part of its queue's busy time which its frames are of the queue's, as the steering program counts them. The
-//! flows of a vNIC whose port says `static` stay.
+//! flows of a vNIC whose port says `static` stay: what those of a queue take together is one item that cannot move.
 //!
-//! A peer that sends to all vNICs by many flows makes a hundred thousand entries active. The balancer is told of the busiest of
-//! each queue, [`MOST`] in all, and what the others take is divided among these: so it knows the whole load of a queue, and
-//! an entry is off by less than one of its queue's named entries would be on average.
+//! A peer that sends to all vNICs by many flows makes a hundred thousand entries active. The balancer is told of the busiest
+//! dynamic ones of each queue, [`MOST`] in all, and what the other dynamic ones take is divided among these: so it knows the
+//! whole load of a queue, and an entry is off by less than one of its queue's named entries would be on average.
 
 pub(super) mod mover;
 #[cfg(test)]
 mod tests;
 
+use super::vmmq::item_id;
 use super::{Running, RunningPort};
 use crate::config::VmmqMode;
 use balance::{Item, ItemId, Mode, Move, Part, Reach};
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most entries that the balancer is told of: as many as may move in a second.
+/// Most entries that the balancer is told of by name: as many as may move in a second.
 const MOST: usize = 2048;
 
 /// A vNIC's table at an uplink.
@@ -45,20 +46,24 @@ impl UplinkTable {
     }
 }
 
-/// The entries of an uplink's queue that had frames of late, the busiest of them.
+/// The entries of an uplink's queue that had frames of late.
 pub(super) struct QueueEntries {
     uplink: PortId,
     queue: usize,
     /// Frames of the interval by all entries that name the queue.
     frames: u64,
+    /// Those by static entries, if there are any.
+    fixed: Option<u64>,
+    /// The dynamic entries, the busiest of them.
     busiest: Vec<EntryLoad>,
 }
 
-/// An entry that had frames of late.
+/// A dynamic entry that had frames of late.
 struct EntryLoad {
     id: ItemId,
     /// Those of the interval.
     frames: u64,
+    /// Static while others of its uplink are on the move.
     mode: Mode,
 }
 
@@ -69,6 +74,17 @@ impl QueueEntries {
             self.busiest.select_nth_unstable_by_key(most, order);
             self.busiest.truncate(most);
         }
+    }
+}
+
+/// Keeps so many entries in all, of each queue as many as of any other unless it has fewer.
+fn keep_busiest(queues: &mut [QueueEntries], most: usize) {
+    let mut by_count: Vec<&mut QueueEntries> = queues.iter_mut().collect();
+    by_count.sort_by_key(|queue| queue.busiest.len());
+    let (mut left, count) = (most, by_count.len());
+    for (place, queue) in by_count.into_iter().enumerate() {
+        queue.keep_busiest((left / (count - place)).max(1));
+        left = left.saturating_sub(queue.busiest.len());
     }
 }
 
@@ -101,6 +117,7 @@ impl Entries {
                 uplink: table.uplink,
                 queue: queue.into(),
                 frames: 0,
+                fixed: None,
                 busiest: Vec::new(),
             };
             let new = || (0..table.steering.queues()).map(queue).collect();
@@ -108,9 +125,8 @@ impl Entries {
             self.measure_table(table, queues, lately, now);
         }
         let mut queues: Vec<QueueEntries> = uplinks.into_values().flatten().collect();
-        queues.retain(|queue| !queue.busiest.is_empty());
-        let most = (MOST / queues.len().max(1)).max(1);
-        queues.iter_mut().for_each(|queue| queue.keep_busiest(most));
+        queues.retain(|queue| !queue.busiest.is_empty() || queue.fixed.is_some());
+        keep_busiest(&mut queues, MOST);
         queues
     }
 
@@ -139,15 +155,20 @@ impl Entries {
             }
             let is_active = active.is_some_and(|at| now.saturating_duration_since(at) <= lately);
             if let Some(queue) = queues.get_mut(usize::from(queue)).filter(|_| is_active) {
-                let id = ItemId { vnic: table.name(), part: Part::Entry(entry) };
                 queue.frames += frames;
+                if table.mode == Mode::Static {
+                    *queue.fixed.get_or_insert(0) += frames;
+                    continue;
+                }
+                let id = ItemId { vnic: table.name(), part: Part::Entry(entry) };
                 queue.busiest.push(EntryLoad { id, frames, mode });
             }
         }
     }
 }
 
-/// The items that entries are, by what share of its worker each queue took.
+/// The items that entries are, and one for the static ones of each queue, by what share of its worker each queue took.
+#[allow(clippy::cast_precision_loss, reason = "frames of 20 ms, and entries")]
 pub(super) fn items(
     loads: &[QueueEntries],
     queues: &[QueueInfo],
@@ -159,23 +180,21 @@ pub(super) fn items(
         let Some(queue) = of_uplink().find(|queue| queue.queue == load.queue) else { continue };
         let reach: Reach = of_uplink().map(|queue| queue.worker).collect();
         let named: u64 = load.busiest.iter().map(|entry| entry.frames).sum();
-        #[allow(clippy::cast_precision_loss, reason = "frames of 20 ms, and entries")]
-        let [all, others, count] =
-            [load.frames.max(1), load.frames - named, load.busiest.len() as u64]
-                .map(|it| it as f64);
-        let item = |entry: &EntryLoad| {
-            #[allow(clippy::cast_precision_loss, reason = "frames of 20 ms")]
-            let frames = entry.frames as f64 + others / count;
-            Item {
-                id: entry.id,
-                worker: queue.worker,
-                busy: share(queue) * frames / all,
-                mode: entry.mode,
-                home: None,
-                reach,
-            }
+        let others = load.frames - named - load.fixed.unwrap_or_default();
+        let others = others as f64 / load.busiest.len() as f64;
+        let item = |id, frames: f64, mode| Item {
+            id,
+            worker: queue.worker,
+            busy: share(queue) * frames / load.frames.max(1) as f64,
+            mode,
+            home: None,
+            reach,
         };
-        items.extend(load.busiest.iter().map(item));
+        let entry = |entry: &EntryLoad| item(entry.id, entry.frames as f64 + others, entry.mode);
+        items.extend(load.busiest.iter().map(entry));
+        // By the name of the queue, which no other item of an uplink with tables has.
+        let fixed = |fixed: u64| item(item_id(queue), fixed as f64, Mode::Static);
+        items.extend(load.fixed.map(fixed));
     }
     items
 }

@@ -186,7 +186,7 @@ fn place((number, info): (usize, &WorkerInfo)) -> (usize, usize) {
     (core, info.cpu.map_or(0, topology::node))
 }
 
-fn item_id(queue: &QueueInfo) -> ItemId {
+pub(super) fn item_id(queue: &QueueInfo) -> ItemId {
     let number = u16::try_from(queue.queue).unwrap_or(u16::MAX);
     ItemId { vnic: u32::from(queue.port.0), part: Part::Queue(number) }
 }

@@ -6,6 +6,9 @@ use crate::config::Config;
 use crate::memory::{Fate, MemoryDevices, MemorySteering};
 use balance::Reason;
 use ports::steering::{Moved, Order, SteeringError, Table};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use std::cell::Cell;
 use wire::Mac;
 
 const UPLINK: &str =
@@ -153,18 +156,26 @@ fn entries_of_static_vnics_stay_and_all_while_some_move() {
     let ports = [vnic(1, ""), vnic(2, "vmmq='static'"), vnic(3, "vmmq='dynamic'")].concat();
     let mut run = Run::new(&ports);
     let frames = [0, 1, 2, 3].map(|number| (nth(number), 0, 1));
-    let static_ones = |items: Vec<Item>| -> Vec<u16> {
-        let held = items.iter().filter(|item| item.mode == Mode::Static);
-        held.map(|item| u16::try_from(item.id.vnic & 0xffff).unwrap()).collect()
+    let check = |run: &mut Run, count: f64, mode: Mode| {
+        let named: Vec<ItemId> = [0, 1, 3].map(|number| run.item(nth(number), 0)).into();
+        let items = run.measure(&frames);
+        let (entries, fixed): (Vec<&Item>, Vec<&Item>) =
+            items.iter().partition(|item| named.contains(&item.id));
+        assert!(entries.len() == 3 && entries.iter().all(|item| item.mode == mode), "{items:?}");
+        // Entry 0 of the static vNIC, of so many that name the queue.
+        let [fixed] = fixed[..] else { panic!("{items:?}") };
+        assert_eq!((fixed.id.part, fixed.mode), (Part::Queue(0), Mode::Static));
+        assert!(is_near(fixed.busy, SHARES[0] / count), "{items:?}");
     };
-    let items = run.measure(&frames);
-    assert_eq!((items.len(), static_ones(items)), (4, vec![2]));
+    check(&mut run, 4.0, Mode::Dynamic);
+    let steering = run.steering();
+    let moving = steering.hold_moves();
     let job = run.job(nth(1), 0, 1);
     run.running.vmmq.entries.mover.begin(job).unwrap();
-    let items = run.measure(&frames);
-    assert_eq!(static_ones(items), [0, 1, 2, 3]);
+    check(&mut run, 4.0, Mode::Static);
+    drop(moving);
     run.explained();
-    assert_eq!(static_ones(run.measure(&frames)), [2]);
+    check(&mut run, 3.0, Mode::Dynamic);
 }
 
 /// Who sprayed flows over many vNICs had the balancer weigh all of their entries, under the daemon's lock.
@@ -188,6 +199,110 @@ fn the_busiest_entries_stand_for_all_where_too_many_are_active() {
         let busy = items.iter().find(|item| item.id == id).unwrap().busy;
         let right = SHARES[queue] * frames / (frames + 41.0 * 64.0 - 1.0);
         assert!(busy >= right && busy < right + SHARES[queue] / 1024.0, "{busy}, {right}");
+    }
+}
+
+/// A vNIC: how many of its entries have frames, and whether all of them name queue 0.
+type Sprayed = (usize, bool);
+
+fn sprayed() -> impl Strategy<Value = Vec<Sprayed>> {
+    let active = prop_oneof![Just(ENTRIES), 0..=ENTRIES];
+    proptest::collection::vec((active, proptest::bool::ANY), 0..40)
+}
+
+/// Static vNICs whose entries were all active kept dynamic ones from being named.
+#[test]
+fn each_queue_s_load_is_whole_and_dynamic_entries_alone_are_named() {
+    let config = ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() };
+    let were_in_the_way = Cell::new(0);
+    let vnics = (sprayed(), sprayed(), any::<u64>());
+    let result = TestRunner::new(config).run(&vnics, |(static_ones, dynamic_ones, seed)| {
+        let [held, movable] = check_named(&static_ones, &dynamic_ones, seed)?;
+        let is_it = held > MOST && movable > 0 && movable <= MOST;
+        were_in_the_way.set(were_in_the_way.get() + u32::from(is_it));
+        Ok(())
+    });
+    result.unwrap();
+    assert!(were_in_the_way.get() > 0, "no case has what the test is for");
+}
+
+/// Measures one interval; how many static and dynamic entries had frames.
+fn check_named(
+    static_ones: &[Sprayed],
+    dynamic_ones: &[Sprayed],
+    seed: u64,
+) -> Result<[usize; 2], TestCaseError> {
+    let memory = Arc::new(MemorySteering::new(2, MemoryDevices::default()));
+    let mut tables = Vec::new();
+    let (mut sums, mut active): ([u64; 2], [HashSet<ItemId>; 2]) = Default::default();
+    let static_ones = static_ones.iter().map(|vnic| (Mode::Static, vnic));
+    let vnics = static_ones.chain(dynamic_ones.iter().map(|vnic| (Mode::Dynamic, vnic)));
+    for (number, (mode, &(count, is_skewed))) in (1u8..).zip(vnics) {
+        let vnic = memory.add_vnic(Mac([2, 0, 0, 0, 0, number]), 0).unwrap();
+        let table = UplinkTable { uplink: PortId(5), vnic, steering: memory.clone(), mode };
+        for (entry, place) in (0u8..).zip(0..count) {
+            let queue = if is_skewed { 0 } else { entry % 2 };
+            memory.set_entry(vnic, place, queue).unwrap();
+            let id = ItemId { vnic: table.name(), part: Part::Entry(entry) };
+            active[usize::from(mode == Mode::Dynamic)].insert(id);
+            sums[usize::from(queue)] += frames_of(seed, id);
+        }
+        tables.push(table);
+    }
+    let (mut entries, begin) = (Entries::default(), Instant::now());
+    entries.measure(&tables, LATELY, begin);
+    for table in &tables {
+        let id = |entry| ItemId { vnic: table.name(), part: Part::Entry(entry) };
+        let had = (0u8..128).filter(|entry| active.iter().any(|of| of.contains(&id(*entry))));
+        had.for_each(|entry| memory.count(table.vnic, entry.into(), frames_of(seed, id(entry))));
+    }
+    let loads = entries.measure(&tables, LATELY, begin + INTERVAL);
+    let items = items(&loads, &[0, 1].map(queue_info), |queue| SHARES[queue.queue]);
+    let is_entry = |item: &&Item| matches!(item.id.part, Part::Entry(_));
+    let named: HashSet<ItemId> = items.iter().filter(is_entry).map(|item| item.id).collect();
+    let [held, movable] = active;
+    prop_assert!(named.is_subset(&movable), "a static entry is named");
+    prop_assert_eq!(named.len(), movable.len().min(MOST));
+    for queue in 0..2 {
+        let of_queue = movable.iter().filter(|id| named_queue(&memory, **id) == queue);
+        let (kept, left): (Vec<ItemId>, Vec<ItemId>) =
+            of_queue.copied().partition(|id| named.contains(id));
+        let most = left.iter().map(|id| frames_of(seed, *id)).max().unwrap_or_default();
+        prop_assert!(kept.iter().all(|id| frames_of(seed, *id) >= most), "not the busiest");
+    }
+    for (queue, sum) in sums.into_iter().enumerate() {
+        let own = items.iter().filter(|item| item.worker == queue);
+        let load: f64 = own.map(|item| item.busy).sum();
+        let whole = if sum > 0 { SHARES[queue] } else { 0.0 };
+        prop_assert!(is_near(load, whole), "queue {}: {} of {}", queue, load, whole);
+    }
+    Ok([held.len(), movable.len()])
+}
+
+/// The queue that an entry names.
+fn named_queue(memory: &MemorySteering, id: ItemId) -> u8 {
+    let Part::Entry(entry) = id.part else { return u8::MAX };
+    memory.table(nth((id.vnic & 0xffff) as u16)).unwrap()[usize::from(entry)]
+}
+
+/// How many come by an entry.
+fn frames_of(seed: u64, id: ItemId) -> u64 {
+    let Part::Entry(entry) = id.part else { return 0 };
+    let place = u64::from(id.vnic) << 8 | u64::from(entry);
+    1 + ((seed ^ place).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54)
+}
+
+/// A queue of the uplink, at the worker of the same number.
+fn queue_info(queue: usize) -> QueueInfo {
+    QueueInfo {
+        port: PortId(5),
+        queue,
+        worker: queue,
+        busy: ports::Nanos::default(),
+        frames: 0,
+        bytes: 0,
+        entries: 0,
+        movable: false,
     }
 }
 
