@@ -17,7 +17,7 @@ use super::{Running, RunningPort};
 use crate::config::VmmqMode;
 use balance::{Item, ItemId, Mode, Move, Part, Reach};
 use datapath::{PortId, QueueInfo};
-use mover::{Job, Mover, Shift};
+use mover::{Job, Mover, Shift, Together};
 use ports::steering::{ENTRIES, Steering, Vnic};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -242,7 +242,7 @@ impl Running {
         let tables: HashMap<u32, &UplinkTable> =
             tables.iter().map(|table| (table.name(), table)).collect();
         let ports = self.ports_of_tables();
-        let mut jobs: BTreeMap<(u16, u8), Job> = BTreeMap::new();
+        let mut jobs: BTreeMap<PortId, Job> = BTreeMap::new();
         for moved in moves {
             let Part::Entry(entry) = moved.item.part else { continue };
             let Some(table) = tables.get(&moved.item.vnic) else { continue };
@@ -251,18 +251,16 @@ impl Running {
             let queue = queues.iter().find(serves).and_then(|info| u8::try_from(info.queue).ok());
             let Some(queue) = queue else { continue };
             let new = || Job {
-                uplink: table.uplink,
                 name: self.name_of(table.uplink),
                 steering: Arc::downgrade(&table.steering),
-                queue,
                 shifts: Vec::new(),
             };
-            let job = jobs.entry((table.uplink.0, queue)).or_insert_with(new);
+            let job = jobs.entry(table.uplink).or_insert_with(new);
             let port = ports.get(&moved.item.vnic).cloned();
-            job.shifts.push(Shift { vnic: table.vnic, entry, port, moved: *moved });
+            job.shifts.push(Shift { vnic: table.vnic, entry, queue, port, moved: *moved });
         }
-        for job in jobs.into_values() {
-            if let Err(error) = self.vmmq.entries.mover.begin(job) {
+        for (uplink, job) in jobs {
+            if let Err(error) = self.vmmq.entries.mover.begin(uplink, job) {
                 self.note(now, format!("moving entries: {error}"));
             }
         }
@@ -271,11 +269,13 @@ impl Running {
     /// Remembers the moves of entries that are done, and tells what went wrong.
     pub(super) fn finish_moves_of_entries(&mut self, now: Instant) {
         for done in self.vmmq.entries.mover.finished() {
-            for shift in &done.shifts {
-                let item = shift.item();
-                self.vmmq.remember(done.name.clone(), item, &shift.moved, done.held.clone(), now);
+            for Together { shifts, held } in &done.moved {
+                for shift in shifts {
+                    let item = shift.item();
+                    self.vmmq.remember(done.name.clone(), item, &shift.moved, Some(held.clone()), now);
+                }
             }
-            if let Some(trouble) = done.trouble {
+            for trouble in done.troubles {
                 self.events.note_of(&done.name, now, format!("port {}: {trouble}", done.name));
             }
         }

@@ -1,7 +1,7 @@
-//! The thread that moves entries.
+//! Threads that move entries.
 //!
-//! A move waits for a grace period of the kernel, so a thread makes them. Entries that go to the same queue go together, and an
-//! uplink's other entries stay until that is done: a slow kernel means fewer moves, not a queue of them.
+//! A move waits for a grace period of the kernel, so a thread makes those of a decision at an uplink. The uplink's other
+//! entries stay until it has ended: a slow kernel means fewer moves, not a queue of them. Uplinks do not wait for one another.
 
 use crate::body::HeldBody;
 use balance::Move;
@@ -10,27 +10,28 @@ use ports::steering::{Moved, Order, Steering, Vnic};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Weak;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Longest that a queue is held for a move. A ring of 4096 slots has room for 40,000 frames a second then.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Entries that go to a queue together.
+/// What a decision moves at an uplink.
 pub(super) struct Job {
-    pub(super) uplink: PortId,
     /// Of the uplink's port.
     pub(super) name: String,
     /// Gone once the uplink is closed: it has no flows then, and the same port opened anew has another.
     pub(super) steering: Weak<dyn Steering>,
-    pub(super) queue: u8,
+    /// In the order of the decision, the most urgent first.
     pub(super) shifts: Vec<Shift>,
 }
 
-/// One of them.
+/// One entry.
 pub(super) struct Shift {
     pub(super) vnic: Vnic,
     pub(super) entry: u8,
+    /// Its new queue.
+    pub(super) queue: u8,
     /// The vNIC's port, if it is one's.
     pub(super) port: Option<String>,
     /// Why.
@@ -47,20 +48,48 @@ impl Shift {
 
 /// What became of a job.
 pub(super) struct Done {
-    uplink: PortId,
     pub(super) name: String,
-    /// Those whose entries name the new queue.
-    pub(super) shifts: Vec<Shift>,
-    pub(super) held: Option<HeldBody>,
+    pub(super) moved: Vec<Together>,
     /// What went wrong, for people.
-    pub(super) trouble: Option<String>,
+    pub(super) troubles: Vec<String>,
+}
+
+/// Entries that name the same new queue now, which was held for all of them.
+pub(super) struct Together {
+    pub(super) shifts: Vec<Shift>,
+    pub(super) held: HeldBody,
 }
 
 impl Job {
     pub(super) fn run(self) -> Done {
-        let Job { uplink, name, steering: weak, queue, mut shifts } = self;
-        let mut done = Done { uplink, name, shifts: Vec::new(), held: None, trouble: None };
-        let Some(steering) = weak.upgrade() else { return done };
+        let Job { name, steering, shifts } = self;
+        let mut done = Done { name, moved: Vec::new(), troubles: Vec::new() };
+        for shifts in by_queue(shifts) {
+            done.move_together(&steering, shifts);
+        }
+        done
+    }
+}
+
+/// Those for the same queue together, in the order of the first of each.
+fn by_queue(shifts: Vec<Shift>) -> Vec<Vec<Shift>> {
+    let mut queues: Vec<Vec<Shift>> = Vec::new();
+    for shift in shifts {
+        let same = |of: &&mut Vec<Shift>| of.first().is_some_and(|it| it.queue == shift.queue);
+        match queues.iter_mut().find(same) {
+            Some(of) => of.push(shift),
+            None => queues.push(vec![shift]),
+        }
+    }
+    queues
+}
+
+impl Done {
+    fn move_together(&mut self, weak: &Weak<dyn Steering>, mut shifts: Vec<Shift>) {
+        let (Some(steering), Some(Shift { queue, .. })) = (weak.upgrade(), shifts.first()) else {
+            return;
+        };
+        let queue = *queue;
         let entries: Vec<(Vnic, usize)> =
             shifts.iter().map(|shift| (shift.vnic, shift.entry.into())).collect();
         let outcome = steering.move_entries(&entries, queue, PATIENCE);
@@ -72,23 +101,22 @@ impl Job {
         drop(steering);
         if weak.strong_count() == 0 {
             // Closed meanwhile: nobody read its queues any more.
-            return done;
+            return;
         }
         match outcome {
             Ok(moved) => {
-                done.trouble = (moved.order == Order::GivenUp).then(|| {
-                    format!(
+                if moved.order == Order::GivenUp {
+                    self.troubles.push(format!(
                         "entries went to queue {queue} although an old queue was not read for {PATIENCE:?}: \
                          flows may be out of order"
-                    )
-                });
-                (done.shifts, done.held) = (shifts, Some(held(&moved)));
+                    ));
+                }
+                self.moved.push(Together { shifts, held: held(&moved) });
             }
             Err(error) => {
-                done.trouble = Some(format!("cannot move entries to queue {queue}: {error}"))
+                self.troubles.push(format!("cannot move entries to queue {queue}: {error}"));
             }
         }
-        done
     }
 }
 
@@ -101,55 +129,28 @@ fn held(moved: &Moved) -> HeldBody {
     }
 }
 
-/// The thread, started by the first move. It ends with this.
+/// The jobs under way, at most one an uplink: while it moves entries, nothing decides to move others.
 #[derive(Default)]
 pub(super) struct Mover {
-    thread: Option<(Sender<Job>, Receiver<Done>)>,
-    /// Jobs of each uplink that are not done.
-    under_way: HashMap<u16, usize>,
+    /// By the uplink.
+    under_way: HashMap<PortId, JoinHandle<Done>>,
 }
 
 impl Mover {
     pub(super) fn is_busy(&self, uplink: PortId) -> bool {
-        self.under_way.contains_key(&uplink.0)
+        self.under_way.contains_key(&uplink)
     }
 
-    pub(super) fn begin(&mut self, job: Job) -> io::Result<()> {
-        let (jobs, _) = match &mut self.thread {
-            Some(thread) => thread,
-            none => none.insert(start()?),
-        };
-        let uplink = job.uplink.0;
-        jobs.send(job).map_err(|_| io::Error::other("its thread has ended"))?;
-        *self.under_way.entry(uplink).or_default() += 1;
+    /// Has a thread do a job of an uplink that is not busy.
+    pub(super) fn begin(&mut self, uplink: PortId, job: Job) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("entries".to_owned());
+        self.under_way.insert(uplink, thread.spawn(|| job.run())?);
         Ok(())
     }
 
     /// Jobs that are done.
     pub(super) fn finished(&mut self) -> Vec<Done> {
-        let Some((_, done)) = &self.thread else { return Vec::new() };
-        let done: Vec<Done> = done.try_iter().collect();
-        for Done { uplink, .. } in &done {
-            if let Some(count) = self.under_way.get_mut(&uplink.0) {
-                *count -= 1;
-                if *count == 0 {
-                    self.under_way.remove(&uplink.0);
-                }
-            }
-        }
-        done
+        let ended = self.under_way.extract_if(|_, thread| thread.is_finished());
+        ended.filter_map(|(_, thread)| thread.join().ok()).collect()
     }
-}
-
-fn start() -> io::Result<(Sender<Job>, Receiver<Done>)> {
-    let (jobs, to_do) = channel::<Job>();
-    let (tell, done) = channel();
-    std::thread::Builder::new().name("entries".to_owned()).spawn(move || {
-        for job in to_do {
-            if tell.send(job.run()).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok((jobs, done))
 }

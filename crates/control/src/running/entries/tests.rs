@@ -90,13 +90,17 @@ impl Run {
     /// A job of one entry.
     fn job(&self, vnic: Vnic, entry: u8, queue: u8) -> Job {
         let steering: Arc<dyn Steering> = self.steering();
+        let moved = self.moving(vnic, entry, 1);
         Job {
-            uplink: self.running.open_port("up").unwrap().id,
             name: "up".to_owned(),
             steering: Arc::downgrade(&steering),
-            queue,
-            shifts: vec![Shift { vnic, entry, port: None, moved: self.moving(vnic, entry, 1) }],
+            shifts: vec![Shift { vnic, entry, queue, port: None, moved }],
         }
+    }
+
+    fn begin(&mut self, job: Job) {
+        let uplink = self.queues()[0].port;
+        self.running.vmmq.entries.mover.begin(uplink, job).unwrap();
     }
 
     /// What is explained once a move was made.
@@ -171,7 +175,7 @@ fn entries_of_static_vnics_stay_and_all_while_some_move() {
     let steering = run.steering();
     let moving = steering.hold_moves();
     let job = run.job(nth(1), 0, 1);
-    run.running.vmmq.entries.mover.begin(job).unwrap();
+    run.begin(job);
     check(&mut run, 4.0, Mode::Static);
     drop(moving);
     run.explained();
@@ -326,10 +330,24 @@ fn a_move_is_explained_once_it_is_done() {
 #[test]
 fn a_move_that_is_refused_is_an_event_and_not_explained() {
     let mut run = Run::new(&vnic(1, ""));
-    run.running.vmmq.entries.mover.begin(run.job(nth(1), 4, 9)).unwrap();
+    run.begin(run.job(nth(1), 4, 9));
     assert_eq!(run.explained(), []);
     let events = run.events();
     assert!(events.len() == 1 && events[0].contains("port up: cannot move entries"), "{events:?}");
+}
+
+/// They went by the number of their new queue, whatever was urgent.
+#[test]
+fn queues_are_relieved_in_the_order_of_the_decision() {
+    let run = Run::new(&vnic(1, ""));
+    let shift = |entry, queue| run.job(nth(1), entry, queue).shifts.remove(0);
+    let shifts = vec![shift(3, 1), shift(0, 1), shift(5, 0), shift(7, 1)];
+    let done = Job { shifts, ..run.job(nth(1), 0, 0) }.run();
+    let entries = |together: &Together| -> Vec<u8> {
+        together.shifts.iter().map(|shift| shift.entry).collect()
+    };
+    let moved: Vec<Vec<u8>> = done.moved.iter().map(entries).collect();
+    assert_eq!(moved, [vec![3, 0, 7], vec![5]]);
 }
 
 /// A vNIC went between two jobs of a decision, and the next one got its number and its moves.
@@ -341,7 +359,8 @@ fn a_move_of_a_vnic_that_went_does_not_move_the_next_one_of_its_number() {
     let next = Vnic { number: 1, generation: 1 };
     assert_eq!(run.steering().table(next).unwrap()[4], 0);
     let done = job.run();
-    assert!(done.shifts.is_empty() && done.trouble.is_none(), "{:?}", done.trouble);
+    assert!(done.troubles.is_empty(), "{:?}", done.troubles);
+    assert!(done.moved.iter().all(|together| together.shifts.is_empty()));
     assert_eq!(run.steering().table(next).unwrap()[4], 0);
 }
 
@@ -356,7 +375,7 @@ fn a_move_at_an_uplink_that_was_closed_does_nothing() {
         run.running.poll(run.now);
     }
     let done = job.run();
-    assert!(done.shifts.is_empty() && done.trouble.is_none(), "{:?}", done.trouble);
+    assert!(done.moved.is_empty() && done.troubles.is_empty(), "{:?}", done.troubles);
     assert_eq!(run.steering().table(nth(1)).unwrap()[4], 0);
 }
 
@@ -403,7 +422,7 @@ fn a_move_that_did_not_wait_is_an_event_and_explained_as_such() {
     let mut run = Run::new(&vnic(1, ""));
     let steering: Arc<dyn Steering> = Arc::new(Unread);
     let job = Job { steering: Arc::downgrade(&steering), ..run.job(nth(1), 4, 1) };
-    run.running.vmmq.entries.mover.begin(job).unwrap();
+    run.begin(job);
     let moves = run.explained();
     let held = moves[0].held.as_ref().unwrap();
     assert_eq!((held.frames, held.lost, held.order), (9, 5, OrderBody::GivenUp));
