@@ -102,6 +102,11 @@ pub(super) struct Entries {
 }
 
 impl Entries {
+    /// Whether entries of an uplink are on the move.
+    pub(super) fn is_busy(&self, uplink: PortId) -> bool {
+        self.mover.is_busy(uplink)
+    }
+
     /// The entries that had frames within `lately`, by queue.
     pub(super) fn measure(
         &mut self,
@@ -142,9 +147,9 @@ impl Entries {
         else {
             return;
         };
+        let mode = if self.is_busy(table.uplink) { Mode::Static } else { table.mode };
         let new = Counts { frames, active: [None; ENTRIES] };
         let counts = self.counts.entry(table.name()).or_insert(new);
-        let mode = if self.mover.is_busy(table.uplink) { Mode::Static } else { table.mode };
         let places = counts.frames.iter_mut().zip(&mut counts.active);
         for (entry, ((queue, count), (before, active))) in
             (0u8..).zip(named.into_iter().zip(frames).zip(places))

@@ -4,9 +4,10 @@
 //! They follow the ports: what the ports are is compared with what each uplink's program knows, after every change, and once
 //! a second because a guest's address may be one that it is held to. A vNIC that comes gets its table, a copy of the default
 //! one, before its address, so its flows stay where they are. An uplink that is opened anew has a program that knows none.
+//! While entries move vNICs neither come nor go: those that would wait for the moves under way, and go before the next ones.
 //! Tagged VLANs of a vNIC in trunk mode go by the default table, as do frames for no vNIC.
 
-use super::{OpenPort, PortDevice, Running};
+use super::{OpenPort, PortDevice, Running, RunningPort};
 use crate::body::QueueVnicBody;
 use crate::config::{PortName, PortRole};
 use datapath::Vlan;
@@ -14,19 +15,54 @@ use ports::packet::Spread;
 use ports::steering::{Steering, SteeringError, Vnic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::Mac;
 
 /// An address, and the VLAN id of its frames at an uplink; 0: untagged.
 type Station = (Mac, u16);
+
+/// How long a vNIC waits for moves of entries before that is told. Those of a decision take some 12 ms for each queue.
+const LONG: Duration = Duration::from_secs(1);
+
+const MOVING: &str = "entries have been on the move for more than a second";
 
 /// The vNICs that have tables at an uplink.
 #[derive(Default)]
 pub(super) struct Stations {
     /// The port of each, and its number.
     known: BTreeMap<Station, (PortName, Vnic)>,
-    /// Those that could get no table, or keep one that they should not, which was told.
+    refused: Refused,
+}
+
+/// Those that could get no table, or keep one that they should not.
+#[derive(Default)]
+struct Refused {
     told: BTreeSet<Station>,
+    /// Those that wait for moves of entries, until these are done.
+    waiting: BTreeMap<Station, Waiting>,
+}
+
+struct Waiting {
+    since: Instant,
+    told: bool,
+}
+
+impl Refused {
+    /// Why, if it is to be told, which it is once.
+    fn reason(&mut self, station: Station, error: &SteeringError, now: Instant) -> Option<String> {
+        if !matches!(error, SteeringError::Busy) {
+            self.waiting.remove(&station);
+            return self.told.insert(station).then(|| error.to_string());
+        }
+        let waiting = self.waiting.entry(station).or_insert(Waiting { since: now, told: false });
+        let is_long = now.saturating_duration_since(waiting.since) > LONG;
+        (is_long && !std::mem::replace(&mut waiting.told, true)).then(|| MOVING.to_owned())
+    }
+
+    fn forget(&mut self, station: &Station) {
+        self.told.remove(station);
+        self.waiting.remove(station);
+    }
 }
 
 impl Stations {
@@ -35,23 +71,27 @@ impl Stations {
         &mut self,
         steering: &dyn Steering,
         wanted: &BTreeMap<Station, PortName>,
+        now: Instant,
     ) -> Vec<String> {
         let mut failed = Vec::new();
-        let Stations { known, told } = self;
-        told.retain(|station| wanted.contains_key(station) != known.contains_key(station));
+        let Stations { known, refused } = self;
+        let is_settled =
+            |station: &Station| wanted.contains_key(station) == known.contains_key(station);
+        refused.told.retain(|station| !is_settled(station));
+        refused.waiting.retain(|station, _| !is_settled(station));
         // First those that go, so that there is room for others.
         known.retain(|station, (port, vnic)| {
             if wanted.contains_key(station) {
                 return true;
             }
             match steering.remove_vnic(*vnic) {
-                Ok(()) | Err(SteeringError::NoSuchVnic(_)) => false,
-                // The next look tries again, as below.
-                Err(SteeringError::Busy) => true,
+                Ok(()) | Err(SteeringError::NoSuchVnic(_)) => {
+                    refused.forget(station);
+                    false
+                }
                 Err(error) => {
-                    if told.insert(*station) {
-                        failed.push(format!("{port} keeps its table: {error}"));
-                    }
+                    let reason = refused.reason(*station, &error, now);
+                    failed.extend(reason.map(|why| format!("{port} keeps its table: {why}")));
                     true
                 }
             }
@@ -64,16 +104,21 @@ impl Stations {
             match steering.add_vnic(station.0, station.1) {
                 Ok(vnic) => {
                     known.insert(*station, (port.clone(), vnic));
-                    told.remove(station);
+                    refused.forget(station);
                 }
-                Err(SteeringError::Busy) => {}
-                Err(error) if told.insert(*station) => {
-                    failed.push(format!("flows to {port} go by the default table: {error}"));
+                Err(error) => {
+                    let reason = refused.reason(*station, &error, now);
+                    let text = |why| format!("flows to {port} go by the default table: {why}");
+                    failed.extend(reason.map(text));
                 }
-                Err(_) => {}
             }
         }
         failed
+    }
+
+    /// Whether some wait for moves of entries.
+    fn wait(&self) -> bool {
+        !self.refused.waiting.is_empty()
     }
 
     /// The number of each vNIC, and its port; first the default one, which is no port's.
@@ -122,7 +167,7 @@ impl Running {
     /// Tells the uplinks' programs of vNICs that came, went, or have another address or VLAN.
     pub(super) fn settle_vnics(&mut self, now: Instant) {
         let is_steered =
-            |port: &super::RunningPort| port.open().is_some_and(|open| open.steering().is_some());
+            |port: &RunningPort| port.open().is_some_and(|open| open.steering().is_some());
         if !self.ports.values().any(is_steered) {
             return;
         }
@@ -135,7 +180,7 @@ impl Running {
                 Some(((*mac, tag(&open.settings.vlan, *vlan)?), port.clone()))
             };
             let wanted = vnics.iter().filter_map(at_uplink).collect();
-            let texts = open.stations.follow(&*steering, &wanted);
+            let texts = open.stations.follow(&*steering, &wanted, now);
             failed.extend(texts.into_iter().map(|text| format!("port {name}: {text}")));
         }
         for text in failed {
@@ -143,10 +188,18 @@ impl Running {
         }
     }
 
+    /// Has vNICs that wait for moves of entries come and go, where these are done. Called before others begin.
+    pub(super) fn settle_waiting_vnics(&mut self, now: Instant) {
+        let is_due = |open: &OpenPort| open.stations.wait() && !self.vmmq.entries.is_busy(open.id);
+        if self.ports.values().filter_map(RunningPort::open).any(is_due) {
+            self.settle_vnics(now);
+        }
+    }
+
     /// The vNICs whose address is known, configured or held, with the VLAN that their untagged frames belong to.
     fn vnics(&self) -> Vec<(PortName, Mac, u16)> {
         let infos = self.infos();
-        let vnic = |(name, port): (&PortName, &super::RunningPort)| {
+        let vnic = |(name, port): (&PortName, &RunningPort)| {
             let open = port.open().filter(|_| port.config.role() == PortRole::Vnic)?;
             let info = infos.iter().find(|info| info.id == open.id)?;
             let vlan = match info.settings.vlan {

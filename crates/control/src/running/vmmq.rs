@@ -195,6 +195,7 @@ impl Running {
     /// Measures, moves queues of dynamic ports, and says when to call again.
     pub fn balance(&mut self, now: Instant) -> Duration {
         self.finish_moves_of_entries(now);
+        self.settle_waiting_vnics(now);
         let dynamic = self.ports.values().filter(|port| port.is_dynamic());
         let dynamic: Vec<PortId> =
             dynamic.filter_map(RunningPort::open).map(|open| open.id).collect();

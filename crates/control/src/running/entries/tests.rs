@@ -106,7 +106,7 @@ impl Run {
     /// What is explained once a move was made.
     fn explained(&mut self) -> Vec<crate::body::VmmqMoveBody> {
         let end = Instant::now() + Duration::from_secs(60);
-        while self.running.vmmq.entries.mover.is_busy(self.queues()[0].port) {
+        while self.running.vmmq.entries.is_busy(self.queues()[0].port) {
             assert!(Instant::now() < end, "a move never ends");
             std::thread::sleep(Duration::from_millis(1));
             self.running.finish_moves_of_entries(self.now);
@@ -325,6 +325,31 @@ fn a_move_is_explained_once_it_is_done() {
     assert!(moves.iter().all(|moved| moved.held.as_ref().unwrap().order == OrderBody::Kept));
     let named = [nth(1), Vnic::DEFAULT].map(|vnic| run.steering().table(vnic).unwrap());
     assert_eq!([named[0][4], named[0][6], named[1][4], named[1][6]], [1, 0, 0, 1]);
+}
+
+/// It waited until a look, one a second, happened to find no entry on the move.
+#[test]
+fn a_vnic_that_comes_while_entries_move_has_its_table_at_the_next_decision() {
+    let mut run = Run::new(&vnic(1, ""));
+    let steering = run.steering();
+    let moving = steering.hold_moves();
+    run.begin(run.job(nth(1), 4, 1));
+    run.running.reload(config(&[vnic(1, ""), vnic(2, "")].concat()), run.now).unwrap();
+    for _ in 0..5 {
+        assert_eq!(run.events(), [""; 0]);
+        run.now += Duration::from_millis(200);
+        run.running.balance(run.now);
+        run.running.poll(run.now);
+    }
+    run.now += INTERVAL;
+    (0..2).for_each(|_| run.running.poll(run.now));
+    let told = "port up: flows to v2 go by the default table: entries have been on the move";
+    assert!(run.events().len() == 1 && run.events()[0].starts_with(told), "{:?}", run.events());
+    assert!(steering.table(nth(2)).is_err());
+    drop(moving);
+    run.explained();
+    run.running.balance(run.now);
+    assert!(steering.table(nth(2)).is_ok());
 }
 
 #[test]
