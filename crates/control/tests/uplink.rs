@@ -234,7 +234,9 @@ fn two_busy_entries_of_one_queue_are_spread_and_their_flows_stay_in_order() {
         eprintln!("spread after {:?}", apart.unwrap() - start);
         let moves = bench.running.vmmq_moves();
         let names = entries.map(|entry| format!("entry {entry} of vm"));
-        assert!(moves.iter().any(|moved| names.contains(&moved.item)), "{moves:?}");
+        let mut items = moves.iter().flat_map(|moved| moved.items());
+        assert!(items.any(|item| names.contains(&item)), "{moves:?}");
+        assert!(moves.iter().any(|moved| moved.vnic.as_deref() == Some("vm")), "{moves:?}");
         assert!(moves.iter().all(|moved| moved.port == "up"), "{moves:?}");
         recorded(&mut bench, entries, true);
     });

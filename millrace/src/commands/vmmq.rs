@@ -27,11 +27,13 @@ Examples:
   millrace vmmq explain
   millrace vmmq explain vm1 --json
 
-The last 256 moves, oldest first; times are seconds since the daemon started. docs/vmmq.md explains
-the reasons. --json adds how long the new queue of an entry was held, and what waited or was lost
-there.")]
+Moves of the port's queues, and of its entries at uplinks; of an uplink those of all entries there.
+Oldest first; times are seconds since the daemon started. Some 512 to 1024 are kept: ports that have
+most lose their oldest first. Entries of a vNIC that moved together for one reason are one move:
+--json names them, and adds how long their new queue was held, and what waited or was lost there.
+docs/vmmq.md explains the reasons.")]
 struct Port {
-    /// The port [default: all ports].
+    /// The port or uplink [default: all].
     port: Option<String>,
 }
 
@@ -48,7 +50,9 @@ fn explain(port: Option<&str>, global: &Global) -> Outcome {
         client.port(name)?;
     }
     let mut moves = client.vmmq_moves()?;
-    moves.retain(|moved| port.is_none_or(|port| port == moved.port));
+    let is_of =
+        |moved: &VmmqMoveBody, port| moved.port == port || moved.vnic.as_deref() == Some(port);
+    moves.retain(|moved| port.is_none_or(|port| is_of(moved, port)));
     output::show(global, &moves, |moves| text(moves))
 }
 

@@ -142,26 +142,28 @@ impl Recorder {
         }
     }
 
-    /// Notes the last of so many moves; `moves` are those that the daemon remembers, oldest first.
+    /// Notes the `count` moves up to the last look; `moves` are those that the daemon remembers, oldest first.
     pub(crate) fn add_moves(&mut self, count: u64, moves: &[VmmqMoveBody]) {
-        let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
-        let (begin_s, now_s) = (seconds(self.begin_ns), seconds(self.last.at_ns));
-        // Those after this look are the next one's.
-        let known = moves.iter().take_while(|moved| moved.at_s <= now_s).count();
-        let taken = usize::try_from(count).unwrap_or(usize::MAX).min(known);
-        for moved in moves.get(known - taken..known).unwrap_or_default() {
+        let begin_s = Duration::from_nanos(self.begin_ns).as_secs_f64();
+        let noted = self.last.moves.saturating_sub(count);
+        let before = self.recording.moves.len();
+        // Those after the last look are the next one's.
+        let is_new =
+            |moved: &&VmmqMoveBody| noted < moved.number && moved.number <= self.last.moves;
+        for moved in moves.iter().filter(is_new) {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an hour")]
             let at_ms = (1e3 * (moved.at_s - begin_s)).max(0.0).round() as u64;
-            self.recording.moves.push(RecordedMove {
+            self.recording.moves.extend(moved.items().into_iter().map(|item| RecordedMove {
                 at_ms,
                 port: moved.port.clone(),
-                item: moved.item.clone(),
+                item,
                 from: moved.from,
                 to: moved.to,
                 why: moved.text.clone(),
-            });
+            }));
         }
-        self.recording.moves_missed += count - taken as u64;
+        let taken = (self.recording.moves.len() - before) as u64;
+        self.recording.moves_missed += count.saturating_sub(taken);
     }
 
     /// So far.

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use std::time::Instant;
 
-/// The last moves of queues by load, oldest first, 256 at most.
+/// The last moves by load, oldest first, 1,024 at most: ports that have most lose their oldest first.
 #[utoipa::path(get, path = "/v1/vmmq/moves", operation_id = "list_vmmq_moves", tag = "vmmq", responses(
     (status = 200, body = Vec<VmmqMoveBody>, description = "What moved, and the figures that caused it"),
 ))]

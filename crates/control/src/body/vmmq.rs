@@ -4,15 +4,25 @@ use ports::steering::Order;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One move. Loads are shares of one worker; above 1: more than a worker has.
+/// A move: of a queue, or of entries of a vNIC that moved together for one reason. Loads are shares of one worker; above 1:
+/// more than a worker has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VmmqMoveBody {
+    /// How many queues and single entries had moved by load by then, including these, as `moves` of `show_vmmq_load`.
+    #[serde(default)]
+    pub number: u64,
     /// When, in seconds since the daemon started.
     pub at_s: f64,
-    /// The port.
+    /// The port; of entries the uplink.
     pub port: String,
-    /// What moved, as in `queue 0`.
+    /// Of entries: the vNIC's port; absent: those of the default table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vnic: Option<String>,
+    /// What moved, as in `queue 0`, `entry 17 of vm1` or `12 entries of vm1`.
     pub item: String,
+    /// The entries; none: a queue moved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<u8>,
     /// Its worker before.
     pub from: usize,
     /// Its worker since.
@@ -32,6 +42,17 @@ pub struct VmmqMoveBody {
     pub held: Option<HeldBody>,
     /// The same as a sentence.
     pub text: String,
+}
+
+impl VmmqMoveBody {
+    /// Each queue or entry that moved, as in `queue 0` or `entry 17 of vm1`.
+    pub fn items(&self) -> Vec<String> {
+        if self.entries.is_empty() {
+            return vec![self.item.clone()];
+        }
+        let of = self.vnic.as_ref().map(|vnic| format!(" of {vnic}")).unwrap_or_default();
+        self.entries.iter().map(|entry| format!("entry {entry}{of}")).collect()
+    }
 }
 
 /// What a move of entries meant for the queue that they went to, which is held until the old queues have been read. Entries
@@ -75,7 +96,7 @@ impl From<Order> for OrderBody {
 pub struct VmmqLoadBody {
     /// The moment, in nanoseconds since the daemon started.
     pub at_ns: u64,
-    /// Moves by load so far, also those that `list_vmmq_moves` shows no more.
+    /// Queues and single entries that moved by load so far, also those that `list_vmmq_moves` shows no more.
     pub moves: u64,
     /// The workers, by number.
     pub workers: Vec<VmmqWorkerBody>,

@@ -17,7 +17,7 @@ use super::{Running, RunningPort};
 use crate::config::VmmqMode;
 use balance::{Item, ItemId, Mode, Move, Part, Reach};
 use datapath::{PortId, QueueInfo};
-use mover::{Job, Mover, Shift, Together};
+use mover::{Job, Mover, Shift};
 use ports::steering::{ENTRIES, Steering, Vnic};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -274,11 +274,9 @@ impl Running {
     /// Remembers the moves of entries that are done, and tells what went wrong.
     pub(super) fn finish_moves_of_entries(&mut self, now: Instant) {
         for done in self.vmmq.entries.mover.finished() {
-            for Together { shifts, held } in &done.moved {
-                for shift in shifts {
-                    let item = shift.item();
-                    self.vmmq.remember(done.name.clone(), item, &shift.moved, Some(held.clone()), now);
-                }
+            for together in done.moved {
+                let records = together.records(&done.name);
+                records.into_iter().for_each(|record| self.vmmq.remember(record, now));
             }
             for trouble in done.troubles {
                 self.events.note_of(&done.name, now, format!("port {}: {trouble}", done.name));

@@ -45,7 +45,7 @@ impl Running {
         };
         VmmqLoadBody {
             at_ns: u64::try_from(self.vmmq.at(now).as_nanos()).unwrap_or(u64::MAX),
-            moves: self.vmmq.moved,
+            moves: self.vmmq.moves.count(),
             workers,
             queues: queues.collect(),
             tables: tables.iter().filter_map(table).collect(),

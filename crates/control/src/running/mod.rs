@@ -7,6 +7,7 @@ mod acl;
 mod captures;
 mod entries;
 mod loads;
+mod moves;
 mod poll;
 mod ports;
 mod queues;

@@ -1,13 +1,14 @@
 //! Dynamic VMMQ: measures the queues, asks the balancer, and carries its moves out.
 
 use super::entries::{self, Entries, QueueEntries};
+use super::moves::{Moves, Record};
 use super::{Running, RunningPort};
-use crate::body::{HeldBody, OrderBody, VmmqMoveBody};
+use crate::body::VmmqMoveBody;
 use crate::topology;
 use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Settings, Worker};
 use datapath::{PortId, QueueInfo, WorkerInfo};
 use ports::Nanos;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// While something is busy or moved a short time ago.
@@ -19,9 +20,6 @@ const QUIET: Duration = Duration::from_millis(100);
 /// While no port is dynamic.
 const NOT_USED: Duration = Duration::from_secs(1);
 
-/// Moves that are remembered.
-const REMEMBERED: usize = 256;
-
 /// What is known between two measurements.
 pub(super) struct Vmmq {
     balancer: Balancer,
@@ -32,9 +30,7 @@ pub(super) struct Vmmq {
     last: Option<Sums>,
     /// When something was busy.
     busy_at: Option<Instant>,
-    moves: VecDeque<VmmqMoveBody>,
-    /// All moves so far.
-    pub(super) moved: u64,
+    pub(super) moves: Moves,
     pub(super) entries: Entries,
 }
 
@@ -63,8 +59,7 @@ impl Vmmq {
             places: Vec::new(),
             last: None,
             busy_at: None,
-            moves: VecDeque::new(),
-            moved: 0,
+            moves: Moves::default(),
             entries: Entries::default(),
         }
     }
@@ -143,40 +138,10 @@ impl Vmmq {
         if is_quiet { QUIET } else { INTERVAL }
     }
 
-    /// Remembers a move that is done; of entries with what it meant for their new queue.
-    pub(super) fn remember(
-        &mut self,
-        port: String,
-        item: String,
-        moved: &Move,
-        held: Option<HeldBody>,
-        now: Instant,
-    ) {
-        if self.moves.len() == REMEMBERED {
-            self.moves.pop_front();
-        }
-        self.moved += 1;
-        let mut text = moved.to_string();
-        if let Some(HeldBody { order: OrderBody::GivenUp, .. }) = held {
-            text += "; its flows may be out of order";
-        }
-        if let Some(HeldBody { lost: lost @ 1.., .. }) = held {
-            text += &format!("; the full ring of its new queue lost {lost} frames meanwhile");
-        }
-        self.moves.push_back(VmmqMoveBody {
-            at_s: self.at(now).as_secs_f64(),
-            port,
-            item,
-            from: moved.from,
-            to: moved.to,
-            reason: moved.reason.to_string(),
-            threshold: moved.threshold,
-            load: moved.load,
-            from_load: [moved.from_load.0, moved.from_load.1],
-            to_load: [moved.to_load.0, moved.to_load.1],
-            held,
-            text,
-        });
+    /// Remembers moves that are done.
+    pub(super) fn remember(&mut self, record: Record, now: Instant) {
+        let at_s = self.at(now).as_secs_f64();
+        self.moves.add(record, at_s);
     }
 }
 
@@ -216,8 +181,9 @@ impl Running {
             let Ok(port) = u16::try_from(moved.item.vnic).map(PortId) else { continue };
             match self.switch.move_queue(port, usize::from(queue), moved.to) {
                 Ok(_) => {
-                    let (name, item) = (self.name_of(port), moved.item.part.to_string());
-                    self.vmmq.remember(name, item, &moved, None, now);
+                    let (port, entries) = (self.name_of(port), Vec::new());
+                    let record = Record { port, vnic: None, entries, moved, held: None };
+                    self.vmmq.remember(record, now);
                 }
                 Err(error) => self.note(now, format!("moving a queue: {error}")),
             }
@@ -227,7 +193,7 @@ impl Running {
 
     /// The last moves, oldest first.
     pub fn vmmq_moves(&self) -> Vec<VmmqMoveBody> {
-        self.vmmq.moves.iter().cloned().collect()
+        self.vmmq.moves.bodies()
     }
 }
 
@@ -304,23 +270,5 @@ mod tests {
     fn static_queues_stay() {
         let mut run = Run::new();
         assert!((0..100).all(|_| run.pass([70, 60], false).is_empty()));
-    }
-
-    #[test]
-    fn the_last_moves_are_remembered_with_their_figures() {
-        let mut run = Run::new();
-        let moves: Vec<Move> = (0..10).flat_map(|_| run.pass([70, 60], true)).collect();
-        let held = HeldBody { us: 150, frames: 9, lost: 3, order: OrderBody::GivenUp };
-        let both = [None, Some(held)].into_iter().cycle();
-        for held in both.take(300) {
-            run.vmmq.remember("vm1".into(), "queue 0".into(), &moves[0], held, run.now);
-        }
-        assert_eq!(run.vmmq.moves.len(), REMEMBERED);
-        let told = &run.vmmq.moves[0];
-        assert_eq!((told.port.as_str(), told.item.as_str()), ("vm1", "queue 0"));
-        assert!(told.text.contains("worker 0 is saturated"), "{}", told.text);
-        assert!(!told.text.contains("lost") && !told.text.contains("out of order"));
-        let told = &run.vmmq.moves[1].text;
-        assert!(told.contains("lost 3 frames") && told.contains("out of order"), "{told}");
     }
 }

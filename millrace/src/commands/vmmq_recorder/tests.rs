@@ -115,11 +115,15 @@ fn entries_share_their_queues_time_by_frames() {
 
 #[test]
 fn moves_are_noted_once_and_those_that_are_forgotten_are_counted() {
-    let mut recorder = Recorder::new(Duration::from_millis(20), body(1000, 0));
-    let moved = |at_ms: u32| VmmqMoveBody {
+    let begin = VmmqLoadBody { moves: 7, ..body(1000, 0) };
+    let mut recorder = Recorder::new(Duration::from_millis(20), begin);
+    let moved = |number: u64, at_ms: u32, entries: &[u8]| VmmqMoveBody {
+        number,
         at_s: f64::from(at_ms) / 1e3,
-        port: "vm1".into(),
-        item: "queue 0".into(),
+        port: "up".into(),
+        vnic: Some("vm1".into()),
+        item: "entries".into(),
+        entries: entries.into(),
         from: 0,
         to: 1,
         reason: "expand".into(),
@@ -131,11 +135,20 @@ fn moves_are_noted_once_and_those_that_are_forgotten_are_counted() {
         text: "why".into(),
     };
     let look = |at, moves| VmmqLoadBody { moves, ..body(at, 0) };
-    assert_eq!(recorder.add(&look(1020, 2)).unwrap(), 2);
-    recorder.add_moves(2, &[moved(900), moved(1010), moved(1011), moved(1021)]);
-    assert_eq!(recorder.add(&look(1040, 5)).unwrap(), 3);
-    recorder.add_moves(3, &[moved(1021), moved(1030)]);
+    assert_eq!(recorder.add(&look(1020, 9)).unwrap(), 2);
+    // The last one came between the two questions.
+    let remembered = [moved(7, 900, &[1]), moved(9, 1010, &[5, 6]), moved(10, 1021, &[3])];
+    recorder.add_moves(2, &remembered);
+    assert_eq!(recorder.add(&look(1040, 12)).unwrap(), 3);
+    recorder.add_moves(3, &[moved(9, 1010, &[5, 6]), moved(10, 1021, &[3]), moved(12, 1030, &[4])]);
     let found = recorder.finish();
-    let at: Vec<u64> = found.moves.iter().map(|moved| moved.at_ms).collect();
-    assert_eq!((at.as_slice(), found.moves_missed), ([10, 11, 21, 30].as_slice(), 1));
+    let at: Vec<(u64, &str)> =
+        found.moves.iter().map(|moved| (moved.at_ms, moved.item.as_str())).collect();
+    let wanted = [
+        (10, "entry 5 of vm1"),
+        (10, "entry 6 of vm1"),
+        (21, "entry 3 of vm1"),
+        (30, "entry 4 of vm1"),
+    ];
+    assert_eq!((at.as_slice(), found.moves_missed), (wanted.as_slice(), 1));
 }

@@ -3,6 +3,7 @@
 //! A move waits for a grace period of the kernel, so a thread makes those of a decision at an uplink. The uplink's other
 //! entries stay until it has ended: a slow kernel means fewer moves, not a queue of them. Uplinks do not wait for one another.
 
+use super::super::moves::Record;
 use crate::body::HeldBody;
 use balance::Move;
 use datapath::PortId;
@@ -36,14 +37,6 @@ pub(super) struct Shift {
     pub(super) port: Option<String>,
     /// Why.
     pub(super) moved: Move,
-}
-
-impl Shift {
-    /// `entry 17 of vm1`.
-    pub(super) fn item(&self) -> String {
-        let of = self.port.as_ref().map(|port| format!(" of {port}")).unwrap_or_default();
-        format!("{}{of}", self.moved.item.part)
-    }
 }
 
 /// What became of a job.
@@ -118,6 +111,37 @@ impl Done {
             }
         }
     }
+}
+
+impl Together {
+    /// One for the entries of a vNIC that left a worker for one reason.
+    pub(super) fn records(mut self, uplink: &str) -> Vec<Record> {
+        self.shifts.sort_by_key(|shift| (shift.vnic, shift.moved.from));
+        let alike = |shift: &Shift| (shift.vnic, shift.moved.from, shift.moved.reason);
+        let groups = self.shifts.chunk_by(|one, other| alike(one) == alike(other));
+        groups.filter_map(|shifts| record(uplink, shifts, &self.held)).collect()
+    }
+}
+
+fn record(uplink: &str, shifts: &[Shift], held: &HeldBody) -> Option<Record> {
+    let first = shifts.first()?;
+    let sum = |of: fn(&Move) -> f64| shifts.iter().map(|shift| of(&shift.moved)).sum::<f64>();
+    // Moves of others may stand in between, so that the last one's figures are not those of these.
+    let gone = sum(|moved| moved.from_load.0 - moved.from_load.1);
+    let come = sum(|moved| moved.to_load.1 - moved.to_load.0);
+    let (from, to) = (first.moved.from_load.0, first.moved.to_load.0);
+    Some(Record {
+        port: uplink.to_owned(),
+        vnic: first.port.clone(),
+        entries: shifts.iter().map(|shift| shift.entry).collect(),
+        moved: Move {
+            load: sum(|moved| moved.load),
+            from_load: (from, from - gone),
+            to_load: (to, to + come),
+            ..first.moved
+        },
+        held: Some(held.clone()),
+    })
 }
 
 fn held(moved: &Moved) -> HeldBody {

@@ -1,5 +1,6 @@
 //! Entries of memory uplinks, whose counts the tests set.
 
+use super::mover::Together;
 use super::*;
 use crate::body::OrderBody;
 use crate::config::Config;
@@ -315,16 +316,31 @@ fn queue_info(queue: usize) -> QueueInfo {
 fn a_move_is_explained_once_it_is_done() {
     let mut run = Run::new(&vnic(1, ""));
     let (tables, _) = run.running.dynamic_tables();
-    let moves = [run.moving(nth(1), 4, 1), run.moving(Vnic::DEFAULT, 6, 1)];
+    let moving = |entry, from_load, to_load| {
+        let moved = run.moving(nth(1), entry, 1);
+        Move { from_load, to_load, ..moved }
+    };
+    let moves = [
+        moving(4, (0.9, 0.7), (0.1, 0.3)),
+        run.moving(Vnic::DEFAULT, 6, 1),
+        moving(8, (0.5, 0.3), (0.5, 0.7)),
+    ];
     run.running.move_entries(&moves, &tables, &run.queues(), run.now);
     assert_eq!(run.running.vmmq_moves(), []);
     let moves = run.explained();
     let told: Vec<_> =
         moves.iter().map(|moved| (moved.port.as_str(), moved.item.as_str())).collect();
-    assert_eq!(told, [("up", "entry 4 of v1"), ("up", "entry 6")]);
+    assert_eq!(told, [("up", "entry 6"), ("up", "2 entries of v1")]);
+    let of_v1 = &moves[1];
+    assert_eq!((of_v1.vnic.as_deref(), of_v1.entries.as_slice()), (Some("v1"), [4, 8].as_slice()));
+    // What the other one moved is not among it.
+    let figures = [of_v1.from_load, of_v1.to_load, [of_v1.load, 0.0]].concat();
+    let wanted = [0.9, 0.5, 0.1, 0.5, 0.4, 0.0];
+    assert!(figures.iter().zip(wanted).all(|(it, wanted)| is_near(*it, wanted)), "{of_v1:?}");
     assert!(moves.iter().all(|moved| moved.held.as_ref().unwrap().order == OrderBody::Kept));
     let named = [nth(1), Vnic::DEFAULT].map(|vnic| run.steering().table(vnic).unwrap());
-    assert_eq!([named[0][4], named[0][6], named[1][4], named[1][6]], [1, 0, 0, 1]);
+    let [of_v1, default] = named.map(|table| [4, 6, 8].map(|entry| table[entry]));
+    assert_eq!((of_v1, default), ([1, 0, 1], [0, 1, 0]));
 }
 
 /// It waited until a look, one a second, happened to find no entry on the move.
