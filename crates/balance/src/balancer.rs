@@ -168,8 +168,9 @@ impl Balancer {
     fn scene<'m>(&self, measured: &Measurement<'m>, items: &[&Item]) -> Scene<'m> {
         let mut loads = self.loads(measured.workers);
         self.note_growth(&mut loads, measured, items);
+        // Static items may be sums of many flows, which says nothing about what one flow can get.
         let mut largest = vec![0.0; loads.len()];
-        for item in items {
+        for item in items.iter().filter(|item| item.mode == Mode::Dynamic) {
             largest[item.worker] = share(item.busy).max(largest[item.worker]);
         }
         let mut usual = vec![0.0; loads.len()];

@@ -350,3 +350,16 @@ fn a_move_says_which_figures_caused_it() {
         "isolate: worker 0 at 90 %, above 80 %; 40 % without it, and worker 1 from 0 % to 50 %"
     );
 }
+
+/// What all static flows of a queue took was taken for one flow that could get more, so that this one could want no more.
+#[test]
+fn what_static_items_take_says_nothing_about_what_others_want() {
+    let fixed = |load, worker| Wish { load, mode: Mode::Static, worker, ..dynamic(load) };
+    let mut fluid = Fluid::new(workers(2, 1), &[dynamic(0.6), fixed(0.0, 0), fixed(0.15, 1)]);
+    let mut balancer = Balancer::new(Settings::default());
+    assert!(fluid.run(&mut balancer, 50).concat().is_empty());
+    fluid.wishes[1] = 1.7;
+    let moves = fluid.run(&mut balancer, 3).concat();
+    assert_eq!(moves.iter().map(|moved| moved.item.vnic).collect::<Vec<_>>(), [0], "{moves:?}");
+    assert!(moves[0].load > 0.5, "{moves:?}");
+}
