@@ -101,7 +101,7 @@ fn pump(
 ) -> Result<(), TrafficError> {
     let epoll = watch(stage, streams)?;
     let mut writer = Writer::new(plan)?;
-    let mut pace = Pace::new();
+    let mut pace = Pace { bandwidth: 0, since: Instant::now(), bytes: 0 };
     let mut events = Vec::with_capacity(EVENTS);
     while !stage.stop.is_raised()
         && writer.left != Some(0)
@@ -122,7 +122,13 @@ fn pump(
                 stage.bell.ring();
             }
         }
-        if pace.hold(stage, lane) {
+        let look = || {
+            let all = stage.bandwidth.load(Ordering::Relaxed);
+            let own = all.div_ceil(stage.lanes.len() as u64);
+            (!stage.stop.is_raised()).then(|| (own, Instant::now()))
+        };
+        let bytes = lane.counters.bytes.load(Ordering::Relaxed);
+        if pace.hold(bytes, look, |nap| stage.stop.wait(Some(nap))) {
             // The limit's time is no request's.
             streams
                 .iter_mut()
@@ -238,6 +244,8 @@ impl Writer<'_> {
 
 /// Longest sleep of a lane that is ahead: by then it sees that its bandwidth was changed.
 const NAP: Duration = Duration::from_millis(50);
+/// Seconds that a lane may be ahead: a shorter sleep costs more than it holds back.
+const AHEAD: f64 = 0.000_2;
 
 /// Holds a lane to its part of the bandwidth, from the moment that was set: what it is late with it sends at once. It sleeps
 /// where it is ahead, and burns nothing.
@@ -248,22 +256,21 @@ struct Pace {
 }
 
 impl Pace {
-    fn new() -> Pace {
-        Pace { bandwidth: 0, since: Instant::now(), bytes: 0 }
-    }
-
-    /// Whether it has slept.
-    fn hold(&mut self, stage: &Stage, lane: &Lane) -> bool {
-        let bytes = lane.counters.bytes.load(Ordering::Relaxed);
+    /// Sleeps while a lane that has sent so many bytes is ahead; whether it has. `look` says the lane's bandwidth and the time;
+    /// `None`: the lane is to stop.
+    fn hold(
+        &mut self,
+        bytes: u64,
+        look: impl Fn() -> Option<(u64, Instant)>,
+        sleep: impl Fn(Duration),
+    ) -> bool {
         let mut slept = false;
-        while !stage.stop.is_raised() {
-            let all = stage.bandwidth.load(Ordering::Relaxed);
-            let own = all.div_ceil(stage.lanes.len() as u64);
-            let ahead = self.ahead(own, bytes, Instant::now());
-            if ahead <= 0.000_2 {
+        while let Some((bandwidth, now)) = look() {
+            let ahead = self.ahead(bandwidth, bytes, now);
+            if ahead <= AHEAD {
                 break;
             }
-            stage.stop.wait(Some(Duration::from_secs_f64(ahead.min(NAP.as_secs_f64()))));
+            sleep(Duration::from_secs_f64(ahead).min(NAP));
             slept = true;
         }
         slept
@@ -286,10 +293,82 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::cell::Cell;
+
+    /// A lane's loop on virtual time: what it is told, and how it sleeps.
+    struct Paced {
+        pace: Pace,
+        begin: Instant,
+        now: Cell<Duration>,
+        naps: Cell<u32>,
+        longest: Cell<Duration>,
+    }
+
+    impl Paced {
+        fn new() -> Paced {
+            let pace = Pace { bandwidth: 0, since: Instant::now(), bytes: 0 };
+            let (now, naps, longest) = (Cell::default(), Cell::default(), Cell::default());
+            Paced { begin: pace.since, pace, now, naps, longest }
+        }
+
+        /// Holds a lane that has sent so many bytes, with the bandwidth of each moment. Whether it slept.
+        fn hold(&mut self, bytes: u64, told: impl Fn(Duration) -> Option<u64>) -> bool {
+            let Paced { pace, begin, now, naps, longest } = self;
+            let look = || Some((told(now.get())?, *begin + now.get()));
+            let sleep = |nap: Duration| {
+                now.set(now.get() + nap);
+                naps.set(naps.get() + 1);
+                longest.set(longest.get().max(nap));
+                assert!(naps.get() < 1_000_000, "it never ends");
+            };
+            pace.hold(bytes, look, sleep)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_lane_sends_no_more_than_its_bandwidth_and_wastes_none(
+            bandwidth in 1_000_000..10_000_000_000u64,
+            // What it writes in one go, and how long that takes.
+            writes in proptest::collection::vec((1..1_000_000u64, 0..2000u64), 1..60),
+        ) {
+            let (mut lane, mut bytes) = (Paced::new(), 0);
+            lane.hold(0, |_| Some(bandwidth));
+            for (written, micros) in writes {
+                bytes += written;
+                let before = lane.now.get() + Duration::from_micros(micros);
+                lane.now.set(before);
+                let slept = lane.hold(bytes, |_| Some(bandwidth));
+                let (due, now) = (bytes as f64 * 8.0 / bandwidth as f64, lane.now.get());
+                prop_assert!(now.as_secs_f64() + AHEAD + 1e-6 >= due, "{now:?} of {due} s: ahead");
+                let is_on_time = if slept { now.as_secs_f64() <= due + 1e-6 } else { now == before };
+                prop_assert!(is_on_time, "{before:?} to {now:?} of {due} s");
+            }
+            prop_assert!(lane.longest.get() <= NAP);
+        }
+    }
+
+    #[test]
+    fn a_lane_that_sleeps_sees_a_new_bandwidth_and_the_stop_within_a_nap() {
+        let second = Duration::from_secs(1);
+        let told = |changed: Option<u64>| move |now| if now < second { Some(8) } else { changed };
+        for changed in [Some(0), Some(8_000_000_000), None] {
+            let mut lane = Paced::new();
+            lane.hold(0, told(changed));
+            assert!(lane.hold(1000, told(changed)), "it has a thousand seconds to wait");
+            assert!((second..second + NAP).contains(&lane.now.get()), "{changed:?}");
+            assert_eq!(lane.longest.get(), NAP);
+        }
+        let mut stopped = Paced::new();
+        assert!(!stopped.hold(1000, |_| None) && stopped.naps.get() == 0);
+        assert!(!stopped.hold(u64::MAX, |_| Some(0)) && stopped.naps.get() == 0, "no limit");
+    }
 
     #[test]
     fn a_lane_keeps_its_bandwidth_from_the_moment_it_was_set() {
-        let (mut pace, begin) = (Pace::new(), Instant::now());
+        let begin = Instant::now();
+        let mut pace = Pace { bandwidth: 0, since: begin, bytes: 0 };
         let mut ahead = |bandwidth: u64, bytes: u64, second: u64| {
             pace.ahead(bandwidth, bytes, begin + Duration::from_secs(second))
         };
