@@ -172,7 +172,7 @@ fn queues_that_follow_the_load_are_measured_in_phases_beside_those_that_stay() {
         let moves = |arm: &str| -> f64 {
             let own = case["samples"].as_array().unwrap().iter().filter(|one| one["arm"] == arm);
             let of = |one: &Value| {
-                ["idle_", "low_", "", "after_"]
+                ["idle_", "low_", "full_", "after_"]
                     .map(|phase| one["values"][format!("{phase}moves")].as_f64().unwrap())
             };
             own.flat_map(of).sum()
@@ -187,7 +187,7 @@ fn queues_that_follow_the_load_are_measured_in_phases_beside_those_that_stay() {
 #[test]
 fn every_queue_pair_of_a_vnic_carries_traffic_by_table_and_by_flow() {
     story(&[Need::Tap, Need::Program("ethtool")], || {
-        let load = ["vrss", "--queues", "4", "--connections", "32"];
+        let load = ["vrss", "--queues", "4"];
         let report = measured(&[&load[..], &["--repetitions", "2", "--seconds", "0.3"]].concat());
         let case = &report["cases"][0];
         for (arm, pairs) in [("one", 1.0), ("rss", 4.0), ("follow", 4.0)] {

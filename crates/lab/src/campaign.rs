@@ -10,7 +10,7 @@ use crate::host::is_root;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::report::{self, Case, Command, Report, Setting, Threshold, Written};
+use crate::report::{self, Case, Command, Report, Setting, Threshold};
 use crate::site::{InProcess, Namespaces, Site};
 use crate::state::State;
 use crate::{LabError, between, explain};
@@ -57,7 +57,7 @@ pub struct Outcome {
     /// To print, as text or JSON.
     pub report: Report,
     /// Where it was written.
-    pub written: Written,
+    pub directory: PathBuf,
     /// Someone pressed Ctrl-C.
     interrupted: bool,
 }
@@ -96,6 +96,11 @@ impl Point {
             Load::RoundTrips(beside) => (1, None, beside.map(|bulk| bulk.connections)),
         };
         Setting { connections, buffer_bytes, beside, way: Some(way), receiver_gro }
+    }
+
+    /// In process there is no kernel that could coalesce, and a guest does one thing at a time.
+    fn takes_hosts(&self) -> bool {
+        self.feature.receiver_gro || matches!(self.load, Load::RoundTrips(Some(_)))
     }
 
     /// What people read while it runs.
@@ -159,8 +164,7 @@ fn measure(
     let (mut progress, mut complete) = (Progress::new(), true);
     for (place, point) in campaign.points.iter().enumerate() {
         left = left.saturating_sub(point.experiment.length());
-        // In process there is no kernel that could coalesce.
-        if state.has(place) || (point.feature.receiver_gro && state.is_in_process()) {
+        if state.has(place) || (state.is_in_process() && point.takes_hosts()) {
             continue;
         }
         let of = format!("{} {} of {}", campaign.name, place + 1, campaign.points.len());
@@ -275,9 +279,10 @@ fn write(
     complete: bool,
 ) -> Result<Outcome, LabError> {
     let report = explain::report(campaign, options, state)?;
-    let written = report::write(&report, directory)?;
+    report::write(&report, directory)?;
     if complete {
         State::remove(directory);
     }
-    Ok(Outcome { report, written, interrupted: state.was_interrupted() })
+    let (directory, interrupted) = (directory.to_owned(), state.was_interrupted());
+    Ok(Outcome { report, directory, interrupted })
 }

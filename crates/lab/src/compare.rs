@@ -7,35 +7,21 @@
 
 mod text;
 
-pub use text::text;
+pub use text::{page, text};
 
 use crate::LabError;
 use crate::experiment::Measure;
 use crate::experiments::{latency, measures};
-use crate::report::{BenchFacts, Case, Machine, SCHEMA, Setting};
-use crate::statistics::{Interval, Verdict, compare_independent};
+use crate::report::{Case, Machine, Report, SCHEMA, Setting};
+use crate::statistics::{self, Verdict, compare_independent};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::path::Path;
 
 /// The JSON schema of a [`Comparison`].
 pub fn json_schema() -> serde_json::Value {
     traffic::schema::of::<Comparison>("comparison", SCHEMA)
-}
-
-/// A report as it is read back: what a comparison takes.
-#[derive(Clone, Debug, Deserialize)]
-struct Recorded {
-    experiment: String,
-    millrace: String,
-    date: String,
-    machine: Machine,
-    #[serde(default)]
-    bench: BenchFacts,
-    cases: Vec<Case>,
-    #[serde(default)]
-    latency: Vec<Case>,
 }
 
 /// What came of it; what `--json` prints.
@@ -113,13 +99,8 @@ pub struct Change {
     /// Median of the second.
     pub after: f64,
     /// After to before; 1 is no change.
-    pub ratio: f64,
-    /// Where the ratio lies.
-    pub interval: Interval,
-    /// How often such an interval holds the true ratio, at least.
-    pub level: f64,
-    /// What may be said.
-    pub verdict: Verdict,
+    #[serde(flatten)]
+    pub found: statistics::Comparison,
     /// For the worse, beyond the noise and the tolerance.
     pub regression: bool,
     /// How people read it.
@@ -152,7 +133,7 @@ pub fn compare(before: &Path, after: &Path, tolerance: f64) -> Result<Comparison
             after.display()
         )));
     }
-    let too_few = |change: &&Change| change.verdict == Verdict::TooFewSamples;
+    let too_few = |change: &&Change| change.found.verdict == Verdict::TooFewSamples;
     Ok(Comparison {
         schema: SCHEMA,
         differences: differences(&first, &second),
@@ -167,7 +148,7 @@ pub fn compare(before: &Path, after: &Path, tolerance: f64) -> Result<Comparison
     })
 }
 
-fn read(path: &Path) -> Result<Recorded, LabError> {
+fn read(path: &Path) -> Result<Report, LabError> {
     let refuse = |why: String| {
         LabError::Compare(format!(
             "{}: {why}; name the report.json of a `millrace validate`, `ladder`, `sweep` or `connections`",
@@ -175,29 +156,16 @@ fn read(path: &Path) -> Result<Recorded, LabError> {
         ))
     };
     let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-    let mut report: Value =
-        serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+    let report: Value = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
     match report["schema"].as_u64() {
-        Some(1) => renew(&mut report),
         Some(version) if version != u64::from(SCHEMA) => {
-            return Err(refuse(format!("it has version {version}, this program reads {SCHEMA}")));
+            Err(refuse(format!("it has version {version}, this program reads {SCHEMA}")))
         }
-        _ => {}
-    }
-    serde_json::from_value(report).map_err(|error| refuse(error.to_string()))
-}
-
-/// Version 1 had its first case at the top, `cases` only where there were several, and one case of round trips.
-fn renew(report: &mut Value) {
-    if report.get("cases").is_none() {
-        report["cases"] = json!([report]);
-    }
-    if let Some(latency) = report.get_mut("latency") {
-        *latency = json!([latency]);
+        _ => serde_json::from_value(report).map_err(|error| refuse(error.to_string())),
     }
 }
 
-fn origin(path: &Path, report: &Recorded) -> Origin {
+fn origin(path: &Path, report: &Report) -> Origin {
     Origin {
         file: path.display().to_string(),
         date: report.date.clone(),
@@ -205,7 +173,7 @@ fn origin(path: &Path, report: &Recorded) -> Origin {
     }
 }
 
-impl Recorded {
+impl Report {
     /// All cases, each with the measures it is judged by.
     fn judged(&self) -> impl Iterator<Item = (&Case, &'static [Measure])> {
         let bulk = self.cases.iter().map(|case| (case, measures(&self.experiment)));
@@ -233,8 +201,8 @@ impl Recorded {
 }
 
 fn changes(
-    before: &Recorded,
-    after: &Recorded,
+    before: &Report,
+    after: &Report,
     tolerance: f64,
     missing: &mut Vec<String>,
 ) -> Vec<Change> {
@@ -265,7 +233,7 @@ fn changes(
 }
 
 /// Loads that one report has and the other lacks.
-fn loads_of_one(one: &Recorded, other: &Recorded, which: &str) -> Vec<String> {
+fn loads_of_one(one: &Report, other: &Report, which: &str) -> Vec<String> {
     let lacks = |case: &Case| !other.judged().any(|(known, _)| known.setting == case.setting);
     let cases = one.judged().map(|(case, _)| case).filter(|case| lacks(case));
     cases.map(|case| format!("{}: only {which}", case.setting.words())).collect()
@@ -283,16 +251,13 @@ fn change(cases: [&Case; 2], arm: &str, measure: &Measure, tolerance: f64) -> Op
         figure: measure.key.to_owned(),
         before: then.median(arm, measure.key)?,
         after: now.median(arm, measure.key)?,
-        ratio: found.ratio,
-        interval: found.interval,
-        level: found.level,
-        verdict: found.verdict,
         regression: found.verdict == Verdict::Worse && (found.ratio - 1.0).abs() > tolerance,
+        found,
         measure: *measure,
     })
 }
 
-fn differences(before: &Recorded, after: &Recorded) -> Vec<Difference> {
+fn differences(before: &Report, after: &Report) -> Vec<Difference> {
     let pairs = before.circumstances().into_iter().zip(after.circumstances());
     let differ = pairs.filter(|((_, then), (_, now))| then != now);
     differ
@@ -303,11 +268,15 @@ fn differences(before: &Recorded, after: &Recorded) -> Vec<Difference> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::BenchFacts;
+    use serde_json::json;
+
     /// A report of one case whose throughput is `rate` with little noise.
     fn report(rate: f64, experiment: &str) -> Value {
         json!({
-            "schema": SCHEMA, "experiment": experiment, "millrace": "0.1.0", "date": "2026-11-21T21:40:00Z",
-            "machine": Machine::default(), "cases": [case(rate)],
+            "schema": SCHEMA, "experiment": experiment, "title": "", "millrace": "0.1.0",
+            "date": "2026-11-21T21:40:00Z", "bench": BenchFacts::default(), "machine": Machine::default(),
+            "cases": [case(rate)], "checks": [], "commands": [], "notes": [],
         })
     }
 
@@ -330,27 +299,6 @@ mod tests {
         rates.into_iter().enumerate().map(sample).collect()
     }
 
-    #[test]
-    fn a_report_of_version_1_is_read_too() {
-        let now = report(1e9, "rsc");
-        let mut one = now.clone();
-        one["schema"] = 1.into();
-        let mut several = one.clone();
-        let case = now["cases"][0].as_object().unwrap();
-        for old in [&mut one, &mut several] {
-            let top = old.as_object_mut().unwrap();
-            top.extend(case.clone());
-            top.insert("improvement".into(), json!({ "throughput": 1.0 }));
-            top.insert("latency".into(), json!(case));
-        }
-        one.as_object_mut().unwrap().remove("cases");
-        for old in [one, several] {
-            let found = compared(&old, &now).unwrap();
-            assert_eq!((found.figures.len(), found.regressions), (1, 0));
-            assert_eq!(found.figures[0].verdict, Verdict::NoDifferenceSeen);
-        }
-    }
-
     fn compared(before: &Value, after: &Value) -> Result<Comparison, LabError> {
         let place = tempfile::tempdir().unwrap();
         let paths = ["a.json", "b.json"].map(|name| place.path().join(name));
@@ -369,10 +317,15 @@ mod tests {
             (1.2e9, Verdict::Improved, 0),
         ] {
             let found = compared(&report(1e9, "rsc"), &report(rate, "rsc")).unwrap();
-            assert_eq!((found.figures[0].verdict, found.regressions), (verdict, regressions));
-            assert!((found.figures[0].ratio - rate / 1e9).abs() < 1e-6);
+            assert_eq!((found.figures[0].found.verdict, found.regressions), (verdict, regressions));
+            assert!((found.figures[0].found.ratio - rate / 1e9).abs() < 1e-6);
             assert_eq!(found.exit_code(), u8::from(regressions == 1));
-            assert!(text(&found).contains("1 connection"));
+            let page = page(&found).unwrap();
+            for shown in [text(&found), page.clone()] {
+                assert!(shown.contains("1 connection") && shown.contains("119.2"), "{shown}");
+                assert_eq!(shown.contains("1 regression beyond 5 %"), regressions == 1, "{shown}");
+            }
+            assert_eq!(page.matches(r#"<div class="row">"#).count(), 1, "{page}");
             let schema = json_schema();
             let json = serde_json::to_value(&found).unwrap();
             jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
@@ -397,7 +350,7 @@ mod tests {
             short
         };
         let found = compared(&short(1e9), &short(0.5e9)).unwrap();
-        assert_eq!(found.figures[0].verdict, Verdict::TooFewSamples);
+        assert_eq!(found.figures[0].found.verdict, Verdict::TooFewSamples);
         assert_eq!((found.regressions, found.too_few_samples, found.exit_code()), (0, 1, 4));
         assert!(!text(&found).contains("No regression"), "{}", text(&found));
         assert!(text(&found).contains("--repetitions 5"));

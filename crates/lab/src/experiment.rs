@@ -87,10 +87,59 @@ pub struct Experiment {
     pub settle: Duration,
     /// One sample.
     pub interval: Duration,
+    /// What each interval goes through; empty where it is the same all the time.
+    pub phases: Vec<Phase>,
     /// When to stop.
     pub stop: StopRule,
     /// Where it is known beforehand: the ratio of throughput that is to be found.
     pub truth: Option<f64>,
+}
+
+/// A part of an interval.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct Phase {
+    /// What its keys begin with. Figures of the phase that an interval is about, which has no limit, stand without.
+    pub keys: String,
+    /// What people read.
+    pub label: String,
+    /// Most that all connections together send; absent: as much as they can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits_per_s: Option<u64>,
+    /// How long it is.
+    pub seconds: f64,
+}
+
+/// Key of the entries and queues that load moved.
+pub(crate) const MOVES: &str = "moves";
+/// Keys of what is counted over whole phases, because most of it happens at their beginning.
+const COUNTS: &str =
+    "seconds lost_frames egress_frames coalesced_packets retransmits sent_segments moves";
+/// Figures of the phases that an interval is not about, besides these.
+const OF_A_PHASE: &[&str] = &["throughput_bps", "switch_run_s_per_s", "workers_in_use"];
+
+impl Phase {
+    /// The key of one of its figures.
+    pub(crate) fn key(&self, figure: &str) -> String {
+        format!("{}{figure}", if self.bits_per_s.is_none() { "" } else { &self.keys })
+    }
+
+    /// Its part of an interval's values, out of those of its settled part and those of all of it.
+    pub(crate) fn part(&self, settled: Values, whole: Values) -> Values {
+        let kept = |key: &str| self.bits_per_s.is_none() || OF_A_PHASE.contains(&key);
+        let settled = settled.into_iter().filter(|(key, _)| kept(key));
+        let figures = settled.map(|(key, value)| (self.key(&key), value));
+        let counts = COUNTS.split(' ').filter_map(|key| Some((key, *whole.get(key)?)));
+        figures.chain(counts.map(|(key, value)| (format!("{}{key}", self.keys), value))).collect()
+    }
+
+    /// Its own values, out of an interval's.
+    pub(crate) fn own(&self, values: &Values) -> Values {
+        let figures = OF_A_PHASE.iter().map(|key| (*key, self.key(key)));
+        let counts = COUNTS.split(' ').map(|key| (key, format!("{}{key}", self.keys)));
+        let own =
+            figures.chain(counts).map(|(key, name)| Some((key.to_owned(), *values.get(&name)?)));
+        own.flatten().collect()
+    }
 }
 
 /// Raw numbers of one interval, by key. The measures are among them; the others explain.
@@ -429,9 +478,30 @@ mod tests {
             warm_up: Duration::from_secs(5),
             settle: Duration::from_secs(1),
             interval: Duration::from_secs(2),
+            phases: Vec::new(),
             stop: StopRule { repetitions, narrow: None, least: repetitions / 2, budget: None },
             truth: None,
         }
+    }
+
+    #[test]
+    fn a_phase_has_counts_of_all_of_it_and_figures_of_its_settled_part() {
+        const KEYS: [&str; 4] = ["lost_frames", MOVES, "throughput_bps", "cpu_percent"];
+        let phase = |keys: &str, bits_per_s| Phase {
+            keys: keys.into(),
+            label: String::new(),
+            bits_per_s,
+            seconds: 1.0,
+        };
+        let values = |of: f64| Values::from(KEYS.map(|key| (key.to_owned(), of)));
+        let (low, full) = (phase("low_", Some(1)), phase("full_", None));
+        let mut all = low.part(values(1.0), values(2.0));
+        all.extend(full.part(values(3.0), values(4.0)));
+        let own = |phase: &Phase| KEYS.map(|key| phase.own(&all).get(key).copied());
+        assert_eq!(own(&low), [Some(2.0), Some(2.0), Some(1.0), None]);
+        assert_eq!(own(&full), [Some(4.0), Some(4.0), Some(3.0), None]);
+        // What stands without a phase is of one time.
+        assert_eq!(KEYS.map(|key| all[key]), [3.0; 4]);
     }
 
     fn run(experiment: &Experiment, bench: &mut FakeBench) -> (Run, Vec<(Option<String>, u64)>) {

@@ -20,7 +20,7 @@ pub mod vrss;
 
 use crate::LabError;
 use crate::daemon::Daemon;
-use crate::experiment::{Arm, Experiment, Measure, StopRule, Values};
+use crate::experiment::{Arm, Experiment, Measure, StopRule};
 use crate::report::{Case, Check};
 use crate::topology::{Topology, Way};
 use serde::{Deserialize, Serialize};
@@ -50,8 +50,6 @@ pub struct Feature {
     pub(crate) measures: &'static [Measure],
     /// Which way the load runs.
     pub(crate) way: Way,
-    /// What each interval goes through; empty where it is the same all the time.
-    pub(crate) phases: &'static [Phase],
     /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
     pub(crate) receiver_gro: bool,
     /// Whether round trips and other switches are measured too, and whether it can run in process: all of Microsoft's
@@ -78,6 +76,7 @@ impl Feature {
             warm_up: interval.max(Duration::from_millis(500)),
             settle: (interval / 4).max(Duration::from_millis(50)),
             interval,
+            phases: Vec::new(),
             stop,
             truth: None,
         }
@@ -92,7 +91,6 @@ const PLAIN: Feature = Feature {
     steps: false,
     measures: rsc::MEASURES,
     way: Way::ToVnic,
-    phases: &[],
     receiver_gro: false,
     whole_guide: false,
     switch: |_, _, _| Ok(()),
@@ -124,7 +122,7 @@ pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
 pub(crate) type Proof = fn(&Case) -> Option<Check>;
 
 /// What connections take to go on after ports were opened anew: TCP's shortest timeouts, doubled twice.
-const REOPENING: Duration = Duration::from_secs(1);
+pub(crate) const REOPENING: Duration = Duration::from_secs(1);
 
 /// The two arms of most features.
 fn on_off(on: impl Into<String>, off: impl Into<String>) -> Vec<Arm> {
@@ -166,29 +164,6 @@ impl Bulk {
     }
 }
 
-/// A part of an interval.
-#[derive(Debug)]
-pub(crate) struct Phase {
-    /// What its figures' keys begin with; empty for the phase that the interval is about.
-    pub(crate) name: &'static str,
-    /// Most that all connections together send; `None`: as much as they can.
-    pub(crate) bits_per_s: Option<u64>,
-}
-
-/// Figures of the phases that an interval is not about.
-const OF_A_PHASE: [&str; 4] = ["throughput_bps", "switch_run_s_per_s", "workers_in_use", MOVES];
-/// Key of the entries and queues that load moved.
-pub(crate) const MOVES: &str = "moves";
-
-impl Phase {
-    /// Its part of an interval's values, out of its own.
-    pub(crate) fn part(&self, own: Values) -> Values {
-        let all = self.name.is_empty();
-        let kept = own.into_iter().filter(|(key, _)| all || OF_A_PHASE.contains(&key.as_str()));
-        kept.map(|(key, value)| (format!("{}{key}", self.name), value)).collect()
-    }
-}
-
 /// What runs between sender and receiver while arms change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
@@ -224,7 +199,7 @@ impl Load {
 pub(crate) fn case_of(
     plan: &Experiment,
     rounds: usize,
-    figures: impl Fn(usize, usize) -> Values,
+    figures: impl Fn(usize, usize) -> crate::experiment::Values,
 ) -> Case {
     use crate::experiment::{Ended, Run, Sample};
     let sample = |(round, place): (usize, usize)| Sample {

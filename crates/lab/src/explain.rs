@@ -8,8 +8,6 @@ use crate::experiments::{Feature, PROOF, Proof, itself, latency};
 use crate::options::Options;
 use crate::report::{self, Account, BenchFacts, Case, Check, Command, Machine, Report, SCHEMA};
 use crate::state::State;
-use crate::usage::OTHERS;
-use traffic::measure::CpuSample;
 
 /// Ethernet header of a frame, in bytes.
 const ETHERNET: f64 = 14.0;
@@ -54,7 +52,9 @@ pub(crate) fn report(
     let mut notes = state.notes.clone();
     notes.extend(explanations(&cases, &bench));
     let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
-    let invocation = Command { host: "here".into(), command: options.command(campaign.name) };
+    // Whatever was asked for: elsewhere it is what can be run.
+    let run = Options { in_process: bench.in_process, ..options.clone() };
+    let run = Command { host: "here".into(), command: run.command(campaign.name) };
     let mut report = Report {
         schema: SCHEMA,
         experiment: campaign.name.into(),
@@ -66,7 +66,7 @@ pub(crate) fn report(
         cases,
         latency,
         checks,
-        commands: std::iter::once(invocation).chain(state.commands.iter().cloned()).collect(),
+        commands: std::iter::once(run).chain(state.commands.iter().cloned()).collect(),
         notes,
         measures: point.feature.measures,
         latency_measures: latency::MEASURES,
@@ -134,21 +134,6 @@ fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let arms = cases.iter().flat_map(|case| case.arms.values());
-    let steal = arms.filter_map(|arm| arm.median("steal_percent")).fold(0.0, f64::max);
-    if steal > 2.0 {
-        notes.push(format!("The hypervisor gave {steal:.0} % of this machine's processor time to others: repeat the run when it is idle."));
-    }
-    // Where a guest is on the switch's machine, its time looks like a stranger's.
-    let alone = cases.iter().filter(|_| bench.hosts.is_empty());
-    let processors = CpuSample::read().map_or(1.0, |now| now.processors() as f64);
-    let others = alone.filter_map(|case| strangers(case, processors)).reduce(f64::max);
-    notes.extend(others.map(|others| {
-        format!(
-            "Other programs used up to {others:.1} of {processors} processors meanwhile, which is in Avg. CPU % and \
-             Cycles/Byte: repeat when the machine is quiet."
-        )
-    }));
     notes.extend(cases.iter().filter_map(|case| ending(&case.ended)));
     notes
 }
@@ -179,20 +164,15 @@ fn ending(ended: &Ended) -> Option<String> {
     }
 }
 
-/// Processors that other programs used beside a case, of all; where they were many. Their time is in Avg. CPU % and
-/// Cycles/Byte.
-fn strangers(case: &Case, processors: f64) -> Option<f64> {
-    let others = case.arms.values().filter_map(|arm| arm.median(OTHERS)).reduce(f64::max)?;
-    (others > 0.2 * processors).then_some(others)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::experiment::{StopRule, Values};
     use crate::experiments::{case_of, rsc};
+    use crate::options::Receivers;
     use crate::passed::put_ratio;
     use crate::statistics::Verdict;
+    use crate::validate;
     use std::time::Duration;
 
     /// A run of RSC whose arm `off` got so many frames and bytes in each interval.
@@ -216,6 +196,22 @@ mod tests {
         let mut uncounted = off_got(1000);
         uncounted.arms.get_mut("off").unwrap().figures.remove("segments_per_train");
         assert!(!check(&uncounted).passed);
+    }
+
+    /// Where no namespaces could be had it was printed as asked for, with a `--receiver` that is then refused.
+    #[test]
+    fn the_command_of_a_run_that_fell_back_in_process_says_so() {
+        let options = Options { receivers: Some(Receivers::Both), ..Options::new("".into()) };
+        let campaign = validate::campaign(rsc::FEATURE, &options);
+        let command = |bench: BenchFacts| {
+            let mut state = State::new("rsc", &options, String::new());
+            state.meet(bench, None);
+            state.keep(0, Part::Bulk, off_got(1000));
+            super::report(&campaign, &options, &state).unwrap().commands.remove(0).command
+        };
+        assert!(command(BenchFacts::default()).ends_with(" --mtu 1500 --receiver both"));
+        let fallen_back = BenchFacts { in_process: true, ..BenchFacts::default() };
+        assert!(command(fallen_back).ends_with(" --mtu 1500 --in-process"));
     }
 
     #[test]

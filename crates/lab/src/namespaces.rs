@@ -3,8 +3,8 @@
 use crate::LabError;
 use crate::campaign::Point;
 use crate::daemon::Daemon;
-use crate::experiment::{Arm, Bench, Measured, Usage, Values};
-use crate::experiments::{Feature, Load, MOVES, ON, peers};
+use crate::experiment::{Arm, Bench, MOVES, Measured, Usage, Values};
+use crate::experiments::{Load, ON, peers};
 use crate::host::Reading;
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
@@ -21,8 +21,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Namespaces<'t> {
     topology: &'t mut Topology,
     daemon: &'t mut Daemon,
-    feature: &'static Feature,
-    load: Load,
+    point: &'t Point,
     meter: Meter,
     interrupt: Interrupt,
     begin: Instant,
@@ -51,14 +50,13 @@ impl<'t> Namespaces<'t> {
     pub(crate) fn start(
         topology: &'t mut Topology,
         daemon: &'t mut Daemon,
-        point: &Point,
+        point: &'t Point,
         interrupt: Interrupt,
     ) -> Result<Namespaces<'t>, LabError> {
-        let (feature, load) = (point.feature, point.load);
         let (meter, begin) = (Meter::new(), Instant::now());
         let (route, carried) = (Route::Switch, Carried::default());
         let mut bench =
-            Namespaces { topology, daemon, feature, load, meter, interrupt, begin, route, carried };
+            Namespaces { topology, daemon, point, meter, interrupt, begin, route, carried };
         // Connections begin with the first arm, whatever an earlier run left in force.
         if let Some(first) = point.experiment.arms.first() {
             bench.switch_to(first)?;
@@ -68,8 +66,8 @@ impl<'t> Namespaces<'t> {
 
     /// Opens connections over the route in use.
     fn connect(&mut self) -> Result<(), LabError> {
-        let Some(bulk) = self.load.carried() else { return Ok(()) };
-        if let Some(first) = self.feature.phases.first() {
+        let Some(bulk) = self.point.load.carried() else { return Ok(()) };
+        if let Some(first) = self.point.experiment.phases.first() {
             self.topology.sender.limit(first.bits_per_s)?;
         }
         self.carried.begin(pair(self.topology, self.route), bulk, &self.interrupt)
@@ -95,20 +93,22 @@ impl<'t> Namespaces<'t> {
         usage::watch(interval, begin, |time| self.pass(time), || Sides::read(processes))
     }
 
-    /// Measures each phase of an interval, without its first quarter, in which the load settles.
-    fn phases(&mut self, interval: Duration) -> Result<Measured, LabError> {
-        let phases = self.feature.phases;
-        let each = interval.div_f64(phases.len() as f64);
+    /// Measures each phase of an interval without its first quarter, in which the load settles. What gets lost or moves is
+    /// counted in that as well.
+    fn phases(&mut self) -> Result<Measured, LabError> {
         let (mut values, mut usage) = (Values::new(), Vec::new());
-        for phase in phases {
-            let moves = self.daemon.moves()?;
+        let (mut begin, mut moves) = (self.snapshot()?, self.daemon.moves()?);
+        for phase in &self.point.experiment.phases {
+            let length = Duration::from_secs_f64(phase.seconds);
             self.topology.sender.limit(phase.bits_per_s)?;
-            self.pass(each / 4)?;
-            let before = self.snapshot()?;
-            usage.extend(self.watch(each - each / 4)?.0);
-            let mut own = self.snapshot()?.since(&before);
-            own.insert(MOVES.into(), (self.daemon.moves()? - moves) as f64);
-            values.extend(phase.part(own));
+            self.pass(length / 4)?;
+            let settled = self.snapshot()?;
+            usage.extend(self.watch(length - length / 4)?.0);
+            let end = self.snapshot()?;
+            let (mut whole, moved) = (end.since(&begin), self.daemon.moves()?);
+            whole.insert(MOVES.into(), (moved - moves) as f64);
+            values.extend(phase.part(end.since(&settled), whole));
+            (begin, moves) = (end, moved);
         }
         Ok(Measured { values, usage })
     }
@@ -205,12 +205,12 @@ impl Bench for Namespaces<'_> {
         self.topology.enter(setup)?;
         if setup.route == Route::Switch {
             let own = if peer.is_some() { ON } else { &arm.name };
-            (self.feature.switch)(self.topology, self.daemon, own)?;
+            (self.point.feature.switch)(self.topology, self.daemon, own)?;
         }
         if !self.carried.sends() {
             self.connect()?;
         }
-        if moves { self.pass(self.load.gathering()) } else { Ok(()) }
+        if moves { self.pass(self.point.load.gathering()) } else { Ok(()) }
     }
 
     fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
@@ -230,12 +230,12 @@ impl Bench for Namespaces<'_> {
     }
 
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
-        if !self.feature.phases.is_empty() {
-            return self.phases(interval);
+        if !self.point.experiment.phases.is_empty() {
+            return self.phases();
         }
         let before = self.snapshot()?;
         let (mut trips, mut watched) = (None, None);
-        match self.load {
+        match self.point.load {
             Load::Bulk(_) => watched = Some(self.watch(interval)?),
             Load::RoundTrips(_) => {
                 self.pass(Duration::ZERO)?;

@@ -3,8 +3,9 @@
 use crate::LabError;
 use crate::between::Between;
 use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
-use crate::experiments::{connections, itself, sweep};
+use crate::experiments::{connections, itself, sweep, vrss};
 use crate::report::Threshold;
+use crate::statistics::FEWEST_PAIRS;
 use crate::topology::Vnic;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -20,6 +21,9 @@ pub struct Options {
     pub blocks: Vec<u32>,
     /// Intervals per arm.
     pub repetitions: usize,
+    /// At most so many with `--quick`.
+    #[serde(skip)]
+    pub quick_repetitions: usize,
     /// Length of an interval.
     pub interval: Duration,
     /// Ends a point early once all its figures are known this closely (0.02: within two per cent).
@@ -102,6 +106,8 @@ impl Options {
             connections: vec![1],
             blocks: Vec::new(),
             repetitions: DEFAULT_REPETITIONS,
+            // Twenty verdicts take twelve pairs.
+            quick_repetitions: 12,
             interval: Duration::from_secs(1),
             narrow: None,
             in_process: false,
@@ -124,6 +130,7 @@ impl Options {
             connections: sweep::CONNECTIONS.to_vec(),
             blocks: sweep::BLOCKS.to_vec(),
             repetitions: 3,
+            quick_repetitions: 2,
             ..Options::new(program)
         }
     }
@@ -137,9 +144,21 @@ impl Options {
         }
     }
 
-    /// What `validate vmmq` and `validate vrss` do: 16 connections, ports of two queues.
-    pub fn queued(program: PathBuf) -> Options {
-        Options { connections: vec![16], queues: vec![2], ..Options::new(program) }
+    /// What `validate vmmq` does: 16 connections, ports of so many queues, intervals of several phases.
+    pub fn vmmq(queues: u32, program: PathBuf) -> Options {
+        Options {
+            connections: vec![16],
+            queues: vec![queues],
+            repetitions: 12,
+            quick_repetitions: FEWEST_PAIRS,
+            ..Options::new(program)
+        }
+    }
+
+    /// What `validate vrss` does: ports of so many queues, and connections that reach each of them.
+    pub fn vrss(queues: u32, program: PathBuf) -> Options {
+        let connections = vec![vrss::CONNECTIONS * queues];
+        Options { connections, queues: vec![queues], ..Options::new(program) }
     }
 
     /// What `validate self` does: 20 tries of each kind.
@@ -153,23 +172,22 @@ impl Options {
         }
     }
 
-    /// `--quick`: a first look, which sees differences of about 15 % and more. Twelve pairs, because 20 verdicts take as many.
+    /// `--quick`: a first look, which sees differences of about 15 % and more.
     pub fn quick(mut self) -> Options {
         if self.tries > 0 {
             return Options { tries: itself::QUICK_TRIES, ..self };
         }
-        self.repetitions = self.repetitions.min(12);
+        self.repetitions = self.repetitions.min(self.quick_repetitions);
         self.interval = Duration::from_millis(500);
         if !self.blocks.is_empty() {
             self.connections = sweep::QUICK_CONNECTIONS.to_vec();
             self.blocks = sweep::QUICK_BLOCKS.to_vec();
-            self.repetitions = 2;
         }
         self
     }
 
     /// The command of a campaign with these options, none left to a default.
-    pub(crate) fn command(&self, campaign: &str) -> String {
+    pub fn command(&self, campaign: &str) -> String {
         let list = |numbers: &[u32]| -> String {
             let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
             words.join(",")
@@ -193,9 +211,9 @@ impl Options {
         put("repetitions", self.repetitions.to_string());
         put("seconds", self.interval.as_secs_f64().to_string());
         if let Some(narrow) = self.narrow {
-            put("narrow", (narrow * 100.0).to_string());
+            put("narrow", ((narrow * 1e6).round() / 1e4).to_string());
         }
-        if validates && self.tries == 0 {
+        if validates && self.tries == 0 && self.queues.is_empty() {
             put("mtu", self.mtu.to_string());
         }
         for threshold in &self.fail_if {

@@ -98,7 +98,7 @@ impl Placement {
     }
 }
 
-fn list(processors: &[usize]) -> String {
+pub(crate) fn list(processors: &[usize]) -> String {
     let words: Vec<String> = processors.iter().map(usize::to_string).collect();
     words.join(",")
 }

@@ -19,8 +19,10 @@ mod write;
 
 pub use account::Account;
 pub(crate) use account::{checks as account_checks, difference};
+pub(crate) use answer::Row;
 pub use case::{ArmFigures, Case, Setting};
 pub(crate) use case::{hold_together, plural};
+pub(crate) use html::comparison;
 pub use machine::{Machine, now_utc};
 pub(crate) use table::level;
 pub(crate) use text::WIDTH;
@@ -28,7 +30,7 @@ pub use text::{markdown, terminal};
 pub use threshold::{Held, Threshold};
 pub(crate) use threshold::{check as check_thresholds, hold as hold_thresholds};
 pub(crate) use write::put;
-pub use write::{Written, write};
+pub use write::write;
 
 use crate::experiment::Measure;
 use crate::placement::Placement;
@@ -44,7 +46,7 @@ pub fn json_schema() -> serde_json::Value {
 }
 
 /// The whole result of `millrace validate`, `ladder`, `sweep` or `connections`.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -63,12 +65,12 @@ pub struct Report {
     /// The loads, in the order they were measured.
     pub cases: Vec<Case>,
     /// Round trips of one byte, arm against arm: idle first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<Case>,
     /// What was looked at before measuring.
     pub checks: Vec<Check>,
     /// The thresholds of `--fail-if`, each held against each load.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thresholds: Vec<Held>,
     /// Every command, once however often it ran, so that anyone can do it again by hand.
     pub commands: Vec<Command>,

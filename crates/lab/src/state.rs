@@ -81,7 +81,7 @@ impl State {
         let failed = |source| LabError::Report { path: path.clone(), source };
         let text =
             serde_json::to_string(self).map_err(|error| failed(std::io::Error::other(error)))?;
-        report::put(directory, FILE, &text).map(drop)
+        report::put(directory, FILE, &text)
     }
 
     /// Takes the file away: there is nothing to resume.

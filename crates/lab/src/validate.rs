@@ -5,8 +5,8 @@
 //! them; then round trips, idle and beside bulk connections. Other features have checks of their own and the same measuring.
 
 use crate::campaign::{Campaign, Part, Point};
-use crate::experiment::{Arm, Experiment};
-use crate::experiments::{BUFFER_BYTES, Bulk, Feature, Load, latency, peers, rsc};
+use crate::experiment::{Arm, Experiment, Phase};
+use crate::experiments::{BUFFER_BYTES, Bulk, Feature, Load, REOPENING, latency, peers, rsc};
 use crate::options::{Options, Receivers};
 use crate::statistics::FEWEST_PAIRS;
 use std::time::Duration;
@@ -61,19 +61,21 @@ pub(crate) fn under(feature: &'static Feature, experiment: &Experiment, connecti
     Point { feature, part: Part::Bulk, load, experiment }
 }
 
-/// `millrace validate`, with arms of these names and labels, each on the one before it, and so long between two intervals at
-/// least. Each phase is as long as an interval of other experiments.
+/// `millrace validate`, with arms of these names and labels, each on the one before it, for which ports are opened anew. An
+/// interval goes through the phases, where there are any.
 pub(crate) fn stepped(
     feature: &'static Feature,
     options: &Options,
     arms: impl Iterator<Item = (&'static str, String)>,
-    settle: Duration,
+    phases: Vec<Phase>,
 ) -> Campaign {
     let plain = feature.experiment(options.mtu, options.interval, options.stop());
+    let seconds = phases.iter().map(|phase| phase.seconds).reduce(|sum, next| sum + next);
     let plan = Experiment {
         arms: arms.map(|(name, label)| Arm { name: name.into(), label }).collect(),
-        interval: plain.interval.mul_f64(feature.phases.len().max(1) as f64),
-        settle: settle.max(plain.settle),
+        interval: seconds.map_or(plain.interval, Duration::from_secs_f64),
+        phases,
+        settle: REOPENING.max(plain.settle),
         ..plain
     };
     let points = options.connections.iter().map(|count| under(feature, &plan, *count));

@@ -43,7 +43,7 @@ fn both_arms_carry_traffic_and_are_what_they_say() {
         report["latency"][0]["arms"]["on"]["latency_median_ns"]["median"].as_f64().unwrap() > 0.0
     );
     assert_eq!(outcome.exit_code(), 0, "{:#?}", outcome.report.checks);
-    let text = std::fs::read_to_string(outcome.written.markdown).unwrap();
+    let text = std::fs::read_to_string(outcome.directory.join("report.md")).unwrap();
     assert!(text.contains("IN PROCESS"));
 }
 

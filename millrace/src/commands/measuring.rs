@@ -50,7 +50,7 @@ impl Measuring {
     /// The options of an experiment, whose own are `base`; those that were typed go before those of `--quick`.
     pub(crate) fn options(
         &self,
-        base: fn(PathBuf) -> Options,
+        base: impl FnOnce(PathBuf) -> Options,
         connections: &[u32],
     ) -> Result<Options, Failure> {
         let base = base(std::env::current_exe()?);
@@ -85,7 +85,41 @@ pub(crate) fn carry_out(
         Err(error) => return Err(Failure::Failed(Problem::new(error.to_string()))),
     };
     output::show(global, &done.report, |report| {
-        format!("{}\nReport: {}", report::terminal(report), done.written.html.display())
+        let page = done.directory.join("report.html");
+        format!("{}\nReport: {}", report::terminal(report), page.display())
     })?;
     Ok(ExitCode::from(done.exit_code()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+    use lab::options::Receivers;
+
+    #[test]
+    fn the_commands_that_reports_print_are_accepted() {
+        let new = || Options::new(PathBuf::new());
+        let receivers = Some(Receivers::Both);
+        let all = [
+            ("rsc", Options { receivers, narrow: Some(0.02), ..new() }),
+            ("rsc", Options { in_process: true, receivers, ..new() }),
+            ("acl", new()),
+            ("jumbo", Options { mtu: 9000, ..new() }),
+            ("vmmq", Options::vmmq(2, PathBuf::new())),
+            ("vrss", Options::vrss(4, PathBuf::new())),
+            ("self", Options::itself(PathBuf::new())),
+            ("ladder", new()),
+            ("connections", Options::connections(PathBuf::new())),
+            ("sweep", Options { queues: vec![1, 2], ..Options::sweep(PathBuf::new()) }),
+        ];
+        for (experiment, options) in all {
+            for options in [options.clone(), options.quick()] {
+                let line = options.command(experiment);
+                let parsed = Cli::try_parse_from(line.split(' '));
+                assert!(parsed.is_ok(), "{line}: {}", parsed.err().unwrap());
+            }
+        }
+    }
 }

@@ -25,7 +25,7 @@ enum Verb {
 #[derive(Args)]
 #[command(after_help = "\
 Example:
-  millrace report compare before/report.json after/report.json --tolerance 3
+  millrace report compare before/report.json after/report.json --tolerance 3 --html change.html
 
 Exit codes: 0 no regression, 1 a regression beyond the tolerance, 2 the two cannot be compared,
 4 no regression seen, but too few samples (5 on each side are needed) or a load in one of them only.")]
@@ -39,6 +39,9 @@ struct Compare {
     /// Smallest worsening, beyond the noise, that counts as a regression, in per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     tolerance: f64,
+    /// Also write it as a page.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -78,5 +81,12 @@ fn compared(asked: &Compare, global: &Global) -> Outcome {
     let found = compare::compare(&asked.before, &asked.after, asked.tolerance / 100.0)
         .map_err(|error| Failure::Usage(Problem::new(error.to_string())))?;
     output::show(global, &found, compare::text)?;
+    if let Some(path) = &asked.html {
+        // 1 would be a regression.
+        let failed =
+            |why: String| Failure::Usage(Problem::new(format!("--html {}: {why}", path.display())));
+        let page = compare::page(&found).map_err(|error| failed(error.to_string()))?;
+        std::fs::write(path, page).map_err(|error| failed(error.to_string()))?;
+    }
     Ok(ExitCode::from(found.exit_code()))
 }

@@ -1,11 +1,11 @@
-//! A comparison for people.
+//! A comparison for people: as text and as a page.
 
 use super::{Change, Comparison, Difference};
-use crate::report::{WIDTH, level};
+use crate::LabError;
+use crate::report::{self, Row, WIDTH, level};
 use crate::statistics::{FEWEST_PAIRS, Verdict};
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement};
-use std::fmt::Write as _;
 
 /// For a terminal.
 pub fn text(comparison: &Comparison) -> String {
@@ -20,41 +20,61 @@ pub fn text(comparison: &Comparison) -> String {
         }
     }
     let Comparison { before, after, experiment, .. } = comparison;
-    let mut out = format!(
-        "{experiment}: {} ({}, millrace {}) against {} ({}, millrace {})\n\n{table}\n\n",
+    let lines = said(comparison).concat().join("\n");
+    format!(
+        "{experiment}: {} ({}, millrace {}) against {} ({}, millrace {})\n\n{table}\n\n{lines}\n",
         before.file, before.date, before.millrace, after.file, after.date, after.millrace
-    );
+    )
+}
+
+/// As a page.
+///
+/// # Errors
+/// The page cannot be made.
+pub fn page(comparison: &Comparison) -> Result<String, LabError> {
+    let row = |change: &Change| {
+        let [load, arm, figure, before, after, _, verdict] = row(change);
+        let (load, question) = (load.replace('\n', " "), format!("{arm}: {figure}"));
+        let answer = format!("{before} → {after}, {verdict}");
+        Row { load, question, answer, found: change.found }
+    };
+    let rows: Vec<Row> = comparison.figures.iter().map(row).collect();
+    report::comparison(comparison, &said(comparison), &rows)
+        .map_err(|error| LabError::Compare(error.to_string()))
+}
+
+/// The answer, and in what else the two differ.
+fn said(comparison: &Comparison) -> [Vec<String>; 2] {
     let tolerance = comparison.tolerance * 100.0;
-    let (few, missing) = (comparison.too_few_samples, &comparison.missing);
+    let few = comparison.too_few_samples;
     let told = comparison.figures.len() - few;
-    let _ = match comparison.regressions {
-        0 if told == 0 => Ok(()),
-        0 => writeln!(out, "No regression beyond {tolerance} % in {told} figures."),
-        1 => writeln!(out, "1 regression beyond {tolerance} %."),
-        count => writeln!(out, "{count} regressions beyond {tolerance} %."),
+    let mut answer = match comparison.regressions {
+        0 if told == 0 => Vec::new(),
+        0 => vec![format!("No regression beyond {tolerance} % in {told} figures.")],
+        1 => vec![format!("1 regression beyond {tolerance} %.")],
+        count => vec![format!("{count} regressions beyond {tolerance} %.")],
     };
     if few > 0 {
-        let _ = writeln!(
-            out,
+        answer.push(format!(
             "Too few samples to tell in {few} figures: run both with --repetitions {FEWEST_PAIRS} or more."
-        );
+        ));
     }
-    for what in missing {
-        let _ = writeln!(out, "Not in both: {what}");
+    if !comparison.missing.is_empty() {
+        answer.push(format!("Found in one of them only: {}.", comparison.missing.len()));
     }
+    let missing = comparison.missing.iter().map(|what| format!("Not in both: {what}"));
     let known = |fact: &Option<String>| fact.clone().unwrap_or("not recorded".into());
-    for Difference { what, before, after } in &comparison.differences {
-        let (before, after) = (known(before), known(after));
-        let _ = writeln!(out, "{what} differs: {before} before, {after} after");
-    }
-    out
+    let differs = |Difference { what, before, after }: &Difference| {
+        format!("{what} differs: {} before, {} after", known(before), known(after))
+    };
+    [answer, missing.chain(comparison.differences.iter().map(differs)).collect()]
 }
 
 fn row(change: &Change) -> [String; 7] {
-    let measure = &change.measure;
+    let Change { measure, found, .. } = change;
     let show = |value: f64| format!("{:.*}", measure.decimals, value * measure.scale);
     let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
-    let verdict = match change.verdict {
+    let verdict = match found.verdict {
         _ if change.regression => "REGRESSION",
         Verdict::Improved => "better",
         Verdict::Worse => "worse, within the tolerance",
@@ -69,10 +89,10 @@ fn row(change: &Change) -> [String; 7] {
         show(change.after),
         format!(
             "{} %\n({} to {} at {} %)",
-            percent(change.ratio),
-            percent(change.interval.low),
-            percent(change.interval.high),
-            level(change.level)
+            percent(found.ratio),
+            percent(found.interval.low),
+            percent(found.interval.high),
+            level(found.level)
         ),
         verdict.to_owned(),
     ]

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// A question and its verdict.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(crate) struct Row {
     /// `1 connection`.
     pub load: String,
     /// `throughput`.
@@ -80,8 +80,7 @@ pub(super) fn change(measure: &Measure, found: &Comparison) -> String {
     }
 }
 
-/// All questions, in the order of the tables. Against peers it is throughput alone; of the many loads of a sweep as well, and only
-/// what has an answer.
+/// All questions, in the order of the tables. Against peers it is throughput alone; of the many loads of a sweep as well.
 pub(super) fn rows(report: &Report) -> Vec<Row> {
     let sweeps = Points::of(&report.cases).is_some();
     let mut rows = Vec::new();
@@ -92,52 +91,44 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
             }
             None => capital(&words(case, &report.cases)),
         };
-        let mut measures = throughput_first(report.measures);
-        measures.retain(|measure| !sweeps || is_throughput(measure));
-        let whole = if case.steps.is_empty() { "" } else { "all steps: " };
-        rows.extend(questions(&load, whole, &case.comparisons, measures.iter().copied()));
-        for (arm, found) in case.arms_in_order().skip(1).zip(&case.steps) {
-            rows.extend(questions(
-                &load,
-                &format!("{}: ", arm.label),
-                found,
-                measures.iter().copied(),
-            ));
-        }
-        for (arm, found) in case.peers_in_order() {
-            let throughput = report.measures.iter().find(|measure| is_throughput(measure));
-            rows.extend(questions(&load, &format!("against {}: ", arm.label), found, throughput));
-        }
+        let throughput: Vec<&Measure> =
+            report.measures.iter().filter(|measure| is_throughput(measure)).collect();
+        let all = throughput_first(report.measures);
+        rows.extend(of_case(&load, case, if sweeps { &throughput } else { &all }, &throughput));
     }
-    rows.retain(|row| !sweeps || row.found.verdict != Verdict::TooFewSamples);
+    let trips: Vec<&Measure> = report.latency_measures.iter().collect();
     for case in &report.latency {
-        let load = capital(&case.setting.words());
-        rows.extend(questions(&load, "", &case.comparisons, report.latency_measures));
-        for (arm, found) in case.peers_in_order() {
-            rows.extend(questions(
-                &load,
-                &format!("against {}: ", arm.label),
-                found,
-                report.latency_measures,
-            ));
-        }
+        rows.extend(of_case(&capital(&case.setting.words()), case, &trips, &trips));
+    }
+    rows
+}
+
+/// A case's own questions, of the measures, and those of its peers.
+fn of_case(load: &str, case: &Case, measures: &[&Measure], of_peers: &[&Measure]) -> Vec<Row> {
+    let whole = if case.steps.is_empty() { "" } else { "all steps: " };
+    let mut rows = questions(load, whole, &case.comparisons, measures);
+    for (arm, found) in case.arms_in_order().skip(1).zip(&case.steps) {
+        rows.extend(questions(load, &format!("{}: ", arm.label), found, measures));
+    }
+    for (arm, found) in case.peers_in_order() {
+        rows.extend(questions(load, &format!("against {}: ", arm.label), found, of_peers));
     }
     rows
 }
 
 /// A row for each measure that was compared. `prefix` stands before the measure.
-fn questions<'m>(
+fn questions(
     load: &str,
     prefix: &str,
     found: &BTreeMap<String, Comparison>,
-    measures: impl IntoIterator<Item = &'m Measure>,
+    measures: &[&Measure],
 ) -> Vec<Row> {
-    let row = |measure: &Measure| {
+    let row = |measure: &&Measure| {
         let found = *found.get(measure.improvement)?;
         let question = format!("{prefix}{}", nouns(measure).0);
         Some(Row { load: load.to_owned(), question, answer: change(measure, &found), found })
     };
-    measures.into_iter().filter_map(row).collect()
+    measures.iter().filter_map(row).collect()
 }
 
 /// That is what people ask for.
@@ -315,7 +306,8 @@ pub(super) fn trust(report: &Report) -> Vec<Trust> {
         let seen = format!("{steal:.1} % of the processors went to other machines");
         told.push(Trust { good: steal <= 2.0, name: "Steal", seen });
     }
-    if let Some(others) = most(OTHERS) {
+    // A guest on the switch's machine looks like a stranger.
+    if let Some(others) = most(OTHERS).filter(|_| report.bench.hosts.is_empty()) {
         let machine = &report.machine;
         let processors = machine.usable.unwrap_or(machine.processors).max(1) as f64;
         let seen = format!("other programs used {others:.2} of {processors} processors");

@@ -2,7 +2,7 @@
 
 use super::Account;
 use crate::experiment::{
-    Arm, Ended, Experiment, Measure, Run, Sample, Values, compare_arms, questions,
+    Arm, Ended, Experiment, Measure, Phase, Run, Sample, Values, compare_arms, questions,
 };
 use crate::experiments::BUFFER_BYTES;
 use crate::statistics::{CONFIDENCE, Comparison, Summary, holm};
@@ -43,9 +43,15 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// `so_many` of all, which are it and `others`. `None` where any of them was not counted.
+    /// `so_many` of all, which are it and `others`, in all phases where there are any. `None` where one was not counted.
     fn of(columns: &BTreeMap<String, Vec<f64>>, so_many: &str, others: &[&str]) -> Option<Loss> {
-        let sum = |key: &str| Some(columns.get(key)?.iter().sum::<f64>());
+        let phased = columns.keys().any(|name| name.ends_with("_seconds"));
+        let sum = |key: &str| {
+            let is_own =
+                |name: &str| Some(phased) == name.strip_suffix(key).map(|by| by.ends_with('_'));
+            let own = columns.iter().filter(|(name, _)| is_own(name));
+            own.flat_map(|(_, column)| column).copied().reduce(|sum, next| sum + next)
+        };
         let (lost, seconds) = (sum(so_many)?, sum("seconds").filter(|seconds| *seconds > 0.0)?);
         let rest = others.iter().map(|key| sum(key)).sum::<Option<f64>>()?;
         (rest + lost > 0.0)
@@ -88,6 +94,9 @@ pub struct Case {
     pub order: Vec<String>,
     /// Length of an interval, in seconds.
     pub interval_s: f64,
+    /// What each interval goes through; absent where it is the same all the time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
     /// Why there are no more samples.
     pub ended: Ended,
     /// Where it is known beforehand: the ratio of throughput that was to be found.
@@ -138,9 +147,7 @@ impl Setting {
         }
         words + self.receiver()
     }
-}
 
-impl Setting {
     /// `, receiver with GRO`, where it has.
     pub(super) fn receiver(&self) -> &'static str {
         if self.receiver_gro { ", receiver with GRO" } else { "" }
@@ -148,8 +155,7 @@ impl Setting {
 
     /// `4 connections`, with the way and the block where they are not the usual ones.
     pub(super) fn short(&self) -> String {
-        let way = self.way.filter(|way| *way == Way::ToVnic);
-        Setting { way: if way.is_some() { None } else { self.way }, ..*self }.words()
+        Setting { way: self.way.filter(|way| *way != Way::ToVnic), ..*self }.words()
     }
 }
 
@@ -226,6 +232,7 @@ impl Case {
             peers: BTreeMap::new(),
             order: arms.iter().map(|arm| arm.name.clone()).collect(),
             interval_s: experiment.interval.as_secs_f64(),
+            phases: experiment.phases.clone(),
             ended: run.ended,
             truth: experiment.truth,
             account,

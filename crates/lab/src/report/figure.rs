@@ -12,6 +12,7 @@ mod pick;
 mod strip;
 mod usage;
 
+pub(super) use forest::forest;
 pub(super) use pick::{details, overview, summary};
 
 use serde::Serialize;
@@ -21,7 +22,7 @@ use serde::Serialize;
 pub(super) struct Figure {
     /// What stands above it, with unit.
     pub title: String,
-    /// What it says to those who cannot see it.
+    /// What it says to those who cannot see it; empty where it is text.
     pub words: String,
     /// The numbers beside the lines of the grid, each with its height.
     numbers: Vec<(String, String)>,
@@ -29,6 +30,9 @@ pub(super) struct Figure {
     ticks: Vec<Tick>,
     /// A colour each.
     series: Vec<Drawn>,
+    /// In place of all that: bars one below the other, which the page lays out as text. Words, value, and its part of the
+    /// largest in per cent.
+    rows: Vec<[String; 3]>,
 }
 
 /// A word below the axis.
@@ -61,8 +65,6 @@ struct Bar {
     wide: String,
     high: String,
     title: String,
-    /// Stands above it.
-    value: Option<String>,
 }
 
 impl Figure {

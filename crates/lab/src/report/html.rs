@@ -1,19 +1,34 @@
-//! A report as one self-contained HTML page.
+//! A report, and a comparison of two, as self-contained HTML pages. The layout is in the templates beside it.
 
 use super::Report;
-use super::answer::{caveat, headline, trust};
-use super::figure::{details, overview, summary};
+use super::answer::{Row, caveat, headline, trust};
+use super::figure::{details, forest, overview, summary};
 use super::table::{tables, with_interval};
 use super::text::remarks;
 use super::topology;
+use crate::compare::Comparison;
 use minijinja::value::{Serde, Value};
-use minijinja::{Environment, context};
+use minijinja::{Environment, Error, context};
 
-/// The page. Its layout is in `report.html`; `intervals` is the raw data.
-pub(super) fn page(report: &Report, intervals: &str) -> Result<String, minijinja::Error> {
+/// By name.
+const TEMPLATES: [(&str, &str); 4] = [
+    ("report.html", include_str!("report.html")),
+    ("comparison.html", include_str!("comparison.html")),
+    ("forest.html", include_str!("forest.html")),
+    ("style.css", include_str!("style.css")),
+];
+
+fn rendered(name: &str, context: Value) -> Result<String, Error> {
     let mut environment = Environment::new();
-    environment.add_template("report.html", include_str!("report.html"))?;
-    environment.get_template("report.html")?.render(context! {
+    for (name, text) in TEMPLATES {
+        environment.add_template(name, text)?;
+    }
+    environment.get_template(name)?.render(context)
+}
+
+/// The page of a report. `intervals` is the raw data.
+pub(super) fn page(report: &Report, intervals: &str) -> Result<String, Error> {
+    let context = context! {
         report => Value::from(Serde(report)),
         tables => Value::from(Serde(tables(report, with_interval))),
         machine => report.machine.words(),
@@ -23,20 +38,20 @@ pub(super) fn page(report: &Report, intervals: &str) -> Result<String, minijinja
         trust => Value::from(Serde(trust(report))),
         topology => Value::from(Serde(topology::picture(report))),
         remarks => remarks(report),
-        setup => if guide(report) { "Activity 1: the configuration" } else { "The configuration" },
-        activities => activities(report),
         overview => Value::from(Serde(overview(report))),
         details => Value::from(Serde(details(report))),
         // No value of it has a `<`, which alone could end the script element that holds it.
         intervals => intervals.replace('<', ""),
-    })
+    };
+    rendered("report.html", context)
 }
 
-/// What the measuring is called: by the guide where it is the guide's.
-fn activities(report: &Report) -> &'static str {
-    if guide(report) { "Activities 2 and 3: workloads with RSC on and off" } else { "Measured" }
-}
-
-fn guide(report: &Report) -> bool {
-    report.experiment == "rsc"
+/// The page of a comparison: its answer, a row for each figure, and in what else the two differ.
+pub(crate) fn comparison(
+    found: &Comparison,
+    [answer, differences]: &[Vec<String>; 2],
+    rows: &[Row],
+) -> Result<String, Error> {
+    let (found, summary) = (Value::from(Serde(found)), Value::from(Serde(forest(rows))));
+    rendered("comparison.html", context! { found, summary, answer, differences })
 }

@@ -42,9 +42,7 @@ impl Machine {
             memory_bytes: Meminfo::current().map_or(0, |memory| memory.mem_total),
         }
     }
-}
 
-impl Machine {
     /// What people read: `Linux 6.18.44, 4 x Intel Xeon`.
     pub(crate) fn words(&self) -> String {
         format!("{}, {}", self.kernel, self.counts())

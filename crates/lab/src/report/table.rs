@@ -7,7 +7,8 @@ pub(super) use points::Points;
 use super::answer::change;
 use super::case::capital;
 use super::{ArmFigures, Case, Report};
-use crate::experiment::Measure;
+use crate::experiment::{Measure, Phase, Values};
+use crate::experiments::vmmq;
 use crate::meter::BUSIEST;
 use crate::statistics::{Better, Comparison, Summary, Verdict};
 use serde::Serialize;
@@ -40,6 +41,7 @@ pub(super) fn tables(report: &Report, words: Words) -> Vec<Table> {
         let title = capital(&format!("{}, {}", case.setting.words(), taken(case)));
         tables.push(measured(&title, case, report.measures, words));
         tables.extend(gains(case, report.measures, words));
+        tables.extend(phases(case));
         tables.extend(by_side(case));
         tables.extend(passed(case));
     }
@@ -124,6 +126,23 @@ fn gains(case: &Case, measures: &[Measure], words: Words) -> Option<Table> {
         title: format!("Gain of each step against the one before it, {}", case.setting.words()),
         head: heads(measures),
         rows: rows.map(|(label, found)| comparison_row(label, found, measures, words)).collect(),
+    })
+}
+
+/// A row for each phase of the intervals and each arm, with how long it was.
+fn phases(case: &Case) -> Option<Table> {
+    let row = |phase: &Phase, name: &String| {
+        let samples = case.samples.iter().filter(|sample| sample.arm == *name);
+        let own: Vec<Values> = samples.map(|sample| phase.own(&sample.values)).collect();
+        let label = format!("{}, {} s: {}", phase.label, phase.seconds, case.label(name));
+        lossy_row(label, &ArmFigures::of("", own.iter()), vmmq::BY_PHASE)
+    };
+    let of_phase = |phase| case.order.iter().map(move |name| row(phase, name));
+    (!case.phases.is_empty()).then(|| Table {
+        title: "Phases of each interval: median (min–max) of the last three quarters of each; moves and losses are counted from its first moment"
+            .to_owned(),
+        head: lossy_heads(vmmq::BY_PHASE),
+        rows: case.phases.iter().flat_map(of_phase).collect(),
     })
 }
 
@@ -255,11 +274,21 @@ fn medians(
     })
 }
 
+/// Heads of [`lossy_row`].
+fn lossy_heads(measures: &[Measure]) -> Vec<String> {
+    heads(measures).into_iter().chain(LOSSES.map(str::to_owned)).collect()
+}
+
+/// A row of an arm with what it lost.
+fn lossy_row(label: String, arm: &ArmFigures, measures: &[Measure]) -> Vec<String> {
+    arm_row(label, arm, measures).into_iter().chain(losses(arm)).collect()
+}
+
 /// Heads of [`losses`].
-pub(super) const LOSSES: [&str; 2] = ["Lost frames", "Resent segments"];
+const LOSSES: [&str; 2] = ["Lost frames", "Resent segments"];
 
 /// What an arm lost, and what its sender sent again.
-pub(super) fn losses(arm: &ArmFigures) -> [String; 2] {
+fn losses(arm: &ArmFigures) -> [String; 2] {
     [arm.lost, arm.resent].map(|loss| loss.map_or("–".to_owned(), |loss| loss.words()))
 }
 

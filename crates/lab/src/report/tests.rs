@@ -3,8 +3,9 @@
 use super::table::SIDES;
 use super::*;
 use crate::experiment::{Ended, Experiment, Run, Sample, StopRule, Usage, Values};
-use crate::experiments::{latency, peers, rsc};
+use crate::experiments::{case_of, latency, peers, rsc, vmmq, vrss};
 use crate::meter::BUSIEST;
+use crate::options::Options;
 use crate::topology::Way;
 use serde_json::Value;
 use std::time::Duration;
@@ -460,7 +461,7 @@ fn many_loads_of_one_arm_have_no_empty_section() {
 }
 
 #[test]
-fn a_sweep_with_arms_has_them_in_each_cell_and_tells_what_has_an_answer() {
+fn a_sweep_with_arms_has_them_in_each_cell_and_a_verdict_for_each_load() {
     let mut report = report();
     let mut case = report.cases[0].clone();
     case.order.truncate(2);
@@ -487,7 +488,50 @@ fn a_sweep_with_arms_has_them_in_each_cell_and_tells_what_has_an_answer() {
         let found = case.comparisons.get_mut("throughput").unwrap();
         found.verdict = crate::statistics::Verdict::TooFewSamples;
     }
-    assert!(!terminal(&report).contains("too few rounds"));
+    for text in [terminal(&report), markdown(&report), html::page(&report, "").unwrap()] {
+        assert_eq!(text.matches("too few rounds to tell").count(), 2, "a row each: {text}");
+    }
+}
+
+#[test]
+fn phases_say_how_long_they_were_and_what_was_lost_in_each() {
+    let mut report = report();
+    let plan = vmmq::campaign(&Options::vmmq(2, "".into())).points.remove(0).experiment;
+    let figures = |_, place: usize| {
+        // What is lost when all is over.
+        let counts = [("seconds", 1.0), ("egress_frames", 90.0), ("coalesced_packets", 0.0)];
+        let figures = counts.into_iter().chain([("lost_frames", 10.0), ("moves", place as f64)]);
+        figures.map(|(key, value)| (format!("after_{key}"), value)).collect()
+    };
+    report.cases[0] = case_of(&plan, 5, figures);
+    let text = markdown(&report);
+    let row = |words: &str| text.lines().find(|line| line.contains(words)).unwrap().to_owned();
+    let [full, after] =
+        ["Full load, 1 s: 2 queues, dynamic", "Idle again, 2.8 s: 2 queues, dynamic"];
+    assert!(row(after).contains(" 2 (2–2) ") && row(after).contains("10.00 % (RED)"), "{text}");
+    assert!(row(full).contains("not measured") && !row(full).contains("RED"), "{text}");
+    let schema = json_schema();
+    let json = serde_json::to_value(&report).unwrap();
+    jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
+    assert_eq!(json["cases"][0]["phases"][3]["seconds"], 2.8);
+}
+
+/// Names as long as those of `validate vrss` were cut off below bars as wide as their number left.
+#[test]
+fn steps_with_long_names_are_rows_with_all_their_words() {
+    let mut report = report();
+    let plan = vrss::campaign(&Options::vrss(4, "".into())).points.remove(0).experiment;
+    let figures =
+        |_, place: usize| Values::from([("throughput_bps".into(), (place + 1) as f64 * 1e9)]);
+    report.cases[0] = case_of(&plan, 5, figures);
+    let page = html::page(&report, "").unwrap();
+    for (words, part, value) in
+        [("1 queue pair", "33.3", "119.2"), ("4 queue pairs, steer=follow", "100.0", "357.6")]
+    {
+        let row = page.split(&format!("<dt>{words}</dt>")).nth(1).unwrap();
+        let row = row.split("</dd>").next().unwrap();
+        assert!(row.contains(&format!(r#"width="{part}""#)) && row.ends_with(value), "{row}");
+    }
 }
 
 #[test]
@@ -592,9 +636,10 @@ fn a_report_of_nothing_is_still_a_report() {
 #[test]
 fn writing_makes_five_files_and_says_where_it_cannot() {
     let place = tempfile::tempdir().unwrap();
-    let written = write(&report(), &place.path().join("new/deep")).unwrap();
-    for path in [&written.html, &written.markdown, &written.json, &written.csv, &written.junit] {
-        assert!(std::fs::metadata(path).unwrap().len() > 500, "{path:?}");
+    let directory = place.path().join("new/deep");
+    write(&report(), &directory).unwrap();
+    for name in ["report.html", "report.md", "report.json", "report.csv", "junit.xml"] {
+        assert!(std::fs::metadata(directory.join(name)).unwrap().len() > 500, "{name}");
     }
     assert_eq!(std::fs::read_dir(place.path().join("new/deep")).unwrap().count(), 5);
     let file = place.path().join("file");

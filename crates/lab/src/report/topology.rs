@@ -1,6 +1,7 @@
 //! Who was connected to whom, as a picture that `report.html` draws.
 
 use super::{HostFacts, Report};
+use crate::placement::list;
 use crate::topology::Way;
 use serde::Serialize;
 
@@ -23,19 +24,14 @@ pub(super) fn picture(report: &Report) -> Picture {
     let of =
         |role: &str| -> Option<&HostFacts> { bench.hosts.iter().find(|host| host.role == role) };
     let kind = bench.kind();
-    let pinned = |processors: &[usize]| {
-        let numbers: Vec<String> = processors.iter().map(usize::to_string).collect();
-        format!("processor {}", numbers.join(", "))
-    };
+    let pinned = |processors: &[usize]| format!("processor {}", list(processors));
     let placed = bench.placement.as_ref();
-    let own = |role: &str| {
-        placed.map(|all| pinned(if role == "sender" { &all.sender } else { &all.receiver }))
-    };
-    let place = |role: &str| match of(role) {
-        Some(host) if !host.same_machine => "a machine of its own".to_owned(),
-        Some(_) => "this machine".to_owned(),
-        None if bench.in_process => "smoltcp".to_owned(),
-        None => own(role).unwrap_or_else(|| "a namespace".to_owned()),
+    let place = |role: &str| match (of(role), placed) {
+        (Some(host), _) if !host.same_machine => "a machine of its own".to_owned(),
+        (Some(_), _) => "this machine".to_owned(),
+        (None, _) if bench.in_process => "smoltcp".to_owned(),
+        (None, Some(all)) => pinned(if role == "sender" { &all.sender } else { &all.receiver }),
+        (None, None) => "a namespace".to_owned(),
     };
     let vnic = bench.vnic.clone().unwrap_or_else(|| "vNIC".into());
     let links = match report.cases.first().and_then(|case| case.setting.way) {

@@ -1,9 +1,9 @@
-//! Bars side by side: the steps of a ladder, trains by their segments.
+//! Bars side by side, of trains by their segments; and one below the other, of the steps of a ladder.
 
 use super::canvas::Canvas;
 use super::{Bar, Drawn, Figure, Series};
 
-/// A group of bars for each word, a bar in it for each series. With one series each bar has its value above it.
+/// A group of bars for each word, a bar in it for each series.
 pub(super) fn bars(
     title: &str,
     words: &[String],
@@ -11,10 +11,7 @@ pub(super) fn bars(
     decimals: usize,
 ) -> Option<Figure> {
     let values = series.iter().flat_map(|one| one.values.iter().flatten());
-    let largest = values.copied().fold(0.0, f64::max);
-    let alone = series.len() == 1;
-    // Room for the figures above the bars.
-    let canvas = Canvas::new(if alone { largest * 1.08 } else { largest })?;
+    let canvas = Canvas::new(values.copied().fold(0.0, f64::max))?;
     let group = 1.0 / words.len().max(1) as f64;
     let width = group * 0.8 / series.len().max(1) as f64;
     let tick = |(place, word): (usize, &String)| ((place as f64 + 0.5) * group, word.clone());
@@ -28,13 +25,21 @@ pub(super) fn bars(
             let (x, y) = (Canvas::x(left), canvas.y(*value));
             let (wide, high) = (Canvas::x(left + width) - x - 1.0, canvas.y(0.0) - y);
             let [x, y, wide, high] = [x, y, wide, high].map(|at| format!("{at:.1}"));
-            let value = format!("{value:.decimals$}");
-            let title = format!("{}, {word}: {value}", one.label);
-            Bar { x, y, wide, high, title, value: alone.then_some(value) }
+            Bar { x, y, wide, high, title: format!("{}, {word}: {value:.decimals$}", one.label) }
         };
         let bars = known.iter().map(bar).collect();
         let told = known.iter().map(|(_, word, value)| format!("{word} {value:.decimals$}"));
         figure.add(&one.label, told, Drawn { bars, ..Drawn::default() });
     }
     Some(figure)
+}
+
+/// A bar for each value, below its words, which may be long. `None` where all are nothing.
+pub(super) fn rows(title: String, values: &[(String, f64)], decimals: usize) -> Option<Figure> {
+    let largest = values.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let row = |(words, value): &(String, f64)| {
+        [words.clone(), format!("{value:.decimals$}"), format!("{:.1}", 100.0 * value / largest)]
+    };
+    let rows = values.iter().map(row).collect();
+    (largest > 0.0).then_some(Figure { title, rows, ..Figure::default() })
 }

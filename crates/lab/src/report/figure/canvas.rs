@@ -38,20 +38,42 @@ impl Canvas {
     /// The figure on it, as yet without series. Ticks are parts of the width with their words; an empty word is none, and
     /// as many are shown as have room.
     pub(super) fn figure(&self, title: &str, ticks: &[(f64, String)]) -> Figure {
-        let step = self.top / f64::from(GRID - 1);
-        let decimals = decimals(step);
-        let lines = (0..GRID).map(|line| step * f64::from(line));
-        let lines: Vec<(f64, f64)> = lines.map(|value| (self.y(value), value)).collect();
-        let number =
-            |(y, value): &(f64, f64)| (format!("{:.0}", y + 4.0), format!("{value:.decimals$}"));
+        let heights = self.numbers().into_iter().enumerate().map(|(line, number)| {
+            let y = self.y(self.top * line as f64 / f64::from(GRID - 1));
+            (format!("{:.0}", y + 4.0), number)
+        });
         Figure {
             title: title.to_owned(),
             words: title.to_owned(),
-            numbers: lines.iter().map(number).collect(),
+            numbers: heights.collect(),
             ticks: shown(ticks),
-            series: Vec::new(),
+            ..Figure::default()
         }
     }
+
+    /// What stands beside the lines of the grid from the axis up: exact, in as many decimals as the step between them has.
+    fn numbers(&self) -> Vec<String> {
+        let step = self.top / f64::from(GRID - 1);
+        let exact = |decimals: &i32| {
+            let units = step * 10f64.powi(*decimals);
+            (units - units.round()).abs() < 1e-9 * units
+        };
+        let plain = (0..=4).position(|decimals| exact(&decimals)).filter(|_| self.top < 1e6);
+        let number = |line: u32| match (plain, step * f64::from(line)) {
+            (Some(decimals), value) => format!("{value:.decimals$}"),
+            (None, _) if line == 0 => "0".to_owned(),
+            // Three digits are all that a step has.
+            (None, value) => format!("{value:.2e}"),
+        };
+        (0..GRID).map(number).collect()
+    }
+}
+
+/// Ticks of an axis of so many seconds, from 0.
+pub(super) fn seconds(end: f64) -> Vec<(f64, String)> {
+    let decimals = [9.5, 0.95].iter().filter(|least| end < **least).count();
+    let last = (end >= 0.005).then(|| (1.0, format!("{end:.decimals$} s")));
+    std::iter::once((0.0, "0 s".to_owned())).chain(last).collect()
 }
 
 fn shown(ticks: &[(f64, String)]) -> Vec<Tick> {
@@ -97,15 +119,6 @@ fn round_up(largest: f64) -> Option<f64> {
     steps.iter().map(|step| step * unit).find(|top| *top >= largest * 1.02)
 }
 
-/// Decimals that tell two lines of the grid apart.
-fn decimals(step: f64) -> usize {
-    let exact = |decimals: &i32| {
-        let units = step * 10f64.powi(*decimals);
-        (units - units.round()).abs() < 0.01 && units >= 1.0
-    };
-    [0, 1].iter().position(exact).unwrap_or(2)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +131,28 @@ mod tests {
             let y = canvas.y(largest * part);
             prop_assert!((TOP - 0.01..=HEIGHT - BOTTOM + 0.01).contains(&y));
             prop_assert!(canvas.top <= largest * 2.0, "half of the paper is used: {}", canvas.top);
+        }
+
+        #[test]
+        fn numbers_of_an_axis_differ_by_equal_steps_and_have_room(
+            digits in 1.0..10.0f64,
+            decade in prop_oneof![-300..300, -4..7],
+        ) {
+            let numbers = Canvas::new(digits * 10f64.powi(decade)).unwrap().numbers();
+            let values: Vec<f64> = numbers.iter().map(|number| number.parse().unwrap()).collect();
+            let step = values[1] - values[0];
+            for pair in values.windows(2) {
+                prop_assert!(step > 0.0 && (pair[1] - pair[0] - step).abs() < 1e-9 * step, "{numbers:?}");
+            }
+            let widest = numbers.iter().map(String::len).max().unwrap();
+            prop_assert!(widest <= if (-5..6).contains(&decade) { 7 } else { 9 }, "{numbers:?}");
+        }
+
+        #[test]
+        fn ends_of_an_axis_of_time_differ(end in prop_oneof![0.0..0.02f64, 0.0..1e5f64]) {
+            let ticks = seconds(end);
+            prop_assert!(ticks.len() == 1 || ticks[0].1 != ticks[1].1, "{ticks:?}");
+            prop_assert!(ticks.len() == 2 || end < 0.005);
         }
     }
 

@@ -13,14 +13,11 @@ pub(super) fn distribution(case: &Case) -> Option<Figure> {
         known.filter(|(time, _)| *time > 0.0).collect()
     };
     let arms: Vec<_> = case.arms_in_order().map(|arm| (arm, places(arm))).collect();
-    let times = arms.iter().flat_map(|(_, places)| places).map(|(time, _)| time.log10());
-    let (least, most) =
-        times.fold((f64::MAX, f64::MIN), |ends, time| (ends.0.min(time), ends.1.max(time)));
-    let part = |time: f64| 0.02 + 0.96 * (time.log10() - least) / (most - least).max(1e-9);
+    let ticks = axis(arms.iter().flat_map(|(_, places)| places).map(|(time, _)| *time))?;
+    let [low, high] = [ticks.first()?.log10(), ticks.last()?.log10()];
+    let part = |time: f64| (time.log10() - low) / (high - low);
     let canvas = Canvas::percent();
-    let decades = (0..11).flat_map(|decade| [1.0, 2.0, 5.0].map(|one| one * 10f64.powi(decade)));
-    let ticks = decades.map(|time| (part(time), words(time)));
-    let ticks: Vec<_> = ticks.filter(|(at, _)| (0.0..=1.0).contains(at)).collect();
+    let ticks: Vec<_> = ticks.into_iter().map(|time| (part(time), words(time))).collect();
     let title = format!("{}: % that took no longer", capital(&case.setting.words()));
     let mut figure = canvas.figure(&title, &ticks);
     for (arm, places) in &arms {
@@ -31,7 +28,17 @@ pub(super) fn distribution(case: &Case) -> Option<Figure> {
         let (line, marks) = (points(&drawn), marks(&drawn));
         figure.add(&arm.label, shares, Drawn { line, marks, ..Drawn::default() });
     }
-    (least <= most).then_some(figure)
+    Some(figure)
+}
+
+/// The 1, 2 and 5 of each decade around all times. `None` where there are none.
+fn axis(times: impl Iterator<Item = f64> + Clone) -> Option<Vec<f64>> {
+    let (least, most) = (times.clone().reduce(f64::min)?, times.reduce(f64::max)?);
+    let all = (0..12).flat_map(|decade| [1.0, 2.0, 5.0].map(|one| one * 10f64.powi(decade)));
+    let all: Vec<f64> = all.collect();
+    let from = all.iter().rposition(|time| *time <= least).unwrap_or(0).min(all.len() - 2);
+    let to = all.iter().position(|time| *time >= most).unwrap_or(all.len() - 1).max(from + 1);
+    all.get(from..=to).map(<[f64]>::to_vec)
 }
 
 /// `72 µs`, `1.4 ms`.
@@ -46,5 +53,31 @@ fn words(nanoseconds: f64) -> String {
         format!("{value:.1} {unit}")
     } else {
         format!("{value:.0} {unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn times_lie_between_the_ends_of_an_axis_whose_words_differ(
+            times in proptest::collection::vec(1.0..1e11f64, 1..9),
+        ) {
+            let ticks = axis(times.iter().copied()).unwrap();
+            let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
+            prop_assert!(low < high && times.iter().all(|time| (low..=high).contains(time)));
+            let told: Vec<String> = ticks.iter().map(|time| words(*time)).collect();
+            prop_assert!(told.windows(2).all(|pair| pair[0] != pair[1]), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn one_time_has_an_axis_and_none_has_none() {
+        assert_eq!(axis([72e3].into_iter()), Some(vec![50e3, 100e3]));
+        assert_eq!(axis([50e3].into_iter()), Some(vec![50e3, 100e3]));
+        assert_eq!(axis([].into_iter()), None);
     }
 }

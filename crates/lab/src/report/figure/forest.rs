@@ -41,8 +41,6 @@ struct Line {
     at: String,
     low: String,
     high: String,
-    /// Three corners around the place, for what is worse.
-    triangle: String,
 }
 
 /// Half is as far from 1 as double.
@@ -85,23 +83,21 @@ impl Axis {
 }
 
 /// A row for each question. `None` without questions.
-pub(super) fn forest(rows: &[Row]) -> Option<Forest> {
+pub(in crate::report) fn forest(rows: &[Row]) -> Option<Forest> {
     let axis = Axis::over(rows)?;
     let mut before = "";
     let lines = rows.iter().map(|row| {
         let heading = (row.load != before).then(|| row.load.clone());
         before = &row.load;
-        let at = axis.x(row.found.ratio);
         Line {
             heading,
             question: row.question.clone(),
             answer: row.answer.clone(),
             interval: row.interval(),
             class: row.class(),
-            at: format!("{at:.1}"),
+            at: axis.place(row.found.ratio),
             low: axis.place(row.found.interval.low),
             high: axis.place(row.found.interval.high),
-            triangle: format!("M{:.1} 14L{:.1} 14L{at:.1} 5Z", at - 5.0, at + 5.0),
         }
     });
     let rows = lines.collect();

@@ -1,6 +1,6 @@
 //! Which figures a report has.
 
-use super::bars::bars;
+use super::bars::{bars, rows};
 use super::distribution::distribution;
 use super::forest::{Forest, forest};
 use super::lines::{evenly, lines};
@@ -9,15 +9,16 @@ use super::usage::{Line, usage};
 use super::{COLOURS, Figure, Series};
 use crate::experiment::Measure;
 use crate::passed::TRAINS_OF;
-use crate::report::answer::{by_receiver, rows};
+use crate::report::answer::{self, by_receiver};
 use crate::report::case::{capital, plural};
 use crate::report::table::{Points, arrow};
-use crate::report::{Case, Report};
+use crate::report::{ArmFigures, Case, Report};
+use crate::topology::Way;
 use serde::Serialize;
 
 /// All questions in one figure; where nothing is compared there is none.
 pub(in crate::report) fn summary(report: &Report) -> Option<Forest> {
-    forest(&rows(report))
+    forest(&answer::rows(report))
 }
 
 /// What a report is about in one look: throughput by block size, or the steps of a ladder.
@@ -27,9 +28,10 @@ pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
             report.measures.iter().flat_map(|measure| by_point(&points, measure)).collect()
         }
         None => {
-            let ladders = each(report, |case| {
-                let steps = report.measures.iter().filter(|_| !case.steps.is_empty());
-                steps.filter_map(|measure| ladder(case, measure)).collect()
+            let several = report.cases.len() > 1;
+            let steps = report.cases.iter().filter(|case| !case.steps.is_empty());
+            let ladders = steps.flat_map(|case| {
+                report.measures.iter().filter_map(move |one| ladder(case, one, several))
             });
             let groups = by_receiver(&report.cases);
             let over = groups
@@ -68,14 +70,6 @@ pub(in crate::report) struct Group {
 /// Every interval of the arms that are compared, who used the processor, how deep trains were.
 pub(in crate::report) fn details(report: &Report) -> Vec<Group> {
     let cases = &report.cases;
-    if Points::of(cases).is_some() {
-        let figures = by_load(cases);
-        let some = !figures.is_empty();
-        return some
-            .then_some(Group { title: None, legend: Vec::new(), figures })
-            .into_iter()
-            .collect();
-    }
     // Of tries the questions alone say all.
     let told = cases.iter().filter(|case| case.truth.is_none());
     let group = |case: &Case| {
@@ -86,35 +80,22 @@ pub(in crate::report) fn details(report: &Report) -> Vec<Group> {
             figures: strips.chain(by_side(case)).chain(depths(case)).collect(),
         }
     };
-    told.map(group).filter(|group| !group.figures.is_empty()).collect()
+    let mut groups: Vec<Group> = match Points::of(cases) {
+        Some(_) => vec![Group { title: None, legend: Vec::new(), figures: by_load(cases) }],
+        None => told.map(group).collect(),
+    };
+    groups.retain(|group| !group.figures.is_empty());
+    groups
 }
 
-/// Figures of each case, which say whose they are where there are several.
-fn each(report: &Report, of_case: impl Fn(&Case) -> Vec<Figure>) -> Vec<Figure> {
-    let cases = &report.cases;
-    let mut figures = Vec::new();
-    for case in cases {
-        for mut figure in of_case(case) {
-            if cases.len() > 1 {
-                figure.title = format!("{}: {}", capital(&case.setting.words()), figure.title);
-            }
-            figures.push(figure);
-        }
-    }
-    figures
-}
-
-fn ladder(case: &Case, measure: &Measure) -> Option<Figure> {
-    // As many words as a bar is wide.
-    let short = |label: &str| label.replace(" offload", "").replace("RSC limits", "limits");
-    let words = case.arms_in_order().map(|arm| match arm.label.as_str() {
-        label if label.starts_with('+') => short(label),
-        label => label.to_owned(),
-    });
-    let values = case.arms_in_order().map(|arm| Some(arm.median(measure.key)? * measure.scale));
-    let series = Series { label: measure.label.into(), values: values.collect() };
-    let title = format!("{} by step, {}", measure.label, arrow(measure.better));
-    bars(&title, &words.collect::<Vec<_>>(), &[series], measure.decimals.min(2))
+/// A bar for each step. Where there are several loads, the title says which it is.
+fn ladder(case: &Case, measure: &Measure, several: bool) -> Option<Figure> {
+    let value =
+        |arm: &ArmFigures| Some((arm.label.clone(), arm.median(measure.key)? * measure.scale));
+    let values: Vec<_> = case.arms_in_order().filter_map(value).collect();
+    let load = if several { case.setting.words() + ": " } else { String::new() };
+    let title = format!("{load}{} by step, {}", measure.label, arrow(measure.better));
+    rows(capital(&title), &values, measure.decimals)
 }
 
 /// Processor time of each side over time, for the arms of the question: what others used is in the table.
@@ -175,36 +156,34 @@ fn depths(case: &Case) -> Option<Figure> {
 /// One measure over blocks, a line for each number of connections; or over connections, a line for each way.
 fn by_point(points: &Points<'_>, measure: &Measure) -> Vec<Figure> {
     let title = format!("{}, {}", measure.label, arrow(measure.better));
-    if points.blocks.len() < 2 {
-        let words = points.connections.iter().map(u32::to_string).collect();
-        let series: Vec<Series> = points
-            .ways
-            .iter()
-            .map(|way| Series {
-                label: way.map_or("", |way| way.words()).to_owned(),
-                values: points.over_connections(*way, measure),
-            })
-            .collect();
+    let Points { ways, connections, blocks, arms, .. } = points;
+    if let ([block], [arm, ..]) = (&blocks[..], &arms[..]) {
+        let series = ways.iter().map(|way| Series {
+            label: way.map_or("", |way| way.words()).to_owned(),
+            values: connections
+                .iter()
+                .map(|count| points.value(*way, [*count, *block], arm, measure))
+                .collect(),
+        });
+        let ticks = evenly(connections.iter().map(u32::to_string).collect());
         let title = format!("{title}, by connections");
-        return lines(&title, &evenly(words), &series).into_iter().collect();
+        return lines(&title, &ticks, &series.collect::<Vec<_>>()).into_iter().collect();
     }
-    let words: Vec<String> = points.block_words();
-    let both = points.ways.iter().flat_map(|way| points.arms.iter().map(move |arm| (way, *arm)));
-    let of_way = |(way, arm): (&Option<crate::topology::Way>, &str)| {
-        let series: Vec<Series> = points
-            .connections
-            .iter()
-            .map(|connections| Series {
-                label: plural(*connections, "connection"),
-                values: points.over_blocks(*way, *connections, arm, measure),
-            })
-            .collect();
+    let of_way = |(way, arm): (&Option<Way>, &str)| {
+        let series = connections.iter().map(|count| Series {
+            label: plural(*count, "connection"),
+            values: blocks
+                .iter()
+                .map(|block| points.value(*way, [*count, *block], arm, measure))
+                .collect(),
+        });
         let of = match points.one_unnamed() {
             true => String::new(),
             false => format!(", {}", points.label(arm)),
         };
         let title = format!("{title}, by block size: {}{of}", way.map_or("", |way| way.words()));
-        lines(&title, &evenly(words.clone()), &series)
+        lines(&title, &evenly(points.block_words()), &series.collect::<Vec<_>>())
     };
+    let both = ways.iter().flat_map(|way| arms.iter().map(move |arm| (way, *arm)));
     both.filter_map(of_way).collect()
 }

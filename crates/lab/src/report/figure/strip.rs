@@ -1,6 +1,6 @@
 //! Every interval of a case as a dot in the order of time, the medians as lines.
 
-use super::canvas::{Canvas, marks};
+use super::canvas::{Canvas, marks, seconds};
 use super::{Drawn, Figure};
 use crate::experiment::{Measure, Sample};
 use crate::report::Case;
@@ -13,8 +13,7 @@ pub(super) fn strip(case: &Case, measure: &Measure) -> Option<Figure> {
     let title = format!("{}, {}", measure.label, arrow(measure.better));
     let canvas = Canvas::new(largest)?;
     let (first, last) = (case.samples.first()?.started_s, case.samples.last()?.started_s);
-    let ticks = [(0.0, "0 s".into()), (1.0, format!("{:.0} s", last - first))];
-    let mut figure = canvas.figure(&title, &ticks);
+    let mut figure = canvas.figure(&title, &seconds(last - first));
     for name in &case.order {
         let own = case.samples.iter().filter(|sample| sample.arm == *name);
         let places = own.filter_map(|sample| {

@@ -1,6 +1,6 @@
 //! Processors used by one side over time: a line for each interval, in the colour of its arm.
 
-use super::canvas::{Canvas, marks, points};
+use super::canvas::{Canvas, marks, points, seconds};
 use super::{Drawn, Figure};
 use crate::experiment::{Sample, Values};
 use crate::report::table::SIDES;
@@ -29,8 +29,7 @@ pub(super) fn usage(lines: &[Line<'_>]) -> Vec<Figure> {
     let draw = |(label, points): &(&str, Vec<Intervals>)| {
         let title = format!("{label}: processors used, over time");
         let canvas = Canvas::new(largest)?;
-        let ticks = [(0.0, "0 s".into()), (1.0, format!("{end:.0} s"))];
-        let mut figure = canvas.figure(&title, &ticks);
+        let mut figure = canvas.figure(&title, &seconds(end));
         for (line, intervals) in lines.iter().zip(points) {
             let values = || intervals.iter().flatten().map(|(_, value)| value);
             let mean = values().sum::<f64>() / values().count().max(1) as f64;

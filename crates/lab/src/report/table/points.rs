@@ -1,7 +1,7 @@
 //! Cases that differ in their load and have one arm each: a sweep, or a row of connection counts. Or a sweep whose cases
 //! have the same arms.
 
-use super::{LOSSES, Table, arm_row, heads, losses};
+use super::{Table, lossy_heads, lossy_row};
 use crate::experiment::Measure;
 use crate::report::Case;
 use crate::report::case::{block, capital, plural};
@@ -23,12 +23,8 @@ impl<'r> Points<'r> {
     pub(in crate::report) fn of(cases: &'r [Case]) -> Option<Points<'r>> {
         let order = &cases.first()?.order;
         let alike = cases.iter().all(|case| case.order == *order);
-        let mut ways = Vec::new();
-        for way in cases.iter().map(|case| case.setting.way) {
-            if !ways.contains(&way) {
-                ways.push(way);
-            }
-        }
+        let mut ways: Vec<_> = cases.iter().map(|case| case.setting.way).collect();
+        ways.dedup();
         let connections: BTreeSet<u32> =
             cases.iter().map(|case| case.setting.connections).collect();
         let blocks: BTreeSet<u32> =
@@ -52,31 +48,8 @@ impl<'r> Points<'r> {
         self.cases.first().map_or(arm, |case| case.label(arm))
     }
 
-    /// A measure's medians in an arm, for people, over the blocks.
-    pub(in crate::report) fn over_blocks(
-        &self,
-        way: Option<Way>,
-        connections: u32,
-        arm: &str,
-        measure: &Measure,
-    ) -> Vec<Option<f64>> {
-        let value = |bytes: &u32| self.value(way, [connections, *bytes], arm, measure);
-        self.blocks.iter().map(value).collect()
-    }
-
-    /// A measure's medians in the only arm, for people, over the connection counts.
-    pub(in crate::report) fn over_connections(
-        &self,
-        way: Option<Way>,
-        measure: &Measure,
-    ) -> Vec<Option<f64>> {
-        let block = self.blocks.first().copied().unwrap_or_default();
-        let arm = self.arms.first().copied().unwrap_or_default();
-        let value = |connections: &u32| self.value(way, [*connections, block], arm, measure);
-        self.connections.iter().map(value).collect()
-    }
-
-    fn value(
+    /// A measure's median in an arm, for people, of so many connections and such a block.
+    pub(in crate::report) fn value(
         &self,
         way: Option<Way>,
         [connections, block]: [u32; 2],
@@ -133,13 +106,11 @@ impl<'r> Points<'r> {
     fn list(&self, measures: &[Measure]) -> Table {
         let row = |case: &Case| {
             let arm = case.arms_in_order().next()?;
-            let row = arm_row(capital(&case.setting.words()), arm, measures);
-            Some(row.into_iter().chain(losses(arm)).collect())
+            Some(lossy_row(capital(&case.setting.words()), arm, measures))
         };
-        let losses = LOSSES.map(str::to_owned);
         Table {
             title: "Median (min–max) of each load".to_owned(),
-            head: heads(measures).into_iter().chain(losses).collect(),
+            head: lossy_heads(measures),
             rows: self.cases.iter().filter_map(row).collect(),
         }
     }
