@@ -97,9 +97,9 @@ impl Load {
 /// The items as the balancer knows them.
 pub(crate) fn units<'i>(items: impl Iterator<Item = &'i RecordedItem>) -> Vec<Unit> {
     let (mut vnics, mut queues) = (HashMap::new(), HashMap::new());
-    let unit = |item: &RecordedItem| {
+    let unit = |item: &'i RecordedItem| {
         let next = u32::try_from(vnics.len()).unwrap_or(u32::MAX);
-        let vnic = *vnics.entry((item.uplink.clone(), item.vnic.clone())).or_insert(next);
+        let vnic = *vnics.entry((&item.uplink, &item.vnic, item.table)).or_insert(next);
         let next = queues.len();
         let queue = *queues.entry((vnic, item.queue, item.entry.is_some())).or_insert(next);
         let part = item.entry.map_or(Part::Queue(item.queue), Part::Entry);

@@ -51,6 +51,9 @@ pub struct RecordedItem {
     /// Of an entry: the uplink whose table it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<String>,
+    /// Of an entry: which of the vNIC's tables, if it had another one before; absent: the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
     /// The queue; of an entry the one that it named at first.
     #[serde(default)]
     pub queue: u16,
@@ -112,6 +115,9 @@ pub enum RecordingError {
     /// An interval of no length.
     #[error("\"interval_ms\" is {0}; allowed are 10 to 60000")]
     Interval(u64),
+    /// Simulating it would take days and memory without end.
+    #[error("the recording lasts {0} s; {MOST_SECONDS} s, a day, is the most")]
+    Long(u64),
     /// More workers than a switch has.
     #[error("there are {0} workers; a switch has 64 at most")]
     Workers(usize),
@@ -162,6 +168,9 @@ pub enum RecordingError {
     Twice(String),
 }
 
+/// Length of the longest recording.
+const MOST_SECONDS: u64 = 86_400;
+
 /// The version that is written and read.
 pub const VERSION: u32 = 1;
 
@@ -198,6 +207,10 @@ impl Recording {
         }
         if self.intervals() == 0 {
             return Err(RecordingError::Empty);
+        }
+        let seconds = self.interval_ms.saturating_mul(self.intervals() as u64) / 1000;
+        if seconds > MOST_SECONDS {
+            return Err(RecordingError::Long(seconds));
         }
         if self.workers.len() > 64 {
             return Err(RecordingError::Workers(self.workers.len()));
@@ -257,20 +270,27 @@ impl Recording {
     }
 }
 
+/// Uplink, vNIC, table, entry, queue.
+pub(crate) type Key<'i> = (Option<&'i str>, &'i str, Option<u32>, Option<u8>, u16);
+
 impl RecordedItem {
     /// What it is called.
     pub fn name(&self) -> String {
+        let table = self.table.map(|table| format!(", table {table}")).unwrap_or_default();
         match (self.entry, &self.uplink) {
             (None, _) => format!("{} queue {}", self.vnic, self.queue),
-            (Some(entry), None) => format!("{} entry {entry}", self.vnic),
-            (Some(entry), Some(uplink)) => format!("{} entry {entry} at {uplink}", self.vnic),
+            (Some(entry), None) => format!("{} entry {entry}{table}", self.vnic),
+            (Some(entry), Some(uplink)) => {
+                format!("{} entry {entry} at {uplink}{table}", self.vnic)
+            }
         }
     }
 
     /// The same in every recording of a switch.
-    pub fn key(&self) -> (Option<&str>, &str, Option<u8>, u16) {
+    pub(crate) fn key(&self) -> Key<'_> {
         let queue = if self.entry.is_some() { 0 } else { self.queue };
-        (self.uplink.as_deref(), &self.vnic, self.entry, queue)
+        let table = self.table.filter(|_| self.entry.is_some());
+        (self.uplink.as_deref(), &self.vnic, table, self.entry, queue)
     }
 }
 
@@ -318,6 +338,16 @@ mod tests {
             let error = refused(json);
             assert!(error.contains(says), "{json}: {error}");
         }
+    }
+
+    #[test]
+    fn a_recording_of_more_than_a_day_is_refused() {
+        let minutes = |count| {
+            let busy = vec!["0"; count].join(",");
+            format!(r#"{{"interval_ms": 60000, "items": [{{"vnic": "a", "busy": [{busy}]}}]}}"#)
+        };
+        assert_eq!(Recording::read(&minutes(1440)).unwrap().intervals(), 1440);
+        assert!(refused(&minutes(1441)).contains("lasts 86460 s; 86400 s"));
     }
 
     /// What a full disk or an interrupted copy leaves.

@@ -61,8 +61,8 @@ impl Algorithms {
 pub struct Figures {
     /// What was served, as a share of what the oracle served.
     pub throughput_of_oracle: f64,
-    /// Moves of entries and queues a minute.
-    pub moves_per_minute: f64,
+    /// Moves of entries and queues a minute; `null`: the load takes no time.
+    pub moves_per_minute: Option<f64>,
     /// The longest time from a rise of the load until 95 % of what the oracle serves is served, and stays so; `null`: not
     /// within 10 s of some rise, or the load has none.
     pub converge_ms: Option<u64>,

@@ -184,7 +184,8 @@ impl<'r> Run<'r> {
             } else {
                 1.0
             },
-            moves_per_minute: self.moves as f64 / (steps * STEP.as_secs_f64() / 60.0),
+            moves_per_minute: (steps > 0.0)
+                .then(|| self.moves as f64 / (steps * STEP.as_secs_f64() / 60.0)),
             converge_ms: if is_oracle { Some(0) } else { self.converged() },
             idle_cores: (at_rest > 0).then_some(idle),
         }

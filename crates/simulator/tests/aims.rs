@@ -34,6 +34,18 @@ fn the_seed_makes_the_figures() {
     assert_ne!(json(3), json(4));
 }
 
+/// It is over before the first look.
+#[test]
+fn a_load_that_takes_no_time_has_no_moves_a_minute() {
+    let recording = r#"{"interval_ms": 10, "items": [{"vnic": "a", "busy": [0.5]}]}"#;
+    let (machine, recording) = (Machine::default(), Recording::read(recording).unwrap());
+    let load = Load::recorded("short", &recording, &machine).unwrap();
+    for (name, found) in simulate(&machine, &load, 1).algorithms.named() {
+        assert_eq!(found.moves_per_minute, None, "{name}");
+        assert!(found.throughput_of_oracle.is_finite(), "{name}: {found:?}");
+    }
+}
+
 /// Two guests on one worker; the other is free.
 #[test]
 fn a_recorded_load_is_replayed() {

@@ -101,14 +101,15 @@ fn text(report: &Report) -> String {
         "Dynamic VMMQ, simulated: {} workers on {} nodes, seed {}\n",
         report.workers, report.nodes, report.seed
     );
+    let none = || "–".to_owned();
     for load in &report.loads {
         let rows = load.algorithms.named().map(|(name, figures)| {
             vec![
                 name.to_owned(),
                 format!("{:.1} %", 100.0 * figures.throughput_of_oracle),
-                format!("{:.0}", figures.moves_per_minute),
+                figures.moves_per_minute.map_or_else(none, |moves| format!("{moves:.0}")),
                 figures.converge_ms.map_or_else(|| "not".to_owned(), |ms| format!("{ms} ms")),
-                figures.idle_cores.map_or_else(|| "–".to_owned(), |cores| format!("{cores:.1}")),
+                figures.idle_cores.map_or_else(none, |cores| format!("{cores:.1}")),
             ]
         });
         let header = ["ALGORITHM", "OF ORACLE", "MOVES/MIN", "CONVERGED", "IDLE CORES"];
