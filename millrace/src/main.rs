@@ -4,6 +4,7 @@
 mod cli;
 mod commands;
 mod output;
+mod replacement;
 
 use clap::Parser;
 use cli::{Cli, Command};

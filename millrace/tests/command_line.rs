@@ -291,30 +291,78 @@ fn an_interrupt_ends_the_capture_and_not_its_file() {
     assert!(file.exists());
 }
 
+/// `vmmq record` for an hour, to this file.
+fn recorder(socket: &Path, file: &str) -> std::process::Child {
+    Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["vmmq", "record", "--seconds", "3600", "--output", file, "--json"])
+        .env("MILLRACE_SOCKET", socket)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Files beside one that are not complete.
+fn partial(beside: &Path) -> usize {
+    let names = beside.parent().unwrap().read_dir().unwrap();
+    names
+        .filter(|entry| entry.as_ref().unwrap().path().extension() == Some("part".as_ref()))
+        .count()
+}
+
 /// What a recording of nothing but idle queues is: whole, readable, and nothing to predict.
 #[test]
 fn an_interrupt_does_not_cut_a_recording_and_an_idle_one_predicts_nothing() {
     let daemon = Daemon::start(TWO);
-    let file = daemon.path("load.json");
-    let file = file.to_str().unwrap();
-    let record = Command::new(env!("CARGO_BIN_EXE_millrace"))
-        .args(["vmmq", "record", "--seconds", "3600", "--output", file, "--json"])
-        .env("MILLRACE_SOCKET", daemon.socket())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    daemon::eventually("it records", || Path::new(file).exists().then_some(()));
+    let path = daemon.path("load.json");
+    std::fs::write(&path, "an older one").unwrap();
+    let file = path.to_str().unwrap();
+    let record = recorder(&daemon.socket(), file);
+    daemon::eventually("it records", || (partial(&path) == 1).then_some(()));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "an older one");
     let id = rustix::process::Pid::from_child(&record);
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     let output = record.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(partial(&path), 0);
     let written: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&written["items"], &written["workers"]), (&2.into(), &1.into()));
     let replay = ["lab", "vmmq", "--sim", "--recorded", file, "--real", file, "--json"];
     let replay = millrace(Path::new(NOBODY), &replay);
     assert_eq!(replay.status.code(), Some(1), "{}", text(&replay.stdout));
     assert!(text(&replay.stderr).contains("is idle"), "{}", text(&replay.stderr));
+}
+
+#[test]
+fn a_recording_whose_daemon_ends_is_kept() {
+    // It may end before the first interval does: nothing is recorded then.
+    let kept = [50, 500, 5000].into_iter().any(|wait_ms| {
+        let mut daemon = Daemon::start(TWO);
+        let path = daemon.path("load.json");
+        let record = recorder(&daemon.socket(), path.to_str().unwrap());
+        daemon::eventually("it records", || (partial(&path) == 1).then_some(()));
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        daemon.stop().unwrap();
+        let output = record.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), partial(&path)), (Some(3), 0));
+        assert!(text(&output.stderr).contains("no daemon answers"), "{}", text(&output.stderr));
+        path.exists() && simulator::Recording::read(&std::fs::read_to_string(path).unwrap()).is_ok()
+    });
+    assert!(kept);
+}
+
+#[test]
+fn a_recording_that_cannot_be_written_is_refused_at_once() {
+    let daemon = Daemon::start(TWO);
+    let missing = daemon.path("none/load.json");
+    for path in [missing.as_path(), missing.parent().unwrap().parent().unwrap()] {
+        let path = path.to_str().unwrap();
+        let output =
+            millrace(&daemon.socket(), &["vmmq", "record", "--seconds", "3600", "-o", path]);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(path), "{said}");
+        assert!(said.contains("cannot be written") && said.contains("--output"), "{said}");
+    }
 }
 
 #[test]

@@ -248,6 +248,7 @@ fn recorded(bench: &mut Bench, entries: [usize; 2], dynamic: bool) {
     assert_eq!((load.moves > 0, load.workers.len()), (dynamic, 2));
     let table = load.tables.iter().find(|table| table.vnic.as_deref() == Some("vm")).unwrap();
     assert_eq!((table.uplink.as_str(), table.dynamic), ("up", dynamic));
+    assert_eq!((table.number, table.generation), (VNIC.number, VNIC.generation));
     assert_eq!(table.queues, bench.steering.table(VNIC).unwrap());
     assert_eq!(table.frames, bench.steering.frames(VNIC).unwrap());
     assert!(entries.iter().all(|entry| table.frames[*entry] > 1000), "{table:?}");

@@ -1,22 +1,19 @@
 //! `millrace vmmq record`: what the balancer sees, written to a file that the simulator reads.
 
-use super::vmmq_recorder::Recorder;
+use super::vmmq_recorder::{Added, Recorder};
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
+use crate::replacement::Replacement;
 use clap::{Args, ValueHint};
 use control::Problem;
 use control::client::Client;
 use lab::Interrupt;
 use serde::Serialize;
 use simulator::Recording;
-use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// Values of the largest recording: items times intervals. It takes some 600 MB of memory here, none in the daemon.
-const MOST_VALUES: usize = 20_000_000;
 
 /// Seconds between lines of progress that do not go to a terminal.
 const PLAIN_EVERY: u64 = 10;
@@ -32,12 +29,13 @@ Examples:
 Records, interval by interval, the busy share, worker, frames and bytes of each queue (at an
 uplink with indirection tables of each entry that has frames), the busy share of each worker, and
 moves. The daemon keeps nothing: it is asked for its counters once an interval. Ctrl-C ends the
-recording early and writes what there is. Without --output the recording is printed.")]
+recording early and writes what there is, as does an error or too large a recording. Without
+--output the recording is printed.")]
 pub(crate) struct Arguments {
     /// How long.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// The file to write; one that exists is replaced.
+    /// The file to write; one that exists is replaced once the recording is complete.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Milliseconds of an interval; the balancer decides every 20.
@@ -62,82 +60,93 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let interrupt = Interrupt::default();
     let failed = |error: lab::LabError| Failure::Failed(Problem::new(error.to_string()));
     interrupt.watch_signals().map_err(failed)?;
-    // A file that cannot be written is told before the recording, not after it.
-    let out = arguments
-        .output
-        .as_ref()
-        .map(|path| {
-            File::create(path).map_err(|error| {
-                Problem::new(format!("{} cannot be written", path.display()))
-                    .seen(error)
-                    .wanted("a file that can be created")
-                    .remedy("correct the path given with --output")
-            })
-        })
-        .transpose()?;
-    let recording = record(&client, arguments, &interrupt)?;
-    match (out, &arguments.output) {
-        (Some(out), Some(path)) => {
-            write(out, &recording)?;
-            output::show(global, &written(path.clone(), &recording), text)
+    let out = match &arguments.output {
+        Some(path) => Some((path, Replacement::begin(path).map_err(unwritten(path))?)),
+        None => None,
+    };
+    let mut recorder = Recorder::new(arguments.interval(), client.vmmq_load()?);
+    let ended = record(&mut recorder, &client, arguments, &interrupt);
+    let recording = recorder.finish();
+    if recording.intervals() == 0 {
+        ended?;
+        return Err(nothing().into());
+    }
+    // What was recorded before an error is written all the same.
+    match out {
+        Some((path, out)) => {
+            write(&out.file, &recording).and_then(|()| out.finish()).map_err(unwritten(path))?;
+            output::show(global, &written(path, &recording), text)?;
         }
-        _ => {
-            write(std::io::stdout().lock(), &recording)?;
-            Ok(ExitCode::SUCCESS)
-        }
+        None => write(io::stdout().lock(), &recording)?,
+    }
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+impl Arguments {
+    fn interval(&self) -> Duration {
+        Duration::from_millis(self.interval)
+    }
+
+    /// How many there are, if all goes well.
+    fn intervals(&self) -> usize {
+        usize::try_from(1000 * self.seconds / self.interval).unwrap_or(usize::MAX)
     }
 }
 
-fn write(out: impl Write, recording: &Recording) -> Result<(), Failure> {
-    let mut out = BufWriter::new(out);
-    serde_json::to_writer(&mut out, recording).map_err(std::io::Error::from)?;
-    out.write_all(b"\n")?;
-    Ok(out.flush()?)
+fn unwritten(path: &Path) -> impl Fn(io::Error) -> Problem {
+    let problem = Problem::new(format!("{} cannot be written", path.display()));
+    let problem = problem.wanted("a file that can be created, and room for it");
+    move |error| {
+        problem.clone().seen(error).remedy("correct the path given with --output, or free space")
+    }
 }
 
-/// Asks once an interval until the time is over, or Ctrl-C.
+fn nothing() -> Problem {
+    Problem::new("nothing was recorded")
+        .seen("a switch without queues, or with nothing but entries that had no frames")
+        .wanted("at least one queue")
+        .remedy("`millrace port list` shows the ports")
+}
+
+fn write(out: impl Write, recording: &Recording) -> io::Result<()> {
+    let mut out = BufWriter::new(out);
+    serde_json::to_writer(&mut out, recording)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Asks once an interval until the time is over, Ctrl-C, or all room is used up.
 fn record(
+    recorder: &mut Recorder,
     client: &Client,
     arguments: &Arguments,
     interrupt: &Interrupt,
-) -> Result<Recording, Failure> {
-    let interval = Duration::from_millis(arguments.interval);
+) -> Result<(), Failure> {
+    let (interval, intervals) = (arguments.interval(), arguments.intervals());
     let mut progress = Progress { of: arguments.seconds, said: 0 };
-    let mut recorder = Recorder::new(interval, client.vmmq_load()?);
     let begin = Instant::now();
-    let intervals =
-        u32::try_from(1000 * arguments.seconds / arguments.interval).unwrap_or(u32::MAX);
     let mut number = 1;
     while number <= intervals {
         // Ctrl-C lets the interval end.
-        std::thread::sleep((begin + interval * number).saturating_duration_since(Instant::now()));
-        let new = recorder.add(&client.vmmq_load()?)?;
-        if new > 0 {
-            recorder.add_moves(new, &client.vmmq_moves()?);
+        let end = begin + interval * u32::try_from(number).unwrap_or(u32::MAX);
+        std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        match recorder.add(client.vmmq_load()?, intervals)? {
+            Added::Moves(0) => {}
+            Added::Moves(new) => recorder.add_moves(new, &client.vmmq_moves()?),
+            Added::Full => {
+                say(&recorder.fullness());
+                return Ok(());
+            }
         }
         progress.tell(begin.elapsed().as_secs(), recorder.recording().moves.len());
+        if interrupt.is_set() {
+            return Ok(());
+        }
         // Intervals that were missed are not asked for one after the other.
         let passed = begin.elapsed().as_nanos() / interval.as_nanos().max(1);
-        number = u32::try_from(passed).unwrap_or(u32::MAX).saturating_add(1);
-        if interrupt.is_set() {
-            break;
-        }
-        if recorder.values() > MOST_VALUES {
-            say(&format!(
-                "ends early: {MOST_VALUES} values is the most; record fewer seconds, or longer intervals"
-            ));
-            break;
-        }
+        number = usize::try_from(passed).unwrap_or(usize::MAX).saturating_add(1);
     }
-    let recording = recorder.finish();
-    if recording.intervals() == 0 {
-        return Err(Problem::new("nothing was recorded")
-            .seen("a switch without open ports")
-            .wanted("at least one queue")
-            .remedy("`millrace port list` shows the ports")
-            .into());
-    }
-    Ok(recording)
+    Ok(())
 }
 
 /// Says how far it is: on a terminal once a second in one line, else a line now and then.
@@ -173,10 +182,10 @@ fn say_here(text: &str) {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
-fn written(file: PathBuf, recording: &Recording) -> Written {
+fn written(file: &Path, recording: &Recording) -> Written {
     let intervals = recording.intervals();
     Written {
-        file,
+        file: file.to_owned(),
         seconds: intervals as f64 * recording.interval_ms as f64 / 1e3,
         intervals,
         workers: recording.workers.len(),

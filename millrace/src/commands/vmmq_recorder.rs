@@ -1,13 +1,20 @@
 //! Makes a recording of the daemon's counters, read once an interval.
 
+mod done;
+
 use control::Problem;
-use control::body::{VmmqLoadBody, VmmqMoveBody, VmmqQueueBody, VmmqTableBody};
+use control::body::{VmmqLoadBody, VmmqMoveBody};
+use done::{Done, Name, Tables, done, since};
 use simulator::{RecordedItem, RecordedMove, RecordedWorker, Recording, VERSION};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
-/// Where frames for no vNIC are counted: no port can have this name.
-const DEFAULT_TABLE: &str = "default table";
+/// Values of the largest recording: items and workers times intervals. It takes some 600 MB of memory here, none in the
+/// daemon.
+const MOST_VALUES: usize = 20_000_000;
+
+/// Moves of the largest recording; others are counted.
+const MOST_MOVES: usize = 100_000;
 
 /// Makes a recording of what it is told.
 pub(crate) struct Recorder {
@@ -16,27 +23,31 @@ pub(crate) struct Recorder {
     last: VmmqLoadBody,
     recording: Recording,
     intervals: usize,
+    most_values: usize,
     /// Place in the recording.
     items: HashMap<Name, usize>,
+    tables: Tables,
     /// Busy time, in intervals, beyond the end of the interval that it was counted in: a turn is counted when it ends.
     over: HashMap<Name, f64>,
     workers_over: Vec<f64>,
 }
 
-/// Uplink, vNIC, entry or queue.
-type Name = (Option<String>, String, Option<u8>, u16);
+/// What became of a look at the counters.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Added {
+    /// It is in the recording, with so many moves since the one before.
+    Moves(u64),
+    /// It is not: the recording would be too large.
+    Full,
+}
 
-/// What one item did since it was last looked at.
-struct Done {
-    name: Name,
-    /// Of an entry: the queue that it names.
-    queue: u16,
-    worker: usize,
-    dynamic: bool,
-    reach: Option<Vec<usize>>,
-    busy_ns: f64,
-    frames: u64,
-    bytes: u64,
+/// Intervals that have passed between two looks: one, more if the caller was late.
+struct Passed {
+    /// Those to be recorded.
+    count: usize,
+    /// All of them.
+    of: usize,
+    elapsed_ns: f64,
 }
 
 impl Recorder {
@@ -47,6 +58,8 @@ impl Recorder {
             node: worker.node,
             busy: Vec::new(),
         });
+        let mut tables = Tables::default();
+        tables.note(&first);
         Recorder {
             interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
             begin_ns: first.at_ns,
@@ -61,63 +74,96 @@ impl Recorder {
             },
             last: first,
             intervals: 0,
+            most_values: MOST_VALUES,
             items: HashMap::new(),
+            tables,
             over: HashMap::new(),
         }
     }
 
     /// Notes what was counted since the last call, as so many intervals as have passed: one, more if the caller was late.
-    /// Returns the moves since then.
-    pub(crate) fn add(&mut self, now: &VmmqLoadBody) -> Result<u64, Problem> {
+    /// The recording gets `most` of them in all.
+    pub(crate) fn add(&mut self, now: VmmqLoadBody, most: usize) -> Result<Added, Problem> {
+        self.is_same_run(&now)?;
+        let passed = now.at_ns - self.begin_ns + self.interval_ns / 2;
+        let all = usize::try_from(passed / self.interval_ns).unwrap_or(usize::MAX);
+        let end = all.min(most);
+        if end <= self.intervals {
+            return Ok(Added::Moves(0));
+        }
+        self.tables.note(&now);
+        let found = done(&self.last, &now, &self.tables);
+        if !self.has_room(&found, end) {
+            return Ok(Added::Full);
+        }
+        #[allow(clippy::cast_precision_loss, reason = "seconds")]
+        let elapsed_ns = (now.at_ns - self.last.at_ns) as f64;
+        let (count, of) = (end - self.intervals, all - self.intervals);
+        let passed = Passed { count, of, elapsed_ns };
+        self.note_workers(&now, &passed);
+        for done in found {
+            self.note(done, &passed);
+        }
+        self.intervals = end;
+        for item in &mut self.recording.items {
+            // Those that were not looked at: their port has gone, or no frame came.
+            item.busy.resize(end, 0.0);
+            let worker = item.worker.last().copied().unwrap_or_default();
+            item.worker.resize(end, worker);
+            item.frames.resize(end, 0);
+            item.bytes.resize(end, 0);
+        }
+        let moves = now.moves - self.last.moves;
+        self.last = now;
+        Ok(Added::Moves(moves))
+    }
+
+    fn is_same_run(&self, now: &VmmqLoadBody) -> Result<(), Problem> {
         let mut workers = now.workers.iter().zip(&self.last.workers);
         let fell = now.at_ns < self.last.at_ns
             || now.moves < self.last.moves
             || workers.any(|(now, last)| now.busy_ns < last.busy_ns);
-        if fell || now.workers.len() != self.last.workers.len() {
-            return Err(Problem::new("the daemon was restarted while it was recorded")
-                .seen("counters that began anew")
-                .wanted("one run of the daemon")
-                .remedy("record again"));
+        if !fell && now.workers.len() == self.last.workers.len() {
+            return Ok(());
         }
-        let passed = now.at_ns - self.begin_ns + self.interval_ns / 2;
-        let passed = usize::try_from(passed / self.interval_ns).unwrap_or(usize::MAX);
-        let new = passed - self.intervals;
-        if new == 0 {
-            return Ok(0);
-        }
-        #[allow(clippy::cast_precision_loss, reason = "seconds")]
-        let elapsed_ns = (now.at_ns - self.last.at_ns) as f64;
-        let workers = self.recording.workers.iter_mut().zip(&mut self.workers_over);
-        for ((worker, over), (old, new_sum)) in
-            workers.zip(self.last.workers.iter().zip(&now.workers))
-        {
-            let busy = since(new_sum.busy_ns, old.busy_ns) / elapsed_ns;
-            (0..new).for_each(|_| worker.busy.push(within(busy, over)));
-        }
-        for done in done(&self.last, now) {
-            self.note(done, elapsed_ns, new);
-        }
-        self.intervals = passed;
-        for item in &mut self.recording.items {
-            // Those that were not looked at: their port has gone, or no frame came.
-            item.busy.resize(passed, 0.0);
-            let worker = item.worker.last().copied().unwrap_or_default();
-            item.worker.resize(passed, worker);
-            item.frames.resize(passed, 0);
-            item.bytes.resize(passed, 0);
-        }
-        let moves = now.moves - self.last.moves;
-        self.last = now.clone();
-        Ok(moves)
+        Err(Problem::new("the daemon was restarted while it was recorded")
+            .seen("counters that began anew")
+            .wanted("one run of the daemon")
+            .remedy("record again"))
     }
 
-    fn note(&mut self, done: Done, elapsed_ns: f64, new: usize) {
+    /// Whether the recording can have so many intervals, with what is new.
+    fn has_room(&self, found: &[Done], intervals: usize) -> bool {
+        let new = found.iter().filter(|done| !self.items.contains_key(&done.name)).count();
+        let columns = self.recording.workers.len() + self.items.len() + new;
+        columns.saturating_mul(intervals) <= self.most_values
+    }
+
+    /// Why there is no room.
+    pub(crate) fn fullness(&self) -> String {
+        format!(
+            "ends early: items and workers times intervals are {} at most; record fewer seconds, or longer intervals",
+            self.most_values
+        )
+    }
+
+    fn note_workers(&mut self, now: &VmmqLoadBody, passed: &Passed) {
+        let workers = self.recording.workers.iter_mut().zip(&mut self.workers_over);
+        let sums = self.last.workers.iter().zip(&now.workers);
+        for ((worker, over), (old, new)) in workers.zip(sums) {
+            let busy = since(new.busy_ns, old.busy_ns) / passed.elapsed_ns;
+            (0..passed.count).for_each(|_| worker.busy.push(within(busy, over)));
+        }
+    }
+
+    fn note(&mut self, done: Done, passed: &Passed) {
         let begun = self.intervals;
         let place = *self.items.entry(done.name.clone()).or_insert_with(|| {
-            let (uplink, vnic, entry, _) = done.name.clone();
+            let Name { uplink, vnic, table, entry, .. } = done.name.clone();
             self.recording.items.push(RecordedItem {
                 vnic,
                 uplink,
+                table,
                 queue: done.queue,
                 entry,
                 busy: vec![0.0; begun],
@@ -132,13 +178,11 @@ impl Recorder {
         let over = self.over.entry(done.name).or_default();
         item.dynamic |= done.dynamic;
         item.reach = done.reach;
-        let count = new as u64;
-        for number in 1..=count {
-            item.busy.push(within(done.busy_ns / elapsed_ns, over));
+        for number in 0..passed.count {
+            item.busy.push(within(done.busy_ns / passed.elapsed_ns, over));
             item.worker.push(done.worker);
-            let part = |sum: u64| sum * number / count - sum * (number - 1) / count;
-            item.frames.push(part(done.frames));
-            item.bytes.push(part(done.bytes));
+            item.frames.push(part(done.frames, number, passed.of));
+            item.bytes.push(part(done.bytes, number, passed.of));
         }
     }
 
@@ -162,6 +206,7 @@ impl Recorder {
                 why: moved.text.clone(),
             }));
         }
+        self.recording.moves.truncate(MOST_MOVES);
         let taken = (self.recording.moves.len() - before) as u64;
         self.recording.moves_missed += count.saturating_sub(taken);
     }
@@ -171,15 +216,16 @@ impl Recorder {
         &self.recording
     }
 
-    /// Items times intervals.
-    pub(crate) fn values(&self) -> usize {
-        self.recording.items.len() * self.intervals
-    }
-
     /// All of it.
     pub(crate) fn finish(self) -> Recording {
         self.recording
     }
+}
+
+/// The part of a sum that is in one of so many intervals. All parts together are the sum.
+fn part(sum: u64, number: usize, of: usize) -> u64 {
+    let before = |number: usize| u128::from(sum) * number as u128 / of.max(1) as u128;
+    u64::try_from(before(number + 1) - before(number)).unwrap_or(u64::MAX)
 }
 
 /// What fits into an interval, in millionths of it; the rest is `over`, and counted in the next one.
@@ -188,81 +234,6 @@ fn within(busy: f64, over: &mut f64) -> f64 {
     let fits = (sum.clamp(0.0, 1.0) * 1e6).round() / 1e6;
     *over = sum - fits;
     fits
-}
-
-#[allow(clippy::cast_precision_loss, reason = "seconds")]
-fn since(new: u64, old: u64) -> f64 {
-    new.saturating_sub(old) as f64
-}
-
-/// What each queue did, and each entry that had frames.
-fn done(last: &VmmqLoadBody, now: &VmmqLoadBody) -> Vec<Done> {
-    let steered: HashSet<&str> = now.tables.iter().map(|table| table.uplink.as_str()).collect();
-    let old: HashMap<_, _> =
-        last.queues.iter().map(|queue| ((queue.port.as_str(), queue.queue), queue)).collect();
-    let queue = |queue: &VmmqQueueBody| {
-        let old = old.get(&(queue.port.as_str(), queue.queue));
-        let number = u16::try_from(queue.queue).unwrap_or(u16::MAX);
-        Done {
-            name: (None, queue.port.clone(), None, number),
-            queue: number,
-            worker: queue.worker,
-            dynamic: queue.dynamic,
-            reach: None,
-            busy_ns: since(queue.busy_ns, old.map_or(queue.busy_ns, |old| old.busy_ns)),
-            frames: queue.frames.saturating_sub(old.map_or(queue.frames, |old| old.frames)),
-            bytes: queue.bytes.saturating_sub(old.map_or(queue.bytes, |old| old.bytes)),
-        }
-    };
-    let queues: Vec<Done> = now.queues.iter().map(queue).collect();
-    let mut found = entries(last, now, &queues);
-    found.extend(queues.into_iter().filter(|queue| !steered.contains(queue.name.1.as_str())));
-    found
-}
-
-/// An entry takes that part of its queue's time and bytes which its frames are of the queue's, as the balancer has it.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "frames and bytes of an interval"
-)]
-fn entries(last: &VmmqLoadBody, now: &VmmqLoadBody, queues: &[Done]) -> Vec<Done> {
-    let name = |table: &VmmqTableBody| (table.uplink.clone(), table.vnic.clone());
-    let old: HashMap<_, _> = last.tables.iter().map(|table| (name(table), table)).collect();
-    let mut steered = Vec::new();
-    let mut sums: HashMap<(&str, u8), u64> = HashMap::new();
-    for table in &now.tables {
-        let Some(old) = old.get(&name(table)) else { continue };
-        let frames =
-            table.frames.iter().zip(&old.frames).map(|(new, old)| new.saturating_sub(*old));
-        for (entry, (queue, frames)) in (0u8..).zip(table.queues.iter().zip(frames)) {
-            *sums.entry((&table.uplink, *queue)).or_default() += frames;
-            if frames > 0 {
-                steered.push((table, entry, *queue, frames));
-            }
-        }
-    }
-    let mut of: HashMap<&str, Vec<&Done>> = HashMap::new();
-    queues.iter().for_each(|queue| of.entry(&queue.name.1).or_default().push(queue));
-    let entry = |(table, entry, queue, frames): (&VmmqTableBody, u8, u8, u64)| {
-        let queues = of.get(table.uplink.as_str())?;
-        let at = queues.iter().find(|at| at.queue == u16::from(queue))?;
-        let sum = sums.get(&(table.uplink.as_str(), queue)).copied().unwrap_or(frames);
-        let part = frames as f64 / sum.max(1) as f64;
-        let vnic = table.vnic.clone().unwrap_or_else(|| DEFAULT_TABLE.to_owned());
-        Some(Done {
-            name: (Some(table.uplink.clone()), vnic, Some(entry), 0),
-            queue: queue.into(),
-            worker: at.worker,
-            dynamic: table.dynamic,
-            reach: Some(queues.iter().map(|queue| queue.worker).collect()),
-            busy_ns: at.busy_ns * part,
-            frames,
-            bytes: (at.bytes as f64 * part) as u64,
-        })
-    };
-    steered.into_iter().filter_map(entry).collect()
 }
 
 #[cfg(test)]

@@ -145,6 +145,10 @@ pub struct VmmqTableBody {
     /// The vNIC's port; absent: the default table, for frames that are for no vNIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic: Option<String>,
+    /// Its number at the uplink. Once the vNIC is removed or gets another address or VLAN, another table may get it.
+    pub number: u16,
+    /// Tells apart tables that had the same number one after the other.
+    pub generation: u32,
     /// Whether the balancer may move its entries.
     pub dynamic: bool,
     /// The queue that each of the 128 entries names.

@@ -38,6 +38,8 @@ impl Running {
             Some(VmmqTableBody {
                 uplink: names.get(&table.uplink)?.0.to_owned(),
                 vnic: vnics.get(&table.name()).cloned(),
+                number: table.vnic.number,
+                generation: table.vnic.generation,
                 dynamic: table.mode == Mode::Dynamic,
                 queues: table.steering.table(table.vnic).ok()?.to_vec(),
                 frames: table.steering.frames(table.vnic).ok()?.to_vec(),

@@ -1,0 +1,124 @@
+//! A file that takes another one's place whole or not at all: it is written beside it, and renamed at the end.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A file in the making. Dropped before [`Replacement::finish`], it leaves what was there.
+pub(crate) struct Replacement {
+    path: PathBuf,
+    /// Where it is written; `None`: `path` is a pipe or a device, which nothing takes the place of.
+    partial: Option<PathBuf>,
+    /// What is to be written to.
+    pub(crate) file: File,
+}
+
+impl Replacement {
+    /// Opens a new file beside `path`. A path that cannot be written is refused here, before there is anything to write.
+    pub(crate) fn begin(path: &Path) -> io::Result<Replacement> {
+        // A link stays: the file that it leads to is replaced.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let old = match OpenOptions::new().write(true).open(&path) {
+            Ok(file) => Some((file.metadata()?, file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let permissions = match old {
+            Some((old, file)) if !old.is_file() => {
+                return Ok(Replacement { path, partial: None, file });
+            }
+            old => old.map(|(old, _)| old.permissions()),
+        };
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut hidden = OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}.part", std::process::id()));
+        let partial = path.with_file_name(hidden);
+        let file = File::create(&partial)?;
+        let replacement = Replacement { path, partial: Some(partial), file };
+        if let Some(permissions) = permissions {
+            replacement.file.set_permissions(permissions)?;
+        }
+        Ok(replacement)
+    }
+
+    /// Puts what was written in the place of the old file.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        if let Some(partial) = &self.partial {
+            // After a power cut there is the old file or the new one, not an empty one.
+            self.file.sync_all()?;
+            std::fs::rename(partial, &self.path)?;
+            self.partial = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if let Some(partial) = &self.partial {
+            // Nothing is lost by an empty file that stays.
+            let _ = std::fs::remove_file(partial);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn names(of: &Path) -> Vec<String> {
+        let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+        let names = of.read_dir().unwrap().map(name);
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_old_file_is_whole_until_the_new_one_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("load.json");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let read = || std::fs::read_to_string(&path).unwrap();
+        for is_finished in [false, true] {
+            let mut new = Replacement::begin(&path).unwrap();
+            new.file.write_all(b"new").unwrap();
+            assert_eq!((read().as_str(), names(directory.path()).len()), ("old", 2));
+            if is_finished {
+                new.finish().unwrap();
+            }
+        }
+        assert_eq!((read().as_str(), names(directory.path())), ("new", vec!["load.json".into()]));
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn a_link_and_a_device_stay_what_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let [link, file] = ["link", "file"].map(|name| directory.path().join(name));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for path in [&link, Path::new("/dev/null")] {
+            let mut new = Replacement::begin(path).unwrap();
+            new.file.write_all(b"new").unwrap();
+            new.finish().unwrap();
+        }
+        assert!(link.is_symlink() && !Path::new("/dev/null").is_file());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(names(directory.path()), ["file", "link"]);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        for path in [directory.path().to_owned(), directory.path().join("none/load.json")] {
+            assert!(Replacement::begin(&path).is_err(), "{}", path.display());
+        }
+        assert!(names(directory.path()).is_empty());
+    }
+}
