@@ -31,6 +31,7 @@ mod openapi;
 mod patience;
 mod qemu;
 mod queues;
+mod replay;
 mod sandbox;
 mod shell;
 mod switch;
