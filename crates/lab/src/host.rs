@@ -1,30 +1,31 @@
-//! A host of an experiment: someone who sends, receives and counts when asked, by JSON lines, one reply to each request.
+//! A host of an experiment: it sends, receives and counts when asked, over HTTP, one request after the other.
 //!
 //! Mostly it is a child process that holds a network namespace of its own. The namespace has no name, so nothing can be
-//! left behind: it ends with the process, and the process ends with us (`PR_SET_PDEATHSIG`, and a standard input that
-//! closes). The child's side is [`serve`], which the binary reaches by its hidden command `lab-host`.
+//! left behind: it ends with the process, and the process ends with us (`PR_SET_PDEATHSIG`, and a socket as standard input
+//! that closes). The child's side is [`serve`], which the binary reaches by its hidden command `lab-host`.
 //!
 //! It may also be an agent that a user started on another machine ([`Listening`]): the same requests over TCP, for a peer
 //! that knows the [`Token`], and only those that are about traffic and counters.
 
 mod agent;
+mod child;
+mod client;
 mod counters;
 mod handle;
-mod life;
-mod lines;
 mod listen;
 mod load;
 mod namespace;
 mod protocol;
+mod router;
 mod token;
 
 pub use agent::{serve, serve_in};
 pub(crate) use handle::{Host, connecting};
-pub use lines::{LINE_MAX, Lines, Refusal};
 pub use listen::Listening;
 pub use namespace::{become_root, is_root};
-pub use protocol::Request;
 pub(crate) use protocol::{Identity, ROUND_TRIPS_MAX, Reading};
+pub use protocol::{Reply, Request};
+pub use router::{LENGTH_MAX, PATH};
 pub use token::{Token, Whereabouts};
 
 /// The hidden command of the binary that runs [`serve`].

@@ -33,8 +33,8 @@ Example:
 
 The agent sends, receives and reads counters for any client that presents its token, one experiment
 at a time, until Ctrl-C. It runs no programs and changes no settings. The load uses TCP ports 5001
-to 5016, round trips use 4999. The token is valid until the agent ends. It is sent unencrypted: use
-a tunnel on an untrusted network.
+to 5016, round trips use 4999. The token is valid until the agent ends. It is sent unencrypted, as a
+bearer token over HTTP: use a tunnel on an untrusted network.
 Exits with 130 after Ctrl-C.")]
 struct Agent {
     /// Address to listen on; port 0 picks a free port.

@@ -1,11 +1,14 @@
-//! What a host does when it is asked. A child makes its namespace first, then serves its parent until its standard input
-//! ends ([`serve`]); an agent serves peers over TCP, by the same requests (`listen`).
+//! What a host does when it is asked. A child makes its namespace first, then serves its parent over its standard input,
+//! a socket, until that is closed ([`serve`]); an agent serves peers over TCP (`listen`).
 
 use super::load::Ends;
 use super::protocol::{Identity, Reading, Reply, Request};
+use super::router::{self, router};
 use super::{counters, namespace};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use std::io::{self, BufRead, Write};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -18,11 +21,10 @@ pub(super) struct Agent {
     started: Vec<Child>,
 }
 
-/// Serves the parent on standard input and output, in a network namespace of its own. Returns when the parent closes
-/// the input.
+/// Serves the parent on standard input, in a network namespace of its own. Returns when the parent closes the connection.
 ///
 /// # Errors
-/// The parent cannot be written to.
+/// Standard input is no socket, or the connection breaks.
 pub fn serve() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
     converse(namespace::leave_network())
@@ -31,7 +33,7 @@ pub fn serve() -> io::Result<()> {
 /// The same in a network namespace that is there already, or in this process's own.
 ///
 /// # Errors
-/// The parent cannot be written to.
+/// Standard input is no socket, or the connection breaks.
 pub fn serve_in(namespace: Option<&Path>) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
     match ports::namespace::within(namespace, || converse(Ok(()))) {
@@ -40,30 +42,18 @@ pub fn serve_in(namespace: Option<&Path>) -> io::Result<()> {
     }
 }
 
-/// Says whether the host is ready, then does what it is asked.
+/// Does what the parent asks for, if the host is ready.
 fn converse(ready: io::Result<()>) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    put(&mut out, &Reply::of(ready))?;
+    // A copy that is closed when this becomes another program: the parent sees that it has.
+    let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    stream.set_nonblocking(true)?;
     let mut agent = Agent::default();
-    for line in io::stdin().lock().lines() {
-        let reply = match serde_json::from_str(&line?) {
-            Ok(Request::Become { program, arguments }) => {
-                put(&mut out, &Reply::done(()))?;
-                failed(&program, &Command::new(&program).args(arguments).exec())
-            }
-            Ok(request) => agent.handle(request),
-            Err(error) => Reply::Error { message: format!("not a request: {error}") },
-        };
-        put(&mut out, &reply)?;
-    }
-    Ok(())
-}
-
-/// Writes a reply as a line.
-pub(super) fn put(out: &mut impl Write, reply: &Reply) -> io::Result<()> {
-    let line = serde_json::to_string(reply).map_err(io::Error::other)?;
-    out.write_all(format!("{line}\n").as_bytes())?;
-    out.flush()
+    let handle = move |request| match &ready {
+        Ok(()) => Ok(agent.handle(request)),
+        Err(why) => Ok(Reply::Error { message: why.to_string() }),
+    };
+    let open = || tokio::net::UnixStream::from_std(stream);
+    router::serve(open, router(handle), std::future::pending())
 }
 
 impl Agent {
@@ -92,8 +82,11 @@ impl Agent {
                 counters::link_of(address)
                     .ok_or_else(|| format!("no link here has {address} or a route to it")),
             ),
-            Request::Hello { .. } => Reply::done(()),
-            Request::Become { program, .. } => failed(&program, &io::ErrorKind::Unsupported.into()),
+            Request::Ready => Reply::done(()),
+            Request::Become { program, arguments } => {
+                let mut command = Command::new(&program);
+                failed(&program, &command.args(arguments).stdin(Stdio::null()).exec())
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! Our side of a host, child or agent alike: starts it or connects to it, asks it, and sees to it that it ends.
 
-use super::life::{Life, Wires};
-use super::protocol::{Identity, PROTOCOL, Reading, Reply, Request};
+use super::child::Child;
+use super::client::{Client, Lost};
+use super::protocol::{Identity, Reading, Reply, Request};
 use super::token::Whereabouts;
 use super::{HERE, IN};
 use crate::LabError;
@@ -9,48 +10,20 @@ use crate::experiment::Values;
 use crate::report;
 use ports::link::{Link, LinkError, LinkOffload};
 use serde::de::DeserializeOwned;
-use std::cell::Cell;
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// An answer that has not come by then will not.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What the host answers, in the order it was asked.
-struct Replies {
-    lines: Receiver<String>,
-    /// Answers that were not waited for any longer. They still come, before those to later questions.
-    late: Cell<usize>,
-}
-
-impl Replies {
-    /// The answer to the last question.
-    fn next(&self, patience: Duration) -> Result<String, RecvTimeoutError> {
-        let deadline = Instant::now() + patience;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
-                Ok(_) if self.late.get() > 0 => self.late.set(self.late.get() - 1),
-                Ok(line) => return Ok(line),
-                Err(error) => {
-                    self.late.set(self.late.get() + 1);
-                    return Err(error);
-                }
-            }
-        }
-    }
-}
-
 /// See the module.
 pub(crate) struct Host {
     name: String,
-    /// Dropped to tell the host to end, before its life is.
-    requests: Option<Box<dyn Write + Send>>,
-    replies: Replies,
-    life: Life,
+    /// Dropped to tell the host to end, before the child is.
+    client: Client,
+    /// `None`: it is an agent, which someone started elsewhere.
+    child: Option<Child>,
     /// Every command it ran, for the report.
     commands: Vec<report::Command>,
 }
@@ -59,10 +32,9 @@ impl Host {
     /// Starts a host of this name with a network namespace of its own. `program` is this binary, and `directory` holds
     /// the child's log.
     pub(crate) fn start(name: &str, program: &Path, directory: &Path) -> Result<Host, LabError> {
-        let host = Host::new(name, Life::child(name, program, &[], directory)?);
-        host.answer::<()>("start", PATIENCE)
-            .map_err(|error| error.where_refused(LabError::NamespaceRefused))?;
-        Ok(host)
+        let (child, client) = Child::start(name, program, &[], directory)?;
+        Host::ready(name, client, Some(child), "start")
+            .map_err(|error| error.where_refused(LabError::NamespaceRefused))
     }
 
     /// Starts a host in a network namespace that is there already, or in our own.
@@ -73,39 +45,42 @@ impl Host {
         directory: &Path,
     ) -> Result<Host, LabError> {
         let path = namespace.map_or(HERE.to_owned(), |path| path.display().to_string());
-        let host = Host::new(name, Life::child(name, program, &[IN, &path], directory)?);
-        host.answer::<()>(&format!("enter {path}"), PATIENCE)?;
-        Ok(host)
+        let (child, client) = Child::start(name, program, &[IN, &path], directory)?;
+        Host::ready(name, client, Some(child), &format!("enter {path}"))
     }
 
     /// Connects to an agent, which is a host elsewhere.
     pub(crate) fn connect(name: &str, at: &Whereabouts) -> Result<Host, LabError> {
-        let mut host = Host::new(name, Life::agent(at)?);
-        let hello = Request::Hello { protocol: PROTOCOL, token: at.token.to_string() };
-        host.record(&format!("millrace lab agent --listen {}", at.at));
+        let doing = format!("connecting to the agent at {}", at.at);
+        let client = Client::of_agent(at).map_err(LabError::io(doing))?;
         let because = |why| LabError::Between(format!("the {name}'s agent at {}: {why}", at.at));
-        host.ask::<()>(&hello, "greet", PATIENCE).map_err(|error| error.where_refused(because))?;
+        let mut host = Host::ready(name, client, None, "greet")
+            .map_err(|error| error.where_refused(because))?;
+        host.record(&format!("millrace lab agent --listen {}", at.at));
         Ok(host)
     }
 
-    fn new(name: &str, (life, wires): (Life, Wires)) -> Host {
-        Host {
-            name: name.to_owned(),
-            requests: Some(wires.requests),
-            replies: Replies { lines: wires.replies, late: Cell::new(0) },
-            life,
-            commands: Vec::new(),
-        }
+    /// The host, once it says that it is ready.
+    fn ready(
+        name: &str,
+        client: Client,
+        child: Option<Child>,
+        doing: &str,
+    ) -> Result<Host, LabError> {
+        let mut host = Host { name: name.to_owned(), client, child, commands: Vec::new() };
+        host.ask::<()>(&Request::Ready, doing, PATIENCE)?;
+        Ok(host)
     }
 
-    /// Its process id, by which `ip link … netns PID` and `/proc/PID/ns/net` find its namespace; 0 of an agent.
+    /// Its process id, by which `ip link … netns PID` and `/proc/PID/ns/net` find its namespace; 0, which is nobody's, of
+    /// an agent.
     pub(crate) fn process(&self) -> u32 {
-        self.life.process()
+        self.child.as_ref().map_or(0, Child::id)
     }
 
     /// Our address and the agent's, as they see each other; `None` of a child.
     pub(crate) fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
-        self.life.addresses()
+        self.client.addresses
     }
 
     /// Every command it ran, once, in the order of their first run.
@@ -140,7 +115,12 @@ impl Host {
             Request::Send { bulk, .. } => PATIENCE + connecting(bulk.connections),
             _ => PATIENCE,
         };
-        self.ask(request, line, patience)
+        let becomes = matches!(request, Request::Become { .. });
+        match self.ask(request, line, patience) {
+            // The conversation ended with what it was.
+            Err(LabError::HostDied { .. }) if becomes && self.check().is_ok() => Ok(()),
+            answered => answered,
+        }
     }
 
     /// Sends at most so many bits a second from now on, on all bulk connections together. `None`: as fast as it can.
@@ -239,7 +219,8 @@ impl Host {
 
     /// Whether the child still runs; otherwise its last words.
     pub(crate) fn check(&mut self) -> Result<(), LabError> {
-        if self.life.lasts() { Ok(()) } else { Err(self.died("running")) }
+        let lasts = self.child.as_mut().is_none_or(Child::lasts);
+        if lasts { Ok(()) } else { Err(self.died("running")) }
     }
 
     /// Notes a command for the report, once however often it runs.
@@ -256,29 +237,16 @@ impl Host {
         doing: &str,
         patience: Duration,
     ) -> Result<T, LabError> {
-        let line = serde_json::to_string(request)
-            .map_err(|error| self.refused(doing, &error.to_string()))?;
-        let written = self.requests.as_mut().map(|input| writeln!(input, "{line}"));
-        if !matches!(written, Some(Ok(()))) {
-            return Err(self.died(doing));
-        }
-        self.answer(doing, patience)
-    }
-
-    fn answer<T: DeserializeOwned>(&self, doing: &str, patience: Duration) -> Result<T, LabError> {
-        let line = self.replies.next(patience).map_err(|error| match error {
-            RecvTimeoutError::Timeout => {
-                self.refused(doing, &format!("no answer in {} s", patience.as_secs()))
-            }
-            RecvTimeoutError::Disconnected => self.died(doing),
-        })?;
-        match serde_json::from_str(&line) {
+        match self.client.ask(request, patience) {
             Ok(Reply::Done { value }) => {
-                serde_json::from_value(value).map_err(|_| self.refused(doing, &line))
+                T::deserialize(&value).map_err(|_| self.refused(doing, &value.to_string()))
             }
             Ok(Reply::Missing { program }) => Err(missing(program)),
             Ok(Reply::Error { message }) => Err(self.refused(doing, &message)),
-            Err(_) => Err(self.refused(doing, &line)),
+            Err(Lost::Late) => {
+                Err(self.refused(doing, &format!("no answer in {} s", patience.as_secs())))
+            }
+            Err(Lost::Gone) => Err(self.died(doing)),
         }
     }
 
@@ -300,7 +268,10 @@ impl Host {
 
     /// The last lines of its log.
     pub(crate) fn last_words(&self) -> String {
-        self.life.last_words()
+        match &self.child {
+            Some(child) => child.last_words(),
+            None => "it closed the connection, or is another version: it prints why".to_owned(),
+        }
     }
 }
 
@@ -318,29 +289,4 @@ fn missing(program: String) -> LabError {
         _ => "util-linux",
     };
     LabError::ProgramMissing { program, package }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        drop(self.requests.take());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_that_came_too_late_is_not_taken_for_the_next_one() {
-        let (host, lines) = std::sync::mpsc::channel();
-        let replies = Replies { lines, late: Cell::new(0) };
-        assert_eq!(replies.next(Duration::ZERO), Err(RecvTimeoutError::Timeout));
-        assert_eq!(replies.next(Duration::ZERO), Err(RecvTimeoutError::Timeout));
-        for line in ["first", "second", "third"] {
-            host.send(line.to_owned()).unwrap();
-        }
-        assert_eq!(replies.next(PATIENCE).as_deref(), Ok("third"));
-        drop(host);
-        assert_eq!(replies.next(PATIENCE), Err(RecvTimeoutError::Disconnected));
-    }
 }

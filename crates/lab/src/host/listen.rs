@@ -1,49 +1,51 @@
 //! The agent: a host that its user started on another machine, for experiments that span both.
 //!
-//! A peer is served once it has said the token, and one experiment at a time; whoever else comes is told so. A peer that
-//! says something else than a request for traffic or counters, or says nothing for long, or vanishes, ends its own
-//! experiment with all its connections, and the agent waits for the next. It runs no programs and changes nothing.
+//! A peer is served once it has sent the token, and one experiment at a time; others are told so. A peer that asks for
+//! something else than traffic or counters, or for nothing for long, or vanishes, ends its own experiment with all its
+//! connections, and the agent waits for the next. It runs no programs and changes nothing.
 
-use super::agent::{Agent, put};
-use super::lines::{Lines, Patient, Refusal};
-use super::protocol::{PROTOCOL, ROUND_TRIPS_MAX, Reply, Request};
+use super::agent::Agent;
+use super::protocol::{ROUND_TRIPS_MAX, Reply, Request};
+use super::router::{Refusal, router, serve};
 use super::token::Token;
 use crate::LabError;
 use crate::interrupt::Interrupt;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use axum::Router;
+use axum::extract::{self, State};
+use axum::http::StatusCode;
+use axum::http::header::{AUTHORIZATION, HeaderValue};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
 
-/// A peer that has not said the token by then never will.
+/// A peer that has not sent the token by then never will.
 const HELLO: Duration = Duration::from_secs(5);
 /// An experiment that is over takes a moment to end its connections.
 const AFTER_ANOTHER: Duration = Duration::from_secs(2);
-/// A peer asks for something more often than that. It is silent during an interval, which may be as long as the longest
-/// round trips.
+/// A peer asks for something more often than that, and takes the answer. It is silent during an interval, which may be as
+/// long as the longest round trips.
 const SILENCE: Duration = ROUND_TRIPS_MAX.saturating_add(Duration::from_secs(30));
-/// A peer that does not take an answer for so long has gone.
-const ANSWER: Duration = Duration::from_secs(10);
+/// An experiment that is interrupted has ended by then.
+const END: Duration = Duration::from_secs(10);
 /// Most connections at once. One is an experiment, the others are told that it runs.
 const PEERS_MAX: usize = 8;
-/// How often a wait for peers looks at the interrupt.
-const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How often new peers are looked for, and whether to go on with one.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// See the module.
 pub struct Listening {
     listener: TcpListener,
-    shared: Arc<Shared>,
-}
-
-/// What all connections share.
-struct Shared {
     token: Token,
     interrupt: Interrupt,
-    /// An experiment runs.
-    busy: AtomicBool,
-    /// Connections.
-    peers: AtomicUsize,
+    /// One for each connection.
+    seats: Arc<Semaphore>,
+    /// For the peer whose experiment runs.
+    experiment: Arc<Semaphore>,
     /// Told what happens, a line each.
     say: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -58,18 +60,13 @@ impl Listening {
         token: Token,
         interrupt: Interrupt,
         say: impl Fn(&str) + Send + Sync + 'static,
-    ) -> Result<Listening, LabError> {
+    ) -> Result<Arc<Listening>, LabError> {
         let doing = || LabError::io(format!("listening on {at}"));
         let listener = TcpListener::bind(at).map_err(doing())?;
         listener.set_nonblocking(true).map_err(doing())?;
-        let shared = Shared {
-            token,
-            interrupt,
-            busy: AtomicBool::default(),
-            peers: AtomicUsize::default(),
-            say: Box::new(say),
-        };
-        Ok(Listening { listener, shared: Arc::new(shared) })
+        let [seats, experiment] = [PEERS_MAX, 1].map(|most| Arc::new(Semaphore::new(most)));
+        let say = Box::new(say);
+        Ok(Arc::new(Listening { listener, token, interrupt, seats, experiment, say }))
     }
 
     /// Where it listens.
@@ -81,117 +78,132 @@ impl Listening {
     }
 
     /// Serves peers until it is interrupted, and then until each has noticed.
-    pub fn serve(&self) {
-        while !self.shared.interrupt.is_set() {
-            // Whether a peer came is for `accept` to say.
-            let _ = poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&GLANCE));
-            let Ok((stream, peer)) = self.listener.accept() else { continue };
-            let Some(seat) = Seat::take(&self.shared) else { continue };
-            std::thread::spawn(move || seat.0.meet(stream, peer));
-        }
-        let end = Instant::now() + ANSWER;
-        while self.shared.peers.load(SeqCst) > 0 && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-/// A place among [`PEERS_MAX`], until it is dropped.
-struct Seat(Arc<Shared>);
-
-impl Seat {
-    fn take(shared: &Arc<Shared>) -> Option<Seat> {
-        let seat = Seat(shared.clone());
-        (shared.peers.fetch_add(1, SeqCst) < PEERS_MAX).then_some(seat)
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.peers.fetch_sub(1, SeqCst);
-    }
-}
-
-/// The one experiment, until it is dropped.
-struct Turn<'s>(&'s Shared);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.busy.store(false, SeqCst);
-    }
-}
-
-impl Shared {
-    /// From a peer's first byte to its end, and says how it went.
-    fn meet(&self, stream: TcpStream, peer: SocketAddr) {
-        let told = match self.talk(stream, peer) {
-            Ok(()) => format!("{peer}: the experiment is over"),
-            Err(refusal) => format!("{peer}: {refusal}"),
-        };
-        (self.say)(&told);
-    }
-
-    fn talk(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), Refusal> {
-        stream.set_nonblocking(false)?;
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(ANSWER))?;
-        let mut out = stream.try_clone()?;
-        let until = Instant::now() + HELLO;
-        let mut lines = Lines::new(Patient { stream, until, interrupt: self.interrupt.clone() });
-        let served = self.greet(&mut lines).and_then(|turn| {
-            (self.say)(&format!("{peer}: an experiment begins"));
-            put(&mut out, &Reply::done(()))?;
-            serve(&mut lines, &mut out)?;
-            drop(turn);
-            Ok(())
-        });
-        if let Err(refusal) = &served {
-            // It may have gone already.
-            let _ = put(&mut out, &Reply::Error { message: refusal.to_string() });
-        }
-        served
-    }
-
-    /// The right to an experiment: the token, and nobody else at work.
-    fn greet(&self, lines: &mut Lines<Patient>) -> Result<Turn<'_>, Refusal> {
-        let forbidden = |why: &str| Err(Refusal::Forbidden(why.to_owned()));
-        let Some(Request::Hello { protocol, token }) = lines.any_request()? else {
-            return forbidden("no token was sent");
-        };
-        if !self.token.matches(&token) {
-            return forbidden("the token is not the one that this agent printed");
-        }
-        if protocol != PROTOCOL {
-            return forbidden(&format!(
-                "this agent speaks version {PROTOCOL}, not {protocol}: use the same Millrace on both hosts"
-            ));
-        }
-        self.turn().ok_or_else(|| {
-            Refusal::Forbidden("another experiment is running here: wait until it ends".to_owned())
-        })
-    }
-
-    /// The one experiment, once the one before it is over.
-    fn turn(&self) -> Option<Turn<'_>> {
-        let until = Instant::now() + AFTER_ANOTHER;
-        while self.busy.swap(true, SeqCst) {
-            if Instant::now() >= until || self.interrupt.is_set() {
-                return None;
+    pub fn serve(self: &Arc<Listening>) {
+        while self.interrupt.pass(GLANCE).is_ok() {
+            while let Ok((stream, at)) = self.listener.accept() {
+                let Ok(seat) = self.seats.clone().try_acquire_owned() else { continue };
+                let peer = Peer::new(self, at);
+                std::thread::spawn(move || {
+                    peer.meet(stream);
+                    drop(seat);
+                });
             }
-            std::thread::sleep(Duration::from_millis(10));
         }
-        Some(Turn(self))
+        let end = Instant::now() + END;
+        while self.seats.available_permits() < PEERS_MAX && Instant::now() < end {
+            std::thread::sleep(GLANCE);
+        }
+    }
+
+    /// What a peer finds here, with `handle` in place of the agent: for the fuzz target.
+    pub fn router(
+        self: &Arc<Listening>,
+        handle: impl FnMut(Request) -> Reply + Send + 'static,
+    ) -> Router {
+        Peer::new(self, ([127, 0, 0, 1], 0).into()).router(handle)
     }
 }
 
-/// Does what a peer asks for until it ends. All load ends with this.
-fn serve(lines: &mut Lines<Patient>, out: &mut TcpStream) -> Result<(), Refusal> {
-    let mut agent = Agent::default();
-    loop {
-        lines.source().until = Instant::now() + SILENCE;
-        let Some(request) = lines.request()? else { return Ok(()) };
-        put(out, &agent.handle(request))?;
+/// A connection.
+struct Peer {
+    at: SocketAddr,
+    agent: Arc<Listening>,
+    state: Mutex<Conversation>,
+}
+
+/// How far it has come.
+struct Conversation {
+    /// The right to an experiment, once the token was sent.
+    turn: Option<OwnedSemaphorePermit>,
+    /// It ends then, unless something is asked before.
+    until: Instant,
+}
+
+impl Peer {
+    fn new(agent: &Arc<Listening>, at: SocketAddr) -> Arc<Peer> {
+        let state = Mutex::new(Conversation { turn: None, until: Instant::now() + HELLO });
+        Arc::new(Peer { at, agent: agent.clone(), state })
     }
+
+    /// From its first byte to its end. All load ends with this, and then another peer may have its turn.
+    fn meet(self: Arc<Peer>, stream: TcpStream) {
+        let open = || {
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            tokio::net::TcpStream::from_std(stream)
+        };
+        let mut agent = Agent::default();
+        let router = self.router(move |request| agent.handle(request));
+        match serve(open, router, self.over()) {
+            Err(error) => self.say(&error.to_string()),
+            Ok(()) if self.state().turn.is_some() => self.say("the experiment is over"),
+            Ok(()) => self.say("it has gone"),
+        }
+    }
+
+    /// Everything behind the token, and of the requests those that are for peers.
+    fn router(
+        self: &Arc<Peer>,
+        mut handle: impl FnMut(Request) -> Reply + Send + 'static,
+    ) -> Router {
+        let permitted = move |request: Request| match request.forbidden() {
+            Some(why) => Err(Refusal(StatusCode::FORBIDDEN, why)),
+            None => Ok(handle(request)),
+        };
+        router(permitted).layer(from_fn_with_state(self.clone(), admit))
+    }
+
+    /// The token, and nobody else at work.
+    async fn enter(&self, authorization: Option<&HeaderValue>) -> Result<(), Refusal> {
+        let stranger = |why: &str| Err(Refusal(StatusCode::UNAUTHORIZED, why.to_owned()));
+        match authorization.and_then(|given| given.to_str().ok()?.strip_prefix("Bearer ")) {
+            Some(token) if self.agent.token.matches(token) => {}
+            Some(_) => return stranger("the token is not the one that this agent printed"),
+            None => return stranger("no token was sent"),
+        }
+        if self.state().turn.is_none() {
+            let turn = self.agent.experiment.clone().acquire_owned();
+            let Ok(Ok(turn)) = timeout(AFTER_ANOTHER, turn).await else {
+                let why = "another experiment is running here: wait until it ends";
+                return Err(Refusal(StatusCode::CONFLICT, why.to_owned()));
+            };
+            self.say("an experiment begins");
+            self.state().turn = Some(turn);
+        }
+        Ok(())
+    }
+
+    /// Why it is not heard any longer, once that is so.
+    async fn over(&self) -> io::Error {
+        while Instant::now() < self.state().until {
+            sleep(GLANCE).await;
+            if self.agent.interrupt.is_set() {
+                return io::Error::other("the agent was interrupted");
+            }
+        }
+        io::Error::new(io::ErrorKind::TimedOut, "it asked for nothing for too long")
+    }
+
+    fn state(&self) -> MutexGuard<'_, Conversation> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, what: &str) {
+        (self.agent.say)(&format!("{}: {what}", self.at));
+    }
+}
+
+/// Lets a peer's requests through. Each that is answered wins it time.
+async fn admit(State(peer): State<Arc<Peer>>, request: extract::Request, next: Next) -> Response {
+    let response = match peer.enter(request.headers().get(AUTHORIZATION)).await {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    };
+    match response.extensions().get() {
+        Some(Refusal(_, why)) => peer.say(why),
+        None => peer.state().until = Instant::now() + SILENCE,
+    }
+    response
 }
 
 #[cfg(test)]

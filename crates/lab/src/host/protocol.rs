@@ -1,4 +1,4 @@
-//! What is said to a host and what it answers: JSON, a line each, one reply to each request.
+//! What is said to a host and what it answers, in JSON.
 //!
 //! A child is asked for everything. An agent far away is asked for traffic and counters alone: see [`Request::forbidden`].
 
@@ -12,20 +12,12 @@ use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// The number that tells two versions of these messages apart.
-pub(super) const PROTOCOL: u32 = 3;
-
 /// What a host can be asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
-    /// The first words to an agent.
-    Hello {
-        /// Of the messages; an agent of another version ends the talk.
-        protocol: u32,
-        /// What the agent printed when it was started.
-        token: String,
-    },
+    /// Say whether the host is ready: what is asked first.
+    Ready,
     /// Say what machine this is.
     Machine,
     /// Name the link that has this address, or that reaches it directly.
@@ -85,7 +77,8 @@ pub enum Request {
         /// How long, in milliseconds.
         milliseconds: u64,
     },
-    /// Become another program; the namespace, the standard streams and the bond with the parent stay.
+    /// Become another program; the namespace and the bond with the parent stay. The conversation ends with that: what is
+    /// answered is why it cannot.
     Become {
         /// Looked up in PATH.
         program: String,
@@ -111,7 +104,6 @@ impl Request {
             Request::Run { .. } => never("run programs"),
             Request::Start { .. } => never("start programs"),
             Request::Become { .. } => never("become another program"),
-            Request::Hello { .. } => Some("hello is sent once".into()),
             Request::Listen { at, bulk } => low_port(at.port()).or_else(|| too_much(*bulk)),
             Request::Answer { port } => low_port(*port),
             Request::Send { bulk, .. } => too_much(*bulk),
@@ -120,7 +112,8 @@ impl Request {
                 (u128::from(*milliseconds) > max)
                     .then(|| format!("{milliseconds} ms of round trips: the maximum is {max}"))
             }
-            Request::Machine
+            Request::Ready
+            | Request::Machine
             | Request::Link { .. }
             | Request::Limit { .. }
             | Request::StopSending
@@ -147,7 +140,7 @@ fn too_much(bulk: Bulk) -> Option<String> {
 /// What a host answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub(crate) enum Reply {
+pub enum Reply {
     /// It is done.
     Done {
         /// What was asked for; null where there is nothing to tell.
@@ -256,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_message_is_one_line_and_comes_back_the_same() {
+    fn each_message_comes_back_the_same() {
         let requests = [
             Request::Run { program: "ip".into(), arguments: vec!["a\nb".into()] },
             Request::Send {
@@ -267,13 +260,12 @@ mod tests {
             Request::Limit { bits_per_s: Some(1) },
         ];
         for request in requests {
-            let line = serde_json::to_string(&request).unwrap();
-            assert!(!line.contains('\n'));
-            assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
+            let text = serde_json::to_string(&request).unwrap();
+            assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
         }
         let reading = Reading { at_ns: u64::MAX, ..Reading::default() };
-        let line = serde_json::to_string(&Reply::done(reading)).unwrap();
-        let Ok(Reply::Done { value }) = serde_json::from_str(&line) else { panic!("{line}") };
+        let text = serde_json::to_string(&Reply::done(reading)).unwrap();
+        let Ok(Reply::Done { value }) = serde_json::from_str(&text) else { panic!("{text}") };
         assert_eq!(serde_json::from_value::<Reading>(value).unwrap(), reading);
         assert_eq!(serde_json::to_string(&Reply::done(())).unwrap(), "{\"is\":\"done\"}");
     }

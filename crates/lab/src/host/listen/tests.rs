@@ -1,39 +1,41 @@
 //! An agent and its enemies.
 
 use super::*;
+use crate::host::router::PATH;
 use crate::host::{Host, Whereabouts};
 use proptest::prelude::*;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::sync::Mutex;
 use std::thread::JoinHandle;
 
 const TOKEN: &str = "0123456789abcdef";
+const BULK: &str = "\"bulk\":{\"connections\":1,\"buffer_bytes\":65536}";
 
 /// An agent that ends with the test, and what it said.
 struct Fixture {
     at: SocketAddr,
-    interrupt: Interrupt,
+    listening: Arc<Listening>,
     thread: Option<JoinHandle<()>>,
     said: Arc<Mutex<Vec<String>>>,
 }
 
 impl Fixture {
     fn new() -> Fixture {
-        let (interrupt, said) = (Interrupt::default(), Arc::<Mutex<Vec<String>>>::default());
+        let said = Arc::<Mutex<Vec<String>>>::default();
         let log = said.clone();
         let say = move |line: &str| log.lock().unwrap().push(line.to_owned());
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let token = TOKEN.parse().unwrap();
-        let listening = Listening::start(any, token, interrupt.clone(), say).unwrap();
+        let listening = Listening::start(any, token, Interrupt::default(), say).unwrap();
         let at = listening.address().unwrap();
-        let thread = Some(std::thread::spawn(move || listening.serve()));
-        Fixture { at, interrupt, thread, said }
+        let agent = listening.clone();
+        let thread = Some(std::thread::spawn(move || agent.serve()));
+        Fixture { at, listening, thread, said }
     }
 
     /// Waits for a line with these words.
     fn comes_to_say(&self, words: &str) {
-        let end = Instant::now() + ANSWER;
+        let end = Instant::now() + END;
         while !self.said.lock().unwrap().iter().any(|line| line.contains(words)) {
             assert!(Instant::now() < end, "{words} is not among {:?}", self.said.lock());
             std::thread::yield_now();
@@ -51,12 +53,10 @@ impl Fixture {
         String::from_utf8(answer).unwrap()
     }
 
-    /// A peer whose token was taken.
-    fn friend(&self) -> BufReader<TcpStream> {
-        let mut stream = TcpStream::connect(self.at).unwrap();
-        stream.write_all(hello(TOKEN).as_bytes()).unwrap();
-        let mut friend = BufReader::new(stream);
-        assert_eq!(line(&mut friend), "{\"is\":\"done\"}");
+    /// A peer that has been served.
+    fn friend(&self) -> TcpStream {
+        let mut friend = TcpStream::connect(self.at).unwrap();
+        does(&mut friend, "{\"do\":\"ready\"}");
         friend
     }
 
@@ -79,48 +79,92 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        self.interrupt.set();
+        self.listening.interrupt.set();
         self.thread.take().unwrap().join().unwrap();
     }
 }
 
-fn hello(token: &str) -> String {
-    format!("{{\"do\":\"hello\",\"protocol\":{PROTOCOL},\"token\":\"{token}\"}}\n")
+/// A request as it goes over the wire.
+fn post(token: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {PATH} HTTP/1.1\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
 }
 
-fn line(from: &mut BufReader<TcpStream>) -> String {
-    let mut line = String::new();
-    from.read_line(&mut line).unwrap();
-    line.trim_end().to_owned()
+/// Asks for something that is done.
+fn does(peer: &mut TcpStream, body: &str) {
+    peer.write_all(post(TOKEN, body).as_bytes()).unwrap();
+    let mut answer = String::new();
+    while !answer.ends_with("{\"is\":\"done\"}") {
+        let mut bytes = [0; 1000];
+        let length = peer.read(&mut bytes).unwrap();
+        assert!(length > 0, "{answer}");
+        answer.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
+    }
 }
 
 #[test]
 fn a_stranger_is_told_why_and_the_next_one_is_served() {
     let agent = Fixture::new();
-    let long = "x".repeat(100_000);
+    let known = |body: &str| post(TOKEN, body);
+    let machine = known("{\"do\":\"machine\"}");
     let table = [
-        ("{\"do\":\"machine\"}\n".to_owned(), "no token was sent"),
-        (hello("0123456789abcdeX"), "token is not the one"),
-        (hello(""), "token is not the one"),
-        (hello(TOKEN).replace(":3,", ":77,"), "speaks version 3, not 77"),
-        (hello(TOKEN).trim_end().to_owned(), "middle of a line"),
-        (long, "longer than 16384 bytes"),
-        ("GET / HTTP/1.1\r\n\r\n".to_owned(), "not a request"),
+        (machine.replace("authorization", "x-token"), "401", "no token was sent"),
+        (machine.replace("Bearer", "Basic"), "401", "no token was sent"),
+        (post("0123456789abcdeX", "{}"), "401", "token is not the one"),
+        (post("0123456789abcde", "{}"), "401", "token is not the one"),
+        (post("0123456789abcdef0", "{}"), "401", "token is not the one"),
+        (machine.replace("v4", "v77"), "404", "use the same Millrace"),
+        (machine.replace("POST", "GET"), "404", "use the same Millrace"),
+        (machine.replace("application/json", "text/plain"), "415", "application/json"),
+        (known(&" ".repeat(17_000)), "413", "length limit exceeded"),
+        (known("[[[[[[[["), "4", "JSON"),
+        (known("{\"do\":\"machine\""), "400", "JSON"),
+        (known("{\"do\":\"dance\"}"), "422", "dance"),
+        (known("{\"do\":\"run\",\"program\":\"id\",\"arguments\":[]}"), "403", "not run programs"),
         (
-            hello(TOKEN) + "{\"do\":\"run\",\"program\":\"id\",\"arguments\":[]}\n",
-            "not run programs",
+            known("{\"do\":\"start\",\"program\":\"id\",\"arguments\":[]}"),
+            "403",
+            "not start programs",
         ),
-        (hello(TOKEN) + "[[[[[[[[\n", "not a request"),
-        (hello(TOKEN) + &hello(TOKEN), "sent once"),
+        (
+            known("{\"do\":\"become\",\"program\":\"id\",\"arguments\":[]}"),
+            "403",
+            "another program",
+        ),
+        (known("{\"do\":\"answer\",\"port\":22}"), "403", "ports from 1024, not on 22"),
+        (
+            known("{\"do\":\"round_trips\",\"to\":\"1.2.3.4:5\",\"milliseconds\":60001}"),
+            "403",
+            "the maximum is 60000",
+        ),
+        (machine.replace("\r\n\r\n", &format!("\r\nx: {}\r\n\r\n", "x".repeat(20_000))), "", ""),
+        ("{\"do\":\"hello\",\"protocol\":3}\n".to_owned(), "400", ""),
+        (machine.replace("content-length: 16", "content-length: 17"), "", ""),
     ];
-    for (bytes, why) in table {
+    for (bytes, status, why) in table {
         let answer = agent.hears(bytes.as_bytes());
         // Where much was still unread, the kernel may have taken the answer back.
-        let told = answer.contains(why) || bytes.len() > 20_000;
-        assert!(told, "{bytes:.80}: {answer}");
+        let told = answer.contains(why) && answer.contains(&format!("HTTP/1.1 {status}"));
+        assert!(told || bytes.len() > 15_000 || status.is_empty(), "{bytes:.80}: {answer}");
+        assert!(!answer.contains("200 OK"), "{bytes:.80}: {answer}");
         agent.comes_to_say(why);
     }
     drop(agent.is_ready());
+    let said = agent.said.lock().unwrap();
+    assert!(!said.iter().any(|line| line.contains(TOKEN)), "{said:?}");
+}
+
+#[test]
+fn a_refusal_is_the_end_of_the_conversation() {
+    let agent = Fixture::new();
+    let run = "{\"do\":\"run\",\"program\":\"id\",\"arguments\":[]}";
+    for first in [post("0123456789abcdeX", "{\"do\":\"ready\"}"), post(TOKEN, run)] {
+        let answer = agent.hears((first + &post(TOKEN, "{\"do\":\"ready\"}")).as_bytes());
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+    }
 }
 
 #[test]
@@ -138,15 +182,10 @@ fn a_peer_that_vanishes_takes_its_load_with_it() {
     let agent = Fixture::new();
     let mut peer = agent.friend();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let bulk = "\"bulk\":{\"connections\":1,\"buffer_bytes\":65536}";
-    let listen = format!("{{\"do\":\"listen\",\"at\":\"127.0.0.1:{port}\",{bulk}}}\n");
-    let send = format!("{{\"do\":\"send\",\"to\":\"127.0.0.1:{port}\",{bulk}}}\n");
-    for request in [listen, send] {
-        peer.get_mut().write_all(request.as_bytes()).unwrap();
-        assert_eq!(line(&mut peer), "{\"is\":\"done\"}");
-    }
+    does(&mut peer, &format!("{{\"do\":\"listen\",\"at\":\"127.0.0.1:{port}\",{BULK}}}"));
+    does(&mut peer, &format!("{{\"do\":\"send\",\"to\":\"127.0.0.1:{port}\",{BULK}}}"));
     // In the middle of a request.
-    peer.get_mut().write_all(b"{\"do\":").unwrap();
+    peer.write_all(b"POST").unwrap();
     drop(peer);
     drop(agent.is_ready());
     TcpListener::bind(("127.0.0.1", port)).expect("nobody listens any more");
@@ -162,11 +201,31 @@ fn connections_that_say_nothing_do_not_keep_others_out() {
 }
 
 #[test]
+fn a_byte_now_and_then_wins_no_time() {
+    let agent = Fixture::new();
+    let peer = Peer::new(&agent.listening, agent.at);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    peer.state().until = Instant::now() + 5 * GLANCE;
+    let writer = std::thread::spawn(move || {
+        slow.write_all(b"POST / HTTP/1.1\r\nx: ").unwrap();
+        // Until the agent has gone.
+        while slow.write_all(b"x").is_ok() {
+            std::thread::sleep(GLANCE / 50);
+        }
+    });
+    peer.meet(listener.accept().unwrap().0);
+    agent.comes_to_say("it asked for nothing for too long");
+    writer.join().unwrap();
+}
+
+#[test]
 fn an_interrupt_ends_an_experiment_that_runs() {
     let agent = Fixture::new();
     let mut peer = agent.friend();
-    agent.interrupt.set();
-    assert!(line(&mut peer).contains("interrupted"));
+    agent.listening.interrupt.set();
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+    agent.comes_to_say("interrupted");
 }
 
 proptest! {
@@ -180,8 +239,8 @@ proptest! {
     ) {
         // One agent for all of them.
         static AGENT: std::sync::LazyLock<Fixture> = std::sync::LazyLock::new(Fixture::new);
-        let mut said = if known { hello(TOKEN).into_bytes() } else { Vec::new() };
-        said.extend(lines.join("\n").into_bytes());
+        let mut said = if known { post(TOKEN, "{\"do\":\"ready\"}").into_bytes() } else { Vec::new() };
+        said.extend(lines.join("\r\n").into_bytes());
         said.extend(bytes);
         AGENT.hears(&said);
         drop(AGENT.is_ready());

@@ -1,0 +1,159 @@
+//! Our end of a conversation with a host: one request after the other, each waited for as long as its kind takes.
+
+use super::protocol::{Reply, Request};
+use super::router::PATH;
+use super::token::Whereabouts;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper_util::rt::TokioIo;
+use std::error::Error;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+/// An agent that cannot be reached by then does not listen.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Longest answer, in bytes: a child may run programs that print much.
+const ANSWER_MAX: usize = 16 << 20;
+
+/// See the module. The conversation ends when it is dropped.
+pub(super) struct Client {
+    runtime: Runtime,
+    sender: SendRequest<Full<Bytes>>,
+    /// An agent's token as it is sent; empty of a child.
+    bearer: String,
+    /// Our address and an agent's, as they see each other.
+    pub(super) addresses: Option<(IpAddr, IpAddr)>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// It has not come in time. When it does, it is read and forgotten.
+    Late,
+    /// The host has ended the conversation, or speaks something else.
+    Gone,
+}
+
+impl Client {
+    /// Of a child, at the other end of this stream.
+    pub(super) fn of_child(stream: UnixStream) -> io::Result<Client> {
+        stream.set_nonblocking(true)?;
+        Client::over(async { tokio::net::UnixStream::from_std(stream) }, String::new())
+    }
+
+    /// Of an agent.
+    pub(super) fn of_agent(at: &Whereabouts) -> io::Result<Client> {
+        let mut addresses = None;
+        let connected = async {
+            let stream = timeout(CONNECT, TcpStream::connect(&at.at)).await??;
+            stream.set_nodelay(true)?;
+            addresses = Some((stream.local_addr()?.ip(), stream.peer_addr()?.ip()));
+            Ok(stream)
+        };
+        let client = Client::over(connected, format!("Bearer {}", at.token))?;
+        Ok(Client { addresses, ..client })
+    }
+
+    fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        connected: impl Future<Output = io::Result<S>>,
+        bearer: String,
+    ) -> io::Result<Client> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (sender, connection) = runtime.block_on(async {
+            handshake(TokioIo::new(connected.await?)).await.map_err(io::Error::other)
+        })?;
+        runtime.spawn(connection);
+        Ok(Client { runtime, sender, bearer, addresses: None })
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn ask(&mut self, request: &Request, patience: Duration) -> Result<Reply, Lost> {
+        let Client { runtime, sender, bearer, .. } = self;
+        let answer = exchange(sender, bearer, request);
+        let answer = runtime.block_on(async { timeout(patience, answer).await });
+        answer.map_err(|_| Lost::Late)?.map_err(|_| Lost::Gone)
+    }
+}
+
+async fn exchange(
+    sender: &mut SendRequest<Full<Bytes>>,
+    bearer: &str,
+    request: &Request,
+) -> Result<Reply, Box<dyn Error + Send + Sync>> {
+    let body = Full::from(serde_json::to_vec(request)?);
+    let post = hyper::Request::post(PATH).header(HOST, "millrace").header(AUTHORIZATION, bearer);
+    let post = post.header(CONTENT_TYPE, "application/json").body(body)?;
+    sender.ready().await?;
+    let answer = sender.send_request(post);
+    // A task of its own reads the answer to its end, also if it is no longer waited for: the next one comes after it.
+    let body = async move { Limited::new(answer.await?.into_body(), ANSWER_MAX).collect().await };
+    Ok(serde_json::from_slice(&tokio::spawn(body).await??.to_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::router::{Refusal, router, serve};
+    use axum::http::StatusCode;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::JoinHandle;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A host that tells what it is asked and gives the answers that the test has for it, as long as it has some.
+    fn host(
+        asked: Sender<Request>,
+        answers: Receiver<Reply>,
+    ) -> (Client, JoinHandle<io::Result<()>>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let open = || tokio::net::UnixStream::from_std(theirs);
+        let router = router(move |request| {
+            asked.send(request).unwrap();
+            answers.recv().map_err(|_| Refusal(StatusCode::GONE, "no more".into()))
+        });
+        let served = std::thread::spawn(move || serve(open, router, std::future::pending()));
+        (Client::of_child(ours).unwrap(), served)
+    }
+
+    #[test]
+    fn an_answer_that_came_too_late_is_not_taken_for_the_next_one() {
+        let ((asked, questions), (answer, answers)) = (channel(), channel());
+        let (mut client, served) = host(asked, answers);
+        // However often it is asked, it hears the first question alone: that has no answer yet.
+        while questions.try_recv().is_err() {
+            let late = client.ask(&Request::StopSending, Duration::from_millis(20));
+            assert!(matches!(late, Err(Lost::Late)), "{late:?}");
+        }
+        for words in ["late", "in time"] {
+            answer.send(Reply::done(words)).unwrap();
+        }
+        assert_eq!(client.ask(&Request::Machine, PATIENCE).unwrap(), Reply::done("in time"));
+        assert_eq!(questions.try_iter().collect::<Vec<_>>(), [Request::Machine]);
+        drop(client);
+        served.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_long_answer_comes_whole_and_a_refusal_is_the_last() {
+        let ((asked, _questions), (answer, answers)) = (channel(), channel());
+        let (mut client, served) = host(asked, answers);
+        let long = Reply::done("x".repeat(3 << 20));
+        answer.send(long.clone()).unwrap();
+        assert_eq!(client.ask(&Request::Machine, PATIENCE).unwrap(), long);
+        drop(answer);
+        let refused = client.ask(&Request::Machine, PATIENCE).unwrap();
+        assert_eq!(refused, Reply::Error { message: "no more".into() });
+        let gone = client.ask(&Request::Machine, PATIENCE);
+        assert!(matches!(gone, Err(Lost::Gone)), "{gone:?}");
+        served.join().unwrap().unwrap();
+    }
+}
