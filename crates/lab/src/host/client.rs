@@ -20,8 +20,10 @@ use tokio::time::timeout;
 
 /// An agent that cannot be reached by then does not listen.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Longest answer, in bytes: a child may run programs that print much.
-const ANSWER_MAX: usize = 16 << 20;
+/// Longest answer of a child, in bytes: it may run programs that print much.
+const CHILD_ANSWER_MAX: usize = 16 << 20;
+/// Longest answer of an agent, in bytes.
+const AGENT_ANSWER_MAX: usize = 64 << 10;
 
 /// See the module. The conversation ends when it is dropped.
 pub(super) struct Client {
@@ -38,8 +40,8 @@ pub(super) struct Client {
 pub(super) enum Lost {
     /// It has not come in time. When it does, it is read and forgotten.
     Late,
-    /// The host has ended the conversation, or speaks something else.
-    Gone,
+    /// The host has ended the conversation, or speaks something else: what was seen of it.
+    Gone(String),
 }
 
 impl Client {
@@ -79,7 +81,7 @@ impl Client {
         let Client { runtime, sender, bearer, .. } = self;
         let answer = exchange(sender, bearer, request);
         let answer = runtime.block_on(async { timeout(patience, answer).await });
-        answer.map_err(|_| Lost::Late)?.map_err(|_| Lost::Gone)
+        answer.map_err(|_| Lost::Late)?.map_err(|why| Lost::Gone(with_causes(&*why)))
     }
 }
 
@@ -94,8 +96,24 @@ async fn exchange(
     sender.ready().await?;
     let answer = sender.send_request(post);
     // A task of its own reads the answer to its end, also if it is no longer waited for: the next one comes after it.
-    let body = async move { Limited::new(answer.await?.into_body(), ANSWER_MAX).collect().await };
-    Ok(serde_json::from_slice(&tokio::spawn(body).await??.to_bytes())?)
+    let most = if bearer.is_empty() { CHILD_ANSWER_MAX } else { AGENT_ANSWER_MAX };
+    let body = async move { Limited::new(answer.await?.into_body(), most).collect().await };
+    let answer = tokio::spawn(body).await??.to_bytes();
+    serde_json::from_slice(&answer).map_err(|_| {
+        let text = String::from_utf8_lossy(&answer[..answer.len().min(200)]);
+        format!("an answer that is none of Millrace's: {text:?}").into()
+    })
+}
+
+/// An error and what caused it: hyper's own words leave the cause out.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
 }
 
 #[cfg(test)]
@@ -153,7 +171,7 @@ mod tests {
         let refused = client.ask(&Request::Machine, PATIENCE).unwrap();
         assert_eq!(refused, Reply::Error { message: "no more".into() });
         let gone = client.ask(&Request::Machine, PATIENCE);
-        assert!(matches!(gone, Err(Lost::Gone)), "{gone:?}");
+        assert!(matches!(&gone, Err(Lost::Gone(why)) if !why.is_empty()), "{gone:?}");
         served.join().unwrap().unwrap();
     }
 }

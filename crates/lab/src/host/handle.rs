@@ -220,7 +220,7 @@ impl Host {
     /// Whether the child still runs; otherwise its last words.
     pub(crate) fn check(&mut self) -> Result<(), LabError> {
         let lasts = self.child.as_mut().is_none_or(Child::lasts);
-        if lasts { Ok(()) } else { Err(self.died("running")) }
+        if lasts { Ok(()) } else { Err(self.died("running", "it has ended")) }
     }
 
     /// Notes a command for the report, once however often it runs.
@@ -246,7 +246,7 @@ impl Host {
             Err(Lost::Late) => {
                 Err(self.refused(doing, &format!("no answer in {} s", patience.as_secs())))
             }
-            Err(Lost::Gone) => Err(self.died(doing)),
+            Err(Lost::Gone(why)) => Err(self.died(doing, &why)),
         }
     }
 
@@ -258,11 +258,11 @@ impl Host {
         }
     }
 
-    fn died(&self, doing: &str) -> LabError {
+    fn died(&self, doing: &str, why: &str) -> LabError {
         LabError::HostDied {
             host: self.name.clone(),
             doing: doing.to_owned(),
-            output: self.last_words(),
+            output: format!("{why}; {}", self.last_words()),
         }
     }
 
@@ -270,7 +270,9 @@ impl Host {
     pub(crate) fn last_words(&self) -> String {
         match &self.child {
             Some(child) => child.last_words(),
-            None => "it closed the connection, or is another version: it prints why".to_owned(),
+            None => {
+                "the agent's own output says more; use the same Millrace on both hosts".to_owned()
+            }
         }
     }
 }
