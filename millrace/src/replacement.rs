@@ -1,15 +1,16 @@
 //! A file that takes another one's place whole or not at all: it is written beside it, and renamed at the end.
 
-use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use tempfile::{Builder, TempPath};
 
 /// A file in the making. Dropped before [`Replacement::finish`], it leaves what was there.
 pub(crate) struct Replacement {
     path: PathBuf,
     /// Where it is written; `None`: `path` is a pipe or a device, which nothing takes the place of.
-    partial: Option<PathBuf>,
+    partial: Option<TempPath>,
     /// What is to be written to.
     pub(crate) file: File,
 }
@@ -17,50 +18,52 @@ pub(crate) struct Replacement {
 impl Replacement {
     /// Opens a new file beside `path`. A path that cannot be written is refused here, before there is anything to write.
     pub(crate) fn begin(path: &Path) -> io::Result<Replacement> {
-        // A link stays: the file that it leads to is replaced.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        // A link stays: the file that it leads to is replaced, and one that leads nowhere is an error.
+        let path = if path.is_symlink() { path.canonicalize()? } else { path.to_owned() };
         let old = match OpenOptions::new().write(true).open(&path) {
             Ok(file) => Some((file.metadata()?, file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let permissions = match old {
+        let old = match old {
             Some((old, file)) if !old.is_file() => {
                 return Ok(Replacement { path, partial: None, file });
             }
-            old => old.map(|(old, _)| old.permissions()),
+            old => old.map(|(old, _)| old),
         };
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}.part", std::process::id()));
-        let partial = path.with_file_name(hidden);
-        let file = File::create(&partial)?;
-        let replacement = Replacement { path, partial: Some(partial), file };
-        if let Some(permissions) = permissions {
-            replacement.file.set_permissions(permissions)?;
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        // Its name cannot be foreseen, and it is never another's: whoever may write to the directory may plant links.
+        let new = Builder::new()
+            .prefix(".millrace-")
+            .suffix(".part")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory)?;
+        let (file, partial) = new.into_parts();
+        if let Some(old) = old {
+            // An ordinary user cannot give files away, and need not: the directory is the user's.
+            let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
+            file.set_permissions(old.permissions())?;
         }
-        Ok(replacement)
+        Ok(Replacement { path, partial: Some(partial), file })
     }
 
-    /// Puts what was written in the place of the old file.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        if let Some(partial) = &self.partial {
-            // After a power cut there is the old file or the new one, not an empty one.
-            self.file.sync_all()?;
-            std::fs::rename(partial, &self.path)?;
-            self.partial = None;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Replacement {
-    fn drop(&mut self) {
-        if let Some(partial) = &self.partial {
-            // Nothing is lost by an empty file that stays.
-            let _ = std::fs::remove_file(partial);
-        }
+    /// Puts what was written in the place of the old file. Where that fails, it stays where it is, which the error names.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        let Some(partial) = self.partial else { return Ok(()) };
+        // After a power cut there is the old file or the new one, not an empty one.
+        self.file.sync_all()?;
+        partial.persist(&self.path).map_err(|failed| {
+            let error = failed.error;
+            match failed.path.keep() {
+                Ok(kept) => {
+                    io::Error::new(error.kind(), format!("{error}; it is in {}", kept.display()))
+                }
+                Err(_) => error,
+            }
+        })
     }
 }
 
@@ -119,6 +122,22 @@ mod tests {
         for path in [directory.path().to_owned(), directory.path().join("none/load.json")] {
             assert!(Replacement::begin(&path).is_err(), "{}", path.display());
         }
-        assert!(names(directory.path()).is_empty());
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path().join("none"), &link).unwrap();
+        assert!(Replacement::begin(&link).is_err());
+        assert_eq!(names(directory.path()), ["link"]);
+    }
+
+    #[test]
+    fn what_cannot_take_its_place_is_kept_and_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("load.json");
+        let mut new = Replacement::begin(&path).unwrap();
+        new.file.write_all(b"new").unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let error = new.finish().unwrap_err().to_string();
+        let kept = names(directory.path()).remove(0);
+        assert!(error.contains(&kept), "{error}");
+        assert_eq!(std::fs::read_to_string(directory.path().join(kept)).unwrap(), "new");
     }
 }

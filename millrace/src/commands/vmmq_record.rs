@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// How long.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// The file to write; one that exists is replaced once the recording is complete.
+    /// The file to write; one that exists is replaced when the recording ends.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Milliseconds of an interval; the balancer decides every 20.
