@@ -50,7 +50,7 @@ bench-peers: ## Measure Millrace against testpmd and OVS-DPDK, ROUNDS=5 samples 
 fuzz: ## Fuzz all targets, SECONDS=600 each
 	@scripts/setup fuzz && fuzz/run $(SECONDS)
 
-prove-faults: ## Put each fault of fuzz/faults back and time until fuzz_vhost finds it, SECONDS=600 at most
+prove-faults: ## Put each fault of fuzz/faults back and time until its fuzz target finds it, SECONDS=600 at most
 	@fuzz/prove $(SECONDS)
 
 schemathesis: ## Make requests from the OpenAPI document and check every answer

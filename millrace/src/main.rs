@@ -4,7 +4,6 @@
 mod cli;
 mod commands;
 mod output;
-mod replacement;
 
 use clap::Parser;
 use cli::{Cli, Command};

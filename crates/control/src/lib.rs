@@ -21,10 +21,12 @@ pub mod memory;
 mod metrics;
 pub mod plan;
 mod problem;
+mod replacement;
 pub mod running;
 mod topology;
 
 pub use problem::Problem;
+pub use replacement::Replacement;
 
 #[cfg(test)]
 mod generate;

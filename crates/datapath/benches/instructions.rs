@@ -196,6 +196,11 @@ fn queues(steer: Steer, flows: u32, sent: bool) -> Bench {
             assert!(bench.peers[peer].send(frame.vnet, &frame.bytes));
         }
     };
+    filled(bench, fill)
+}
+
+/// A bench that has had three turns, with the frames of the next one.
+fn filled(mut bench: Bench, fill: impl Fn(&Bench)) -> Bench {
     for _ in 0..3 {
         fill(&bench);
         bench.step();
@@ -236,17 +241,7 @@ fn pairs(workers: usize) -> Bench {
             (0..FRAMES / 2).for_each(|_| assert!(peer.send(frame.vnet, &frame.bytes)));
         }
     };
-    for _ in 0..3 {
-        fill(&bench);
-        bench.step();
-        for peer in &bench.peers {
-            while let Some(frame) = peer.receive() {
-                peer.recycle(frame);
-            }
-        }
-    }
-    fill(&bench);
-    bench
+    filled(bench, fill)
 }
 
 #[library_benchmark]

@@ -3,7 +3,7 @@
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand, ValueEnum};
-use control::Problem;
+use control::{Problem, Replacement};
 use lab::compare;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -86,7 +86,7 @@ fn compared(asked: &Compare, global: &Global) -> Outcome {
         let failed =
             |why: String| Failure::Usage(Problem::new(format!("--html {}: {why}", path.display())));
         let page = compare::page(&found).map_err(|error| failed(error.to_string()))?;
-        std::fs::write(path, page).map_err(|error| failed(error.to_string()))?;
+        Replacement::write(path, &page).map_err(|error| failed(error.to_string()))?;
     }
     Ok(ExitCode::from(found.exit_code()))
 }

@@ -3,10 +3,9 @@
 use super::vmmq_recorder::{Added, Recorder};
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
-use crate::replacement::Replacement;
 use clap::{Args, ValueHint};
-use control::Problem;
 use control::client::Client;
+use control::{Problem, Replacement};
 use lab::Interrupt;
 use serde::Serialize;
 use simulator::Recording;
@@ -94,10 +93,11 @@ impl Arguments {
 }
 
 fn unwritten(path: &Path) -> impl Fn(io::Error) -> Problem {
-    let problem = Problem::new(format!("{} cannot be written", path.display()));
-    let problem = problem.wanted("a file that can be created, and room for it");
     move |error| {
-        problem.clone().seen(error).remedy("correct the path given with --output, or free space")
+        Problem::new(format!("{} cannot be written", path.display()))
+            .seen(error)
+            .wanted("a file that can be created, and room for it")
+            .remedy("correct the path given with --output, or free space")
     }
 }
 

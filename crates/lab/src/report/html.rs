@@ -11,9 +11,10 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, context};
 
 /// By name.
-const TEMPLATES: [(&str, &str); 4] = [
+const TEMPLATES: [(&str, &str); 5] = [
     ("report.html", include_str!("report.html")),
     ("comparison.html", include_str!("comparison.html")),
+    ("head.html", include_str!("head.html")),
     ("forest.html", include_str!("forest.html")),
     ("style.css", include_str!("style.css")),
 ];

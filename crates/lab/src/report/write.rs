@@ -2,6 +2,7 @@
 
 use super::{Report, csv::csv, html, junit::junit, markdown};
 use crate::LabError;
+use control::Replacement;
 use std::error::Error;
 use std::io;
 use std::path::Path;
@@ -30,9 +31,6 @@ fn texts(report: &Report) -> Result<[(&'static str, String); 5], Box<dyn Error +
 
 /// Writes a file whole or not at all.
 pub(crate) fn put(directory: &Path, name: &str, text: &str) -> Result<(), LabError> {
-    let (path, partial) = (directory.join(name), directory.join(format!(".{name}.part")));
-    std::fs::write(&partial, text)
-        .and_then(|()| std::fs::rename(&partial, &path))
-        .inspect_err(|_| drop(std::fs::remove_file(&partial)))
-        .map_err(|source| LabError::Report { path, source })
+    let path = directory.join(name);
+    Replacement::write(&path, text).map_err(|source| LabError::Report { path, source })
 }

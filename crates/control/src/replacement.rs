@@ -1,23 +1,36 @@
 //! A file that takes another one's place whole or not at all: it is written beside it, and renamed at the end.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, TempPath};
 
 /// A file in the making. Dropped before [`Replacement::finish`], it leaves what was there.
-pub(crate) struct Replacement {
+pub struct Replacement {
     path: PathBuf,
     /// Where it is written; `None`: `path` is a pipe or a device, which nothing takes the place of.
     partial: Option<TempPath>,
     /// What is to be written to.
-    pub(crate) file: File,
+    pub file: File,
 }
 
 impl Replacement {
-    /// Opens a new file beside `path`. A path that cannot be written is refused here, before there is anything to write.
-    pub(crate) fn begin(path: &Path) -> io::Result<Replacement> {
+    /// Writes a file.
+    ///
+    /// # Errors
+    /// Those of [`Replacement::begin`] and [`Replacement::finish`], and a disk that is full.
+    pub fn write(path: &Path, text: &str) -> io::Result<()> {
+        let mut new = Replacement::begin(path)?;
+        new.file.write_all(text.as_bytes())?;
+        new.finish()
+    }
+
+    /// Opens a new file beside `path`.
+    ///
+    /// # Errors
+    /// The path cannot be written, which is found out here, before there is anything to write.
+    pub fn begin(path: &Path) -> io::Result<Replacement> {
         // A link stays: the file that it leads to is replaced, and one that leads nowhere is an error.
         let path = if path.is_symlink() { path.canonicalize()? } else { path.to_owned() };
         let old = match OpenOptions::new().write(true).open(&path) {
@@ -50,8 +63,12 @@ impl Replacement {
         Ok(Replacement { path, partial: Some(partial), file })
     }
 
-    /// Puts what was written in the place of the old file. Where that fails, it stays where it is, which the error names.
-    pub(crate) fn finish(self) -> io::Result<()> {
+    /// Puts what was written in the place of the old file.
+    ///
+    /// # Errors
+    /// It cannot take that place, or does not reach the disk. What cannot take its place stays where it is, which the error
+    /// names.
+    pub fn finish(self) -> io::Result<()> {
         let Some(partial) = self.partial else { return Ok(()) };
         // After a power cut there is the old file or the new one, not an empty one.
         self.file.sync_all()?;
@@ -70,7 +87,6 @@ impl Replacement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
 
     fn names(of: &Path) -> Vec<String> {
