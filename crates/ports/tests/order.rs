@@ -36,6 +36,15 @@ struct Load {
     latest: [AtomicU32; FLOWS as usize],
 }
 
+/// Ends the threads of a load however the moves end: the scope that they are in waits for them, after a failed assertion too.
+struct Done<'a>(&'a Load);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.done.store(true, Ordering::Relaxed);
+    }
+}
+
 fn header(flow: u8) -> Vec<u8> {
     udp_header(THEIR_MAC, OUR_MAC, [[10, 9, flow, 2], [10, 9, 0, 1]], 18)
 }
@@ -100,14 +109,15 @@ fn read(ingress: &mut IngressQueue, load: &Load) {
     }
 }
 
-/// A port at one end of a link, and one of two queues with rings of so many bytes at the other, with its steering.
-fn open(ring_bytes: usize) -> Option<(Opened, Opened, Arc<dyn Steering>)> {
-    ip("link add mill0 type veth peer name mill1");
-    ip("link set mill0 up");
-    ip("link set mill1 up");
-    let here = packet::open(&PacketOptions::new("mill0")).expect("open");
+/// A port at one end of a link of this name, and one of two queues with rings of so many bytes at the other, with its steering.
+fn open(link: &str, ring_bytes: usize) -> Option<(Opened, Opened, Arc<dyn Steering>)> {
+    let [near, far] = [0, 1].map(|end| format!("{link}{end}"));
+    ip(&format!("link add {near} type veth peer name {far}"));
+    ip(&format!("link set {near} up"));
+    ip(&format!("link set {far} up"));
+    let here = packet::open(&PacketOptions::new(&near)).expect("open");
     let key = Some(Key::MICROSOFT);
-    let two = PacketOptions { queues: 2, key, ring_bytes, ..PacketOptions::new("mill1") };
+    let two = PacketOptions { queues: 2, key, ring_bytes, ..PacketOptions::new(&far) };
     let there = packet::open(&two).expect("open");
     let Spread::Tables(steering) = there.spread.clone() else {
         eprintln!("skipped: needs the right to load eBPF programs");
@@ -116,11 +126,12 @@ fn open(ring_bytes: usize) -> Option<(Opened, Opened, Arc<dyn Steering>)> {
     Some((here, there, steering))
 }
 
-/// Flips under load; what came of it, or `None` where programs cannot be loaded.
-fn flip(flips: usize, flip: impl Fn(&dyn Steering, usize, u8) + Sync) -> Option<Load> {
-    let (mut here, mut there, steering) = open(8 << 20)?;
+/// Flips under load over a link of this name; what came of it, or `None` where programs cannot be loaded.
+fn flip(link: &str, flips: usize, flip: impl Fn(&dyn Steering, usize, u8) + Sync) -> Option<Load> {
+    let (mut here, mut there, steering) = open(link, 8 << 20)?;
     let (load, entries) = (Load::default(), (0..FLOWS).map(entry).collect::<Vec<_>>());
     std::thread::scope(|scope| {
+        let _done = Done(&load);
         scope.spawn(|| send(&mut here.device.egress[0], &load));
         there.device.ingress.iter_mut().for_each(|ingress| {
             scope.spawn(|| read(ingress, &load));
@@ -130,7 +141,6 @@ fn flip(flips: usize, flip: impl Fn(&dyn Steering, usize, u8) + Sync) -> Option<
             let table = steering.table(Vnic::DEFAULT).expect("a table");
             flip(&*steering, entry, 1 - table[entry]);
         }
-        load.done.store(true, Ordering::Relaxed);
     });
     Some(load)
 }
@@ -144,7 +154,7 @@ fn moves_of_entries_under_load_reorder_nothing() {
     in_namespace(|| {
         let flips = number("MILLRACE_FLIPS", 100);
         let (times, held_frames) = (std::sync::Mutex::new(Vec::new()), AtomicU64::new(0));
-        let load = flip(flips, |steering, entry, to| {
+        let load = flip("mill", flips, |steering, entry, to| {
             let start = Instant::now();
             let patience = Duration::from_secs(30);
             let moved = steering.move_entries(&[(Vnic::DEFAULT, entry)], to, patience);
@@ -167,12 +177,42 @@ fn moves_of_entries_under_load_reorder_nothing() {
     });
 }
 
+/// Each uplink has a fence of its own: moves at the same time neither wait for each other nor harm each other's order.
+#[test]
+fn two_uplinks_move_entries_at_the_same_time() {
+    in_namespace(|| {
+        let (under_way, most) = (AtomicU64::new(0), AtomicU64::new(0));
+        let flips = |link| {
+            flip(link, number("MILLRACE_FLIPS", 50), |steering, entry, to| {
+                most.fetch_max(under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                let patience = Duration::from_secs(30);
+                let moved = steering.move_entries(&[(Vnic::DEFAULT, entry)], to, patience);
+                under_way.fetch_sub(1, Ordering::Relaxed);
+                assert_eq!(moved.expect("moved").order, Order::Kept);
+            })
+        };
+        let loads = std::thread::scope(|scope| {
+            ["left", "right"]
+                .map(|link| scope.spawn(move || flips(link)))
+                .map(|it| it.join().expect("no panic"))
+        });
+        let loads: Vec<_> = loads.into_iter().flatten().collect();
+        let Some(most) = (!loads.is_empty()).then(|| most.into_inner()) else { return };
+        eprintln!("{most} moves at once, {loads:?}");
+        assert_eq!(most, 2);
+        for load in loads {
+            assert!(load.delivered.into_inner() > 100);
+            assert_eq!(load.overtaken.into_inner(), 0);
+        }
+    });
+}
+
 /// While a queue waits for another's, what its ring has no room for is lost, for order's sake.
 #[test]
 fn frames_that_a_held_queue_has_no_room_for_are_counted() {
     in_namespace(|| {
         // 32 slots.
-        let Some((mut here, _there, steering)) = open(64 << 10) else { return };
+        let Some((mut here, _there, steering)) = open("mill", 64 << 10) else { return };
         let egress = &mut here.device.egress[0];
         let [moving, other] = [0, 1].map(entry);
         assert_ne!(moving, other);
@@ -202,7 +242,7 @@ fn frames_that_a_held_queue_has_no_room_for_are_counted() {
 #[test]
 fn stores_without_a_fence_are_found_to_reorder() {
     in_namespace(|| {
-        let load = flip(number("MILLRACE_FLIPS", 300), |steering, entry, to| {
+        let load = flip("mill", number("MILLRACE_FLIPS", 300), |steering, entry, to| {
             steering.set_entry(Vnic::DEFAULT, entry, to).expect("set");
             std::thread::sleep(Duration::from_millis(2));
         });
