@@ -4,7 +4,7 @@ use crate::Problem;
 use crate::config::PortConfig;
 use crate::devices::{Condition, DeviceState, OpenError, Opened, Opener, Watch};
 use ports::packet::Spread;
-use ports::steering::{ENTRIES, Moved, Order, Steering, SteeringError, Table, Vnic};
+use ports::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
 use ports::{Offloads, memory};
 use std::collections::BTreeMap;
 use std::io;
@@ -294,16 +294,18 @@ impl Steering for MemorySteering {
         Ok(())
     }
 
-    fn move_entries(
-        &self,
-        entries: &[(Vnic, usize)],
-        queue: u8,
-        _: Duration,
-    ) -> Result<Moved, SteeringError> {
+    fn move_entries(&self, moves: &[EntryMove], _: Duration) -> Result<Vec<Moved>, SteeringError> {
         let _moving = self.hold_moves();
-        let there = entries.iter().filter(|(vnic, _)| self.vnics().contains_key(vnic));
-        there.copied().try_for_each(|(vnic, entry)| self.set_entry(vnic, entry, queue))?;
-        let held = Duration::ZERO;
-        Ok(Moved { order: Order::Kept, held_frames: 0, lost_frames: 0, held })
+        let mut queues: BTreeMap<u8, Vec<(Vnic, usize)>> = BTreeMap::new();
+        for EntryMove { vnic, entry, queue } in moves {
+            let Ok(row) = self.row(*vnic) else { continue };
+            self.set_entry(*vnic, *entry, *queue)?;
+            if row.table.get(*entry) != Some(queue) {
+                queues.entry(*queue).or_default().push((*vnic, *entry));
+            }
+        }
+        let (order, held) = (Order::Kept, Duration::ZERO);
+        let moved = |entries| Moved { entries, order, held_frames: 0, lost_frames: 0, held };
+        Ok(queues.into_values().map(moved).collect())
     }
 }

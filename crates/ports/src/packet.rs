@@ -7,6 +7,7 @@
 //! What surprises: the host's own stack sees every ingress frame as well, so an uplink should have no addresses; and the
 //! ring is memory of the kernel that counts as resident from the start.
 
+mod batch;
 mod egress;
 mod fence;
 mod gate;

@@ -39,9 +39,22 @@ impl Vnic {
     pub const DEFAULT: Vnic = Vnic { number: 0, generation: 0 };
 }
 
-/// What became of a move of entries.
+/// An entry that is to name another queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryMove {
+    /// Whose table it is in.
+    pub vnic: Vnic,
+    /// Its place there.
+    pub entry: usize,
+    /// The new queue.
+    pub queue: u8,
+}
+
+/// What became of entries that moved to one queue at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
+    /// Which, in the order of the call.
+    pub entries: Vec<(Vnic, usize)>,
     /// Whether its flows kept their order.
     pub order: Order,
     /// Frames that waited in the new queue, of whatever flow.
@@ -129,14 +142,15 @@ pub trait Steering: Send + Sync {
     /// Stores one entry. What the old queue still holds is overtaken.
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError>;
 
-    /// Has entries name another queue, in such a way that no frame of a flow overtakes another; those of vNICs that are gone
-    /// are left out. Returns when that is so, after some 10 ms whatever the number of entries, for which the queues' readers
-    /// must go on. The new queue is held back no longer than `patience`: then its reader goes on by itself, also while the
-    /// caller does not run.
+    /// Has entries name other queues, in such a way that no frame of a flow overtakes another. Left out are those of vNICs
+    /// that are gone and those that name their queue already; of an entry that is given twice the first counts. They move
+    /// together, unless a queue that some leave is one that others go to: such moves are made one batch after the other, the
+    /// first ones first. Returns when that is so, after some 10 ms for each batch whatever the number of entries, for which
+    /// the queues' readers must go on. A new queue is held back no longer than `patience`: then its reader goes on by itself,
+    /// also while the caller does not run.
     fn move_entries(
         &self,
-        entries: &[(Vnic, usize)],
-        queue: u8,
+        moves: &[EntryMove],
         patience: Duration,
-    ) -> Result<Moved, SteeringError>;
+    ) -> Result<Vec<Moved>, SteeringError>;
 }

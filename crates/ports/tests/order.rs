@@ -1,5 +1,5 @@
-//! Entries of an uplink's table flipped under load, between two queues with a reader each: a fence keeps the order, and
-//! without it the same load finds that frames overtake each other.
+//! Entries of an uplink's table moved under load, between queues with a reader each: a fence keeps the order, each frame
+//! arrives once, and without the fence the same load finds that frames overtake each other.
 
 #![allow(
     clippy::expect_used,
@@ -10,8 +10,9 @@
 mod support;
 
 use ports::packet::{self, Opened, PacketOptions, Spread};
-use ports::steering::{Order, Steering, Vnic};
+use ports::steering::{EntryMove, Moved, Order, Steering, Table, Vnic};
 use ports::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing};
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -28,10 +29,17 @@ const NUMBER: usize = 42;
 
 #[derive(Debug, Default)]
 struct Load {
+    /// The moves are made: the sender stops.
     done: AtomicBool,
+    /// It has stopped: the readers stop once all is delivered.
+    all_sent: AtomicBool,
     sent: AtomicU64,
     delivered: AtomicU64,
     overtaken: AtomicU64,
+    /// Frames of the number that came last: what was delivered twice.
+    twice: AtomicU64,
+    /// Frames that the kernel dropped because a ring was full.
+    lost: AtomicU64,
     /// The latest number of each flow.
     latest: [AtomicU32; FLOWS as usize],
 }
@@ -82,11 +90,18 @@ fn send(egress: &mut EgressQueue, load: &Load) {
         load.sent.fetch_add(BATCH.into(), Ordering::Relaxed);
         std::thread::sleep(Duration::from_micros(300));
     }
+    load.all_sent.store(true, Ordering::Release);
 }
 
 /// Turns of one queue, as a worker has them: what was taken counts as delivered before it is released.
 fn read(ingress: &mut IngressQueue, load: &Load) {
-    while !load.done.load(Ordering::Relaxed) {
+    // What is not there after so many looks at an empty queue is lost.
+    let mut looks = 10_000;
+    while looks > 0 {
+        let all_sent = load.all_sent.load(Ordering::Acquire);
+        if all_sent && load.delivered.load(Ordering::Relaxed) >= load.sent.load(Ordering::Relaxed) {
+            break;
+        }
         let mut burst = Burst::new();
         ingress.take(Nanos(1), &mut burst).expect("take");
         let is_empty = burst.frames().is_empty();
@@ -98,27 +113,31 @@ fn read(ingress: &mut IngressQueue, load: &Load) {
                 let latest =
                     load.latest[usize::from(bytes[28])].fetch_max(number, Ordering::AcqRel);
                 load.overtaken.fetch_add(u64::from(number < latest), Ordering::Relaxed);
+                load.twice.fetch_add(u64::from(number == latest), Ordering::Relaxed);
                 load.delivered.fetch_add(1, Ordering::Relaxed);
             }
         }
         drop(burst);
         ingress.release();
         if is_empty {
+            looks -= u32::from(all_sent);
             std::thread::sleep(Duration::from_micros(100));
         }
     }
+    load.lost.fetch_add(ingress.lost(), Ordering::Relaxed);
 }
 
-/// A port at one end of a link of this name, and one of two queues with rings of so many bytes at the other, with its steering.
-fn open(link: &str, ring_bytes: usize) -> Option<(Opened, Opened, Arc<dyn Steering>)> {
+/// A port at one end of a link of this name, and one of so many queues with rings of so many bytes at the other, with its
+/// steering.
+fn open(link: &str, queues: u8, ring_bytes: usize) -> Option<(Opened, Opened, Arc<dyn Steering>)> {
     let [near, far] = [0, 1].map(|end| format!("{link}{end}"));
     ip(&format!("link add {near} type veth peer name {far}"));
     ip(&format!("link set {near} up"));
     ip(&format!("link set {far} up"));
     let here = packet::open(&PacketOptions::new(&near)).expect("open");
     let key = Some(Key::MICROSOFT);
-    let two = PacketOptions { queues: 2, key, ring_bytes, ..PacketOptions::new(&far) };
-    let there = packet::open(&two).expect("open");
+    let several = PacketOptions { queues, key, ring_bytes, ..PacketOptions::new(&far) };
+    let there = packet::open(&several).expect("open");
     let Spread::Tables(steering) = there.spread.clone() else {
         eprintln!("skipped: needs the right to load eBPF programs");
         return None;
@@ -126,54 +145,128 @@ fn open(link: &str, ring_bytes: usize) -> Option<(Opened, Opened, Arc<dyn Steeri
     Some((here, there, steering))
 }
 
-/// Flips under load over a link of this name; what came of it, or `None` where programs cannot be loaded.
-fn flip(link: &str, flips: usize, flip: impl Fn(&dyn Steering, usize, u8) + Sync) -> Option<Load> {
-    let (mut here, mut there, steering) = open(link, 8 << 20)?;
-    let (load, entries) = (Load::default(), (0..FLOWS).map(entry).collect::<Vec<_>>());
+/// Sends over a link of this name to so many queues while entries are moved; what came of it, or `None` where programs cannot be
+/// loaded.
+fn under_load(link: &str, queues: u8, moves: impl FnOnce(&dyn Steering)) -> Option<Load> {
+    let (mut here, mut there, steering) = open(link, queues, 8 << 20)?;
+    let load = Load::default();
     std::thread::scope(|scope| {
         let _done = Done(&load);
         scope.spawn(|| send(&mut here.device.egress[0], &load));
         there.device.ingress.iter_mut().for_each(|ingress| {
             scope.spawn(|| read(ingress, &load));
         });
-        for number in 0..flips {
-            let entry = entries[number % entries.len()];
-            let table = steering.table(Vnic::DEFAULT).expect("a table");
-            flip(&*steering, entry, 1 - table[entry]);
-        }
+        moves(&*steering);
     });
     Some(load)
+}
+
+/// Flips the flows' entries in turn between two queues.
+fn flip(link: &str, flips: usize, flip: impl Fn(&dyn Steering, usize, u8)) -> Option<Load> {
+    let entries: Vec<usize> = (0..FLOWS).map(entry).collect();
+    under_load(link, 2, |steering| {
+        for number in 0..flips {
+            let entry = entries[number % entries.len()];
+            flip(steering, entry, 1 - table(steering)[entry]);
+        }
+    })
+}
+
+fn table(steering: &dyn Steering) -> Table {
+    steering.table(Vnic::DEFAULT).expect("a table")
+}
+
+/// Moves entries, all of which have to name another queue then, in order.
+fn move_entries(steering: &dyn Steering, moves: &[(usize, u8)]) -> Vec<Moved> {
+    let moves = moves.iter().map(|&(entry, queue)| EntryMove { vnic: Vnic::DEFAULT, entry, queue });
+    let moves: Vec<EntryMove> = moves.collect();
+    let moved = steering.move_entries(&moves, Duration::from_secs(30)).expect("moved");
+    assert!(moved.iter().all(|moved| moved.order == Order::Kept), "{moved:?}");
+    assert_eq!(moved.iter().map(|moved| moved.entries.len()).sum::<usize>(), moves.len());
+    moved
+}
+
+/// Each frame came once and in order, unless the kernel says that it dropped it.
+fn assert_in_order_and_once(load: Load) {
+    eprintln!("{load:?}");
+    let [sent, delivered, overtaken, twice, lost] =
+        [load.sent, load.delivered, load.overtaken, load.twice, load.lost]
+            .map(AtomicU64::into_inner);
+    assert!(delivered > 100);
+    assert_eq!((overtaken, twice), (0, 0));
+    assert!(delivered <= sent && delivered + lost >= sent, "{delivered} and {lost} of {sent}");
 }
 
 fn number(name: &str, otherwise: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
+/// How long things took.
+fn tell(what: &str, times: &mut [Duration]) {
+    times.sort_unstable();
+    let at = |part: usize| times[(times.len() - 1) * part / 100];
+    let [median, most] = [50, 100].map(at);
+    eprintln!(
+        "{what}: n {}, median {median:?}, 5 to 95 % {:?} to {:?}, 99 % {:?}, most {most:?}",
+        times.len(),
+        at(5),
+        at(95),
+        at(99)
+    );
+}
+
 #[test]
 fn moves_of_entries_under_load_reorder_nothing() {
     in_namespace(|| {
-        let flips = number("MILLRACE_FLIPS", 100);
-        let (times, held_frames) = (std::sync::Mutex::new(Vec::new()), AtomicU64::new(0));
-        let load = flip("mill", flips, |steering, entry, to| {
+        let (held, took) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+        let held_frames = Cell::new(0);
+        let load = flip("mill", number("MILLRACE_FLIPS", 100), |steering, entry, to| {
             let start = Instant::now();
-            let patience = Duration::from_secs(30);
-            let moved = steering.move_entries(&[(Vnic::DEFAULT, entry)], to, patience);
-            let moved = moved.expect("moved");
-            assert_eq!(moved.order, Order::Kept);
-            held_frames.fetch_add(moved.held_frames, Ordering::Relaxed);
-            times.lock().expect("one thread").push((moved.held, start.elapsed()));
+            let moved = move_entries(steering, &[(entry, to)]);
+            took.borrow_mut().push(start.elapsed());
+            held.borrow_mut().push(moved[0].held);
+            held_frames.set(held_frames.get() + moved[0].held_frames);
         });
         let Some(load) = load else { return };
-        let mut times = times.into_inner().expect("one thread");
-        let [held, took] = [|it: &(Duration, Duration)| it.0, |it: &(Duration, Duration)| it.1];
-        for (what, of) in [("held", held), ("took", took)] {
-            times.sort_by_key(of);
-            let at = |part: usize| of(&times[(times.len() - 1) * part / 100]);
-            eprintln!("{what}: median {:?}, 99 % {:?}, most {:?}", at(50), at(99), at(100));
-        }
-        eprintln!("{flips} flips, {} frames held, {load:?}", held_frames.into_inner());
-        assert!(load.delivered.into_inner() > 100);
-        assert_eq!(load.overtaken.into_inner(), 0);
+        tell("held", &mut held.into_inner());
+        tell("took", &mut took.into_inner());
+        eprintln!("{} frames held", held_frames.get());
+        assert_in_order_and_once(load);
+    });
+}
+
+/// Moves of one decision: all flows to queue 0, from there to three others, dealt out, and in a circle. Where one queue is left for
+/// several, or several for one, there is one batch, and in a circle of four there are two.
+#[test]
+fn decisions_of_several_queues_under_load_reorder_nothing() {
+    const KINDS: [&str; 4] = ["to one queue", "one to three", "dealt out", "in a circle"];
+    in_namespace(|| {
+        let entries: Vec<usize> = (0..FLOWS).map(entry).collect();
+        let target = |kind: usize, flow: u8, from: u8| match kind {
+            0 => 0,
+            1 => 1 + flow % 3,
+            2 => flow % 4,
+            _ => (from + 1) % 4,
+        };
+        let (mut took, mut held): ([Vec<Duration>; 4], Vec<Duration>) = Default::default();
+        let load = under_load("mill", 4, |steering| {
+            for number in 0..number("MILLRACE_DECISIONS", 60) {
+                let table = table(steering);
+                let to = |flow| {
+                    let entry = entries[usize::from(flow)];
+                    (entry, target(number % 4, flow, table[entry]))
+                };
+                let moves = (0..FLOWS).map(to).filter(|&(entry, queue)| table[entry] != queue);
+                let start = Instant::now();
+                let moved = move_entries(steering, &moves.collect::<Vec<_>>());
+                took[number % 4].push(start.elapsed());
+                held.extend(moved.iter().map(|moved| moved.held));
+            }
+        });
+        let Some(load) = load else { return };
+        KINDS.iter().zip(&mut took).for_each(|(kind, took)| tell(kind, took));
+        tell("held", &mut held);
+        assert_in_order_and_once(load);
     });
 }
 
@@ -185,10 +278,8 @@ fn two_uplinks_move_entries_at_the_same_time() {
         let flips = |link| {
             flip(link, number("MILLRACE_FLIPS", 50), |steering, entry, to| {
                 most.fetch_max(under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-                let patience = Duration::from_secs(30);
-                let moved = steering.move_entries(&[(Vnic::DEFAULT, entry)], to, patience);
+                move_entries(steering, &[(entry, to)]);
                 under_way.fetch_sub(1, Ordering::Relaxed);
-                assert_eq!(moved.expect("moved").order, Order::Kept);
             })
         };
         let loads = std::thread::scope(|scope| {
@@ -198,12 +289,9 @@ fn two_uplinks_move_entries_at_the_same_time() {
         });
         let loads: Vec<_> = loads.into_iter().flatten().collect();
         let Some(most) = (!loads.is_empty()).then(|| most.into_inner()) else { return };
-        eprintln!("{most} moves at once, {loads:?}");
+        eprintln!("{most} moves at once");
         assert_eq!(most, 2);
-        for load in loads {
-            assert!(load.delivered.into_inner() > 100);
-            assert_eq!(load.overtaken.into_inner(), 0);
-        }
+        loads.into_iter().for_each(assert_in_order_and_once);
     });
 }
 
@@ -212,7 +300,7 @@ fn two_uplinks_move_entries_at_the_same_time() {
 fn frames_that_a_held_queue_has_no_room_for_are_counted() {
     in_namespace(|| {
         // 32 slots.
-        let Some((mut here, _there, steering)) = open("mill", 64 << 10) else { return };
+        let Some((mut here, _there, steering)) = open("mill", 2, 64 << 10) else { return };
         let egress = &mut here.device.egress[0];
         let [moving, other] = [0, 1].map(entry);
         assert_ne!(moving, other);
@@ -224,14 +312,14 @@ fn frames_that_a_held_queue_has_no_room_for_are_counted() {
         deliver(egress, &of(1, 100));
         let moved = std::thread::scope(|scope| {
             let mover = scope.spawn(|| {
-                let (entries, patience) = ([(Vnic::DEFAULT, moving)], Duration::from_secs(1));
-                steering.move_entries(&entries, 1, patience).expect("moved")
+                let moving = EntryMove { vnic: Vnic::DEFAULT, entry: moving, queue: 1 };
+                steering.move_entries(&[moving], Duration::from_secs(1)).expect("moved")
             });
-            while steering.table(Vnic::DEFAULT).expect("a table")[moving] != 1 {
+            while table(&*steering)[moving] != 1 {
                 std::thread::yield_now();
             }
             deliver(egress, &of(0, 100));
-            mover.join().expect("no panic")
+            mover.join().expect("no panic").remove(0)
         });
         assert_eq!((moved.order, moved.held_frames), (Order::GivenUp, 32));
         // A few of the kernel's own may come as well.

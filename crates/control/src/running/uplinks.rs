@@ -21,7 +21,7 @@ use wire::Mac;
 /// An address, and the VLAN id of its frames at an uplink; 0: untagged.
 type Station = (Mac, u16);
 
-/// How long a vNIC waits for moves of entries before that is told. Those of a decision take some 12 ms for each queue.
+/// How long a vNIC waits for moves of entries before that is told. A batch of those takes some 10 ms.
 const LONG: Duration = Duration::from_secs(1);
 
 const MOVING: &str = "entries have been on the move for more than a second";

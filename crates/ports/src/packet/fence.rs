@@ -14,18 +14,23 @@
 //!
 //! The held queue's own reader carries the rounds on, and ends the move at its deadline, so neither waits for the thread
 //! that asked for the move.
+//!
+//! **Moves to several queues at once** share the grace period; each has its own old queues and its own rounds. No queue may
+//! be an old one of any and a new one of any ([`batches`](super::batch::batches)): two that are each other's would wait for one
+//! another until the deadline.
 
 use super::gate::Gate;
 use crate::lock;
 use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-/// The queues of a group, and the move under way.
+/// The queues of a group, and the moves under way.
 pub(super) struct Fence {
     gates: Vec<Gate>,
     /// Most frames that are in the making at once in the kernel.
     processors: usize,
-    moving: Mutex<Option<Move>>,
+    /// One for each new queue, in the order in which they were held.
+    moves: Mutex<Vec<Move>>,
 }
 
 /// What the queue that flows moved to went through.
@@ -49,7 +54,7 @@ struct Move {
     noted: bool,
     /// Up to where the new queue may be read then.
     open_to: u64,
-    /// A grace period has passed since the store.
+    /// A grace period has passed since the last store of the batch.
     grace: bool,
     /// `grace` when the round began.
     last: bool,
@@ -63,7 +68,7 @@ struct Move {
 impl Fence {
     /// A fence between queues, on a host with so many processors.
     pub(super) fn new(gates: Vec<Gate>, processors: usize) -> Fence {
-        Fence { gates, processors, moving: Mutex::new(None) }
+        Fence { gates, processors, moves: Mutex::new(Vec::new()) }
     }
 
     /// A queue's gate, for its reader.
@@ -71,12 +76,11 @@ impl Fence {
         self.gates.get(queue)
     }
 
-    /// Has the reader of a queue take nothing until [`Fence::begin`]'s first round is over, or the deadline has come. One move
-    /// at a time, which the caller sees to. In force once [`Fence::is_stopped`].
+    /// Has the reader of a queue take nothing until [`Fence::begin`]'s first round is over, or the deadline has come. The
+    /// caller holds the queues of one batch at a time. In force once [`Fence::is_stopped`].
     pub(super) fn hold(&self, to: usize, deadline: Instant) {
-        let Some(gate) = self.gates.get(to) else { return };
         let stopped = Instant::now();
-        *lock(&self.moving) = Some(Move {
+        lock(&self.moves).push(Move {
             to,
             deadline,
             from: Vec::new(),
@@ -84,55 +88,54 @@ impl Fence {
             open_to: 0,
             grace: false,
             last: false,
-            taken: gate.hold(),
+            taken: self.gates.get(to).map_or(0, Gate::hold),
             stopped,
             held: None,
             outcome: None,
         });
     }
 
-    /// Whether a held queue's reader has stopped, so that the entry may be stored.
+    /// Whether a held queue's reader has stopped, so that entries may name the queue.
     pub(super) fn is_stopped(&self, to: usize) -> bool {
         self.gates.get(to).is_none_or(Gate::is_stopped)
     }
 
-    /// The entry has been stored: the first round begins.
-    pub(super) fn begin(&self, from: &[usize]) {
+    /// The entries that name a held queue now, and named other ones, have been stored: its first round begins.
+    pub(super) fn begin(&self, to: usize, from: &[usize]) {
         // Pairs with nothing of ours: the store must be visible to the kernel before the first slot is looked at.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        if let Some(moving) = &mut *lock(&self.moving) {
+        for moving in lock(&self.moves).iter_mut().filter(|moving| moving.to == to) {
             moving.from = from.iter().map(|&queue| (queue, 0)).collect();
             moving.advance(self);
         }
     }
 
-    /// A grace period has passed since the store.
+    /// A grace period has passed since the last store.
     pub(super) fn grace_is_over(&self) {
-        if let Some(moving) = &mut *lock(&self.moving) {
-            moving.grace = true;
-        }
+        lock(&self.moves).iter_mut().for_each(|moving| moving.grace = true);
     }
 
-    /// Ends the round if it can be, and begins the next; ends the move if it is time. What a held queue's reader calls; never
-    /// waits.
+    /// Ends the rounds that can be, and begins the next ones; ends moves if it is time. What a held queue's reader calls;
+    /// never waits.
     pub(super) fn advance(&self) {
-        let mut moving = match self.moving.try_lock() {
-            Ok(moving) => moving,
+        let mut moves = match self.moves.try_lock() {
+            Ok(moves) => moves,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        moving.iter_mut().for_each(|moving| moving.advance(self));
+        moves.iter_mut().for_each(|moving| moving.advance(self));
     }
 
     fn filled_end(&self, queue: usize) -> u64 {
         self.gates.get(queue).map_or(0, |gate| gate.filled_end(self.processors))
     }
 
-    /// The move's outcome, once it is over.
-    pub(super) fn outcome(&self) -> Option<Outcome> {
-        let mut moving = lock(&self.moving);
-        let outcome = moving.as_ref().is_none_or(|moving| moving.outcome.is_some());
-        outcome.then(|| moving.take().and_then(|moving| moving.outcome).unwrap_or_default())
+    /// The outcome for each new queue in the order in which they were held, once all moves are over.
+    pub(super) fn outcomes(&self) -> Option<Vec<Outcome>> {
+        let mut moves = lock(&self.moves);
+        let outcomes = moves.iter().map(|moving| moving.outcome).collect::<Option<_>>()?;
+        moves.clear();
+        Some(outcomes)
     }
 }
 
@@ -181,11 +184,12 @@ impl Move {
     }
 
     fn end(&mut self, fence: &Fence, given_up: bool) {
-        let Some(gate) = fence.gates.get(self.to) else { return };
         let held = *self.held.get_or_insert_with(|| self.stopped.elapsed());
         let held_frames = fence.filled_end(self.to).saturating_sub(self.taken);
         self.outcome = Some(Outcome { held_frames, held, given_up });
-        gate.open(None);
+        if let Some(gate) = fence.gates.get(self.to) {
+            gate.open(None);
+        }
     }
 }
 

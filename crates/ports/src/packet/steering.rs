@@ -4,12 +4,14 @@ mod assemble;
 mod bpf;
 mod program;
 
+use super::batch::{Arrivals, batches};
 use super::fence::{Fence, Outcome};
 use super::socket::PacketSocket;
 use crate::lock;
-use crate::steering::{ENTRIES, Moved, Order, Steering, SteeringError, Table, Vnic};
+use crate::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
 use bpf::{HashMap, MappedArray};
 use rustix::thread::{MembarrierCommand, membarrier};
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -72,6 +74,9 @@ impl Stations {
         (known == vnic).then_some(station)
     }
 }
+
+/// A move of an entry, and where the entry is stored.
+type Store<'t> = (EntryMove, &'t AtomicU8);
 
 /// How often a move looks whether its round is over. The held queue's reader looks as well, each time it would take.
 const LOOK: Duration = Duration::from_micros(50);
@@ -149,19 +154,13 @@ impl ProgramSteering {
         is_known.then(|| self.row(vnic)).ok_or(SteeringError::NoSuchVnic(vnic.number))
     }
 
-    /// Entries of vNICs that there are, to be stored with a queue that there is.
-    fn entries(
-        &self,
-        entries: &[(Vnic, usize)],
-        queue: u8,
-    ) -> Result<Vec<&AtomicU8>, SteeringError> {
+    /// Where an entry of a vNIC that there is is stored, if there is the queue that it is to name.
+    fn entry(&self, moving: EntryMove) -> Result<&AtomicU8, SteeringError> {
+        let EntryMove { vnic, entry, queue } = moving;
         if queue >= self.queues {
             return Err(SteeringError::NoSuchQueue { queue, queues: self.queues });
         }
-        let entry = |&(vnic, entry): &(Vnic, usize)| {
-            self.known(vnic)?.get(entry).ok_or(SteeringError::NoSuchEntry(entry))
-        };
-        entries.iter().map(entry).collect()
+        self.known(vnic)?.get(entry).ok_or(SteeringError::NoSuchEntry(entry))
     }
 
     /// Frames that the kernel dropped at a queue so far.
@@ -169,27 +168,54 @@ impl ProgramSteering {
         self.sockets.get(queue).map_or(0, |socket| socket.statistics().1)
     }
 
-    /// The last part of a move to a queue, after the store.
-    fn finish_move(&self, to: usize, drops_before: u64) -> Moved {
-        // What closes the last hole: when it returns, all programs that read the old entry have ended, their frames are in
-        // their slots. Meanwhile the held queue's reader carries the rounds on.
+    /// Makes the moves of a batch, see [`super::fence`].
+    fn move_batch(&self, batch: Vec<Arrivals<Store<'_>>>, patience: Duration) -> Vec<Moved> {
+        let drops_before: Vec<u64> = batch.iter().map(|arrivals| self.drops(arrivals.to)).collect();
+        self.hold_and_store(&batch, Instant::now() + patience);
+        // What closes the last hole: when it returns, all programs that read an old entry have ended, their frames are in
+        // their slots. Meanwhile the held queues' readers carry the rounds on.
         let closed = membarrier(MembarrierCommand::Global);
         self.fence.grace_is_over();
-        let outcome = loop {
+        let outcomes = loop {
             self.fence.advance();
-            if let Some(outcome) = self.fence.outcome() {
-                break outcome;
+            if let Some(outcomes) = self.fence.outcomes() {
+                break outcomes;
             }
             std::thread::sleep(LOOK);
         };
-        let Outcome { held_frames, held, given_up } = outcome;
-        let order = match closed {
-            _ if given_up => Order::GivenUp,
-            Ok(()) => Order::Kept,
-            Err(_) => Order::NearlySure,
+        let moved = |((arrivals, outcome), drops_before): ((Arrivals<Store<'_>>, Outcome), u64)| {
+            let Outcome { held_frames, held, given_up } = outcome;
+            let order = match closed {
+                _ if given_up => Order::GivenUp,
+                Ok(()) => Order::Kept,
+                Err(_) => Order::NearlySure,
+            };
+            let lost_frames = self.drops(arrivals.to) - drops_before;
+            let entries = arrivals.moves.iter().map(|(moving, _)| (moving.vnic, moving.entry));
+            Moved { entries: entries.collect(), order, held_frames, lost_frames, held }
         };
-        let lost_frames = self.drops(to) - drops_before;
-        Moved { order, held_frames, lost_frames, held }
+        batch.into_iter().zip(outcomes).zip(drops_before).map(moved).collect()
+    }
+
+    /// Stops the readers of the new queues, and stores the entries of each as soon as it has stopped.
+    fn hold_and_store(&self, batch: &[Arrivals<Store<'_>>], deadline: Instant) {
+        batch.iter().for_each(|arrivals| self.fence.hold(arrivals.to, deadline));
+        let mut waiting: Vec<_> = batch.iter().collect();
+        while !waiting.is_empty() {
+            waiting.retain(|arrivals| !self.store_stopped(arrivals, deadline));
+            std::thread::yield_now();
+        }
+    }
+
+    /// Stores the entries that go to a queue, and begins its rounds, if its reader has stopped or the deadline has come.
+    fn store_stopped(&self, arrivals: &Arrivals<Store<'_>>, deadline: Instant) -> bool {
+        let is_time = self.fence.is_stopped(arrivals.to) || Instant::now() >= deadline;
+        if is_time {
+            let stores = arrivals.moves.iter();
+            stores.for_each(|(moving, entry)| entry.store(moving.queue, Ordering::Release));
+            self.fence.begin(arrivals.to, &arrivals.from);
+        }
+        is_time
     }
 
     fn row(&self, vnic: Vnic) -> &[AtomicU8] {
@@ -254,38 +280,26 @@ impl Steering for ProgramSteering {
 
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError> {
         let _one_at_a_time = lock(&self.changes);
-        let entries = self.entries(&[(vnic, entry)], queue)?;
-        entries.into_iter().for_each(|entry| entry.store(queue, Ordering::Release));
+        self.entry(EntryMove { vnic, entry, queue })?.store(queue, Ordering::Release);
         Ok(())
     }
 
     fn move_entries(
         &self,
-        entries: &[(Vnic, usize)],
-        queue: u8,
+        moves: &[EntryMove],
         patience: Duration,
-    ) -> Result<Moved, SteeringError> {
+    ) -> Result<Vec<Moved>, SteeringError> {
         let _one_at_a_time = lock(&self.changes);
-        let there = entries.iter().filter(|(vnic, _)| self.known(*vnic).is_ok());
-        let entries = self.entries(&there.copied().collect::<Vec<_>>(), queue)?;
-        let to = usize::from(queue);
-        let from = entries.iter().map(|entry| usize::from(entry.load(Ordering::Relaxed)));
-        let mut from: Vec<usize> = from.filter(|&from| from != to).collect();
-        from.sort_unstable();
-        from.dedup();
-        if from.is_empty() {
-            let held = Duration::ZERO;
-            return Ok(Moved { order: Order::Kept, held_frames: 0, lost_frames: 0, held });
+        let (mut stores, mut seen) = (Vec::new(), HashSet::new());
+        for &moving in moves.iter().filter(|moving| self.known(moving.vnic).is_ok()) {
+            let entry = self.entry(moving)?;
+            if seen.insert((moving.vnic, moving.entry)) {
+                let [from, to] = [entry.load(Ordering::Relaxed), moving.queue].map(usize::from);
+                stores.push((from, to, (moving, entry)));
+            }
         }
-        let drops_before = self.drops(to);
-        let deadline = Instant::now() + patience;
-        self.fence.hold(to, deadline);
-        while !self.fence.is_stopped(to) && Instant::now() < deadline {
-            std::thread::yield_now();
-        }
-        entries.into_iter().for_each(|entry| entry.store(queue, Ordering::Release));
-        self.fence.begin(&from);
-        Ok(self.finish_move(to, drops_before))
+        let batches = batches(stores).into_iter();
+        Ok(batches.flat_map(|batch| self.move_batch(batch, patience)).collect())
     }
 }
 

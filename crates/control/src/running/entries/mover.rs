@@ -7,14 +7,14 @@ use super::super::moves::Record;
 use crate::body::HeldBody;
 use balance::Move;
 use datapath::PortId;
-use ports::steering::{Moved, Order, Steering, Vnic};
+use ports::steering::{EntryMove, Moved, Order, Steering, Vnic};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Longest that a queue is held for a move. A ring of 4096 slots has room for 40,000 frames a second then.
+/// Longest that a queue is held for a batch of moves. A ring of 4096 slots has room for 40,000 frames a second then.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What a decision moves at an uplink.
@@ -47,7 +47,7 @@ pub(super) struct Done {
     pub(super) troubles: Vec<String>,
 }
 
-/// Entries that name the same new queue now, which was held for all of them.
+/// Entries that went to one queue, which was held for all of them.
 pub(super) struct Together {
     pub(super) shifts: Vec<Shift>,
     pub(super) held: HeldBody,
@@ -55,60 +55,44 @@ pub(super) struct Together {
 
 impl Job {
     pub(super) fn run(self) -> Done {
-        let Job { name, steering, shifts } = self;
+        let Job { name, steering: weak, shifts } = self;
         let mut done = Done { name, moved: Vec::new(), troubles: Vec::new() };
-        for shifts in by_queue(shifts) {
-            done.move_together(&steering, shifts);
+        let Some(steering) = weak.upgrade() else { return done };
+        let of = |shift: &Shift| EntryMove {
+            vnic: shift.vnic,
+            entry: shift.entry.into(),
+            queue: shift.queue,
+        };
+        let moves: Vec<EntryMove> = shifts.iter().map(of).collect();
+        let outcome = steering.move_entries(&moves, PATIENCE);
+        drop(steering);
+        if weak.strong_count() == 0 {
+            // Closed meanwhile: nobody read its queues any more.
+            return done;
+        }
+        match outcome {
+            Ok(moved) => done.note(shifts, moved),
+            Err(error) => done.troubles.push(format!("cannot move entries: {error}")),
         }
         done
     }
 }
 
-/// Those for the same queue together, in the order of the first of each.
-fn by_queue(shifts: Vec<Shift>) -> Vec<Vec<Shift>> {
-    let mut queues: Vec<Vec<Shift>> = Vec::new();
-    for shift in shifts {
-        let same = |of: &&mut Vec<Shift>| of.first().is_some_and(|it| it.queue == shift.queue);
-        match queues.iter_mut().find(same) {
-            Some(of) => of.push(shift),
-            None => queues.push(vec![shift]),
-        }
-    }
-    queues
-}
-
 impl Done {
-    fn move_together(&mut self, weak: &Weak<dyn Steering>, mut shifts: Vec<Shift>) {
-        let (Some(steering), Some(Shift { queue, .. })) = (weak.upgrade(), shifts.first()) else {
-            return;
-        };
-        let queue = *queue;
-        let entries: Vec<(Vnic, usize)> =
-            shifts.iter().map(|shift| (shift.vnic, shift.entry.into())).collect();
-        let outcome = steering.move_entries(&entries, queue, PATIENCE);
-        // Those of a vNIC that went meanwhile were left out.
-        shifts.retain(|shift| {
-            let table = steering.table(shift.vnic);
-            table.is_ok_and(|table| table.get(usize::from(shift.entry)) == Some(&queue))
-        });
-        drop(steering);
-        if weak.strong_count() == 0 {
-            // Closed meanwhile: nobody read its queues any more.
-            return;
-        }
-        match outcome {
-            Ok(moved) => {
-                if moved.order == Order::GivenUp {
-                    self.troubles.push(format!(
-                        "entries went to queue {queue} although an old queue was not read for {PATIENCE:?}: \
-                         flows may be out of order"
-                    ));
-                }
-                self.moved.push(Together { shifts, held: held(&moved) });
+    /// Those of vNICs that went meanwhile are in none of the moves.
+    fn note(&mut self, shifts: Vec<Shift>, moves: Vec<Moved>) {
+        let named = |shift: Shift| ((shift.vnic, shift.entry.into()), shift);
+        let mut shifts: HashMap<(Vnic, usize), Shift> = shifts.into_iter().map(named).collect();
+        for moved in moves {
+            let together: Vec<Shift> =
+                moved.entries.iter().filter_map(|entry| shifts.remove(entry)).collect();
+            if let (Order::GivenUp, Some(Shift { queue, .. })) = (moved.order, together.first()) {
+                self.troubles.push(format!(
+                    "entries went to queue {queue} although an old queue was not read for {PATIENCE:?}: \
+                     flows may be out of order"
+                ));
             }
-            Err(error) => {
-                self.troubles.push(format!("cannot move entries to queue {queue}: {error}"));
-            }
+            self.moved.push(Together { shifts: together, held: held(&moved) });
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::body::OrderBody;
 use crate::config::Config;
 use crate::memory::{Fate, MemoryDevices, MemorySteering};
 use balance::Reason;
-use ports::steering::{Moved, Order, SteeringError, Table};
+use ports::steering::{EntryMove, Moved, Order, SteeringError, Table};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::cell::Cell;
@@ -377,18 +377,20 @@ fn a_move_that_is_refused_is_an_event_and_not_explained() {
     assert!(events.len() == 1 && events[0].contains("port up: cannot move entries"), "{events:?}");
 }
 
-/// They went by the number of their new queue, whatever was urgent.
+/// Each queue's moves waited for those to the queue before it. What is explained is what went to one queue at one time.
 #[test]
-fn queues_are_relieved_in_the_order_of_the_decision() {
+fn moves_of_a_decision_are_one_call_in_its_order() {
     let run = Run::new(&vnic(1, ""));
     let shift = |entry, queue| run.job(nth(1), entry, queue).shifts.remove(0);
-    let shifts = vec![shift(3, 1), shift(0, 1), shift(5, 0), shift(7, 1)];
-    let done = Job { shifts, ..run.job(nth(1), 0, 0) }.run();
+    let shifts = vec![shift(4, 1), shift(0, 1), shift(5, 0), shift(6, 1)];
+    let steering: Arc<dyn Steering> = Arc::new(Unread);
+    let job = Job { steering: Arc::downgrade(&steering), shifts, ..run.job(nth(1), 0, 0) };
+    let done = job.run();
     let entries = |together: &Together| -> Vec<u8> {
         together.shifts.iter().map(|shift| shift.entry).collect()
     };
     let moved: Vec<Vec<u8>> = done.moved.iter().map(entries).collect();
-    assert_eq!(moved, [vec![3, 0, 7], vec![5]]);
+    assert_eq!(moved, [vec![4, 0], vec![5], vec![6]]);
 }
 
 /// A vNIC went between two jobs of a decision, and the next one got its number and its moves.
@@ -420,7 +422,7 @@ fn a_move_at_an_uplink_that_was_closed_does_nothing() {
     assert_eq!(run.steering().table(nth(1)).unwrap()[4], 0);
 }
 
-/// An uplink whose old queue is not read while its entries move.
+/// An uplink whose old queue is not read while its entries move, those to one queue together as long as they follow one another.
 struct Unread;
 
 impl Steering for Unread {
@@ -450,11 +452,14 @@ impl Steering for Unread {
 
     fn move_entries(
         &self,
-        _: &[(Vnic, usize)],
-        _: u8,
+        moves: &[EntryMove],
         held: Duration,
-    ) -> Result<Moved, SteeringError> {
-        Ok(Moved { order: Order::GivenUp, held_frames: 9, lost_frames: 5, held })
+    ) -> Result<Vec<Moved>, SteeringError> {
+        let moved = |moves: &[EntryMove]| {
+            let entries = moves.iter().map(|moving| (moving.vnic, moving.entry)).collect();
+            Moved { entries, order: Order::GivenUp, held_frames: 9, lost_frames: 5, held }
+        };
+        Ok(moves.chunk_by(|one, other| one.queue == other.queue).map(moved).collect())
     }
 }
 

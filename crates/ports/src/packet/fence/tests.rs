@@ -1,15 +1,17 @@
 //! Moves among rings, readers and processors that take their steps in any order. A frame takes three: the program reads the
 //! entry, the kernel gives it a slot, the slot is filled. Each flow stays on one processor, as the kernel has it.
 
+use super::super::batch::{Arrivals, batches};
 use super::super::gate::Slots;
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-const QUEUES: usize = 3;
+const QUEUES: usize = 4;
 const FLOWS: usize = 4;
 const PROCESSORS: usize = 2;
 const SLOTS: usize = 6;
@@ -38,7 +40,7 @@ enum Step {
     Placed(Frame, usize, usize),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Event {
     /// A processor does one step, for a flow of its own where it begins a frame.
     Kernel {
@@ -55,10 +57,8 @@ enum Event {
         queue: usize,
         most: usize,
     },
-    Move {
-        flow: usize,
-        to: usize,
-    },
+    /// Flows are to go to other queues: the first batch of them does.
+    Move(Vec<(usize, usize)>),
     Advance,
 }
 
@@ -68,6 +68,10 @@ enum Closing {
     Nothing,
     /// One round: what a fence without a grace period is.
     OneRound,
+    /// The grace period begins when the first entry is stored.
+    EarlyGrace,
+    /// Old queues may be new ones as well.
+    OneBatch,
     Rounds,
 }
 
@@ -89,17 +93,19 @@ struct World {
     entries: [usize; FLOWS],
     sent: [u32; FLOWS],
     delivered: [u32; FLOWS],
-    /// The old queue of a move that has stored its entry, and noted nothing yet.
-    stored: Option<usize>,
-    /// Processors that have been busy since then; `None`: there is no such move.
+    /// Queues that are held, whose entries are not stored yet.
+    held: Vec<Arrivals<usize>>,
+    /// Old and new queues of entries that are stored; nothing is noted yet.
+    stored: Option<(Vec<usize>, usize)>,
+    /// Processors that have been busy since the last store; `None`: no moves are that far.
     in_flight: Option<Vec<usize>>,
     /// Of moves.
     deadline: Instant,
-    /// Of the last move.
-    outcome: Outcome,
+    /// Of the last moves.
+    outcomes: Vec<Outcome>,
     /// Frames that came after a later one.
     overtaken: u32,
-    moves: u32,
+    moves: usize,
 }
 
 impl World {
@@ -117,10 +123,11 @@ impl World {
             entries: [0; FLOWS],
             sent: [0; FLOWS],
             delivered: [0; FLOWS],
+            held: Vec::new(),
             stored: None,
             in_flight: None,
             deadline: Instant::now() + Duration::from_secs(3600),
-            outcome: Outcome::default(),
+            outcomes: Vec::new(),
             overtaken: 0,
             moves: 0,
         }
@@ -131,7 +138,7 @@ impl World {
             Event::Kernel { processor, flow } => self.kernel(processor, flow),
             Event::Take { queue, most } => self.take(queue, most),
             Event::Release { queue, most } => self.release(queue, most),
-            Event::Move { flow, to } => self.begin(flow, to),
+            Event::Move(moves) => self.begin(&moves),
             Event::Advance => self.advance(),
         }
     }
@@ -208,45 +215,70 @@ impl World {
         }
     }
 
-    fn begin(&mut self, flow: usize, to: usize) {
-        let from = self.entries[flow];
-        if self.stored.is_some() || self.in_flight.is_some() || from == to {
+    fn is_moving(&self) -> bool {
+        !self.held.is_empty() || self.stored.is_some() || self.in_flight.is_some()
+    }
+
+    /// Begins the first batch of some moves.
+    fn begin(&mut self, moves: &[(usize, usize)]) {
+        if self.is_moving() {
             return;
         }
-        self.moves += 1;
+        let moves: BTreeMap<usize, usize> = moves.iter().copied().collect();
+        let moves = moves.into_iter().map(|(flow, to)| (self.entries[flow], to, flow));
+        let batch = if self.closing == Closing::OneBatch {
+            let single = |(from, to, flow)| Arrivals { to, from: vec![from], moves: vec![flow] };
+            let mut batch: Vec<_> = moves.filter(|(from, to, _)| from != to).map(single).collect();
+            batch.sort_by_key(|arrivals| arrivals.to);
+            batch.dedup_by_key(|arrivals| arrivals.to);
+            batch
+        } else {
+            batches(moves).into_iter().next().unwrap_or_default()
+        };
+        self.moves += batch.len();
         if self.closing == Closing::Nothing {
-            self.entries[flow] = to;
+            batch.iter().for_each(|arrivals| self.store(arrivals));
             return;
         }
-        self.fence.hold(to, self.deadline);
-        assert!(self.fence.is_stopped(to));
-        self.entries[flow] = to;
-        self.stored = Some(from);
-    }
-
-    /// The mover goes on after the store; frames may have come to the new queue by now.
-    fn go_on(&mut self, from: usize) {
-        self.fence.begin(&[from]);
-        let busy = |processor: &usize| self.processors[*processor].is_some();
-        self.in_flight = Some((0..PROCESSORS).filter(busy).collect());
-        if self.closing == Closing::OneRound {
-            self.fence.grace_is_over();
-            self.fence.begin(&[from]);
+        for arrivals in &batch {
+            self.fence.hold(arrivals.to, self.deadline);
+            assert!(self.fence.is_stopped(arrivals.to));
         }
+        self.held = batch;
     }
 
+    fn store(&mut self, arrivals: &Arrivals<usize>) {
+        arrivals.moves.iter().for_each(|&flow| self.entries[flow] = arrivals.to);
+    }
+
+    /// A step of the mover: it stores the entries of a queue, begins its rounds, or looks. Frames come in between.
     fn advance(&mut self) {
-        if let Some(from) = self.stored.take() {
-            return self.go_on(from);
+        if let Some((from, to)) = self.stored.take() {
+            self.fence.begin(to, &from);
+            let is_early = self.closing == Closing::EarlyGrace;
+            if is_early && self.in_flight.is_none() || !is_early && self.held.is_empty() {
+                let busy = |processor: &usize| self.processors[*processor].is_some();
+                self.in_flight = Some((0..PROCESSORS).filter(busy).collect());
+                if self.closing == Closing::OneRound {
+                    self.fence.grace_is_over();
+                    self.fence.begin(to, &from);
+                }
+            }
+            return;
+        }
+        if let Some(arrivals) = self.held.pop() {
+            self.store(&arrivals);
+            self.stored = Some((arrivals.from, arrivals.to));
+            return;
         }
         if self.in_flight.as_ref().is_some_and(Vec::is_empty) {
             self.fence.grace_is_over();
         }
         self.fence.advance();
         if self.in_flight.is_some()
-            && let Some(outcome) = self.fence.outcome()
+            && let Some(outcomes) = self.fence.outcomes()
         {
-            (self.in_flight, self.outcome) = (None, outcome);
+            (self.in_flight, self.outcomes) = (None, outcomes);
         }
     }
 
@@ -257,7 +289,7 @@ impl World {
                 self.kernel(processor, 0);
             }
         }
-        for _ in 0..20 {
+        for _ in 0..30 {
             for queue in 0..QUEUES {
                 self.take(queue, SLOTS);
                 self.release(queue, SLOTS);
@@ -274,7 +306,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             .prop_map(|(processor, flow)| Event::Kernel { processor, flow }),
         3 => (queue(), 1..=SLOTS).prop_map(|(queue, most)| Event::Take { queue, most }),
         4 => (queue(), 1..=SLOTS).prop_map(|(queue, most)| Event::Release { queue, most }),
-        1 => (0..FLOWS, queue()).prop_map(|(flow, to)| Event::Move { flow, to }),
+        1 => vec((0..FLOWS, queue()), 1..6).prop_map(Event::Move),
         2 => Just(Event::Advance),
     ];
     vec(event, 0..400)
@@ -285,7 +317,7 @@ fn judge(closing: Closing, events: Vec<Event>) -> Result<(), TestCaseError> {
     let mut world = World::new(closing);
     events.into_iter().for_each(|event| world.happen(event));
     world.settle();
-    prop_assert!(world.in_flight.is_none() && world.stored.is_none(), "a move never ends");
+    prop_assert!(!world.is_moving(), "a move never ends");
     prop_assert!(
         world.rings.iter().all(|ring| ring.counts[0] == ring.counts[2]),
         "frames are left"
@@ -305,12 +337,19 @@ fn no_frame_overtakes_another_of_its_flow_whatever_the_order_of_steps() {
     run(Closing::Rounds, 3000).unwrap();
 }
 
-/// The same events must find what the fence is there for, and what a fence of one round leaves open.
+/// The same events must find what the fence is there for, what the grace period closes, and why there are batches.
 #[test]
-fn without_the_fence_or_with_one_round_alone_frames_are_overtaken() {
-    for closing in [Closing::Nothing, Closing::OneRound] {
+fn less_than_a_fence_lets_frames_overtake_others_and_without_batches_moves_never_end() {
+    let [overtaken, endless] = ["overtaken", "never ends"];
+    let closings = [
+        (Closing::Nothing, overtaken),
+        (Closing::OneRound, overtaken),
+        (Closing::EarlyGrace, overtaken),
+        (Closing::OneBatch, endless),
+    ];
+    for (closing, what) in closings {
         let found = run(closing, 20_000).unwrap_err();
-        assert!(found.contains("overtaken"), "{found}");
+        assert!(found.contains(what), "{found}");
     }
 }
 
@@ -320,8 +359,8 @@ fn a_frame_in_the_making_is_not_overtaken() {
     let overtaken = |closing| {
         let mut world = World::new(closing);
         world.kernel(0, 0);
-        world.begin(0, 1);
-        world.advance();
+        world.begin(&[(0, 1)]);
+        (0..2).for_each(|_| world.advance());
         // The frame gets its slot and the next one follows it, to the new queue.
         (0..5).for_each(|_| world.kernel(0, 0));
         for queue in [1, 0, 1] {
@@ -345,7 +384,8 @@ fn a_frame_in_a_slot_just_given_back_is_not_overtaken() {
     world.release(0, 1);
     // Its entry is read, it gets the slot and fills it; the next one is for the new queue.
     (0..3).for_each(|_| world.kernel(0, 0));
-    world.begin(0, 1);
+    world.begin(&[(0, 1)]);
+    world.advance();
     (0..3).for_each(|_| world.kernel(0, 0));
     world.advance();
     world.release(0, SLOTS);
@@ -359,14 +399,16 @@ fn a_frame_in_a_slot_just_given_back_is_not_overtaken() {
 fn frames_that_waited_are_counted() {
     let mut world = World::new(Closing::Rounds);
     (0..9).for_each(|_| world.kernel(0, 0));
-    world.begin(0, 2);
+    world.begin(&[(0, 2)]);
+    world.advance();
     (0..6).for_each(|_| world.kernel(0, 0));
     world.take(2, SLOTS);
     assert_eq!(world.rings[2].counts[1], 0, "the old queue has not been read");
-    assert_eq!(world.fence.outcome(), None);
+    assert_eq!(world.fence.outcomes(), None);
     world.settle();
     assert_eq!((world.sent[0], world.delivered[0], world.rings[2].counts[1]), (5, 5, 2));
-    assert_eq!((world.outcome.held_frames, world.outcome.given_up), (2, false));
+    let [outcome] = world.outcomes[..] else { panic!("{:?}", world.outcomes) };
+    assert_eq!((outcome.held_frames, outcome.given_up), (2, false));
 }
 
 /// It was the thread that asked for the move which ended it: while that slept the queue was held, for 10 ms and more.
@@ -377,7 +419,8 @@ fn a_held_queue_s_reader_ends_the_move_by_itself_at_the_deadline() {
         let patience = Duration::from_millis(30);
         world.deadline = Instant::now() + patience;
         (0..9).for_each(|_| world.kernel(0, 0));
-        world.begin(0, 2);
+        world.begin(&[(0, 2)]);
+        world.advance();
         if begins {
             world.advance();
         }
@@ -387,9 +430,35 @@ fn a_held_queue_s_reader_ends_the_move_by_itself_at_the_deadline() {
         std::thread::sleep(patience);
         world.take(2, SLOTS);
         assert_eq!(world.rings[2].counts[1], 2, "it is");
-        world.fence.begin(&[0]);
-        let outcome = world.fence.outcome().unwrap();
+        world.fence.begin(2, &[0]);
+        let [outcome] = world.fence.outcomes().unwrap()[..] else { panic!("one move") };
         assert_eq!((outcome.given_up, outcome.held_frames), (true, 2));
         assert!(outcome.held >= patience && !world.fence.gate(2).unwrap().is_held());
     }
+}
+
+/// A queue that is not read kept those from being read that have nothing to do with it.
+#[test]
+fn each_new_queue_waits_for_its_own_old_ones_only() {
+    let mut world = World::new(Closing::Rounds);
+    world.entries = [0, 1, 0, 1];
+    (0..3).for_each(|_| world.kernel(0, 0));
+    (0..3).for_each(|_| world.kernel(1, 1));
+    world.begin(&[(0, 2), (1, 3)]);
+    (0..4).for_each(|_| world.advance());
+    (0..3).for_each(|_| world.kernel(0, 0));
+    (0..3).for_each(|_| world.kernel(1, 1));
+    // Queue 0 is not read.
+    for queue in [1, 3, 3, 2, 2] {
+        world.take(queue, SLOTS);
+        world.release(queue, SLOTS);
+        world.advance();
+    }
+    assert_eq!([2, 3].map(|queue| world.rings[queue].counts[1]), [0, 1]);
+    world.settle();
+    assert_eq!((world.delivered, world.overtaken), ([2, 2, 0, 0], 0));
+    assert_eq!(
+        world.outcomes.iter().map(|outcome| outcome.given_up).collect::<Vec<_>>(),
+        [false; 2]
+    );
 }

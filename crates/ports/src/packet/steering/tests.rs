@@ -231,8 +231,9 @@ fn a_table_belongs_to_one_vnic_and_goes_with_it() {
     assert_eq!((again.number, steering.table(again).unwrap()[0]), (vnic.number, 0));
     assert!(matches!(refused(vnic, 0, 1), SteeringError::NoSuchVnic(_)));
     assert!(matches!(steering.remove_vnic(vnic), Err(SteeringError::NoSuchVnic(_))));
-    let moved = steering.move_entries(&[(vnic, 0)], 1, Duration::from_secs(1)).unwrap();
-    assert_eq!((moved.held, steering.table(again).unwrap()[0]), (Duration::ZERO, 0));
+    let moves = [EntryMove { vnic, entry: 0, queue: 1 }];
+    assert_eq!(steering.move_entries(&moves, Duration::from_secs(1)).unwrap(), []);
+    assert_eq!(steering.table(again).unwrap()[0], 0);
 }
 
 #[test]
@@ -269,9 +270,10 @@ fn while_entries_move_others_wait_and_vnics_neither_come_nor_go() {
     let patience = Duration::from_millis(200);
     let station = |number| Mac([2, 0, 0, 0, 0, number]);
     let vnic = steering.add_vnic(station(1), 0).unwrap();
+    let moves = [EntryMove { vnic: Vnic::DEFAULT, entry: 0, queue: 1 }];
     std::thread::scope(|scope| {
         let start = Instant::now();
-        let mover = scope.spawn(|| steering.move_entries(&[(Vnic::DEFAULT, 0)], 1, patience));
+        let mover = scope.spawn(|| steering.move_entries(&moves, patience));
         while steering.table(Vnic::DEFAULT).unwrap()[0] != 1 {
             std::thread::yield_now();
         }
@@ -280,7 +282,7 @@ fn while_entries_move_others_wait_and_vnics_neither_come_nor_go() {
         assert!(start.elapsed() < patience, "looks or vNICs waited");
         steering.set_entry(Vnic::DEFAULT, 5, 1).unwrap();
         assert!(start.elapsed() >= patience, "an entry did not wait");
-        assert_eq!(mover.join().unwrap().unwrap().order, Order::GivenUp);
+        assert_eq!(mover.join().unwrap().unwrap()[0].order, Order::GivenUp);
     });
     assert_ne!(steering.add_vnic(station(2), 0).unwrap(), vnic);
     steering.remove_vnic(vnic).unwrap();
@@ -289,24 +291,37 @@ fn while_entries_move_others_wait_and_vnics_neither_come_nor_go() {
 /// One fence, and so one grace period, for entries of several vNICs.
 #[test]
 fn entries_of_several_vnics_move_together() {
-    let Ok(steering) = ProgramSteering::load(3, &Key::MICROSOFT, no_fence()) else { return };
+    let Ok(steering) = ProgramSteering::load(4, &Key::MICROSOFT, no_fence()) else { return };
     let vnic = steering.add_vnic(Mac([2, 0, 0, 0, 0, 1]), 0).unwrap();
-    let before = [Vnic::DEFAULT, vnic].map(|vnic| steering.table(vnic).unwrap());
-    let moved = |entries: &[(Vnic, usize)], queue| {
-        steering.move_entries(entries, queue, Duration::from_secs(1))
+    let tables = || [Vnic::DEFAULT, vnic].map(|vnic| steering.table(vnic).unwrap());
+    let moved = |moves: &[(Vnic, usize, u8)]| {
+        let moves = moves.iter().map(|&(vnic, entry, queue)| EntryMove { vnic, entry, queue });
+        steering.move_entries(&moves.collect::<Vec<_>>(), Duration::from_secs(1))
     };
-    let wrong = moved(&[(vnic, 0), (vnic, 128)], 2);
+    let mut wanted = tables();
+    let wrong = moved(&[(vnic, 0, 2), (vnic, 128, 2)]);
     assert!(matches!(wrong, Err(SteeringError::NoSuchEntry(128))), "{wrong:?}");
-    assert!(matches!(moved(&[(vnic, 0)], 3), Err(SteeringError::NoSuchQueue { .. })));
-    assert_eq!([Vnic::DEFAULT, vnic].map(|vnic| steering.table(vnic).unwrap()), before);
-    // One of a vNIC that went meanwhile does not keep the others.
+    let wrong = moved(&[(vnic, 0, 2), (vnic, 1, 4)]);
+    assert!(matches!(wrong, Err(SteeringError::NoSuchQueue { .. })), "{wrong:?}");
+    assert_eq!(tables(), wanted);
+    // Entry 0 names queue 0, entry 1 queue 1 and so on. The last two leave a queue that others go to.
     let gone = Vnic { number: 7, generation: 0 };
-    moved(&[(vnic, 0), (gone, 0), (Vnic::DEFAULT, 7), (vnic, 9)], 2).unwrap();
-    for (number, (vnic, entries)) in
-        [(Vnic::DEFAULT, &[7][..]), (vnic, &[0, 9])].into_iter().enumerate()
-    {
-        let mut wanted = before[number];
-        entries.iter().for_each(|&entry| wanted[entry] = 2);
-        assert_eq!(steering.table(vnic).unwrap(), wanted);
-    }
+    let default = Vnic::DEFAULT;
+    let moves = [
+        (vnic, 0, 2),
+        (gone, 0, 2),
+        (default, 5, 2),
+        (default, 4, 3),
+        (vnic, 2, 2),
+        (vnic, 0, 1),
+        (vnic, 6, 0),
+        (vnic, 10, 1),
+    ];
+    let moved = moved(&moves).unwrap();
+    let entries: Vec<_> = moved.iter().map(|moved| moved.entries.as_slice()).collect();
+    let together = [&[(vnic, 0), (default, 5)][..], &[(default, 4)], &[(vnic, 6)], &[(vnic, 10)]];
+    assert_eq!(entries, together);
+    (wanted[0][5], wanted[0][4]) = (2, 3);
+    (wanted[1][0], wanted[1][6], wanted[1][10]) = (2, 0, 1);
+    assert_eq!(tables(), wanted);
 }
