@@ -12,6 +12,7 @@ pub(super) mod mover;
 #[cfg(test)]
 mod tests;
 
+use super::level::level;
 use super::vmmq::item_id;
 use super::{Running, RunningPort};
 use crate::config::VmmqMode;
@@ -77,17 +78,6 @@ impl QueueEntries {
     }
 }
 
-/// Keeps so many entries in all, of each queue as many as of any other unless it has fewer.
-fn keep_busiest(queues: &mut [QueueEntries], most: usize) {
-    let mut by_count: Vec<&mut QueueEntries> = queues.iter_mut().collect();
-    by_count.sort_by_key(|queue| queue.busiest.len());
-    let (mut left, count) = (most, by_count.len());
-    for (place, queue) in by_count.into_iter().enumerate() {
-        queue.keep_busiest((left / (count - place)).max(1));
-        left = left.saturating_sub(queue.busiest.len());
-    }
-}
-
 /// What the program had counted for a table, and when each entry last had frames.
 struct Counts {
     frames: [u64; ENTRIES],
@@ -131,7 +121,8 @@ impl Entries {
         }
         let mut queues: Vec<QueueEntries> = uplinks.into_values().flatten().collect();
         queues.retain(|queue| !queue.busiest.is_empty() || queue.fixed.is_some());
-        keep_busiest(&mut queues, MOST);
+        let most = level(queues.iter().map(|queue| queue.busiest.len()), MOST);
+        queues.iter_mut().for_each(|queue| queue.keep_busiest(most));
         queues
     }
 

@@ -6,6 +6,7 @@
 mod acl;
 mod captures;
 mod entries;
+mod level;
 mod loads;
 mod moves;
 mod poll;

@@ -4,6 +4,7 @@
 //! there are too many, the ports that have most lose their oldest, and of an uplink the vNICs that have most there: one that
 //! moves all the time hides no other's moves, nor does a peer that has the entries of a thousand vNICs move.
 
+use super::level::level;
 use crate::body::{HeldBody, OrderBody, VmmqMoveBody};
 use balance::Move;
 use std::collections::HashMap;
@@ -75,20 +76,6 @@ impl Moves {
     pub(super) fn bodies(&self) -> Vec<VmmqMoveBody> {
         self.kept.clone()
     }
-}
-
-/// The most that each may keep so that all together keep `most`; at least 1.
-fn level(counts: impl Iterator<Item = usize>, most: usize) -> usize {
-    let mut counts: Vec<usize> = counts.collect();
-    counts.sort_unstable();
-    let (mut left, all) = (most, counts.len());
-    for (place, count) in counts.into_iter().enumerate() {
-        if count * (all - place) > left {
-            return (left / (all - place)).max(1);
-        }
-        left -= count;
-    }
-    most
 }
 
 impl Record {
