@@ -8,8 +8,9 @@ use crate::inflight::Inflight;
 use crate::session::Shared;
 use crate::vring::{StartError, Vring};
 use crate::{Features, Negotiated, RingSlot, State};
-use guestmem::{DirtyLog, GuestMemory};
+use guestmem::{DirtyLog, GuestMemory, Region};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use vhost::vhost_user::{Error, Result};
 
@@ -43,6 +44,15 @@ fn stop(vring: &mut Vring, ring: &RingSlot, attempts: &Attempts) {
     if vring.base != vring.began {
         attempts.note_moved();
     }
+}
+
+/// Where a guest's regions are in this process.
+fn mapped(memory: &GuestMemory) -> Vec<Range<u64>> {
+    let range = |region: Region| {
+        let start = memory.translate(region.gpa, 1)?.addr().get() as u64;
+        Some(start..start + region.size)
+    };
+    memory.regions().into_iter().filter_map(range).collect()
 }
 
 impl Backend {
@@ -140,6 +150,8 @@ impl Backend {
 
     fn replace_memory(&mut self, memory: Arc<GuestMemory>) -> Result<()> {
         self.each_running(|running| running.queue.remap(memory.clone()).map_err(refused))?;
+        let mapped = mapped(&memory);
+        self.shared.note(|status| status.mapped = mapped);
         self.memory = Some(memory);
         Ok(())
     }
@@ -232,6 +244,7 @@ impl Drop for Backend {
     fn drop(&mut self) {
         self.stop_all();
         (self.memory, self.taken) = (None, Features::empty());
+        self.shared.note(|status| status.mapped = Vec::new());
         self.tell(State::Waiting);
     }
 }

@@ -1,6 +1,7 @@
 //! What people are told about a session.
 
 use crate::{Features, Negotiated};
+use std::ops::Range;
 
 /// How a vNIC is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -29,6 +30,8 @@ pub struct Status {
     pub negotiated: Negotiated,
     /// Bytes of guest memory that are mapped.
     pub memory: u64,
+    /// Where: addresses of this process, a range for each region.
+    pub mapped: Vec<Range<u64>>,
     /// Front ends that have connected since the session was opened.
     pub connections: u64,
 }

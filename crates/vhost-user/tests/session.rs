@@ -199,8 +199,15 @@ fn a_front_end_that_connects_in_a_loop_is_slowed_down_and_named() {
         Queue::Packed(_) => Ok(0),
     });
     assert_eq!(took, Some(Ok(1)));
+    let status = session.status();
+    assert_eq!(
+        status.mapped.iter().map(|range| range.end - range.start).sum::<u64>(),
+        status.memory
+    );
+    assert!(status.memory > 0);
     drop(guest);
     until("the end", || session.status().state == State::Waiting);
+    assert_eq!(session.status().mapped, []);
 }
 
 /// Who asks for the status of a port must not wait for what its guest makes a worker do.

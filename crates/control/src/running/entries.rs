@@ -34,6 +34,8 @@ pub(super) struct UplinkTable {
     pub(super) vnic: Vnic,
     pub(super) steering: Arc<dyn Steering>,
     pub(super) mode: Mode,
+    /// The NUMA node of its guest's memory, if known.
+    pub(super) home: Option<usize>,
 }
 
 /// The balancer's name of a table. Those of queues are below 2^16.
@@ -66,6 +68,8 @@ struct EntryLoad {
     frames: u64,
     /// Static while others of its uplink are on the move.
     mode: Mode,
+    /// That of its table.
+    home: Option<usize>,
 }
 
 impl QueueEntries {
@@ -157,7 +161,7 @@ impl Entries {
                     continue;
                 }
                 let id = ItemId { vnic: table.name(), part: Part::Entry(entry) };
-                queue.busiest.push(EntryLoad { id, frames, mode });
+                queue.busiest.push(EntryLoad { id, frames, mode, home: table.home });
             }
         }
     }
@@ -178,18 +182,20 @@ pub(super) fn items(
         let named: u64 = load.busiest.iter().map(|entry| entry.frames).sum();
         let others = load.frames - named - load.fixed.unwrap_or_default();
         let others = others as f64 / load.busiest.len() as f64;
-        let item = |id, frames: f64, mode| Item {
+        let item = |id, frames: f64, mode, home| Item {
             id,
             worker: queue.worker,
             busy: share(queue) * frames / load.frames.max(1) as f64,
             mode,
-            home: None,
+            home,
             reach,
         };
-        let entry = |entry: &EntryLoad| item(entry.id, entry.frames as f64 + others, entry.mode);
+        let entry = |entry: &EntryLoad| {
+            item(entry.id, entry.frames as f64 + others, entry.mode, entry.home)
+        };
         items.extend(load.busiest.iter().map(entry));
         // By the name of the queue, which no other item of an uplink with tables has.
-        let fixed = |fixed: u64| item(item_id(queue), fixed as f64, Mode::Static);
+        let fixed = |fixed: u64| item(item_id(queue), fixed as f64, Mode::Static, None);
         items.extend(load.fixed.map(fixed));
     }
     items
@@ -217,8 +223,9 @@ impl Running {
                     (Some(VmmqMode::Dynamic), None | Some(VmmqMode::Dynamic)) => Mode::Dynamic,
                     _ => Mode::Static,
                 };
+                let home = of.and_then(RunningPort::open).and_then(|open| open.home);
                 let steering = steering.clone();
-                tables.push(UplinkTable { uplink: open.id, vnic, steering, mode });
+                tables.push(UplinkTable { uplink: open.id, vnic, steering, mode, home });
             }
         }
         tables

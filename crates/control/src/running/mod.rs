@@ -74,6 +74,8 @@ struct OpenPort {
     watch: Box<dyn Watch>,
     /// Front ends that had connected at the last look.
     connections: u64,
+    /// The NUMA node of its guest's memory, if known.
+    home: Option<usize>,
     /// What the switch was told last.
     settings: PortSettings,
     /// Where it is an uplink with tables of its own: whose they are.

@@ -19,6 +19,7 @@ impl Running {
         self.poll_captures(now);
         self.settle(now);
         self.settle_vnics(now);
+        self.find_homes(now);
         self.sample(now);
     }
 

@@ -117,6 +117,7 @@ impl Running {
             degraded: opened.degraded,
             watch: opened.watch,
             connections: 0,
+            home: None,
             settings,
             stations: Stations::default(),
             last: Sample::default(),

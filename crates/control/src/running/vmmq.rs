@@ -2,9 +2,9 @@
 
 use super::entries::{self, Entries, QueueEntries};
 use super::moves::{Moves, Record};
-use super::{Running, RunningPort};
+use super::{PortDevice, Running, RunningPort};
 use crate::body::VmmqMoveBody;
-use crate::topology;
+use crate::{numa, topology};
 use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Settings, Worker};
 use datapath::{PortId, QueueInfo, WorkerInfo};
 use ports::Nanos;
@@ -17,6 +17,9 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// While nothing is: how late a load that rises from nothing may be seen.
 const QUIET: Duration = Duration::from_millis(100);
 
+/// How often guests' memory is looked for: on two nodes the kernel walks all that is mapped.
+const HOMES: Duration = Duration::from_secs(10);
+
 /// While no port is dynamic.
 const NOT_USED: Duration = Duration::from_secs(1);
 
@@ -27,6 +30,8 @@ pub(super) struct Vmmq {
     begin: Instant,
     /// Core and NUMA node of each worker.
     places: Vec<(usize, usize)>,
+    /// When guests' memory was last looked for.
+    homes_at: Option<Instant>,
     last: Option<Sums>,
     /// When something was busy.
     busy_at: Option<Instant>,
@@ -40,6 +45,8 @@ pub(super) struct Dynamic<'d> {
     /// Uplinks whose queues stay, because entries move.
     uplinks: &'d [PortId],
     entries: &'d [QueueEntries],
+    /// The NUMA node of each guest's memory that is known.
+    homes: &'d HashMap<PortId, usize>,
 }
 
 /// Busy times since the start, when they were read.
@@ -57,6 +64,7 @@ impl Vmmq {
             settings,
             begin: now,
             places: Vec::new(),
+            homes_at: None,
             last: None,
             busy_at: None,
             moves: Moves::default(),
@@ -92,7 +100,7 @@ impl Vmmq {
             worker: queue.worker,
             busy: share(queue.busy, last.queues.get(&item_id(queue))),
             mode: if dynamic.ports.contains(&queue.port) { Mode::Dynamic } else { Mode::Static },
-            home: None,
+            home: dynamic.homes.get(&queue.port).copied(),
             reach: Reach::ALL,
         };
         let whole = queues.iter().filter(|queue| !dynamic.uplinks.contains(&queue.port));
@@ -119,6 +127,16 @@ impl Vmmq {
             self.places = workers.iter().enumerate().map(place).collect();
         }
         &self.places
+    }
+
+    /// Whether guests' memory is to be looked for: where it is matters to workers on several nodes only.
+    fn wants_homes(&mut self, now: Instant) -> bool {
+        let mut nodes = self.places.iter().map(|(_, node)| node);
+        let first = nodes.next();
+        let is_due = self.homes_at.is_none_or(|at| now.saturating_duration_since(at) >= HOMES);
+        let wants = is_due && nodes.any(|node| Some(node) != first);
+        self.homes_at = if wants { Some(now) } else { self.homes_at };
+        wants
     }
 
     /// Since the daemon started.
@@ -173,7 +191,10 @@ impl Running {
         let (tables, uplinks) = self.dynamic_tables();
         let lately = self.vmmq.lately();
         let entries = self.vmmq.entries.measure(&tables, lately, now);
-        let dynamic = Dynamic { ports: &dynamic, uplinks: &uplinks, entries: &entries };
+        let open = self.ports.values().filter_map(RunningPort::open);
+        let homes = open.filter_map(|open| Some((open.id, open.home?))).collect();
+        let dynamic =
+            Dynamic { ports: &dynamic, uplinks: &uplinks, entries: &entries, homes: &homes };
         let moves = self.vmmq.decide(now, &queues, &workers, &dynamic);
         self.move_entries(&moves, &tables, &queues, now);
         for moved in moves {
@@ -191,6 +212,19 @@ impl Running {
         self.vmmq.next(now)
     }
 
+    /// Finds out on which node each guest's memory is, where that matters.
+    pub(super) fn find_homes(&mut self, now: Instant) {
+        if self.vmmq.wants_homes(now)
+            && let Ok(numa_maps) = std::fs::read_to_string("/proc/self/numa_maps")
+        {
+            for port in self.ports.values_mut() {
+                let PortDevice::Open(open) = &mut port.device else { continue };
+                let guest = open.watch.guest();
+                open.home = guest.and_then(|guest| numa::home(&numa_maps, &guest.mapped));
+            }
+        }
+    }
+
     /// The last moves, oldest first.
     pub fn vmmq_moves(&self) -> Vec<VmmqMoveBody> {
         self.vmmq.moves.bodies()
@@ -200,6 +234,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use balance::Reason;
 
     /// Two queues of two ports, and the busy times of a run in which each wants so much of a worker.
     struct Run {
@@ -207,6 +242,7 @@ mod tests {
         now: Instant,
         queues: Vec<QueueInfo>,
         workers: Vec<WorkerInfo>,
+        homes: HashMap<PortId, usize>,
     }
 
     impl Run {
@@ -227,6 +263,7 @@ mod tests {
                 now,
                 queues: vec![queue(0), queue(1)],
                 workers: vec![WorkerInfo::default(); 2],
+                homes: HashMap::new(),
             }
         }
 
@@ -244,7 +281,7 @@ mod tests {
             }
             let all = [PortId(0), PortId(1)];
             let ports = if is_dynamic { &all[..] } else { &[] };
-            let dynamic = Dynamic { ports, uplinks: &[], entries: &[] };
+            let dynamic = Dynamic { ports, uplinks: &[], entries: &[], homes: &self.homes };
             let moves = self.vmmq.decide(self.now, &self.queues, &self.workers, &dynamic);
             for moved in &moves {
                 self.queues[moved.item.vnic as usize].worker = moved.to;
@@ -264,6 +301,31 @@ mod tests {
         assert_eq!(run.queues[0].worker, run.queues[1].worker);
         (0..100).for_each(|_| drop(run.pass([0, 0], true)));
         assert_eq!(run.vmmq.next(run.now), QUIET);
+    }
+
+    #[test]
+    fn a_queue_goes_to_the_node_of_its_guest_s_memory() {
+        let mut run = Run::new();
+        run.vmmq.places = vec![(0, 0), (1, 1)];
+        (0..200).for_each(|_| drop(run.pass([35, 35], true)));
+        assert_eq!([0, 1].map(|queue| run.queues[queue].worker), [0, 0], "no home is known");
+        run.homes = [(PortId(0), 0), (PortId(1), 1)].into();
+        let moves: Vec<Move> = (0..200).flat_map(|_| run.pass([35, 35], true)).collect();
+        assert_eq!([0, 1].map(|queue| run.queues[queue].worker), [0, 1]);
+        assert_eq!(moves.iter().map(|moved| moved.reason).collect::<Vec<_>>(), [Reason::Home]);
+    }
+
+    #[test]
+    fn memory_is_looked_for_every_ten_seconds_and_where_there_are_several_nodes_only() {
+        let mut run = Run::new();
+        let seconds = |seconds| run.now + Duration::from_secs(seconds);
+        let at = [0, 9, 10, 19, 20].map(seconds);
+        let mut looks = |places: [(usize, usize); 2]| {
+            run.vmmq.places = places.into();
+            at.map(|now| run.vmmq.wants_homes(now))
+        };
+        assert_eq!(looks([(0, 0), (1, 0)]), [false; 5]);
+        assert_eq!(looks([(0, 0), (1, 1)]), [true, false, true, false, true]);
     }
 
     #[test]

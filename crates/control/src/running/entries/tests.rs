@@ -244,7 +244,8 @@ fn check_named(
     let vnics = static_ones.chain(dynamic_ones.iter().map(|vnic| (Mode::Dynamic, vnic)));
     for (number, (mode, &(count, is_skewed))) in (1u8..).zip(vnics) {
         let vnic = memory.add_vnic(Mac([2, 0, 0, 0, 0, number]), 0).unwrap();
-        let table = UplinkTable { uplink: PortId(5), vnic, steering: memory.clone(), mode };
+        let table =
+            UplinkTable { uplink: PortId(5), vnic, steering: memory.clone(), mode, home: None };
         for (entry, place) in (0u8..).zip(0..count) {
             let queue = if is_skewed { 0 } else { entry % 2 };
             memory.set_entry(vnic, place, queue).unwrap();
