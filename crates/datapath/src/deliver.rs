@@ -11,7 +11,7 @@ use crate::status::{HealthEvent, PortState};
 use crate::view::Port;
 use crate::work;
 use ports::capture::Direction;
-use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, lock, recycle};
+use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, recycle};
 
 /// What delivering one list needs to know: the turn it is of, and the egress queue it goes to.
 pub(crate) struct Delivery<'t, 'q> {
@@ -133,12 +133,12 @@ impl Deliverer {
         }
     }
 
-    /// Calls the egress queue, under its lock.
+    /// Calls the egress queue.
     fn send(&mut self, outgoing: &[Outgoing<'_>], delivery: &Delivery<'_, '_>) {
         self.drops.clear();
         let shared = &delivery.to.shared;
         let Some(queue) = shared.egress.get(delivery.queue) else { return };
-        let result = lock(queue).deliver(outgoing, &mut self.drops);
+        let result = queue.deliver(outgoing, &mut self.drops);
         match result {
             Ok(()) => {
                 if !shared.state.is_up() && self.drops.is_empty() && !outgoing.is_empty() {

@@ -8,7 +8,7 @@
 
 use crate::outbox::Target;
 use crate::view::{PortShared, View};
-use ports::{Burst, BurstLimit, Nanos, Room, lock};
+use ports::{Burst, BurstLimit, Nanos, Room};
 
 /// The longest a queue waits for another.
 const PATIENCE: u64 = 10_000_000;
@@ -55,7 +55,7 @@ impl Pressure {
 }
 
 fn room(port: &PortShared, queue: usize) -> Option<Room> {
-    lock(port.egress.get(queue)?).room()
+    port.egress.get(queue)?.room()
 }
 
 /// A burst that fits, though every frame leaves a part of its last buffer empty; `None`: not even one is sure to.

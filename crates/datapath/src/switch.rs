@@ -107,7 +107,7 @@ impl Switch {
             state: StateCell::default(),
             too_big_at: AtomicU64::new(u64::MAX),
             steering: Steering::new(egress.len()),
-            egress: egress.into_iter().map(Mutex::new).collect(),
+            egress: egress.into(),
             events: self.events.clone(),
         };
         let queue_workers: Vec<usize> =

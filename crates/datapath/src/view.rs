@@ -72,8 +72,8 @@ pub(crate) struct PortShared {
     pub(crate) live: Arc<Capabilities>,
     pub(crate) mac: Option<Mac>,
     pub(crate) held_mac: HeldMac,
-    /// One lock a burst, by whichever worker delivers.
-    pub(crate) egress: Box<[Mutex<EgressQueue>]>,
+    /// Shared by all workers.
+    pub(crate) egress: Box<[EgressQueue]>,
     pub(crate) steering: Steering,
     /// One cell a worker.
     pub(crate) cells: Box<[CachePadded<PortCell>]>,

@@ -5,7 +5,7 @@
 mod common;
 
 use common::trace::Segment;
-use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Wait};
+use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Wait, WorkerOptions};
 use ports::vhost::{self, Features, Session, State, VhostOptions};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -43,7 +43,10 @@ impl Bench {
 
     fn waiting(folder: TempDir, vnics: usize, queues: u16, wait: Wait) -> Bench {
         let options = SwitchOptions { wait, ..SwitchOptions::default() };
-        let mut switch = Switch::start(options).unwrap();
+        Bench::on(Switch::start(options).unwrap(), folder, vnics, queues)
+    }
+
+    fn on(mut switch: Switch, folder: TempDir, vnics: usize, queues: u16) -> Bench {
         let (mut sessions, mut ports) = (Vec::new(), Vec::new());
         for number in 0..vnics {
             let name = format!("vm{number}");
@@ -235,6 +238,54 @@ fn a_kick_descriptor_given_again_keeps_the_place_in_the_ring() {
                 }
             }
         }
+    }
+}
+
+/// What one worker copies is published behind what another has reserved before it, and a front end that stops the ring in
+/// between waits for both.
+#[test]
+fn trains_of_two_workers_meet_at_a_ring() {
+    for features in [modern(), modern() | Features::RING_PACKED] {
+        let workers = vec![WorkerOptions { cpu: None }; 2];
+        let options = SwitchOptions { workers, wait: Wait::Never, ..SwitchOptions::default() };
+        let mut bench = Bench::on(Switch::start(options).unwrap(), TempDir::new().unwrap(), 3, 1);
+        bench.switch.move_queue(bench.ports[1], 0, 1).unwrap();
+        let mut receiver = bench.guest(2, features, 1);
+        let mut senders = [0, 1].map(|number| bench.guest(number, features, 1));
+        let [low, high] = 1460u16.to_le_bytes();
+        // NEEDS_CSUM, TCP over IPv4, header length, segment size, start and offset of the checksum, buffers.
+        let header = [1, 1, 54, 0, low, high, 34, 0, 16, 0, 0, 0];
+        let train = |flow: u8, number: u32| {
+            let line = Segment { payload: 60_000, flow, ..Segment::parse(".") };
+            let mut frame = line.frame().bytes;
+            frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, flow]);
+            frame[54..].fill(number as u8);
+            frame[54..58].copy_from_slice(&number.to_le_bytes());
+            frame
+        };
+        const TRAINS: u32 = 1500;
+        assert!(receiver.send(0, &[0; 12], &frame(1, 3, 60, 0)));
+        let (mut next, mut sent) = ([0; 2], [0; 2]);
+        until("all trains", || {
+            for (flow, sender) in senders.iter_mut().enumerate() {
+                let more = sent[flow] < TRAINS && sent[flow] < next[flow] + 6;
+                if more && sender.send(0, &header, &train(flow as u8, sent[flow])) {
+                    sent[flow] += 1;
+                }
+            }
+            while let Some((_, received)) = receiver.receive(0) {
+                let flow = usize::from(received[11]);
+                assert!(received[54..] == train(flow as u8, next[flow])[54..], "{flow} {next:?}");
+                next[flow] += 1;
+                if next[flow] % 50 == 0 {
+                    rustix::io::pwrite(receiver.inflight_file(), &[0; 4096], 0).unwrap();
+                    receiver.kick_anew(0).unwrap();
+                }
+            }
+            (next == [TRAINS; 2]).then_some(())
+        });
+        let counters = bench.switch.counters(bench.ports[2]).unwrap();
+        assert_eq!(counters.drops.iter().sum::<u64>(), 0, "{counters:?}");
     }
 }
 

@@ -38,6 +38,14 @@ pub struct Outgoing<'a> {
     pub len: u32,
 }
 
+impl Outgoing<'_> {
+    /// Whether a copy of these frames takes so long that other workers should not wait for it: from 32 KiB on.
+    #[inline]
+    pub(crate) fn are_long(frames: &[Outgoing<'_>]) -> bool {
+        frames.iter().map(|frame| u64::from(frame.len)).sum::<u64>() >= 32 * 1024
+    }
+}
+
 /// Why an egress queue did not take a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EgressDrop {
@@ -109,12 +117,12 @@ pub trait Ingress {
     }
 }
 
-/// The delivering side of one queue pair of a port.
+/// The delivering side of one queue pair of a port. Workers share it: what one of them delivers stays in order.
 pub trait Egress {
     /// Copies each frame to the other side, in order, and publishes once. What was not taken is pushed to `drops` as
     /// the frame's place in `frames` and the reason. After an `Err` all frames not yet taken count as lost to it.
     fn deliver(
-        &mut self,
+        &self,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault>;
@@ -126,7 +134,7 @@ pub trait Egress {
     }
 
     /// What it has room for now. `None`: not known, or without a limit worth asking for.
-    fn room(&mut self) -> Option<Room> {
+    fn room(&self) -> Option<Room> {
         None
     }
 }

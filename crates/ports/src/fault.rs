@@ -10,10 +10,11 @@ mod line;
 
 use crate::{
     Burst, Device, Egress, EgressDrop, EgressQueue, Ingress, IngressQueue, Nanos, Outgoing,
-    PortFault, Slice,
+    PortFault, Slice, lock,
 };
 use line::{Held, Line};
 use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
 
 /// A chance in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +71,7 @@ pub fn wrap_ingress(inner: IngressQueue, faults: Faults) -> IngressQueue {
 /// Wraps an egress queue.
 pub fn wrap_egress(inner: EgressQueue, faults: Faults) -> EgressQueue {
     let line = Line::new(Faults { delay: Nanos(0), ..faults });
-    EgressQueue::Fault(Box::new(FaultEgress { inner, line }))
+    EgressQueue::Fault(Box::new(FaultEgress { inner, line: Mutex::new(line) }))
 }
 
 /// See [`Ingress`].
@@ -86,7 +87,7 @@ pub struct FaultIngress {
 /// See [`Egress`].
 pub struct FaultEgress {
     inner: EgressQueue,
-    line: Line,
+    line: Mutex<Line>,
 }
 
 /// Frames that may wait before no more are taken.
@@ -154,25 +155,26 @@ impl Egress for FaultEgress {
     }
 
     fn deliver(
-        &mut self,
+        &self,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
+        let mut line = lock(&self.line);
         for (place, frame) in frames.iter().enumerate() {
             let mut bytes = frame.header.to_vec();
             frame.payload.iter().for_each(|slice| slice.append_to(&mut bytes));
             let mut held = Held::new(frame.vnet, None, bytes);
             held.place = Some(place);
-            self.line.admit(Nanos(0), held);
+            line.admit(Nanos(0), held);
         }
-        let due: Vec<Held> = std::iter::from_fn(|| self.line.next_due(Nanos(0))).collect();
+        let due: Vec<Held> = std::iter::from_fn(|| line.next_due(Nanos(0))).collect();
         let outgoing: Vec<Outgoing<'_>> = due.iter().map(Held::outgoing).collect();
         let mut refused = Vec::new();
         let result = self.inner.deliver(&outgoing, &mut refused);
         let place_of = |at: usize| due.get(at).and_then(|frame| frame.place);
         drops.extend(refused.into_iter().filter_map(|(at, reason)| Some((place_of(at)?, reason))));
         // A frame that waits on is one of an earlier call from now on.
-        self.line.forget_places();
+        line.forget_places();
         result
     }
 }

@@ -36,7 +36,9 @@ struct ToSwitch {
 impl ToSwitch {
     fn push(&mut self, vnet: VnetHeader, bytes: &[u8]) {
         let mut frame = self.spare.pop().unwrap_or_default();
-        frame.fill(vnet, bytes, &[]);
+        frame.vnet = vnet;
+        frame.bytes.clear();
+        frame.bytes.extend_from_slice(bytes);
         self.bytes += bytes.len();
         self.waiting.push(frame);
     }
@@ -69,6 +71,8 @@ struct FromSwitch {
     written: usize,
     /// Used buffers that the peer gave back.
     spare: Vec<MemoryFrame>,
+    /// Buffers for what is copied without the lock.
+    lists: Vec<Vec<MemoryFrame>>,
 }
 
 impl FromSwitch {
@@ -103,11 +107,11 @@ impl FromSwitch {
 impl MemoryFrame {
     /// Makes it another frame in the same buffer.
     #[inline]
-    fn fill(&mut self, vnet: VnetHeader, header: &[u8], payload: &[Slice<'_>]) {
-        self.vnet = vnet;
+    fn fill(&mut self, frame: &Outgoing<'_>) {
+        self.vnet = frame.vnet;
         self.bytes.clear();
-        self.bytes.extend_from_slice(header);
-        for slice in payload {
+        self.bytes.extend_from_slice(frame.header);
+        for slice in frame.payload {
             slice.append_to(&mut self.bytes);
         }
     }
@@ -216,20 +220,39 @@ impl Ingress for MemoryIngress {
 
 impl Egress for MemoryEgress {
     fn deliver(
-        &mut self,
+        &self,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
         let mut lane = lock(&self.wire.from_switch);
+        let mut copied = None;
+        if Outgoing::are_long(frames) {
+            let mut list = lane.lists.pop().unwrap_or_default();
+            drop(lane);
+            list.resize_with(list.len().max(frames.len()), MemoryFrame::default);
+            for (place, frame) in list.iter_mut().zip(frames) {
+                place.fill(frame);
+            }
+            lane = lock(&self.wire.from_switch);
+            copied = Some(list);
+        }
         let room = self.wire.depth - lane.waiting().min(self.wire.depth);
         let (fitting, _) = frames.split_at(room.min(frames.len()));
         drops.extend((fitting.len()..frames.len()).map(|place| (place, EgressDrop::Full)));
         let (places, spare) = lane.write(fitting.len(), self.wire.depth);
-        for (place, frame) in places.iter_mut().zip(fitting) {
-            if place.bytes.capacity() == 0 {
-                *place = spare.pop().unwrap_or_default();
+        match copied {
+            Some(mut list) => {
+                places.swap_with_slice(list.get_mut(..places.len()).unwrap_or_default());
+                lane.lists.push(list);
             }
-            place.fill(frame.vnet, frame.header, frame.payload);
+            None => {
+                for (place, frame) in places.iter_mut().zip(fitting) {
+                    if place.bytes.capacity() == 0 {
+                        *place = spare.pop().unwrap_or_default();
+                    }
+                    place.fill(frame);
+                }
+            }
         }
         Ok(())
     }

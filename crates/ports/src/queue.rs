@@ -72,15 +72,3 @@ impl Deref for EgressQueue {
         }
     }
 }
-
-impl DerefMut for EgressQueue {
-    fn deref_mut(&mut self) -> &mut (dyn Egress + 'static) {
-        match self {
-            EgressQueue::Memory(queue) => queue,
-            EgressQueue::Tap(queue) => queue,
-            EgressQueue::Packet(queue) => queue,
-            EgressQueue::Vhost(queue) => queue,
-            EgressQueue::Fault(queue) => queue.as_mut(),
-        }
-    }
-}

@@ -56,7 +56,7 @@ fn a_burst_is_never_fuller_than_full() {
 #[test]
 fn egress_overtakes_across_calls_and_names_the_right_drops() {
     let swapped = Faults { reordering: ALWAYS, ..Faults::default() };
-    let (mut device, peer) = port(2, Faults::default(), swapped);
+    let (device, peer) = port(2, Faults::default(), swapped);
     let mut drops = Vec::new();
     // 0 is overtaken by 1, 2 waits to be overtaken.
     let frames = [outgoing(&[0]), outgoing(&[1]), outgoing(&[2])];

@@ -134,7 +134,7 @@ fn a_tagged_train_passes_whole_with_its_tag_beside_it() {
 #[test]
 fn a_frame_of_more_slices_than_a_message_takes_arrives_whole() {
     in_namespace(|| {
-        let (mut here, mut there) = pair();
+        let (here, mut there) = pair();
         let payload = pattern(1400);
         let slices: Vec<Slice<'_>> = payload.chunks(1).map(Slice::from).collect();
         let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, payload.len());
@@ -153,7 +153,7 @@ fn a_frame_of_more_slices_than_a_message_takes_arrives_whole() {
 #[test]
 fn a_frame_that_is_refused_does_not_stop_the_others() {
     in_namespace(|| {
-        let (mut here, mut there) = pair();
+        let (here, mut there) = pair();
         let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
         let long = pattern(3000);
         let long = [Slice::from(&long[..])];

@@ -1,8 +1,8 @@
 //! The slot of one ring of a vNIC, shared between the session that sets the ring up and the worker that uses it.
 //!
 //! The session may change or remove the ring at any time, but only between turns: a worker gives back what it borrowed at the
-//! end of its turn, and the session waits for that. While the session waits [`RingSlot::borrow`] gives nothing, so a worker
-//! that polls without pause cannot keep it waiting.
+//! end of its turn, and the session waits for that; the same of buffers that a worker fills without the lock. While the session
+//! waits [`RingSlot::borrow`] and [`RingSlot::begin`] give nothing, so a worker that polls without pause cannot keep it waiting.
 
 use crate::Features;
 use crate::lock::lock;
@@ -38,8 +38,8 @@ impl Running {
 #[derive(Debug, Default)]
 struct Content {
     running: Option<Box<Running>>,
-    /// A worker has borrowed it.
-    lent: bool,
+    /// Workers that have borrowed it or fill its buffers.
+    loans: u32,
     /// Sessions that wait until it is given back.
     wanted: u32,
 }
@@ -78,7 +78,7 @@ impl RingSlot {
             return None;
         }
         let running = content.running.take();
-        content.lent = running.is_some();
+        content.loans += u32::from(running.is_some());
         running
     }
 
@@ -87,10 +87,35 @@ impl RingSlot {
         self.note_fault(&running);
         let mut content = lock(&self.content);
         content.running = Some(running);
-        content.lent = false;
+        self.end_loan(&mut content);
+    }
+
+    fn end_loan(&self, content: &mut Content) {
+        content.loans -= 1;
         if content.wanted > 0 {
             self.given_back.notify_all();
         }
+    }
+
+    /// Like [`RingSlot::with`]. After an answer the ring stays as it is until [`RingSlot::end`], so that its buffers can be filled
+    /// without the lock. `None` also if the session waits.
+    pub fn begin<Answer>(
+        &self,
+        use_it: impl FnOnce(&mut Running) -> Option<Answer>,
+    ) -> Option<Answer> {
+        let content = &mut *lock(&self.content);
+        let running = content.running.as_mut().filter(|_| content.wanted == 0)?;
+        let answer = use_it(running);
+        self.note_fault(running);
+        content.loans += u32::from(answer.is_some());
+        answer
+    }
+
+    /// Locks the slot and ends what [`RingSlot::begin`] began.
+    pub fn end(&self, use_it: impl FnOnce(&mut Running)) {
+        let content = &mut *lock(&self.content);
+        content.running.as_deref_mut().map(use_it);
+        self.end_loan(content);
     }
 
     /// Locks the slot and calls `use_it`; `None` if no ring is started.
@@ -188,7 +213,7 @@ impl RingSlot {
     fn own(&self) -> MutexGuard<'_, Content> {
         let mut content = lock(&self.content);
         content.wanted += 1;
-        let wait = self.given_back.wait_while(content, |content| content.lent);
+        let wait = self.given_back.wait_while(content, |content| content.loans > 0);
         let mut content = wait.unwrap_or_else(PoisonError::into_inner);
         content.wanted -= 1;
         content
@@ -205,6 +230,7 @@ mod tests {
     use super::*;
     use crate::signal::Budget;
     use crate::vring::tests::ring;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn running(call: Arc<Signal>) -> Running {
         let (error, call) = (Some(call.clone()), Some(call));
@@ -216,6 +242,28 @@ mod tests {
         pub(crate) fn is_locked(&self) -> bool {
             self.content.try_lock().is_err()
         }
+    }
+
+    /// A session that changed the ring while a worker fills its buffers would unmap them.
+    #[test]
+    fn a_ring_whose_buffers_are_filled_does_not_change() {
+        let (slot, changed) = (RingSlot::new().unwrap(), AtomicBool::new(false));
+        slot.start(ring().0).unwrap();
+        slot.begin(|_| Some(())).unwrap();
+        slot.begin(|_| Some(())).unwrap();
+        assert!(slot.begin(|_| None::<()>).is_none(), "nothing was begun");
+        std::thread::scope(|scope| {
+            scope.spawn(|| slot.change(|_| changed.store(true, Ordering::Relaxed)));
+            while lock(&slot.content).wanted == 0 {
+                std::thread::yield_now();
+            }
+            assert!(slot.begin(|_| Some(())).is_none(), "the session waits");
+            slot.end(|_| ());
+            assert!(slot.with(|_| ()).is_some(), "the lock is free");
+            assert!(!changed.load(Ordering::Relaxed));
+            slot.end(|_| ());
+        });
+        assert!(changed.load(Ordering::Relaxed));
     }
 
     /// Dropped with the slot's lock, a file whose close waits stopped every worker that wanted the ring.

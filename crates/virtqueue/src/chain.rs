@@ -335,9 +335,9 @@ impl Walk {
         (bytes as usize).max(elements.len() * ELEMENT_WEIGHT)
     }
 
-    /// What all chains count for that were taken and not given back.
-    pub(crate) fn weight(&self) -> usize {
-        self.elements.len() * ELEMENT_WEIGHT
+    /// What the chains from `first` on count for that were taken and not given back.
+    pub(crate) fn weight(&self, first: usize) -> usize {
+        (self.elements.len() - self.start_of(first) as usize) * ELEMENT_WEIGHT
     }
 
     /// Forgets the elements of a chain that was not completed.

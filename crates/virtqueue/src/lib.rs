@@ -56,4 +56,4 @@ pub use packed::Packed;
 pub use queue::Queue;
 pub use setup::{RingAddresses, RingFeatures, Setup, SetupError};
 pub use split::Split;
-pub use virtqueue::{ControlChain, Format, FrameBuffers, Limit, Reserved, Virtqueue};
+pub use virtqueue::{BatchNumber, ControlChain, Format, FrameBuffers, Limit, Reserved, Virtqueue};

@@ -2,8 +2,8 @@
 //! and for what is done once per burst anyway.
 
 use crate::{
-    ControlChain, InflightJournal, Packed, QueueFault, RingFeatures, Setup, SetupError, Split,
-    Virtqueue,
+    BatchNumber, ControlChain, InflightJournal, Packed, QueueFault, RingFeatures, Setup,
+    SetupError, Split, Virtqueue,
 };
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
@@ -44,6 +44,11 @@ impl Queue {
     /// See [`Virtqueue::complete`].
     pub fn complete(&mut self, count: usize) -> bool {
         each!(self, queue => queue.complete(count))
+    }
+
+    /// See [`Virtqueue::end_batch`].
+    pub fn end_batch(&mut self, number: BatchNumber) -> bool {
+        each!(self, queue => queue.end_batch(number))
     }
 
     /// See [`Virtqueue::room`].

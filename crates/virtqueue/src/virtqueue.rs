@@ -3,6 +3,7 @@
 use crate::chain::{Chain, Walk, Want};
 use crate::{ChainElement, InflightJournal, QueueFault, RingAddresses, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 /// Chains looked up at a time for [`Virtqueue::reserve`]: enough that their prefetches overlap.
 const AHEAD: usize = 32;
 
-/// Weight of the chains that an egress queue holds at most, in bytes: 8192 elements, as many as 431 chains of a driver that merges
+/// Weight of the chains that an egress queue holds at most beside its batches, in bytes: 8192 elements, as many as 431 chains of a driver that merges
 /// no buffers have. A receiver that offers buffers of one byte gets no more of them filled in a burst and loses the frames that do not
 /// fit; its senders pay for the time of walking and filling that many.
 const AHEAD_WEIGHT: usize = 512 * 1024;
@@ -80,13 +81,29 @@ pub struct ControlChain<'q> {
     pub(crate) of_queue: PhantomData<&'q mut ()>,
 }
 
+/// Chains that were filled together, and are published when all before them are.
+#[derive(Debug)]
+struct Batch {
+    chains: usize,
+    written: bool,
+}
+
+/// What [`Virtqueue::begin_batch`] gives and [`Virtqueue::end_batch`] takes.
+#[derive(Debug)]
+#[must_use = "nothing behind a batch is published before it ends"]
+pub struct BatchNumber(u64);
+
 /// The device side of a queue of one format.
 #[derive(Debug)]
 pub struct Virtqueue<R> {
     ring: R,
     walk: Walk,
-    /// Egress: how many of the walked chains have a frame in them.
+    /// Egress: how many of the walked chains have a frame in them, or will have one when their batch is written.
     filled: usize,
+    /// Egress: the batches among them, oldest first; what was filled since is behind them.
+    batches: VecDeque<Batch>,
+    /// Number of the oldest batch.
+    oldest: u64,
     /// Egress: chains are walked before they are needed.
     ahead: bool,
     enabled: bool,
@@ -109,6 +126,8 @@ impl<R: Format> Virtqueue<R> {
             ring: R::new(&memory, setup, journal)?,
             walk: Walk::new(memory),
             filled: 0,
+            batches: VecDeque::new(),
+            oldest: 0,
             ahead: false,
             enabled: false,
             armed: true,
@@ -206,24 +225,70 @@ impl<R: Format> Virtqueue<R> {
 
     fn look_ahead(&mut self) -> Result<bool, QueueFault> {
         self.ahead = true;
-        let bytes = AHEAD_WEIGHT.saturating_sub(self.walk.weight());
+        let bytes = AHEAD_WEIGHT.saturating_sub(self.walk.weight(self.batched()));
         let limit = Limit { chains: AHEAD, bytes };
         Ok(self.walk_on(limit, Want::Writable)? > 0)
     }
 
-    /// Hands all frames for which room was reserved to the driver; `true`: notify it.
+    /// Hands all frames for which room was reserved to the driver, or those behind a batch that is being written when that
+    /// ends; `true`: notify it.
     #[inline]
     pub fn publish(&mut self) -> bool {
-        if self.filled == 0 {
+        if self.batches.is_empty() {
+            return self.give_back(self.filled);
+        }
+        self.push_batch(true);
+        false
+    }
+
+    /// Makes a batch of the chains filled since the last one: its frames are written without the queue, which must not be
+    /// remapped or dropped before [`Virtqueue::end_batch`].
+    pub fn begin_batch(&mut self) -> BatchNumber {
+        self.push_batch(false);
+        BatchNumber(self.oldest + self.batches.len() as u64 - 1)
+    }
+
+    /// A batch is written: hands over all written ones that no other is in front of; `true`: notify the driver.
+    pub fn end_batch(&mut self, BatchNumber(number): BatchNumber) -> bool {
+        #[allow(clippy::cast_possible_truncation, reason = "a place in the list")]
+        let batch = self.batches.get_mut(number.wrapping_sub(self.oldest) as usize);
+        batch.into_iter().for_each(|batch| batch.written = true);
+        let mut chains = 0;
+        while let Some(batch) = self.batches.front().filter(|batch| batch.written) {
+            chains += batch.chains;
+            self.oldest += 1;
+            self.batches.pop_front();
+        }
+        self.give_back(chains)
+    }
+
+    /// Those filled since the last batch are one.
+    fn push_batch(&mut self, written: bool) {
+        let chains = self.filled - self.batched();
+        match self.batches.back_mut().filter(|last| last.written && written) {
+            Some(last) => last.chains += chains,
+            None => self.batches.push_back(Batch { chains, written }),
+        }
+    }
+
+    /// Chains of all batches.
+    fn batched(&self) -> usize {
+        self.batches.iter().map(|batch| batch.chains).sum()
+    }
+
+    /// Publishes the oldest chains; `true`: notify the driver.
+    #[inline]
+    fn give_back(&mut self, count: usize) -> bool {
+        if count == 0 {
             return false;
         }
-        let given = self.walk.chains().get(..self.filled).unwrap_or_default();
+        let given = self.walk.chains().get(..count).unwrap_or_default();
         let notify = self.ring.give_back(given);
         if self.log.is_some() {
-            self.log_given();
+            self.log_given(count);
         }
-        self.walk.forget_front(self.filled);
-        self.filled = 0;
+        self.walk.forget_front(count);
+        self.filled -= count;
         notify
     }
 
@@ -277,10 +342,10 @@ impl<R: Format> Virtqueue<R> {
     }
 
     #[cold]
-    fn log_given(&self) {
+    fn log_given(&self, count: usize) {
         let Some(log) = &self.log else { return };
         let memory = self.walk.memory();
-        for (chain, elements) in self.walk.chains().iter().zip(self.walk.each()).take(self.filled) {
+        for (chain, elements) in self.walk.chains().iter().zip(self.walk.each()).take(count) {
             let mut left = chain.written as usize;
             for element in elements.iter().skip(self.walk.readable()) {
                 let len = element.len.min(left);

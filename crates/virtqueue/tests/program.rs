@@ -13,7 +13,9 @@ use guestmem::Gpa;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use test_guest::driver::{Buffer, Driver, Shape};
-use virtqueue::{Format, FrameBuffers, Limit, Queue, Reserved, RingFeatures, Virtqueue};
+use virtqueue::{
+    BatchNumber, Format, FrameBuffers, Limit, Queue, Reserved, RingFeatures, Virtqueue,
+};
 
 /// Bytes of buffer memory a chain in flight has to itself.
 const STRIDE: u64 = 16 * 1024;
@@ -30,6 +32,9 @@ enum Step {
     Take(usize),
     /// The device gives so many back, or publishes.
     Complete(usize),
+    /// What was delivered is a batch; one of those that are open ends.
+    BeginBatch,
+    EndBatch(usize),
     DeviceSleeps,
     DeviceWakes,
     /// The device is replaced by a successor at its base.
@@ -46,6 +51,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::DriverWakes),
         3 => (1usize..12).prop_map(Step::Take),
         3 => (1usize..12).prop_map(Step::Complete),
+        2 => Just(Step::BeginBatch),
+        2 => (0usize..4).prop_map(Step::EndBatch),
         1 => Just(Step::DeviceSleeps),
         1 => Just(Step::DeviceWakes),
         1 => Just(Step::Resume),
@@ -246,6 +253,7 @@ fn run_egress<R: Format>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[S
     let mut sent: VecDeque<Vec<u8>> = VecDeque::new();
     // Buffers of each frame that is published, and of those that are not.
     let (mut buffers, mut unpublished) = (VecDeque::new(), Vec::new());
+    let mut batches = Batches::default();
     for (turn, step) in steps.iter().enumerate() {
         match step {
             Step::Reap => receive(world, &mut sent, &mut buffers),
@@ -263,26 +271,66 @@ fn run_egress<R: Format>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[S
                 }
             }
             Step::Complete(_) => {
-                let count = unpublished.iter().map(|buffers| usize::from(*buffers)).sum();
+                batches.0.push_back((None, std::mem::take(&mut unpublished)));
                 let notify = queue.publish();
-                buffers.extend(unpublished.drain(..));
-                world.gave_back(count, notify);
+                batches.publish(world, &mut buffers, notify);
+            }
+            Step::BeginBatch => {
+                let number = queue.begin_batch();
+                batches.0.push_back((Some(number), std::mem::take(&mut unpublished)));
+            }
+            Step::EndBatch(place) => {
+                if let Some(number) = batches.take_open(*place) {
+                    let notify = queue.end_batch(number);
+                    batches.publish(world, &mut buffers, notify);
+                }
             }
             // What was looked up ahead and is not used is found again by a successor.
             step => world.common(
                 step,
                 queue,
-                unpublished.len() + usize::from(matches!(step, Step::DeviceSleeps)),
+                unpublished.len()
+                    + batches.0.len()
+                    + usize::from(matches!(step, Step::DeviceSleeps)),
             ),
         }
     }
     world.publish();
-    let count = unpublished.iter().map(|buffers| usize::from(*buffers)).sum::<usize>();
-    queue.publish();
-    buffers.extend(unpublished);
-    world.returned += count;
+    batches.0.push_back((None, unpublished));
+    let notify = queue.publish();
+    batches.publish(world, &mut buffers, notify);
+    while let Some(number) = batches.take_open(0) {
+        let notify = queue.end_batch(number);
+        batches.publish(world, &mut buffers, notify);
+    }
     receive(world, &mut sent, &mut buffers);
     assert!(sent.is_empty(), "no frame is lost");
+}
+
+/// What was published or begun and is not handed over, oldest first: the number of a batch that is open, and the buffers of each
+/// frame.
+#[derive(Default)]
+struct Batches(VecDeque<(Option<BatchNumber>, Vec<u16>)>);
+
+impl Batches {
+    /// The number of one of the open batches, which is written now.
+    fn take_open(&mut self, place: usize) -> Option<BatchNumber> {
+        let open = self.0.iter_mut().filter(|(number, _)| number.is_some());
+        let mut open: Vec<_> = open.collect();
+        let place = place % open.len().max(1);
+        open.get_mut(place)?.0.take()
+    }
+
+    /// All up to the first open one are handed over.
+    fn publish(&mut self, world: &mut World, buffers: &mut VecDeque<u16>, notify: bool) {
+        let mut count = 0;
+        while self.0.front().is_some_and(|(number, _)| number.is_none()) {
+            let (_, written) = self.0.pop_front().unwrap();
+            count += written.iter().map(|buffers| usize::from(*buffers)).sum::<usize>();
+            buffers.extend(written);
+        }
+        world.gave_back(count, notify);
+    }
 }
 
 fn copy_in(guest: &Guest, room: FrameBuffers<'_>, bytes: &[u8]) {

@@ -6,8 +6,9 @@
 
 use super::VNET_LEN;
 use super::socket::{Batch, PacketSocket};
-use crate::{Egress, EgressDrop, Outgoing, PortFault, Slice, recycle};
+use crate::{Egress, EgressDrop, Outgoing, PortFault, Slice, lock, recycle};
 use rustix::io::{Errno, IoSlice};
+use std::sync::Mutex;
 use zerocopy::IntoBytes;
 
 /// Most slices of payload a message can carry: the kernel takes 1024 pieces, two are the headers.
@@ -16,6 +17,10 @@ const PIECES: usize = 1022;
 /// See [`Egress`].
 pub struct PacketEgress {
     socket: PacketSocket,
+    scratch: Mutex<Scratch>,
+}
+
+struct Scratch {
     /// The pieces of a batch; empty between calls, kept for its capacity.
     pieces: Vec<IoSlice<'static>>,
     /// Payload of the rare frames of more than [`PIECES`] slices.
@@ -24,12 +29,16 @@ pub struct PacketEgress {
 
 impl PacketEgress {
     pub(super) fn new(socket: PacketSocket) -> PacketEgress {
-        PacketEgress { socket, pieces: Vec::with_capacity(16 * Batch::FRAMES), joined: Vec::new() }
+        let pieces = Vec::with_capacity(16 * Batch::FRAMES);
+        PacketEgress { socket, scratch: Mutex::new(Scratch { pieces, joined: Vec::new() }) }
     }
+}
 
+impl Scratch {
     /// Sends at most [`Batch::FRAMES`] frames, the first of which is number `base` of the burst. `true`: go on.
     fn deliver_batch(
         &mut self,
+        socket: &PacketSocket,
         base: usize,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
@@ -49,7 +58,7 @@ impl PacketEgress {
             }
         }
         let counts = frames.iter().map(|frame| 2 + slices_of(frame));
-        let result = send(&self.socket, Batch::new(&pieces, counts), base, frames.len(), drops);
+        let result = send(socket, Batch::new(&pieces, counts), base, frames.len(), drops);
         self.pieces = recycle(pieces);
         result
     }
@@ -61,13 +70,14 @@ impl Egress for PacketEgress {
     }
 
     fn deliver(
-        &mut self,
+        &self,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
+        let mut scratch = lock(&self.scratch);
         for (number, batch) in frames.chunks(Batch::FRAMES).enumerate() {
             let base = number * Batch::FRAMES;
-            if !self.deliver_batch(base, batch, drops)? {
+            if !scratch.deliver_batch(&self.socket, base, batch, drops)? {
                 let rest = base + batch.len()..frames.len();
                 drops.extend(rest.map(|place| (place, EgressDrop::Down)));
                 break;

@@ -1,9 +1,9 @@
 //! The two sides of a TAP queue: one `read` a frame in, one `writev` a frame out, nothing copied in between.
 
-use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Slice};
+use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Slice, lock};
 use rustix::io::{Errno, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use wire::vnet::VnetHeader;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -21,7 +21,7 @@ pub struct TapIngress {
 pub struct TapEgress {
     file: Arc<OwnedFd>,
     /// For the rare frame of more pieces than [`PIECES`].
-    joined: Vec<u8>,
+    joined: Mutex<Vec<u8>>,
 }
 
 impl TapIngress {
@@ -75,20 +75,21 @@ const PIECES: usize = 128;
 
 impl TapEgress {
     pub(super) fn new(file: Arc<OwnedFd>) -> TapEgress {
-        TapEgress { file, joined: Vec::new() }
+        TapEgress { file, joined: Mutex::default() }
     }
 
-    fn write_joined(&mut self, frame: &Outgoing<'_>) -> Result<usize, Errno> {
+    fn write_joined(&self, frame: &Outgoing<'_>) -> Result<usize, Errno> {
         if frame.len as usize > Burst::LARGEST_FRAME {
             return Err(Errno::MSGSIZE);
         }
-        self.joined.clear();
-        self.joined.extend_from_slice(frame.vnet.as_bytes());
-        self.joined.extend_from_slice(frame.header);
+        let joined = &mut *lock(&self.joined);
+        joined.clear();
+        joined.extend_from_slice(frame.vnet.as_bytes());
+        joined.extend_from_slice(frame.header);
         for slice in frame.payload {
-            slice.append_to(&mut self.joined);
+            slice.append_to(joined);
         }
-        rustix::io::write(&self.file, &self.joined)
+        rustix::io::write(&self.file, joined)
     }
 }
 
@@ -98,7 +99,7 @@ impl Egress for TapEgress {
     }
 
     fn deliver(
-        &mut self,
+        &self,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
