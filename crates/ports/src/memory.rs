@@ -62,7 +62,8 @@ impl ToSwitch {
     }
 }
 
-/// Frames to the peer. The switch writes them where they wait, into the buffers of the frames that waited there before.
+/// Frames to the peer. The switch writes them where they wait, into the buffers of the frames that waited there before; long ones
+/// without the lock, into lists of its own, which change places with those.
 #[derive(Default)]
 struct FromSwitch {
     /// `read..written` wait, oldest first; the others are free.
@@ -71,7 +72,7 @@ struct FromSwitch {
     written: usize,
     /// Used buffers that the peer gave back.
     spare: Vec<MemoryFrame>,
-    /// Buffers for what is copied without the lock.
+    /// One for each worker that copied without the lock at a time.
     lists: Vec<Vec<MemoryFrame>>,
 }
 
@@ -97,6 +98,14 @@ impl FromSwitch {
         (self.places.get_mut(start..self.written).unwrap_or_default(), &mut self.spare)
     }
 
+    /// Buffers of `count` frames at least, to be written without the lock.
+    fn list(&mut self, count: usize) -> Vec<MemoryFrame> {
+        let mut list = self.lists.pop().unwrap_or_default();
+        list.resize_with(list.len().max(count), MemoryFrame::default);
+        list.iter_mut().take(count).for_each(|place| place.find_buffer(&mut self.spare));
+        list
+    }
+
     fn read(&mut self) -> Option<MemoryFrame> {
         let place = self.places.get_mut(self.read..self.written)?.first_mut()?;
         self.read += 1;
@@ -105,6 +114,14 @@ impl FromSwitch {
 }
 
 impl MemoryFrame {
+    /// Takes a used buffer where it has none.
+    #[inline]
+    fn find_buffer(&mut self, spare: &mut Vec<MemoryFrame>) {
+        if self.bytes.capacity() == 0 {
+            *self = spare.pop().unwrap_or_default();
+        }
+    }
+
     /// Makes it another frame in the same buffer.
     #[inline]
     fn fill(&mut self, frame: &Outgoing<'_>) {
@@ -227,12 +244,9 @@ impl Egress for MemoryEgress {
         let mut lane = lock(&self.wire.from_switch);
         let mut copied = None;
         if Outgoing::are_long(frames) {
-            let mut list = lane.lists.pop().unwrap_or_default();
+            let mut list = lane.list(frames.len());
             drop(lane);
-            list.resize_with(list.len().max(frames.len()), MemoryFrame::default);
-            for (place, frame) in list.iter_mut().zip(frames) {
-                place.fill(frame);
-            }
+            list.iter_mut().zip(frames).for_each(|(place, frame)| place.fill(frame));
             lane = lock(&self.wire.from_switch);
             copied = Some(list);
         }
@@ -240,18 +254,13 @@ impl Egress for MemoryEgress {
         let (fitting, _) = frames.split_at(room.min(frames.len()));
         drops.extend((fitting.len()..frames.len()).map(|place| (place, EgressDrop::Full)));
         let (places, spare) = lane.write(fitting.len(), self.wire.depth);
-        match copied {
-            Some(mut list) => {
-                places.swap_with_slice(list.get_mut(..places.len()).unwrap_or_default());
-                lane.lists.push(list);
-            }
-            None => {
-                for (place, frame) in places.iter_mut().zip(fitting) {
-                    if place.bytes.capacity() == 0 {
-                        *place = spare.pop().unwrap_or_default();
-                    }
-                    place.fill(frame);
-                }
+        if let Some(mut list) = copied {
+            places.swap_with_slice(list.get_mut(..places.len()).unwrap_or_default());
+            lane.lists.push(list);
+        } else {
+            for (place, frame) in places.iter_mut().zip(fitting) {
+                place.find_buffer(spare);
+                place.fill(frame);
             }
         }
         Ok(())
