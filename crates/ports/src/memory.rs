@@ -81,6 +81,10 @@ impl FromSwitch {
         self.written - self.read
     }
 
+    fn room(&self, depth: usize) -> usize {
+        depth.saturating_sub(self.waiting())
+    }
+
     /// The next `count` places, to be written, and the buffers for those that have none.
     fn write(&mut self, count: usize, depth: usize) -> (&mut [MemoryFrame], &mut Vec<MemoryFrame>) {
         // With twice as many places as frames may wait, the waiting ones move at most once in `depth` frames.
@@ -242,23 +246,23 @@ impl Egress for MemoryEgress {
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
         let mut lane = lock(&self.wire.from_switch);
+        let mut fits = frames.len().min(lane.room(self.wire.depth));
         let mut copied = None;
         if Outgoing::are_long(frames) {
-            let mut list = lane.list(frames.len());
+            let mut list = lane.list(fits);
             drop(lane);
-            list.iter_mut().zip(frames).for_each(|(place, frame)| place.fill(frame));
+            list.iter_mut().zip(frames).take(fits).for_each(|(place, frame)| place.fill(frame));
             lane = lock(&self.wire.from_switch);
+            fits = fits.min(lane.room(self.wire.depth));
             copied = Some(list);
         }
-        let room = self.wire.depth - lane.waiting().min(self.wire.depth);
-        let (fitting, _) = frames.split_at(room.min(frames.len()));
-        drops.extend((fitting.len()..frames.len()).map(|place| (place, EgressDrop::Full)));
-        let (places, spare) = lane.write(fitting.len(), self.wire.depth);
+        drops.extend((fits..frames.len()).map(|place| (place, EgressDrop::Full)));
+        let (places, spare) = lane.write(fits, self.wire.depth);
         if let Some(mut list) = copied {
-            places.swap_with_slice(list.get_mut(..places.len()).unwrap_or_default());
+            places.swap_with_slice(list.get_mut(..fits).unwrap_or_default());
             lane.lists.push(list);
         } else {
-            for (place, frame) in places.iter_mut().zip(fitting) {
+            for (place, frame) in places.iter_mut().zip(frames) {
                 place.find_buffer(spare);
                 place.fill(frame);
             }

@@ -144,6 +144,11 @@ impl Guest {
         if self.journaled {
             self.give_inflight()?;
         }
+        self.give_memory()
+    }
+
+    /// Gives the back end the guest's memory, at any time anew.
+    pub fn give_memory(&mut self) -> Result<(), GuestError> {
         self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
             memory_size: self.memory.bytes(),

@@ -7,7 +7,8 @@
 //!
 //! * ingress (the guest's transmit queues, odd numbers) by [`RingSlot::borrow`] and [`RingSlot::give_back`], so that what the
 //!   guest lent stays mapped from take to release, while the session waits;
-//! * egress (the guest's receive queues, even numbers) by [`RingSlot::with`], one lock a burst.
+//! * egress (the guest's receive queues, even numbers) by [`RingSlot::with`], one lock a burst; a long burst by
+//!   [`RingSlot::begin`] and [`RingSlot::end`], between which it is copied without the lock.
 //!
 //! What the guest takes of the offered [`Features`], and how many of its queue pairs it uses, is told to the port
 //! at once by the `changed` callback of [`Options`].
@@ -21,8 +22,8 @@
 //! with the reason, until it starts the ring anew or reconnects. The messages are decoded by the `vhost` crate, which
 //! checks their sizes; what they say is checked here and in `guestmem` and `virtqueue`.
 //!
-//! **Locks.** A guest decides how long its ring's lock is held: a worker holds it while it copies a burst into the guest's
-//! buffers, the session while it serves a bounded number of commands. So only those two and a change of the ring take it.
+//! **Locks.** A guest decides how long its ring's lock is held: a worker holds it while it copies a short burst into the
+//! guest's buffers, the session while it serves a bounded number of commands. So only those two and a change of the ring take it.
 //! Whatever answers people ([`Session::status`], and with it the API, health and the watchdog) takes no lock that is held
 //! while a guest's memory is touched: what it needs is kept beside the ring. Whatever a guest can fill again while it is
 //! emptied is emptied in bounded steps, and messages, the end of the session and other queues have their turn between.

@@ -74,7 +74,7 @@ impl RingSlot {
     /// Borrows the ring for a turn; `None` if none is started or the session waits for it. It must be given back.
     pub fn borrow(&self) -> Option<Box<Running>> {
         let mut content = lock(&self.content);
-        if content.wanted > 0 {
+        if content.wanted > 0 || content.loans > 0 {
             return None;
         }
         let running = content.running.take();
@@ -114,7 +114,9 @@ impl RingSlot {
     /// Locks the slot and ends what [`RingSlot::begin`] began.
     pub fn end(&self, use_it: impl FnOnce(&mut Running)) {
         let content = &mut *lock(&self.content);
-        content.running.as_deref_mut().map(use_it);
+        if let Some(running) = &mut content.running {
+            use_it(running);
+        }
         self.end_loan(content);
     }
 

@@ -46,6 +46,16 @@ impl Queue {
         each!(self, queue => queue.complete(count))
     }
 
+    /// See [`Virtqueue::publish`].
+    pub fn publish(&mut self) -> bool {
+        each!(self, queue => queue.publish())
+    }
+
+    /// See [`Virtqueue::begin_batch`].
+    pub fn begin_batch(&mut self) -> BatchNumber {
+        each!(self, queue => queue.begin_batch())
+    }
+
     /// See [`Virtqueue::end_batch`].
     pub fn end_batch(&mut self, number: BatchNumber) -> bool {
         each!(self, queue => queue.end_batch(number))

@@ -35,7 +35,9 @@ impl Split {
         // were written before it.
         let seen = self.area.avail.index.load(Ordering::Acquire);
         let (used, size) = (self.used, self.area.size);
-        if seen.wrapping_sub(used) > size {
+        // Nor may it go back behind what was taken: that would be available again.
+        let taken = self.next.wrapping_sub(used);
+        if !(taken..=size).contains(&seen.wrapping_sub(used)) {
             return Err(QueueFault::IndexJump { seen, used, size });
         }
         self.available = seen;

@@ -11,10 +11,13 @@ use std::sync::Arc;
 /// Chains looked up at a time for [`Virtqueue::reserve`]: enough that their prefetches overlap.
 const AHEAD: usize = 32;
 
-/// Weight of the chains that an egress queue holds at most beside its batches, in bytes: 8192 elements, as many as 431 chains of a driver that merges
-/// no buffers have. A receiver that offers buffers of one byte gets no more of them filled in a burst and loses the frames that do not
-/// fit; its senders pay for the time of walking and filling that many.
+/// Weight of the chains that an egress queue holds at most, in bytes: 8192 elements, as many as 431 chains of a driver that
+/// merges no buffers have. A receiver that offers buffers of one byte gets no more of them filled in a burst and loses the frames
+/// that do not fit; its senders pay for the time of walking and filling that many.
 const AHEAD_WEIGHT: usize = 512 * 1024;
+
+/// What its batches may weigh beside that.
+const BATCHES_WEIGHT: usize = 8 * AHEAD_WEIGHT;
 
 /// How much to take in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,12 +156,13 @@ impl<R: Format> Virtqueue<R> {
     /// Gives the oldest `count` chains that were taken back to the driver; `true`: notify it.
     #[inline]
     pub fn complete(&mut self, count: usize) -> bool {
+        debug_assert!(self.batches.is_empty(), "batches are for egress");
         self.filled = count.min(self.walk.chains().len());
         self.publish()
     }
 
     /// The next buffer, where it is known already and has room for `len` bytes, as nearly every frame finds it. The frame
-    /// counts as written from then on: the caller copies it before it publishes. `None`: ask [`Virtqueue::reserve`].
+    /// counts as written from then on: the caller copies it before it publishes or ends its batch. `None`: ask [`Virtqueue::reserve`].
     #[inline(always)]
     pub fn reserve_one(&mut self, len: u32) -> Option<&[ChainElement]> {
         let chain = self.walk.chains_mut().get_mut(self.filled)?;
@@ -225,8 +229,10 @@ impl<R: Format> Virtqueue<R> {
 
     fn look_ahead(&mut self) -> Result<bool, QueueFault> {
         self.ahead = true;
-        let bytes = AHEAD_WEIGHT.saturating_sub(self.walk.weight(self.batched()));
-        let limit = Limit { chains: AHEAD, bytes };
+        let ahead = self.walk.weight(self.batched());
+        let batches = self.walk.weight(0) - ahead;
+        let most = if batches < BATCHES_WEIGHT { AHEAD_WEIGHT } else { 0 };
+        let limit = Limit { chains: AHEAD, bytes: most.saturating_sub(ahead) };
         Ok(self.walk_on(limit, Want::Writable)? > 0)
     }
 
@@ -253,6 +259,7 @@ impl<R: Format> Virtqueue<R> {
         #[allow(clippy::cast_possible_truncation, reason = "a place in the list")]
         let batch = self.batches.get_mut(number.wrapping_sub(self.oldest) as usize);
         batch.into_iter().for_each(|batch| batch.written = true);
+        self.merge_last();
         let mut chains = 0;
         while let Some(batch) = self.batches.front().filter(|batch| batch.written) {
             chains += batch.chains;
@@ -265,9 +272,17 @@ impl<R: Format> Virtqueue<R> {
     /// Those filled since the last batch are one.
     fn push_batch(&mut self, written: bool) {
         let chains = self.filled - self.batched();
-        match self.batches.back_mut().filter(|last| last.written && written) {
-            Some(last) => last.chains += chains,
-            None => self.batches.push_back(Batch { chains, written }),
+        self.batches.push_back(Batch { chains, written });
+        self.merge_last();
+    }
+
+    /// Written batches behind all open ones become one: nobody has a number for them.
+    fn merge_last(&mut self) {
+        while let Some(last) = self.batches.pop_back() {
+            match self.batches.back_mut() {
+                Some(before) if before.written && last.written => before.chains += last.chains,
+                _ => return self.batches.push_back(last),
+            }
         }
     }
 

@@ -9,7 +9,8 @@ use guestmem::Gpa;
 use proptest::prelude::*;
 use test_guest::driver::{Driver, Shape};
 use virtqueue::{
-    Format, Limit, Queue, QueueFault, Reserved, RingFeatures, Setup, SetupError, Virtqueue,
+    Format, Limit, Packed, Queue, QueueFault, Reserved, RingFeatures, Setup, SetupError, Split,
+    Virtqueue,
 };
 
 /// A descriptor of either format: address, length, two fields of 16 bits.
@@ -329,10 +330,49 @@ fn a_receiver_that_offers_crumbs_gets_few_of_them_filled() {
             queue.publish();
         }
     }
+    each_format_of_crumbs(check, check);
+}
+
+/// Behind a batch that is not written nothing is given back, however long that takes.
+#[test]
+fn a_batch_that_lasts_does_not_let_crumbs_add_up() {
+    fn check<R: Format>(guest: &Guest, mut queue: Virtqueue<R>) {
+        crumble(guest, &mut guest.driver(), true);
+        let open = queue.begin_batch();
+        let mut elements = 0;
+        for _ in 0..128 {
+            while let Ok(Reserved::Buffers(room)) = queue.reserve(1500, 64) {
+                elements += room.elements.len();
+            }
+            queue.publish();
+        }
+        assert!((65_536..=9 * 8192 + 2048).contains(&elements), "{elements} elements");
+        queue.end_batch(open);
+        assert!(matches!(queue.reserve(1500, 64), Ok(Reserved::Buffers(_))));
+    }
+    each_format_of_crumbs(check, check);
+}
+
+#[test]
+fn an_index_does_not_go_back_behind_what_was_taken() {
+    let (guest, mut driver, mut queue) = pair(RingFeatures::empty());
+    for _ in 0..3 {
+        driver.add(&[readable(BUFFERS, 1)], Shape::Direct).unwrap();
+    }
+    driver.publish();
+    assert_eq!(queue.take(LIMIT), Ok(3));
+    guest.memory.write(Gpa(guest.setup.rings.driver.0 + 2), &2u16.to_le_bytes());
+    assert!(matches!(queue.take(LIMIT), Err(QueueFault::IndexJump { seen: 2, used: 0, .. })));
+}
+
+fn each_format_of_crumbs(
+    split: impl Fn(&Guest, Virtqueue<Split>),
+    packed: impl Fn(&Guest, Virtqueue<Packed>),
+) {
     let guest = Guest::new(128, RingFeatures::empty());
-    check(&guest, guest.split());
+    split(&guest, guest.split());
     let guest = Guest::new(128, RingFeatures::RING_PACKED);
-    check(&guest, guest.packed());
+    packed(&guest, guest.packed());
 }
 
 /// In a large ring a chain of direct descriptors could have tens of thousands.

@@ -17,30 +17,30 @@ const MOST_BUFFERS: u16 = 64;
 pub struct VhostEgress {
     ring: Arc<RingSlot>,
     /// One for each worker that was here at a time; kept for their allocations.
-    batches: Mutex<Vec<Batch>>,
+    copy_lists: Mutex<Vec<CopyList>>,
 }
 
 impl VhostEgress {
     pub(super) fn new(ring: Arc<RingSlot>) -> VhostEgress {
-        VhostEgress { ring, batches: Mutex::default() }
+        VhostEgress { ring, copy_lists: Mutex::default() }
     }
 
-    /// `false`: the ring cannot be lent now.
+    /// Copies without the ring's lock. `false`: the ring cannot be lent now, and nothing was dropped.
     #[inline(never)]
-    fn deliver_batch(&self, frames: &[Outgoing<'_>], drops: &mut Vec<(usize, EgressDrop)>) -> bool {
-        let mut batch = lock(&self.batches).pop().unwrap_or_default();
-        let begun = self.ring.begin(|running| batch.begin(running, frames, drops));
-        let is_begun = begun.is_some();
-        if let Some((number, features)) = begun {
-            batch.write(frames, features);
+    fn deliver_long(&self, frames: &[Outgoing<'_>], drops: &mut Vec<(usize, EgressDrop)>) -> bool {
+        let mut list = lock(&self.copy_lists).pop().unwrap_or_default();
+        let batch = self.ring.begin(|running| list.reserve(running, frames, drops));
+        let is_lent = batch.is_some();
+        if let Some(batch) = batch {
+            list.copy(frames);
             self.ring.end(|running| {
-                if running.queue.end_batch(number) {
+                if running.queue.end_batch(batch) {
                     running.notify();
                 }
             });
         }
-        lock(&self.batches).push(batch);
-        is_begun
+        lock(&self.copy_lists).push(list);
+        is_lent
     }
 }
 
@@ -50,7 +50,7 @@ impl Egress for VhostEgress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
-        if Outgoing::are_long(frames) && self.deliver_batch(frames, drops) {
+        if Outgoing::are_long(frames) && self.deliver_long(frames, drops) {
             return Ok(());
         }
         let served = self.ring.with(|running| deliver(running, frames, drops));
@@ -67,60 +67,55 @@ impl Egress for VhostEgress {
     }
 }
 
-/// Room for a burst, which is written without the lock.
-#[derive(Default)]
-struct Batch {
+/// Frames of a burst, and where they are to be copied.
+struct CopyList {
+    features: Features,
     elements: Vec<ChainElement>,
-    places: Vec<Place>,
+    copies: Vec<Copy>,
 }
 
-/// Where a frame of a batch goes.
-struct Place {
-    /// Its number in the burst.
+struct Copy {
+    /// The frame's number in the burst.
     frame: usize,
     /// See [`FrameBuffers::buffers`].
     buffers: u16,
-    /// Where its elements end; they start where those of the frame before it end.
+    /// Where its elements end; they start where those of the copy before it end.
     end: usize,
 }
 
-impl Batch {
+impl Default for CopyList {
+    fn default() -> CopyList {
+        CopyList { features: Features::empty(), elements: Vec::new(), copies: Vec::new() }
+    }
+}
+
+impl CopyList {
     /// Reserves room for a burst. `None`: the guest does not want frames now.
-    fn begin(
+    fn reserve(
         &mut self,
         running: &mut Running,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
-    ) -> Option<(BatchNumber, Features)> {
-        let (features, Batch { elements, places }) = (running.features, self);
+    ) -> Option<BatchNumber> {
+        let CopyList { elements, copies, .. } = self;
         elements.clear();
-        places.clear();
-        let put = |place, _, room: FrameBuffers<'_>| {
+        copies.clear();
+        let is_enabled = fill(running, frames, drops, |frame, _, room| {
             elements.extend_from_slice(room.elements);
-            places.push(Place { frame: place, buffers: room.buffers, end: elements.len() });
-        };
-        let number = match &mut running.queue {
-            queue if !queue.is_enabled() => return None,
-            Queue::Split(queue) => {
-                fill(queue, features, frames, drops, put);
-                queue.begin_batch()
-            }
-            Queue::Packed(queue) => {
-                fill(queue, features, frames, drops, put);
-                queue.begin_batch()
-            }
-        };
-        Some((number, features))
+            copies.push(Copy { frame, buffers: room.buffers, end: elements.len() });
+        });
+        self.features = running.features;
+        is_enabled.then(|| running.queue.begin_batch())
     }
 
-    /// The elements stay mapped: the ring is lent.
-    fn write(&self, frames: &[Outgoing<'_>], features: Features) {
+    /// The elements are mapped for as long as the ring is lent.
+    fn copy(&self, frames: &[Outgoing<'_>]) {
         let mut start = 0;
-        for Place { frame, buffers, end } in &self.places {
+        for Copy { frame, buffers, end } in &self.copies {
             let elements = self.elements.get(start..*end).unwrap_or_default();
             start = *end;
             if let Some(frame) = frames.get(*frame) {
-                write(frame, FrameBuffers { elements, buffers: *buffers }, features);
+                write(frame, FrameBuffers { elements, buffers: *buffers }, self.features);
             }
         }
     }
@@ -132,30 +127,34 @@ fn deliver(
     frames: &[Outgoing<'_>],
     drops: &mut Vec<(usize, EgressDrop)>,
 ) -> bool {
-    if !running.queue.is_enabled() {
-        return false;
-    }
     let features = running.features;
-    let put = |_, frame, room: FrameBuffers<'_>| write(frame, room, features);
-    let notify = match &mut running.queue {
-        Queue::Split(queue) => {
-            fill(queue, features, frames, drops, put);
-            queue.publish()
-        }
-        Queue::Packed(queue) => {
-            fill(queue, features, frames, drops, put);
-            queue.publish()
-        }
-    };
-    if notify {
+    let is_enabled = fill(running, frames, drops, |_, frame, room| write(frame, room, features));
+    if is_enabled && running.queue.publish() {
         running.notify();
+    }
+    is_enabled
+}
+
+/// [`fill_queue`] of the ring's format; `false`: the guest does not want frames now.
+#[inline(always)]
+fn fill<'f>(
+    running: &mut Running,
+    frames: &'f [Outgoing<'f>],
+    drops: &mut Vec<(usize, EgressDrop)>,
+    put: impl FnMut(usize, &'f Outgoing<'f>, FrameBuffers<'_>),
+) -> bool {
+    let features = running.features;
+    match &mut running.queue {
+        queue if !queue.is_enabled() => return false,
+        Queue::Split(queue) => fill_queue(queue, features, frames, drops, put),
+        Queue::Packed(queue) => fill_queue(queue, features, frames, drops, put),
     }
     true
 }
 
 /// Finds room for each frame, and calls `put` with the frame's place, the frame and its room.
 #[inline(always)]
-fn fill<'f, R: virtqueue::Format>(
+fn fill_queue<'f, R: virtqueue::Format>(
     queue: &mut Virtqueue<R>,
     features: Features,
     frames: &'f [Outgoing<'f>],
@@ -232,4 +231,52 @@ fn takes(features: Features, frame: &Outgoing<'_>) -> bool {
         GsoType::UdpL4 => Features::GUEST_USO4 | Features::GUEST_USO6,
         GsoType::Unknown(_) => return false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EgressQueue;
+    use crate::vhost::{VhostOptions, open};
+    use tempfile::TempDir;
+    use test_guest::Guest;
+    use wire::vnet::VnetHeader;
+
+    /// A guest that saw the ring's index before a copy would read what its buffers held before.
+    #[test]
+    fn what_follows_a_copy_is_published_with_it() {
+        for format in [Features::empty(), Features::RING_PACKED] {
+            let folder = TempDir::new().expect("a folder");
+            let path = folder.path().join("vm");
+            let opened = open(&VhostOptions::new(&path)).expect("a port");
+            let wanted = Features::VERSION_1 | Features::MRG_RXBUF | format;
+            let mut guest = Guest::connect(&path, wanted.bits(), 1).expect("a guest");
+            let [EgressQueue::Vhost(egress)] = opened.device.egress.as_slice() else {
+                panic!("one queue")
+            };
+            while egress.room().is_none_or(|room| room.buffers == 0) {
+                std::thread::yield_now();
+            }
+            let bytes = [1, 2, 3].map(|fill| vec![fill; if fill == 2 { 60 } else { 40_000 }]);
+            let frames = bytes.each_ref().map(|header| {
+                let (vnet, len) = (VnetHeader::default(), header.len() as u32);
+                Outgoing { vnet, header, payload: &[], len }
+            });
+            let [first, short, long] = frames;
+            let (mut list, mut drops) = (CopyList::default(), Vec::new());
+            let batch = egress.ring.begin(|running| list.reserve(running, &[first], &mut drops));
+            for later in [short, long] {
+                egress.deliver(&[later], &mut drops).expect("deliver");
+                assert!(guest.receive(0).is_none(), "the first is not copied yet");
+            }
+            list.copy(&[first]);
+            egress.ring.end(|running| {
+                running.queue.end_batch(batch.expect("a batch"));
+            });
+            for sent in bytes {
+                assert!(guest.receive(0).expect("a frame").1 == sent);
+            }
+            assert!(drops.is_empty() && guest.receive(0).is_none());
+        }
+    }
 }
