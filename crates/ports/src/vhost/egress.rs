@@ -259,8 +259,8 @@ mod tests {
             }
             let bytes = [1, 2, 3].map(|fill| vec![fill; if fill == 2 { 60 } else { 40_000 }]);
             let frames = bytes.each_ref().map(|header| {
-                let (vnet, len) = (VnetHeader::default(), header.len() as u32);
-                Outgoing { vnet, header, payload: &[], len }
+                let len = u32::try_from(header.len()).expect("short");
+                Outgoing { vnet: VnetHeader::default(), header, payload: &[], len }
             });
             let [first, short, long] = frames;
             let (mut list, mut drops) = (CopyList::default(), Vec::new());
