@@ -9,6 +9,7 @@ use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Sett
 use datapath::{PortId, QueueInfo, WorkerInfo};
 use ports::Nanos;
 use std::collections::HashMap;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// While something is busy or moved a short time ago.
@@ -17,7 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// While nothing is: how late a load that rises from nothing may be seen.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How often guests' memory is looked for: on two nodes the kernel walks all that is mapped.
+/// How often guests' memory is looked for.
 const HOMES: Duration = Duration::from_secs(10);
 
 /// While no port is dynamic.
@@ -32,6 +33,8 @@ pub(super) struct Vmmq {
     places: Vec<(usize, usize)>,
     /// When guests' memory was last looked for.
     homes_at: Option<Instant>,
+    /// Reads where all memory is.
+    numa_maps: Option<JoinHandle<String>>,
     last: Option<Sums>,
     /// When something was busy.
     busy_at: Option<Instant>,
@@ -65,6 +68,7 @@ impl Vmmq {
             begin: now,
             places: Vec::new(),
             homes_at: None,
+            numa_maps: None,
             last: None,
             busy_at: None,
             moves: Moves::default(),
@@ -134,7 +138,7 @@ impl Vmmq {
         let mut nodes = self.places.iter().map(|(_, node)| node);
         let first = nodes.next();
         let is_due = self.homes_at.is_none_or(|at| now.saturating_duration_since(at) >= HOMES);
-        let wants = is_due && nodes.any(|node| Some(node) != first);
+        let wants = is_due && self.numa_maps.is_none() && nodes.any(|node| Some(node) != first);
         self.homes_at = if wants { Some(now) } else { self.homes_at };
         wants
     }
@@ -214,8 +218,13 @@ impl Running {
 
     /// Finds out on which node each guest's memory is, where that matters.
     pub(super) fn find_homes(&mut self, now: Instant) {
-        if self.vmmq.wants_homes(now)
-            && let Ok(numa_maps) = std::fs::read_to_string("/proc/self/numa_maps")
+        if self.vmmq.wants_homes(now) {
+            // The kernel walks all that is mapped, seconds for a large guest: not while people wait for the daemon.
+            let read = || std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
+            self.vmmq.numa_maps = std::thread::Builder::new().name("numa".into()).spawn(read).ok();
+        }
+        if let Some(read) = self.vmmq.numa_maps.take_if(|read| read.is_finished())
+            && let Ok(numa_maps) = read.join()
         {
             for port in self.ports.values_mut() {
                 let PortDevice::Open(open) = &mut port.device else { continue };
