@@ -65,8 +65,6 @@ pub struct StopRule {
     pub narrow: Option<f64>,
     /// Intervals per arm before which it does not end early.
     pub least: usize,
-    /// Most time for all of it.
-    pub budget: Option<Duration>,
 }
 
 /// What is run.
@@ -188,8 +186,6 @@ pub enum Ended {
     Complete,
     /// The interval was narrow enough.
     NarrowEnough,
-    /// The time was up.
-    TimeUp,
     /// Someone pressed Ctrl-C.
     Interrupted,
     /// It broke; the message says how. What was measured before is kept.
@@ -274,14 +270,8 @@ impl Experiment {
         progress: &mut dyn FnMut(&Step<'_>),
         samples: &mut Vec<Sample>,
     ) -> Result<Ended, LabError> {
-        let begin = bench.now();
-        progress(&Step {
-            arm: None,
-            done: 0,
-            total: self.total(),
-            left: self.length(),
-            last: None,
-        });
+        let total = self.total();
+        progress(&Step { arm: None, done: 0, total, left: self.length(), last: None });
         bench.pass(self.warm_up)?;
         let (mut in_force, mut given_up) = (None, Vec::new());
         for (round, place) in sequence(self.arms.len(), self.stop.repetitions) {
@@ -289,18 +279,11 @@ impl Experiment {
                 continue;
             };
             let done = samples.len();
-            if samples.last().is_none_or(|last| last.round != round)
-                && let Some(ended) = self.enough(samples, bench.now().saturating_sub(begin))
-            {
-                return Ok(ended);
+            if samples.last().is_none_or(|last| last.round != round) && self.enough(samples) {
+                return Ok(Ended::NarrowEnough);
             }
-            progress(&Step {
-                arm: Some(arm),
-                done,
-                total: self.total(),
-                left: self.left(done),
-                last: samples.last().map(|sample| &sample.values),
-            });
+            let (left, last) = (self.left(done), samples.last().map(|sample| &sample.values));
+            progress(&Step { arm: Some(arm), done, total, left, last });
             let changes = in_force != Some(place);
             in_force = Some(place);
             match self.sample(bench, round, arm, changes) {
@@ -333,18 +316,16 @@ impl Experiment {
         Ok(Sample { round, arm: arm.name.clone(), started_s, values, usage })
     }
 
-    /// Asked between rounds, never within one.
-    fn enough(&self, samples: &[Sample], spent: Duration) -> Option<Ended> {
-        if self.stop.budget.is_some_and(|budget| spent >= budget) {
-            return Some(Ended::TimeUp);
-        }
+    /// Whether every measure is known closely. Asked between rounds, never within one.
+    fn enough(&self, samples: &[Sample]) -> bool {
         let rounds = samples.last().map_or(0, |last| last.round + 1);
-        let beyond = rounds.checked_sub(self.stop.least)?;
-        let narrow = self.stop.narrow.filter(|_| beyond.is_multiple_of(ASK_EVERY))?;
+        let beyond = rounds.checked_sub(self.stop.least);
+        let Some(narrow) = self.stop.narrow.filter(|_| self.arms.len() > 1) else { return false };
         let known = |measure| {
             self.compare(samples, measure).is_some_and(|found| found.interval.width() < narrow)
         };
-        (self.arms.len() > 1 && self.measures.iter().all(known)).then_some(Ended::NarrowEnough)
+        beyond.is_some_and(|rounds| rounds.is_multiple_of(ASK_EVERY))
+            && self.measures.iter().all(known)
     }
 
     /// The arm that should be better, against the baseline; of steps, the last against the first.
@@ -479,7 +460,7 @@ mod tests {
             settle: Duration::from_secs(1),
             interval: Duration::from_secs(2),
             phases: Vec::new(),
-            stop: StopRule { repetitions, narrow: None, least: repetitions / 2, budget: None },
+            stop: StopRule { repetitions, narrow: None, least: repetitions / 2 },
             truth: None,
         }
     }
@@ -558,14 +539,6 @@ mod tests {
         assert_eq!((quiet.ended, quiet.samples.len()), (Ended::NarrowEnough, 20));
         let (noisy, _) = run(&plan, &mut FakeBench { noise: 0.2, ..FakeBench::default() });
         assert_eq!((noisy.ended, noisy.samples.len()), (Ended::Complete, 40));
-    }
-
-    #[test]
-    fn stops_between_rounds_when_time_is_up() {
-        let mut plan = experiment(20);
-        plan.stop.budget = Some(Duration::from_secs(18));
-        let (run, _) = run(&plan, &mut FakeBench::default());
-        assert_eq!((run.ended, run.samples.len()), (Ended::TimeUp, 6));
     }
 
     #[test]

@@ -177,7 +177,7 @@ mod tests {
 
     /// A run of RSC whose arm `off` got so many frames and bytes in each interval.
     fn off_got(frames: u64) -> Case {
-        let stop = StopRule { repetitions: 4, narrow: None, least: 2, budget: None };
+        let stop = StopRule { repetitions: 4, narrow: None, least: 2 };
         let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
         case_of(&experiment, 4, |_, place| {
             let (frames, joined) = [(100, 900), (frames, 0)][place];
@@ -218,7 +218,7 @@ mod tests {
     fn verdicts_of_a_report_are_held_together_and_each_says_its_level() {
         let level = |case: &Case| case.comparisons["throughput"].level;
         // Fifteen of sixteen pairs agree, which one verdict alone may claim and one of eleven may not.
-        let stop = StopRule { repetitions: 16, narrow: None, least: 8, budget: None };
+        let stop = StopRule { repetitions: 16, narrow: None, least: 8 };
         let of = |rounds: usize, agree: usize| {
             let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
             case_of(&experiment, rounds, |round, place| {

@@ -234,7 +234,7 @@ impl Options {
 
     pub(crate) fn stop(&self) -> StopRule {
         let (repetitions, narrow) = (self.repetitions, self.narrow);
-        StopRule { repetitions, narrow, least: repetitions.div_ceil(2), budget: None }
+        StopRule { repetitions, narrow, least: repetitions.div_ceil(2) }
     }
 }
 

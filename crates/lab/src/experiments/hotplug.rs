@@ -61,7 +61,7 @@ mod tests {
             let values = Values::from([(LOST.into(), lost), ("ports_added".into(), added)]);
             Sample { round, arm: arm.into(), started_s: 0.0, values, usage: Vec::new() }
         };
-        let stop = StopRule { repetitions: 8, narrow: None, least: 4, budget: None };
+        let stop = StopRule { repetitions: 8, narrow: None, least: 4 };
         let run = Run { samples: sequence(2, 8).map(sample).collect(), ended: Ended::Complete };
         let experiment = FEATURE.experiment(1500, Duration::from_secs(1), stop);
         proof(&Case::new(&experiment, Setting::default(), run, None)).unwrap().passed

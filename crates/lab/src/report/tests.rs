@@ -18,7 +18,7 @@ const SETTING: Setting = Setting {
     receiver_gro: false,
 };
 const TRIPS: Setting = Setting { buffer_bytes: None, ..SETTING };
-const STOP: StopRule = StopRule { repetitions: 6, narrow: None, least: 3, budget: None };
+const STOP: StopRule = StopRule { repetitions: 6, narrow: None, least: 3 };
 
 /// Six rounds with figures near those of Microsoft's guide.
 fn samples() -> Vec<Sample> {
