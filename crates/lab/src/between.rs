@@ -9,16 +9,16 @@
 
 mod bench;
 
+use crate::LabError;
 use crate::campaign::Point;
-use crate::experiment::{Run, Step};
 use crate::experiments::Feature;
 use crate::host::{Host, Identity, ROUND_TRIPS_MAX, Whereabouts};
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::pair::Pair;
-use crate::report::{Account, BenchFacts, Check, Command, HostFacts};
+use crate::report::{BenchFacts, Check, Command, HostFacts};
 use crate::running::Running;
-use crate::{LabError, site};
+use crate::site::{self, Measured, Tell};
 use bench::Hosts;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -142,12 +142,7 @@ impl site::Site for Site {
         self.running.port.commands().into_iter().chain(theirs).collect()
     }
 
-    fn run(
-        &mut self,
-        point: &Point,
-        interrupt: &Interrupt,
-        progress: &mut dyn FnMut(&Step<'_>),
-    ) -> Result<(Run, Option<Account>), LabError> {
+    fn run(&mut self, point: &Point, interrupt: &Interrupt, progress: Tell<'_>) -> Measured {
         let mut bench = Hosts::start(self, point.load, interrupt.clone())?;
         let run = point.experiment.run(&mut bench, progress);
         Ok((run, bench.account()))

@@ -11,7 +11,7 @@ use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report::{self, Case, Command, Report, Setting, Threshold};
-use crate::site::{InProcess, Namespaces, Site};
+use crate::site::{InProcess, Measured, Namespaces, Site};
 use crate::state::State;
 use crate::{LabError, between, explain};
 use serde::{Deserialize, Serialize};
@@ -198,10 +198,8 @@ fn measure(
     Ok(complete)
 }
 
-type Measured = (Run, Option<report::Account>);
-
 /// An error is the run's ending where others were measured before it.
-fn kept(run: Result<Measured, LabError>, something_before: bool) -> Result<Measured, LabError> {
+fn kept(run: Measured, something_before: bool) -> Measured {
     let ended = match run {
         Err(LabError::Interrupted) if something_before => Ended::Interrupted,
         Err(error) if something_before => Ended::Failed(error.to_string()),

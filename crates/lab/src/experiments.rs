@@ -121,6 +121,11 @@ pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
 /// Reads out of the figures that each arm was what it says; `None` where a figure is missing.
 pub(crate) type Proof = fn(&Case) -> Option<Check>;
 
+/// A proof's outcome.
+fn proven(passed: bool, seen: String) -> Option<Check> {
+    Some(Check { name: PROOF.into(), passed, seen })
+}
+
 /// What connections take to go on after ports were opened anew: TCP's shortest timeouts, doubled twice.
 pub(crate) const REOPENING: Duration = Duration::from_secs(1);
 

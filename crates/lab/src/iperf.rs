@@ -83,19 +83,20 @@ pub(crate) fn run(
         Err(error) => Err(error),
     })?;
     let Some(Some(said)) = said else { return Ok(None) };
+    let said: Value = serde_json::from_str(&said).unwrap_or_default();
     let after = topology.receiver.read(to_link)?;
     let carried = topology.payload(to_link)(&before, &after);
     Ok(counted(&said).map(|(sent, received)| {
         let apart = difference(carried, received);
-        let by = congestion(&said).map(|name| format!(" by TCP with {name}"));
+        let congestion = said.pointer("/end/sender_tcp_congestion").and_then(Value::as_str);
+        let by = congestion.map_or(String::new(), |name| format!(" by TCP with {name}"));
         let check = Check {
             name: "iperf3 and the kernel's interface counters agree".into(),
             // It does not count what was on its way at the end.
             passed: apart.abs() <= TOLERANCE || (received..=sent).contains(&carried),
             seen: format!(
-                "iperf3 received {received} bytes in {SECONDS} s{}; the frames of the receiver's link had {:+.3} % of that, so \
+                "iperf3 received {received} bytes in {SECONDS} s{by}; the frames of the receiver's link had {:+.3} % of that, so \
                  iperf3's figures and those here can be compared",
-                by.unwrap_or_default(),
                 100.0 * apart
             ),
         };
@@ -104,26 +105,16 @@ pub(crate) fn run(
 }
 
 /// Bits a second of its intervals, without those at the beginning.
-fn rates(json: &str) -> Vec<f64> {
-    let said: Value = serde_json::from_str(json).unwrap_or_default();
+fn rates(said: &Value) -> Vec<f64> {
     let intervals = said["intervals"].as_array().into_iter().flatten();
-    intervals
-        .filter_map(|interval| interval.pointer("/sum/bits_per_second")?.as_f64())
-        .skip(GATHERING)
-        .collect()
+    let rates = intervals.filter_map(|one| one.pointer("/sum/bits_per_second")?.as_f64());
+    rates.skip(GATHERING).collect()
 }
 
 /// The bytes its sender gave to the connection, and those its receiver got.
-fn counted(json: &str) -> Option<(u64, u64)> {
-    let said: Value = serde_json::from_str(json).ok()?;
+fn counted(said: &Value) -> Option<(u64, u64)> {
     let bytes = |whose: &str| said.pointer(&format!("/end/{whose}/bytes"))?.as_u64();
     Some((bytes("sum_sent")?, bytes("sum_received")?))
-}
-
-/// What its sender's TCP did against congestion.
-fn congestion(json: &str) -> Option<String> {
-    let said: Value = serde_json::from_str(json).ok()?;
-    said.pointer("/end/sender_tcp_congestion")?.as_str().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -133,8 +124,8 @@ mod tests {
 
     #[test]
     fn both_ends_counts_are_read() {
-        let json = r#"{"end":{"sum_sent":{"bytes":9},"sum_received":{"bytes":7}}}"#;
-        assert_eq!((counted(json), counted("iperf3: error")), (Some((9, 7)), None));
+        let said = json!({"end": {"sum_sent": {"bytes": 9}, "sum_received": {"bytes": 7}}});
+        assert_eq!((counted(&said), counted(&Value::Null)), (Some((9, 7)), None));
     }
 
     #[test]
@@ -142,8 +133,8 @@ mod tests {
         let interval = |rate: f64| json!({ "sum": { "bits_per_second": rate } });
         let said =
             json!({ "intervals": [interval(1.0), interval(2.0), interval(3.0), interval(4.0)] });
-        assert_eq!(rates(&said.to_string()), [3.0, 4.0]);
-        assert!(rates("iperf3: error").is_empty());
+        assert_eq!(rates(&said), [3.0, 4.0]);
+        assert!(rates(&Value::Null).is_empty());
     }
 
     #[test]

@@ -98,9 +98,9 @@ impl Placement {
     }
 }
 
-pub(crate) fn list(processors: &[usize]) -> String {
-    let words: Vec<String> = processors.iter().map(usize::to_string).collect();
-    words.join(",")
+/// `0,1,3`.
+pub(crate) fn list<T: ToString>(numbers: &[T]) -> String {
+    numbers.iter().map(T::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// As the kernel reads it: hexadecimal words of 32 processors, the last ones first.

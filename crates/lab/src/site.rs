@@ -17,6 +17,11 @@ use crate::report::{Account, BenchFacts, Case, Check, Command};
 use crate::topology::{Topology, Vnic, Way, congestion};
 use crate::{LabError, iperf};
 
+/// Told of each step.
+pub(crate) type Tell<'t> = &'t mut dyn FnMut(&Step<'_>);
+/// A point as it was measured, and what everyone counted.
+pub(crate) type Measured = Result<(Run, Option<Account>), LabError>;
+
 /// See the module.
 pub(crate) trait Site {
     /// Who is who, for the report.
@@ -26,12 +31,7 @@ pub(crate) trait Site {
     fn checks(&mut self, interrupt: &Interrupt) -> Result<Vec<Check>, LabError>;
 
     /// Measures a point on a fresh bench, and asks everyone what they counted.
-    fn run(
-        &mut self,
-        point: &Point,
-        interrupt: &Interrupt,
-        progress: &mut dyn FnMut(&Step<'_>),
-    ) -> Result<(Run, Option<Account>), LabError>;
+    fn run(&mut self, point: &Point, interrupt: &Interrupt, progress: Tell<'_>) -> Measured;
 
     /// Arms that could not be measured, and why.
     fn left_out(&self) -> Vec<String> {
@@ -88,12 +88,7 @@ impl Site for Namespaces {
         self.topology.commands().into_iter().chain(self.daemon.commands()).collect()
     }
 
-    fn run(
-        &mut self,
-        point: &Point,
-        interrupt: &Interrupt,
-        progress: &mut dyn FnMut(&Step<'_>),
-    ) -> Result<(Run, Option<Account>), LabError> {
+    fn run(&mut self, point: &Point, interrupt: &Interrupt, progress: Tell<'_>) -> Measured {
         let Namespaces { topology, daemon, .. } = self;
         let mut bench = Bench::start(topology, daemon, point, interrupt.clone())?;
         let run = point.experiment.run(&mut bench, progress);
@@ -161,12 +156,7 @@ impl Site for InProcess {
         Ok(in_process::InProcess::start(Load::bulk(1), interrupt.clone())?.checks())
     }
 
-    fn run(
-        &mut self,
-        point: &Point,
-        interrupt: &Interrupt,
-        progress: &mut dyn FnMut(&Step<'_>),
-    ) -> Result<(Run, Option<Account>), LabError> {
+    fn run(&mut self, point: &Point, interrupt: &Interrupt, progress: Tell<'_>) -> Measured {
         let mut bench = in_process::InProcess::start(point.load, interrupt.clone())?;
         Ok((point.experiment.run(&mut bench, progress), None))
     }

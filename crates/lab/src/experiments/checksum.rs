@@ -5,7 +5,7 @@
 //! be what is measured.
 
 use super::vnic::Offload;
-use super::{Feature, OFF, ON, PLAIN, PROOF, on_off};
+use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::LabError;
 use crate::report::{Case, Check};
 use crate::topology::{Topology, VNIC, Way};
@@ -44,13 +44,10 @@ fn proof(case: &Case) -> Option<Check> {
     let (on, off) = (percent(ON)?, percent(OFF)?);
     let size = case.median(ON, "ingress_frame_bytes")? / case.median(OFF, "ingress_frame_bytes")?;
     let finished = case.total(ON, "finished_checksums")? + case.total(OFF, "finished_checksums")?;
-    Some(Check {
-        name: PROOF.into(),
-        passed: on > 95.0 && off < 5.0 && (0.9..1.1).contains(&size),
-        seen: format!(
-            "the guest left the checksum of {on:.1} % of its frames to others with it on and of {off:.1} % with it off; the \
+    let seen = format!(
+        "the guest left the checksum of {on:.1} % of its frames to others with it on and of {off:.1} % with it off; the \
              switch had to finish {finished:.0} of them for the uplink; frames with it on had {size:.2} of the size of those \
              without"
-        ),
-    })
+    );
+    proven(on > 95.0 && off < 5.0 && (0.9..1.1).contains(&size), seen)
 }

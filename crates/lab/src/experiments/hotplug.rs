@@ -2,7 +2,7 @@
 //!
 //! The port that comes is a TAP that nobody uses, so whatever it costs the others is the switch's doing.
 
-use super::{Feature, NO_WORSE, OFF, ON, PLAIN, PROOF, on_off};
+use super::{Feature, NO_WORSE, OFF, ON, PLAIN, on_off, proven};
 use crate::report::{Case, Check};
 use crate::statistics::{Better, FEWEST_PAIRS, Verdict, compare};
 
@@ -27,14 +27,11 @@ fn proof(case: &Case) -> Option<Check> {
     let sum = |arm, key| case.total(arm, key);
     let (on, off) = (sum(ON, "ports_added")?, sum(OFF, "ports_added")?);
     let (lost, lost_off) = (sum(ON, LOST)?, sum(OFF, LOST)?);
-    Some(Check {
-        name: PROOF.into(),
-        passed: on > 0.0 && off <= 1.0 && (lost <= lost_off || by_chance(case)?),
-        seen: format!(
-            "{on:.0} ports were added and removed in the one arm, {off:.0} in the other; the two others lost {lost:.0} \
+    let seen = format!(
+        "{on:.0} ports were added and removed in the one arm, {off:.0} in the other; the two others lost {lost:.0} \
              frames meanwhile ({lost_off:.0} in the quiet arm)"
-        ),
-    })
+    );
+    proven(on > 0.0 && off <= 1.0 && (lost <= lost_off || by_chance(case)?), seen)
 }
 
 /// Whether more loss may be chance: where the quiet arm loses frames as well, and enough rounds show no difference.

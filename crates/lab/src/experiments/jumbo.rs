@@ -4,7 +4,7 @@
 //! down and up, one that began with small ones never grows. First a full frame of each size is sent end to end, and one
 //! byte more must be refused; where a full frame is lost, the error says at which hop.
 
-use super::{Feature, OFF, ON, PLAIN, PROOF, on_off};
+use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::report::{Case, Check};
@@ -109,11 +109,8 @@ fn proof(case: &Case) -> Option<Check> {
     let size = |arm| case.median(arm, "frame_bytes_on_the_wire");
     let (on, off) = (size(ON)?, size(OFF)?);
     let most_without = f64::from(SMALL) + 14.0;
-    Some(Check {
-        name: PROOF.into(),
-        passed: on > most_without && off <= most_without,
-        seen: format!("{on:.0} bytes per frame on the wire with jumbo frames, {off:.0} without"),
-    })
+    let seen = format!("{on:.0} bytes per frame on the wire with jumbo frames, {off:.0} without");
+    proven(on > most_without && off <= most_without, seen)
 }
 
 #[cfg(test)]

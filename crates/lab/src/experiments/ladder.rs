@@ -3,7 +3,7 @@
 //! The steps are those by which FreeBSD's driver for Hyper-V grew: nothing, checksum offload, segmentation (LSO),
 //! coalescing (RSC), limits of coalescing. All run in turn under the same connections, so a step's gain is its own.
 
-use super::{Feature, Load, PLAIN, PROOF};
+use super::{Feature, Load, PLAIN, proven};
 use crate::LabError;
 use crate::campaign::{Campaign, Part, Point};
 use crate::daemon::Daemon;
@@ -83,9 +83,6 @@ fn proof(case: &Case) -> Option<Check> {
         Way::ToVnic => ("segments_per_train", "lso", "rsc"),
     };
     let (low, high) = (case.median(before, key)?, case.median(after, key)?);
-    Some(Check {
-        name: PROOF.into(),
-        passed: high > 1.3 * low,
-        seen: format!("{key} is {low:.2} at the step before and {high:.2} with {after}"),
-    })
+    let seen = format!("{key} is {low:.2} at the step before and {high:.2} with {after}");
+    proven(high > 1.3 * low, seen)
 }

@@ -9,31 +9,27 @@ use crate::experiment::{Arm, Experiment, Measure, Values};
 use crate::statistics::Better;
 use hdrhistogram::Histogram;
 
-const MICROSECONDS: f64 = 1e-3;
 /// Part of a round trip that is as good as nothing.
 const EQUAL_WITHIN: Option<f64> = Some(0.1);
 
+const MEDIAN: Measure = Measure {
+    key: "latency_median_ns",
+    improvement: "latency_median",
+    label: "Median (µs)",
+    scale: 1e-3,
+    decimals: 1,
+    better: Better::Lower,
+    equal_within: EQUAL_WITHIN,
+};
+const P99: Measure = Measure {
+    key: "latency_p99_ns",
+    improvement: "latency_p99",
+    label: "99th percentile (µs)",
+    ..MEDIAN
+};
+
 /// Median and 99th percentile of the round trips of an interval.
-pub const MEASURES: &[Measure] = &[
-    Measure {
-        key: "latency_median_ns",
-        improvement: "latency_median",
-        label: "Median (µs)",
-        scale: MICROSECONDS,
-        decimals: 1,
-        better: Better::Lower,
-        equal_within: EQUAL_WITHIN,
-    },
-    Measure {
-        key: "latency_p99_ns",
-        improvement: "latency_p99",
-        label: "99th percentile (µs)",
-        scale: MICROSECONDS,
-        decimals: 1,
-        better: Better::Lower,
-        equal_within: EQUAL_WITHIN,
-    },
-];
+pub const MEASURES: &[Measure] = &[MEDIAN, P99];
 
 /// Key of an interval's figure, and the part of its round trips that were faster.
 pub(crate) const PARTS: [(&str, f64); 8] = [

@@ -2,7 +2,7 @@
 //!
 //! FreeBSD's hn(4) has such limits per connection, because very long trains mean few acknowledgements.
 
-use super::{Feature, OFF, ON, PLAIN, PROOF, on_off};
+use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::report::{Case, Check};
 use serde_json::{Value, json};
 
@@ -27,12 +27,9 @@ pub(crate) fn change(arm: &str) -> Value {
 fn proof(case: &Case) -> Option<Check> {
     let depth = |arm| case.median(arm, "segments_per_train");
     let (on, off) = (depth(ON)?, depth(OFF)?);
-    Some(Check {
-        name: PROOF.into(),
-        // Four MTUs are a little more payload than four segments have.
-        passed: on > off && off <= f64::from(SEGMENTS) + 0.5,
-        seen: format!(
-            "{on:.2} segments per frame to the receiver without limits, {off:.2} with length-limit {SEGMENTS}"
-        ),
-    })
+    let seen = format!(
+        "{on:.2} segments per frame to the receiver without limits, {off:.2} with length-limit {SEGMENTS}"
+    );
+    // Four MTUs are a little more payload than four segments have.
+    proven(on > off && off <= f64::from(SEGMENTS) + 0.5, seen)
 }

@@ -5,7 +5,7 @@
 //! in the switch where it does not.
 
 use super::vnic::Offload;
-use super::{Feature, OFF, ON, PLAIN, PROOF, on_off};
+use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::report::{Case, Check};
 use crate::topology::Way;
 use ports::link::LinkOffload;
@@ -28,9 +28,6 @@ pub const FEATURE: &Feature = &Feature {
 fn proof(case: &Case) -> Option<Check> {
     let size = |arm| case.median(arm, "ingress_frame_bytes");
     let (on, off) = (size(ON)?, size(OFF)?);
-    Some(Check {
-        name: PROOF.into(),
-        passed: on > 2.0 * off,
-        seen: format!("{on:.0} bytes per frame from the guest with LSO on, {off:.0} with LSO off"),
-    })
+    let seen = format!("{on:.0} bytes per frame from the guest with LSO on, {off:.0} with LSO off");
+    proven(on > 2.0 * off, seen)
 }

@@ -1,6 +1,6 @@
 //! RSC in the vSwitch, on against off: activities 2 and 3 of Microsoft's validation guide.
 
-use super::{Feature, OFF, ON, PLAIN, PROOF, on_off};
+use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::experiment::Measure;
 use crate::report::{Case, Check};
 use crate::statistics::Better;
@@ -21,10 +21,8 @@ pub(super) const CYCLES: Measure = Measure {
     key: "cycles_per_byte",
     improvement: "cycles_per_byte",
     label: "Cycles/Byte",
-    scale: 1.0,
     decimals: 3,
-    better: Better::Lower,
-    equal_within: None,
+    ..CPU
 };
 
 /// What the receiver's application got. Megabytes are 2^20 bytes, as NTttcp counts.
@@ -43,10 +41,7 @@ pub(super) const RECEIVING: Measure = Measure {
     key: "receiving_cpu_s_per_gib",
     improvement: "receiving_cpu",
     label: "Receiving CPU s/GiB",
-    scale: 1.0,
-    decimals: 2,
-    better: Better::Lower,
-    equal_within: None,
+    ..CPU
 };
 
 /// The guide's three columns, and its question by itself: what receiving costs.
@@ -70,11 +65,7 @@ pub(crate) const TOWARD_GRO: &Feature = &Feature { receiver_gro: true, ..*FEATUR
 fn proof(case: &Case) -> Option<Check> {
     let depth = |arm| case.median(arm, "segments_per_train");
     let (on, off) = (depth(ON)?, depth(OFF)?);
-    Some(Check {
-        name: PROOF.into(),
-        passed: on > 1.0 && off <= 1.0,
-        seen: format!(
-            "{on:.2} segments per frame to the receiver with RSC on, {off:.2} with RSC off"
-        ),
-    })
+    let seen =
+        format!("{on:.2} segments per frame to the receiver with RSC on, {off:.2} with RSC off");
+    proven(on > 1.0 && off <= 1.0, seen)
 }

@@ -2,27 +2,19 @@
 //! receives, all offloads at their defaults. Where numbers of queues are given, each is an arm: ports are opened anew for it
 //! while the connections go on.
 
-use super::{Bulk, Feature, Load, PLAIN, PROOF, REOPENING, rsc};
+use super::{Bulk, Feature, Load, PLAIN, REOPENING, proven, rsc};
 use crate::LabError;
 use crate::campaign::{Campaign, Part, Point};
 use crate::daemon::Daemon;
 use crate::experiment::{Arm, Experiment, Measure};
 use crate::options::Options;
 use crate::report::{Case, Check, plural};
-use crate::statistics::Better;
 use crate::topology::Way;
 use serde_json::json;
 
 /// Throughput in the unit that network people compare.
-pub(super) const THROUGHPUT: Measure = Measure {
-    key: "throughput_bps",
-    improvement: "throughput",
-    label: "Throughput (Gb/s)",
-    scale: 1e-9,
-    decimals: 2,
-    better: Better::Higher,
-    equal_within: None,
-};
+pub(super) const THROUGHPUT: Measure =
+    Measure { label: "Throughput (Gb/s)", scale: 1e-9, decimals: 2, ..rsc::THROUGHPUT };
 
 /// It, and what it cost.
 pub(super) const MEASURES: &[Measure] =
@@ -31,23 +23,12 @@ pub(super) const MEASURES: &[Measure] =
 /// Connections of a whole sweep.
 pub const CONNECTIONS: &[u32] = &[1, 2, 4, 8, 16];
 /// Blocks of a whole sweep, in bytes: 512 B to 512 KiB.
-pub const BLOCKS: &[u32] = &[
-    512,
-    1 << 10,
-    2 << 10,
-    4 << 10,
-    8 << 10,
-    16 << 10,
-    32 << 10,
-    64 << 10,
-    128 << 10,
-    256 << 10,
-    512 << 10,
-];
+pub const BLOCKS: &[u32] =
+    &[512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288];
 /// The same for a first look.
 pub const QUICK_CONNECTIONS: &[u32] = &[1, 4, 16];
 /// The same for a first look.
-pub const QUICK_BLOCKS: &[u32] = &[512, 4 << 10, 32 << 10, 512 << 10];
+pub const QUICK_BLOCKS: &[u32] = &[512, 4096, 32_768, 524_288];
 
 /// The guest sends.
 const SEND: &Feature = &Feature {
@@ -105,11 +86,8 @@ fn proof(case: &Case) -> Option<Check> {
         *uplink == wanted && *vnic == wanted
     };
     let seen = had.iter().map(|(_, uplink, vnic)| format!("{uplink} and {vnic}"));
-    Some(Check {
-        name: PROOF.into(),
-        passed: had.iter().all(as_said),
-        seen: format!("queues of uplink and vNIC: {}", seen.collect::<Vec<_>>().join(", then ")),
-    })
+    let seen = format!("queues of uplink and vNIC: {}", seen.collect::<Vec<_>>().join(", then "));
+    proven(had.iter().all(as_said), seen)
 }
 
 /// What is measured of each load.

@@ -3,14 +3,13 @@
 //! The uplink is a fan-out group of so many packet sockets, the vNIC a TAP of as many queues. Each interval goes through four
 //! phases, so that what is dynamic has to spread in the third and has time to come together in the last of them.
 
-use super::{Feature, PLAIN, PROOF, rsc, sweep};
+use super::{Feature, PLAIN, proven, rsc, sweep};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
 use crate::experiment::{MOVES, Measure, Phase};
 use crate::options::Options;
 use crate::report::{Case, Check, plural};
-use crate::statistics::Better;
 use crate::topology::Topology;
 use crate::validate::stepped;
 use serde_json::json;
@@ -45,10 +44,8 @@ const SWITCH: Measure = Measure {
     key: "low_switch_run_s_per_s",
     improvement: "low_switch_cpu",
     label: "Switch at 100 Mb/s (processors)",
-    scale: 1.0,
     decimals: 3,
-    better: Better::Lower,
-    equal_within: None,
+    ..rsc::RECEIVING
 };
 
 pub(super) const MEASURES: &[Measure] = &[
@@ -121,15 +118,12 @@ fn proof(case: &Case) -> Option<Check> {
     };
     let phases = (0..ARMS.len()).all(as_called);
     let moved = matches!(moves, [0.0, 0.0, by_load] if by_load > 0.0);
-    Some(Check {
-        name: PROOF.into(),
-        passed: one == 1.0 && still > 1.0 && dynamic == still && alike && moved && phases,
-        seen: format!(
-            "queues at the uplink {one}, {still}, {dynamic}; moves by load {}; the phases were {}what they are called",
-            moves.map(|count| count.to_string()).join(", "),
-            if phases { "" } else { "not " }
-        ),
-    })
+    let seen = format!(
+        "queues at the uplink {one}, {still}, {dynamic}; moves by load {}; the phases were {}what they are called",
+        moves.map(|count| count.to_string()).join(", "),
+        if phases { "" } else { "not " }
+    );
+    proven(one == 1.0 && still > 1.0 && dynamic == still && alike && moved && phases, seen)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! The uplink has as many queues as the vNIC has at most, in all arms: what is compared is the vNIC's. The guest's kernel
 //! answers each flow on the queue that it came from, so a queue from which nothing comes is one to which nothing went.
 
-use super::{Feature, PLAIN, PROOF, rsc, sweep};
+use super::{Feature, PLAIN, proven, rsc, sweep};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
@@ -70,14 +70,11 @@ fn proof(case: &Case) -> Option<Check> {
     let (one, rss, follow) = (one?, rss?, follow?);
     let [alone, by_table, followed] = ARMS.map(|arm| case.total(arm, "vnic_silent_queues"));
     let silent = [alone?, by_table?, followed?];
-    Some(Check {
-        name: PROOF.into(),
-        passed: one == 1.0 && rss > 1.0 && follow == rss && silent == [0.0; 3],
-        seen: format!(
-            "queue pairs {one}, {rss}, {follow}; of these carried nothing, over all intervals: {}",
-            silent.map(|queues| queues.to_string()).join(", ")
-        ),
-    })
+    let seen = format!(
+        "queue pairs {one}, {rss}, {follow}; of these carried nothing, over all intervals: {}",
+        silent.map(|queues| queues.to_string()).join(", ")
+    );
+    proven(one == 1.0 && rss > 1.0 && follow == rss && silent == [0.0; 3], seen)
 }
 
 #[cfg(test)]

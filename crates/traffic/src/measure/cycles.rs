@@ -138,10 +138,8 @@ fn open_on(processor: usize) -> std::io::Result<OwnedFd> {
             PERF_FLAG_FD_CLOEXEC,
         )
     };
-    let Ok(fd) = libc::c_int::try_from(fd) else { return Err(std::io::Error::last_os_error()) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
+    let fd = libc::c_int::try_from(fd).ok().filter(|fd| *fd >= 0);
+    let fd = fd.ok_or_else(std::io::Error::last_os_error)?;
     // SAFETY: the call above has just made this descriptor and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -95,42 +95,30 @@ impl KernelCounters {
 
     /// What was added since an earlier reading.
     pub fn since(&self, earlier: &KernelCounters) -> KernelDelta {
-        let (tcp, udp, interface) = (self.tcp, self.udp, self.interface);
-        let (rows, retransmits) = (self.net_rx_softirqs, "/proc/net/snmp and netstat, whole host");
+        let KernelCounters { tcp, udp, net_rx_softirqs, interrupts, interface } = self;
+        let count = |now: &u64, then: &u64| now.saturating_sub(*then);
+        let tcp_from = "/proc/net/snmp and netstat, whole host";
+        let udp_from = "/proc/net/snmp, whole host";
+        let softirqs = "/proc/softirqs NET_RX, all processors";
+        let interrupts_from = "/proc/interrupts or /proc/stat, all processors";
+        let links = "/sys/class/net statistics";
         KernelDelta {
-            tcp_retransmits: delta(tcp, earlier.tcp, retransmits, |now, then| now.since(&then)),
-            udp: delta(udp, earlier.udp, "/proc/net/snmp, whole host", |now, then| {
-                now.since(&then)
-            }),
-            net_rx_softirqs: delta(
-                rows,
-                earlier.net_rx_softirqs,
-                "/proc/softirqs NET_RX, all processors",
-                u64::saturating_sub,
-            ),
-            interrupts: delta(
-                self.interrupts,
-                earlier.interrupts,
-                "/proc/interrupts or /proc/stat, all processors",
-                u64::saturating_sub,
-            ),
-            interface: delta(
-                interface,
-                earlier.interface,
-                "/sys/class/net statistics",
-                |now, then| now.since(&then),
-            ),
+            tcp_retransmits: delta(tcp, &earlier.tcp, tcp_from, TcpRetransmits::since),
+            udp: delta(udp, &earlier.udp, udp_from, Udp::since),
+            net_rx_softirqs: delta(net_rx_softirqs, &earlier.net_rx_softirqs, softirqs, count),
+            interrupts: delta(interrupts, &earlier.interrupts, interrupts_from, count),
+            interface: delta(interface, &earlier.interface, links, InterfaceCounters::since),
         }
     }
 }
 
 fn delta<T>(
-    now: Option<T>,
-    then: Option<T>,
+    now: &Option<T>,
+    then: &Option<T>,
     source: &str,
-    minus: impl FnOnce(T, T) -> T,
+    minus: impl FnOnce(&T, &T) -> T,
 ) -> Figure<T> {
-    match now.zip(then) {
+    match now.as_ref().zip(then.as_ref()) {
         Some((now, then)) => Figure::measured(minus(now, then), source),
         None => Figure::absent(format!("not asked for, or not there ({source})")),
     }

@@ -187,12 +187,6 @@ impl Report {
         self.ending == Ending::Complete
     }
 
-    /// Bytes per second that the receiver's application got, where this report has that end's figures.
-    pub fn received_bytes_per_s(&self) -> Option<f64> {
-        let mut sides = [Some(&self.own), self.peer.as_ref()].into_iter().flatten();
-        sides.find(|side| side.role == Role::Receiver).map(|side| side.throughput.bytes_per_s)
-    }
-
     pub(crate) fn add_peer(&mut self, peer: Side) {
         if self.peer_ids.contains(&peer.end_id) {
             return;

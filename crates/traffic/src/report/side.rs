@@ -24,7 +24,10 @@ pub struct Throughput {
 impl Throughput {
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     pub(crate) fn of(bytes: u64, seconds: f64) -> Throughput {
-        let bytes_per_s = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
+        Throughput::at(if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 })
+    }
+
+    fn at(bytes_per_s: f64) -> Throughput {
         Throughput {
             bytes_per_s,
             mebibytes_per_s: bytes_per_s / 1_048_576.0,
@@ -143,11 +146,8 @@ impl Side {
         self.errors = self.errors.saturating_add(other.errors);
         self.whole_run_bytes = self.whole_run_bytes.saturating_add(other.whole_run_bytes);
         self.whole_run_calls = self.whole_run_calls.saturating_add(other.whole_run_calls);
-        self.throughput = Throughput {
-            bytes_per_s: self.throughput.bytes_per_s + other.throughput.bytes_per_s,
-            mebibytes_per_s: self.throughput.mebibytes_per_s + other.throughput.mebibytes_per_s,
-            megabits_per_s: self.throughput.megabits_per_s + other.throughput.megabits_per_s,
-        };
+        let (own, more) = (self.throughput.bytes_per_s, other.throughput.bytes_per_s);
+        self.throughput = Throughput::at(own + more);
         self.computer = format!("{}, {}", self.computer, other.computer);
     }
 

@@ -167,15 +167,6 @@ fn megabytes_of_the_xml_are_those_of_the_dialects_own_program() {
     }
 }
 
-#[test]
-fn throughput_is_what_the_receiver_got() {
-    let mut sender = report();
-    sender.own.throughput = Throughput::of(1 << 40, 1.0);
-    assert_eq!(sender.received_bytes_per_s(), Some(1_048_576.0));
-    sender.peer = None;
-    assert_eq!(sender.received_bytes_per_s(), None);
-}
-
 proptest! {
     #[test]
     fn whatever_a_peer_calls_its_figures_is_shown_or_refused(
