@@ -110,8 +110,15 @@ pub struct Phase {
 /// Key of the entries and queues that load moved.
 pub(crate) const MOVES: &str = "moves";
 /// Keys of what is counted over whole phases, because most of it happens at their beginning.
-const COUNTS: &str =
-    "seconds lost_frames egress_frames coalesced_packets retransmits sent_segments moves";
+const COUNTS: [&str; 7] = [
+    "seconds",
+    "lost_frames",
+    "egress_frames",
+    "coalesced_packets",
+    "retransmits",
+    "sent_segments",
+    MOVES,
+];
 /// Figures of the phases that an interval is not about, besides these.
 const OF_A_PHASE: &[&str] = &["throughput_bps", "switch_run_s_per_s", "workers_in_use"];
 
@@ -126,16 +133,16 @@ impl Phase {
         let kept = |key: &str| self.bits_per_s.is_none() || OF_A_PHASE.contains(&key);
         let settled = settled.into_iter().filter(|(key, _)| kept(key));
         let figures = settled.map(|(key, value)| (self.key(&key), value));
-        let counts = COUNTS.split(' ').filter_map(|key| Some((key, *whole.get(key)?)));
+        let counts = COUNTS.iter().filter_map(|key| Some((key, *whole.get(*key)?)));
         figures.chain(counts.map(|(key, value)| (format!("{}{key}", self.keys), value))).collect()
     }
 
     /// Its own values, out of an interval's.
     pub(crate) fn own(&self, values: &Values) -> Values {
-        let figures = OF_A_PHASE.iter().map(|key| (*key, self.key(key)));
-        let counts = COUNTS.split(' ').map(|key| (key, format!("{}{key}", self.keys)));
+        let figures = OF_A_PHASE.iter().map(|key| (key, self.key(key)));
+        let counts = COUNTS.iter().map(|key| (key, format!("{}{key}", self.keys)));
         let own =
-            figures.chain(counts).map(|(key, name)| Some((key.to_owned(), *values.get(&name)?)));
+            figures.chain(counts).map(|(key, name)| Some(((*key).to_owned(), *values.get(&name)?)));
         own.flatten().collect()
     }
 }
