@@ -49,6 +49,27 @@ pub enum Receiver {
     Here(Option<PathBuf>),
 }
 
+impl Between {
+    /// The options that name them, without the agents' tokens.
+    pub(crate) fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let (receiver, named) = match &self.receiver {
+            Receiver::Agent(at) => ("receiver", Some(at.without_token("RECEIVER"))),
+            Receiver::Here(at) => {
+                ("receiver-netns", at.as_ref().map(|at| at.display().to_string()))
+            }
+        };
+        let all = [
+            ("sender", Some(self.sender.without_token("SENDER"))),
+            (receiver, named),
+            ("to", self.to.map(|address| address.to_string())),
+            ("link", self.link.clone()),
+            ("port", self.port.clone()),
+            ("socket", Some(self.socket.display().to_string())),
+        ];
+        all.into_iter().filter_map(|(option, value)| Some((option, value?)))
+    }
+}
+
 /// The hosts and the switch, found and connected.
 pub(crate) struct Site {
     sender: Host,

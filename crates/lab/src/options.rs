@@ -4,6 +4,7 @@ use crate::LabError;
 use crate::between::Between;
 use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
 use crate::experiments::{connections, itself, sweep, vrss};
+use crate::placement::list;
 use crate::report::Threshold;
 use crate::statistics::FEWEST_PAIRS;
 use crate::topology::Vnic;
@@ -186,27 +187,20 @@ impl Options {
         self
     }
 
-    /// The command of a campaign with these options, none left to a default.
+    /// The command of a campaign with these options, without secrets.
     pub fn command(&self, campaign: &str) -> String {
-        let list = |numbers: &[u32]| -> String {
-            let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
-            words.join(",")
-        };
         let validates = !["ladder", "sweep", "connections"].contains(&campaign);
         let mut line = format!("millrace {}{campaign}", if validates { "validate " } else { "" });
-        let mut put = |option: &str, value: String| {
-            line += &format!(" --{option} {value}");
-        };
-        if self.tries > 0 {
-            put("tries", self.tries.to_string());
-        } else {
-            put("connections", list(&self.connections));
+        let mut put =
+            |option: &str, value: String| line += &format!(" --{option} {}", word(&value));
+        match self.tries {
+            0 => put("connections", list(&self.connections)),
+            tries => put("tries", tries.to_string()),
         }
-        if !self.blocks.is_empty() {
-            put("blocks", list(&self.blocks));
-        }
-        if !self.queues.is_empty() {
-            put("queues", list(&self.queues));
+        for (option, numbers) in [("blocks", &self.blocks), ("queues", &self.queues)] {
+            if !numbers.is_empty() {
+                put(option, list(numbers));
+            }
         }
         put("repetitions", self.repetitions.to_string());
         put("seconds", self.interval.as_secs_f64().to_string());
@@ -216,15 +210,14 @@ impl Options {
         if validates && self.tries == 0 && self.queues.is_empty() {
             put("mtu", self.mtu.to_string());
         }
-        for threshold in &self.fail_if {
-            put("fail-if", format!("'{threshold}'"));
+        self.fail_if.iter().for_each(|threshold| put("fail-if", threshold.to_string()));
+        match (&self.between, self.receivers) {
+            (Some(between), _) => between.options().for_each(|(option, value)| put(option, value)),
+            (None, _) if self.in_process => line += " --in-process",
+            (None, Some(receivers)) => put("receiver", receivers.to_string()),
+            (None, None) => {}
         }
-        match (&self.between, self.in_process, self.receivers) {
-            (Some(_), ..) => line + " --sender TOKEN@ADDRESS:PORT",
-            (None, true, _) => line + " --in-process",
-            (None, false, Some(receivers)) => line + &format!(" --receiver {receivers}"),
-            (None, false, None) => line,
-        }
+        line
     }
 
     /// Most queues of a port, of all arms.
@@ -236,6 +229,12 @@ impl Options {
         let (repetitions, narrow) = (self.repetitions, self.narrow);
         StopRule { repetitions, narrow, least: repetitions.div_ceil(2) }
     }
+}
+
+/// A word of a shell's command line, in quotes where a shell would read more into it.
+fn word(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.,:/@".contains(&byte);
+    if text.bytes().all(plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]

@@ -295,3 +295,52 @@ impl Queued {
 fn prove(feature: &'static Feature, options: &Options, global: &Global) -> Outcome {
     carry_out(&|options| validate::campaign(feature, options), options, global)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+    use std::process;
+
+    /// The options of `validate rsc` that a shell makes of a line.
+    fn typed(line: &str) -> Options {
+        let mut shell = process::Command::new("sh");
+        let words = shell.args(["-c", &format!("printf '%s\n' {line}")]);
+        let words = String::from_utf8(words.output().unwrap().stdout).unwrap();
+        let cli = Cli::try_parse_from(words.lines()).unwrap_or_else(|why| panic!("{line}: {why}"));
+        match &cli.command {
+            Command::Validate(Arguments { what: What::Rsc(rsc) }) => {
+                rsc.common.options(&cli.global).ok().unwrap()
+            }
+            _ => panic!("{line}"),
+        }
+    }
+
+    /// It left out the receiver, its address and link, and the port, so that it measured something else.
+    #[test]
+    fn the_command_printed_between_hosts_names_the_same_hosts_and_no_token() {
+        let sender = "--sender 0123456789abcdef@far.example:5900";
+        let rest =
+            "--to fd00::7 --link 'it'\\''s eth1' --port vm-3 --socket '/run/a switch/api.sock'";
+        for (receiver, named) in [
+            ("", "far.example:5900 --to"),
+            (
+                "--receiver '0123456789abcdef@[fd00::7]:5901'",
+                "far.example:5900 --receiver 'TOKEN-OF-THE-RECEIVER@[fd00::7]:5901' --to",
+            ),
+            ("--receiver-netns guest", "far.example:5900 --receiver-netns /run/netns/guest --to"),
+        ] {
+            let first = typed(&format!("millrace validate rsc {sender} {receiver} {rest}"));
+            let line = first.command("rsc");
+            assert!(line.contains(named) && !line.contains("0123456789abcdef"), "{line}");
+            let again = typed(&line);
+            assert_eq!(again.command("rsc"), line);
+            let hosts = |options: Options| {
+                let between = options.between.unwrap();
+                (between.to, between.link, between.port, between.socket)
+            };
+            assert_eq!(hosts(again), hosts(first), "{line}");
+        }
+    }
+}

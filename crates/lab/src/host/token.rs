@@ -71,6 +71,13 @@ pub struct Whereabouts {
     pub(super) at: String,
 }
 
+impl Whereabouts {
+    /// As it is typed, with words of the same form in place of the token.
+    pub(crate) fn without_token(&self, role: &str) -> String {
+        format!("TOKEN-OF-THE-{role}@{}", self.at)
+    }
+}
+
 impl FromStr for Whereabouts {
     type Err = String;
 
