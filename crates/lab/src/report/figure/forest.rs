@@ -6,9 +6,11 @@ use serde::Serialize;
 
 const WIDTH: f64 = 240.0;
 const SIDE: f64 = 12.0;
-/// Ratios that have a line of the grid, where the axis reaches them.
-const GRID: [f64; 17] =
-    [0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.0, 5.0, 10.0, 100.0];
+/// Ratios that have a line of the grid, where the axis reaches them and there is room for their word.
+const GRID: [f64; 19] = [
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.85, 0.95, 1.0, 1.05, 1.15, 1.4, 2.0, 3.0, 5.0,
+    10.0, 100.0,
+];
 /// Room of a word below the axis.
 const WORD: f64 = 30.0;
 
@@ -17,11 +19,10 @@ const WORD: f64 = 30.0;
 pub(in crate::report) struct Forest {
     /// In the order of the questions.
     rows: Vec<Line>,
-    /// Places of the lines of the grid, and of no change.
-    grid: Vec<String>,
+    /// Lines of the grid, each with the word below it.
+    grid: Vec<(String, String)>,
+    /// Place of no change.
     one: String,
-    /// Words below the axis, each with its place.
-    words: Vec<(String, String)>,
 }
 
 /// One question.
@@ -63,22 +64,18 @@ impl Axis {
         format!("{:.1}", self.x(ratio))
     }
 
-    fn grid(&self) -> impl Iterator<Item = f64> {
-        GRID.into_iter().filter(|ratio| ratio.ln().abs() < self.reach)
-    }
-
-    /// Its words: that of no change first, the others where there is room.
-    fn words(&self) -> Vec<(String, String)> {
-        let (mut words, mut last) = (Vec::new(), f64::MIN);
-        for ratio in self.grid() {
+    /// The lines of the grid, each with its word: of no change in any case, the others where there is room.
+    fn grid(&self) -> Vec<(String, String)> {
+        let (mut lines, mut last) = (Vec::new(), f64::MIN);
+        for ratio in GRID.into_iter().filter(|ratio| ratio.ln().abs() < self.reach) {
             let at = self.x(ratio);
             let from_one = (at - self.x(1.0)).abs();
             if at - last > WORD && !(0.01..=WORD).contains(&from_one) {
-                words.push((format!("{at:.1}"), format!("{ratio}x")));
+                lines.push((format!("{at:.1}"), format!("{ratio}x")));
                 last = at;
             }
         }
-        words
+        lines
     }
 }
 
@@ -100,7 +97,28 @@ pub(in crate::report) fn forest(rows: &[Row]) -> Option<Forest> {
             high: axis.place(row.found.interval.high),
         }
     });
-    let rows = lines.collect();
-    let grid = axis.grid().map(|ratio| axis.place(ratio)).collect();
-    Some(Forest { rows, grid, one: axis.place(1.0), words: axis.words() })
+    Some(Forest { rows: lines.collect(), grid: axis.grid(), one: axis.place(1.0) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::{Better, compare};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Below 6 % there was no change alone.
+        #[test]
+        fn an_axis_has_words_with_room_on_both_sides_of_no_change(logarithm in -9.0..9.0f64) {
+            let found = compare(&[logarithm.exp(); 9], &[1.0; 9], Better::Higher.into()).unwrap();
+            let (load, question, answer) = Default::default();
+            let rows = [Row { load, question, answer, found }];
+            let grid = forest(&rows).unwrap().grid;
+            let one = grid.iter().position(|(_, word)| word == "1x").unwrap();
+            prop_assert!(0 < one && one + 1 < grid.len(), "{grid:?}");
+            let places: Vec<f64> = grid.iter().map(|(at, _)| at.parse().unwrap()).collect();
+            let roomy = places.windows(2).all(|pair| pair[1] - pair[0] > WORD - 0.2);
+            prop_assert!(roomy && places.iter().all(|at| (SIDE..=WIDTH - SIDE).contains(at)), "{grid:?}");
+        }
+    }
 }
