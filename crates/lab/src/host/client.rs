@@ -10,15 +10,15 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper_util::rt::TokioIo;
 use std::error::Error;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// An agent that cannot be reached by then does not listen.
+/// An agent that cannot be reached by then, at all addresses of its name together, does not listen.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Longest answer of a child, in bytes: it may run programs that print much.
 const CHILD_ANSWER_MAX: usize = 16 << 20;
@@ -55,7 +55,8 @@ impl Client {
     pub(super) fn of_agent(at: &Whereabouts) -> io::Result<Client> {
         let mut addresses = None;
         let connected = async {
-            let stream = timeout(CONNECT, TcpStream::connect(&at.at)).await??;
+            let all: Vec<_> = timeout(CONNECT, lookup_host(&at.at)).await??.collect();
+            let stream = connect(&all, CONNECT).await?;
             stream.set_nodelay(true)?;
             addresses = Some((stream.local_addr()?.ip(), stream.peer_addr()?.ip()));
             Ok(stream)
@@ -83,6 +84,20 @@ impl Client {
         let answer = runtime.block_on(async { timeout(patience, answer).await });
         answer.map_err(|_| Lost::Late)?.map_err(|why| Lost::Gone(with_causes(&*why)))
     }
+}
+
+/// The first address that answers, each within an equal part of the time; otherwise why the last one did not.
+async fn connect(all: &[SocketAddr], time: Duration) -> io::Result<TcpStream> {
+    let part = time / u32::try_from(all.len().max(1)).unwrap_or(u32::MAX);
+    let mut failed = io::Error::other("the name has no address");
+    for address in all {
+        match timeout(part, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failed = error,
+            Err(late) => failed = late.into(),
+        }
+    }
+    Err(failed)
 }
 
 async fn exchange(
@@ -158,6 +173,26 @@ mod tests {
         assert_eq!(questions.try_iter().collect::<Vec<_>>(), [Request::Machine]);
         drop(client);
         served.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn an_address_that_never_answers_leaves_time_for_the_next_one() {
+        let bound = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (deaf, live) = (bound(), bound());
+        // The kernel ignores those who come when its queue is full.
+        rustix::net::listen(&deaf, 0).unwrap();
+        let full = deaf.local_addr().unwrap();
+        let come = |_| std::net::TcpStream::connect_timeout(&full, Duration::from_millis(50));
+        let queue: Vec<_> = (0..3).map(come).collect();
+        assert!(queue.iter().any(Result::is_err), "{queue:?}");
+        let at = live.local_addr().unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let reached = |all: &[SocketAddr]| {
+            runtime.block_on(connect(all, Duration::from_secs(1))).map(|stream| stream.peer_addr())
+        };
+        assert_eq!(reached(&[full, at]).unwrap().unwrap(), at);
+        assert_eq!(reached(&[full]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(reached(&[]).unwrap_err().to_string().contains("no address"));
     }
 
     #[test]
