@@ -314,15 +314,19 @@ pub(super) fn trust(report: &Report) -> Vec<Trust> {
         told.push(Trust { good: others <= 0.2 * processors, name: "Neighbours", seen });
     }
     // What other switches lose is in their rows.
-    let own = || cases().flat_map(|case| case.own_arms().map(|(_, arm)| arm));
-    let worst = |loss: fn(&ArmFigures) -> Option<Loss>| {
-        own().filter_map(loss).map(|loss| loss.percent).reduce(f64::max)
+    let own = || {
+        let whole = cases().flat_map(|case| case.own_arms().map(|(_, arm)| arm.clone()));
+        whole.chain(cases().flat_map(Case::phase_arms))
     };
-    let losses = [worst(|arm| arm.lost), worst(|arm| arm.resent)];
-    if let [Some(lost), Some(resent)] = losses {
-        let seen =
-            format!("{lost:.2} % of frames lost and {resent:.2} % of segments resent at most");
-        told.push(Trust { good: lost < 1.0 && resent < 1.0, name: "Loss", seen });
+    let worst = |loss: fn(&ArmFigures) -> Option<Loss>| {
+        let all = own().filter_map(|arm| loss(&arm));
+        all.max_by(|one, other| one.percent.total_cmp(&other.percent))
+    };
+    if let [Some(lost), Some(resent)] = [worst(|arm| arm.lost), worst(|arm| arm.resent)] {
+        let good = lost.warning().or(resent.warning()).is_none();
+        let (lost, resent) = (lost.words(), resent.words());
+        let seen = format!("lost frames at most {lost}; resent segments at most {resent}");
+        told.push(Trust { good, name: "Loss", seen });
     }
     let stalled: usize = arms().map(|arm| arm.stalled).sum();
     let intervals: usize = arms().map(|arm| arm.intervals).sum();

@@ -308,6 +308,18 @@ impl Case {
         self.order.iter().filter_map(peer)
     }
 
+    /// Each phase of the intervals of each arm, on its own, with how long it was.
+    pub(super) fn phase_arms(&self) -> impl Iterator<Item = ArmFigures> {
+        let figures = move |phase: &Phase, name: &String| {
+            let samples = self.samples.iter().filter(|sample| sample.arm == *name);
+            let own: Vec<Values> = samples.map(|sample| phase.own(&sample.values)).collect();
+            let label = format!("{}, {} s: {}", phase.label, phase.seconds, self.label(name));
+            ArmFigures::of(&label, own.iter())
+        };
+        let each = move |phase| self.order.iter().map(move |name| figures(phase, name));
+        self.phases.iter().flat_map(each)
+    }
+
     /// Intervals of the arm that has fewest, of those of the question.
     pub fn rounds(&self) -> usize {
         let count = |name: &String| self.samples.iter().filter(|s| s.arm == *name).count();

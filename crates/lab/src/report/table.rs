@@ -7,7 +7,7 @@ pub(super) use points::Points;
 use super::answer::change;
 use super::case::capital;
 use super::{ArmFigures, Case, Report};
-use crate::experiment::{Measure, Phase, Values};
+use crate::experiment::Measure;
 use crate::experiments::vmmq;
 use crate::meter::BUSIEST;
 use crate::statistics::{Better, Comparison, Summary, Verdict};
@@ -131,18 +131,12 @@ fn gains(case: &Case, measures: &[Measure], words: Words) -> Option<Table> {
 
 /// A row for each phase of the intervals and each arm, with how long it was.
 fn phases(case: &Case) -> Option<Table> {
-    let row = |phase: &Phase, name: &String| {
-        let samples = case.samples.iter().filter(|sample| sample.arm == *name);
-        let own: Vec<Values> = samples.map(|sample| phase.own(&sample.values)).collect();
-        let label = format!("{}, {} s: {}", phase.label, phase.seconds, case.label(name));
-        lossy_row(label, &ArmFigures::of("", own.iter()), vmmq::BY_PHASE)
-    };
-    let of_phase = |phase| case.order.iter().map(move |name| row(phase, name));
+    let row = |arm: ArmFigures| lossy_row(arm.label.clone(), &arm, vmmq::BY_PHASE);
     (!case.phases.is_empty()).then(|| Table {
         title: "Phases of each interval: median (min–max) of the last three quarters of each; moves and losses are counted from its first moment"
             .to_owned(),
         head: lossy_heads(vmmq::BY_PHASE),
-        rows: case.phases.iter().flat_map(of_phase).collect(),
+        rows: case.phase_arms().map(row).collect(),
     })
 }
 
@@ -173,10 +167,13 @@ pub(crate) fn level(level: f64) -> String {
 /// What is wrong with arms, for people: intervals without a byte, and much that was lost or sent again.
 pub(super) fn findings(report: &Report) -> Vec<String> {
     let cases = report.cases.iter().chain(&report.latency);
-    let arms = cases.flat_map(|case| case.arms_in_order().map(move |arm| (case, arm)));
+    let arms = cases.flat_map(|case| {
+        let all = case.arms_in_order().cloned().chain(case.phase_arms());
+        all.map(move |arm| (case, arm))
+    });
     let mut lines = Vec::new();
     for (case, arm) in arms {
-        let ArmFigures { label, stalled, intervals, .. } = arm;
+        let ArmFigures { label, stalled, intervals, .. } = &arm;
         let words = case.setting.words();
         // One arm alone needs no name.
         let which = if case.arms.len() > 1 { format!("{label} ({words})") } else { words };

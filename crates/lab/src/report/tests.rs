@@ -498,10 +498,20 @@ fn phases_say_how_long_they_were_and_what_was_lost_in_each() {
     let mut report = report();
     let plan = vmmq::campaign(&Options::vmmq(2, "".into())).points.remove(0).experiment;
     let figures = |_, place: usize| {
-        // What is lost when all is over.
-        let counts = [("seconds", 1.0), ("egress_frames", 90.0), ("coalesced_packets", 0.0)];
-        let figures = counts.into_iter().chain([("lost_frames", 10.0), ("moves", place as f64)]);
-        figures.map(|(key, value)| (format!("after_{key}"), value)).collect()
+        // What is lost when all is over: of all phases together next to nothing.
+        let counts = |phase: &'static str, delivered, lost| {
+            let figures = [
+                ("seconds", 1.0),
+                ("egress_frames", delivered),
+                ("coalesced_packets", 0.0),
+                ("lost_frames", lost),
+                ("retransmits", 0.0),
+                ("sent_segments", delivered),
+                ("moves", place as f64),
+            ];
+            figures.map(|(key, value)| (format!("{phase}_{key}"), value))
+        };
+        counts("full", 1e6, 0.0).into_iter().chain(counts("after", 90.0, 10.0)).collect()
     };
     report.cases[0] = case_of(&plan, 5, figures);
     let text = markdown(&report);
@@ -510,10 +520,22 @@ fn phases_say_how_long_they_were_and_what_was_lost_in_each() {
         ["Full load, 1 s: 2 queues, dynamic", "Idle again, 2.8 s: 2 queues, dynamic"];
     assert!(row(after).contains(" 2 (2–2) ") && row(after).contains("10.00 % (RED)"), "{text}");
     assert!(row(full).contains("not measured") && !row(full).contains("RED"), "{text}");
+    assert!(
+        text.contains(&format!("RED: {after} (round trips, idle): 10.00 % lost frames, 10/s.")),
+        "{text}"
+    );
+    let loss = answer::trust(&report).into_iter().find(|one| one.name == "Loss").unwrap();
+    assert!(
+        !loss.good && loss.seen.contains("lost frames at most 10/s, 10.00 % (RED)"),
+        "{loss:?}"
+    );
     let schema = json_schema();
     let json = serde_json::to_value(&report).unwrap();
     jsonschema::validator_for(&schema).unwrap().validate(&json).unwrap();
     assert_eq!(json["cases"][0]["phases"][3]["seconds"], 2.8);
+    report.cases[0].phases.pop();
+    let loss = answer::trust(&report).into_iter().find(|one| one.name == "Loss").unwrap();
+    assert!(loss.good, "{loss:?}");
 }
 
 /// Names as long as those of `validate vrss` were cut off below bars as wide as their number left.
