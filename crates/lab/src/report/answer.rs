@@ -4,7 +4,7 @@ use super::case::{Loss, Setting, capital};
 use super::table::{Points, level};
 use super::{ArmFigures, Case, Report};
 use crate::experiment::Measure;
-use crate::statistics::{Comparison, Verdict};
+use crate::statistics::{CONFIDENCE, Comparison, Verdict};
 use crate::topology::Way;
 use crate::usage::OTHERS;
 use serde::Serialize;
@@ -78,6 +78,12 @@ pub(super) fn change(measure: &Measure, found: &Comparison) -> String {
         _ if percent > 0.0 => format!("{percent:.1} % {more}"),
         _ => format!("{:.1} % {less}", -percent),
     }
+}
+
+/// ` (at 93.75 %)`, of a verdict of too few pairs for the usual level.
+pub(super) fn doubt(found: &Comparison) -> String {
+    let weak = found.level < CONFIDENCE && found.verdict != Verdict::TooFewSamples;
+    if weak { format!(" (at {} %)", level(found.level)) } else { String::new() }
 }
 
 /// All questions, in the order of the tables. Against peers it is throughput alone; of the many loads of a sweep as well.
@@ -251,16 +257,20 @@ fn over_loads(cases: &[Case], measure: &Measure) -> Option<String> {
     let (noun, ..) = nouns(measure);
     let known = matches!(first.verdict, Verdict::Improved | Verdict::Worse);
     if !found.iter().all(|(_, one)| one.verdict == first.verdict) {
-        let answers = found.iter().map(|(load, one)| format!("{} ({load})", change(measure, one)));
+        let answers = found
+            .iter()
+            .map(|(load, one)| format!("{}{} ({load})", change(measure, one), doubt(one)));
         return Some(format!("{noun} {}", answers.collect::<Vec<_>>().join(", ")));
     }
+    let weakest = found.iter().map(|(_, one)| *one).min_by(|a, b| a.level.total_cmp(&b.level));
+    let doubt = weakest.map(doubt).unwrap_or_default();
     if !known {
-        return Some(format!("{noun}: {}", change(measure, first)));
+        return Some(format!("{noun}: {}{doubt}", change(measure, first)));
     }
     let ratios = || found.iter().map(|(_, one)| one.ratio);
     let (least, most) =
         ratios().fold((f64::MAX, 0.0_f64), |ends, ratio| (ends.0.min(ratio), ends.1.max(ratio)));
-    Some(span(measure, least, most))
+    Some(span(measure, least, most) + &doubt)
 }
 
 /// `29.6 % higher throughput`, `2.20x to 2.70x the throughput`, `51.0 to 54.8 % fewer cycles a byte`.

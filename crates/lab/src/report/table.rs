@@ -4,7 +4,7 @@ mod points;
 
 pub(super) use points::Points;
 
-use super::answer::change;
+use super::answer::{change, doubt};
 use super::case::capital;
 use super::{ArmFigures, Case, Report};
 use crate::experiment::Measure;
@@ -146,8 +146,13 @@ fn spread(summary: Option<&Summary>, measure: &Measure) -> String {
     format!("{} ({}–{})", show(summary.median), show(summary.min), show(summary.max))
 }
 
-/// `29.6 % higher`, `100.0 % longer, worse`, or that there is none.
+/// `29.6 % higher`, with its level where that is below the usual one.
 pub(super) fn brief(measure: &Measure, found: &Comparison) -> String {
+    verdict(measure, found) + &doubt(found)
+}
+
+/// `29.6 % higher`, `100.0 % longer, worse`, or that there is none.
+fn verdict(measure: &Measure, found: &Comparison) -> String {
     let worse = if found.verdict == Verdict::Worse { ", worse" } else { "" };
     format!("{}{worse}", change(measure, found))
 }
@@ -156,7 +161,7 @@ pub(super) fn brief(measure: &Measure, found: &Comparison) -> String {
 pub(super) fn with_interval(measure: &Measure, found: &Comparison) -> String {
     let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
     let (low, high) = (percent(found.interval.low), percent(found.interval.high));
-    format!("{} ({low} to {high} at {} %)", brief(measure, found), level(found.level))
+    format!("{} ({low} to {high} at {} %)", verdict(measure, found), level(found.level))
 }
 
 /// A level in per cent: never rounded up.

@@ -166,7 +166,7 @@ fn the_answer_spans_loads_and_says_what_it_stands_for() {
     let answer = |report: &Report| terminal(report).lines().nth(2).unwrap().to_owned();
     let one = answer(&report);
     assert!(
-        one.contains("29.6 % higher throughput; 15.3 % less CPU; 34.7 % fewer cycles"),
+        one.contains("29.6 % higher throughput (at 96.87 %); 15.3 % less CPU (at 96.87 %); 34.7"),
         "{one}"
     );
     let mut more = report.cases[0].clone();
@@ -220,8 +220,8 @@ fn the_answer_names_both_receivers() {
     report.cases = [first, many].into_iter().chain(gro).collect();
     for text in [terminal(&report), markdown(&report), html::page(&report, "").unwrap()] {
         for words in [
-            "toward a receiver without GRO, 1 and 1000 connections: 29.6 % higher throughput; 15.3 % less CPU",
-            "Toward one with GRO, 1 and 16 connections: 10.0 to 40.0 % higher throughput; 15.3 % less CPU",
+            "toward a receiver without GRO, 1 and 1000 connections: 29.6 % higher throughput (at 96.87 %); 15.3 % less CPU",
+            "Toward one with GRO, 1 and 16 connections: 10.0 to 40.0 % higher throughput (at 96.87 %); 15.3 % less CPU",
             "1 connection, receiver with GRO",
         ] {
             assert!(text.contains(words), "{words}: {text}");
@@ -554,6 +554,20 @@ fn steps_with_long_names_are_rows_with_all_their_words() {
         let row = row.split("</dd>").next().unwrap();
         assert!(row.contains(&format!(r#"width="{part}""#)) && row.ends_with(value), "{row}");
     }
+}
+
+#[test]
+fn a_verdict_of_few_pairs_says_its_level_wherever_it_stands() {
+    let of = |rounds| {
+        let plan = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
+        let figures = |_, place| Values::from([("throughput_bps".into(), [2e9, 1e9][place])]);
+        let case = case_of(&plan, rounds, figures);
+        terminal(&Report { cases: vec![case], latency: Vec::new(), ..report() })
+    };
+    let text = of(5);
+    assert!(text.contains("2.00x the throughput (at 93.75 %)."), "{text}");
+    assert!(text.contains("2.00x (at 93.75 %)"), "{text}");
+    assert!(!of(8).contains("(at "), "{}", of(8));
 }
 
 #[test]
