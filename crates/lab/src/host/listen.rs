@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-/// A peer that has not sent the token by then never will.
-const HELLO: Duration = Duration::from_secs(5);
+/// A peer that has not sent the token by then never will, and others wait for its seat.
+const HELLO: Duration = Duration::from_secs(2);
 /// An experiment that is over takes a moment to end its connections.
 const AFTER_ANOTHER: Duration = Duration::from_secs(2);
 /// A peer asks for something more often than that, and takes the answer. It is silent during an interval, which may be as
@@ -32,8 +32,12 @@ const AFTER_ANOTHER: Duration = Duration::from_secs(2);
 const SILENCE: Duration = ROUND_TRIPS_MAX.saturating_add(Duration::from_secs(30));
 /// An experiment that is interrupted has ended by then.
 const END: Duration = Duration::from_secs(10);
-/// Most connections at once. One is an experiment, the others are told that it runs.
+/// A peer asks for something by then, mostly, and is told that the agent was interrupted.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// Most connections at once. One is an experiment, the others are told that it runs; more wait to be accepted.
 const PEERS_MAX: usize = 8;
+/// What its peers are told then.
+const INTERRUPTED: &str = "the agent was interrupted";
 /// How often new peers are looked for, and whether to go on with one.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -79,15 +83,18 @@ impl Listening {
 
     /// Serves peers until it is interrupted, and then until each has noticed.
     pub fn serve(self: &Arc<Listening>) {
-        while self.interrupt.pass(GLANCE).is_ok() {
-            while let Ok((stream, at)) = self.listener.accept() {
-                let Ok(seat) = self.seats.clone().try_acquire_owned() else { continue };
-                let peer = Peer::new(self, at);
-                std::thread::spawn(move || {
-                    peer.meet(stream);
-                    drop(seat);
-                });
-            }
+        while !self.interrupt.is_set() {
+            let seat = || self.seats.clone().try_acquire_owned().ok();
+            let next = seat().and_then(|seat| Some((seat, self.listener.accept().ok()?)));
+            let Some((seat, (stream, at))) = next else {
+                std::thread::sleep(GLANCE);
+                continue;
+            };
+            let peer = Peer::new(self, at);
+            std::thread::spawn(move || {
+                peer.meet(stream);
+                drop(seat);
+            });
         }
         let end = Instant::now() + END;
         while self.seats.available_permits() < PEERS_MAX && Instant::now() < end {
@@ -161,6 +168,11 @@ impl Peer {
             Some(_) => return stranger("the token is not the one that this agent printed"),
             None => return stranger("no token was sent"),
         }
+        // It may have to wait for its turn.
+        self.state().until = Instant::now() + SILENCE;
+        if self.agent.interrupt.is_set() {
+            return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, INTERRUPTED.to_owned()));
+        }
         if self.state().turn.is_none() {
             let turn = self.agent.experiment.clone().acquire_owned();
             let Ok(Ok(turn)) = timeout(AFTER_ANOTHER, turn).await else {
@@ -175,10 +187,14 @@ impl Peer {
 
     /// Why it is not heard any longer, once that is so.
     async fn over(&self) -> io::Error {
+        let mut farewell = FAREWELL;
         while Instant::now() < self.state().until {
             sleep(GLANCE).await;
             if self.agent.interrupt.is_set() {
-                return io::Error::other("the agent was interrupted");
+                farewell = farewell.saturating_sub(GLANCE);
+                if farewell.is_zero() || self.state().turn.is_none() {
+                    return io::Error::other(INTERRUPTED);
+                }
             }
         }
         io::Error::new(io::ErrorKind::TimedOut, "it asked for nothing for too long")

@@ -195,7 +195,7 @@ fn a_peer_that_vanishes_takes_its_load_with_it() {
 fn connections_that_say_nothing_do_not_keep_others_out() {
     let agent = Fixture::new();
     let silent: Vec<TcpStream> =
-        (0..PEERS_MAX - 1).map(|_| TcpStream::connect(agent.at).unwrap()).collect();
+        (0..PEERS_MAX).map(|_| TcpStream::connect(agent.at).unwrap()).collect();
     drop(agent.is_ready());
     drop(silent);
 }
@@ -217,6 +217,17 @@ fn a_byte_now_and_then_wins_no_time() {
     peer.meet(listener.accept().unwrap().0);
     agent.comes_to_say("it asked for nothing for too long");
     writer.join().unwrap();
+}
+
+#[test]
+fn a_peer_that_asks_on_is_told_that_the_agent_was_interrupted() {
+    let agent = Fixture::new();
+    let mut peer = agent.friend();
+    agent.listening.interrupt.set();
+    peer.write_all(post(TOKEN, "{\"do\":\"ready\"}").as_bytes()).unwrap();
+    let mut answer = String::new();
+    peer.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains(INTERRUPTED), "{answer}");
 }
 
 #[test]
