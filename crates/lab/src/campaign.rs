@@ -87,6 +87,11 @@ impl Campaign {
 }
 
 impl Point {
+    /// Bulk connections under an experiment.
+    pub(crate) fn bulk(feature: &'static Feature, load: Load, experiment: Experiment) -> Point {
+        Point { feature, part: Part::Bulk, load, experiment }
+    }
+
     fn setting(&self) -> Setting {
         let Feature { way, receiver_gro, .. } = *self.feature;
         let (connections, buffer_bytes, beside) = match self.load {

@@ -90,14 +90,6 @@ impl Way {
         }
     }
 
-    /// Its word in JSON and CSV.
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Way::ToVnic => "receive",
-            Way::FromVnic => "send",
-        }
-    }
-
     /// What people read.
     pub(crate) fn words(self) -> &'static str {
         match self {

@@ -58,7 +58,7 @@ pub(crate) fn under(feature: &'static Feature, experiment: &Experiment, connecti
         fewer(&mut experiment, 3);
     }
     experiment.warm_up += load.gathering();
-    Point { feature, part: Part::Bulk, load, experiment }
+    Point::bulk(feature, load, experiment)
 }
 
 /// `millrace validate`, with arms of these names and labels, each on the one before it, for which ports are opened anew. An

@@ -1,7 +1,7 @@
 //! `millrace connections`: what one connection and ten thousand get through the same switch, toward a guest.
 
 use super::{Feature, Load, PLAIN, sweep};
-use crate::campaign::{Campaign, Part, Point};
+use crate::campaign::{Campaign, Point};
 use crate::options::Options;
 
 /// Connections one after the other: from one to NTttcp's most.
@@ -27,7 +27,7 @@ pub fn campaign(options: &Options) -> Campaign {
         let mut experiment = FEATURE.experiment(options.mtu, options.interval, options.stop());
         let load = Load::bulk(*connections);
         experiment.warm_up += load.gathering();
-        Point { feature: FEATURE, part: Part::Bulk, load, experiment }
+        Point::bulk(FEATURE, load, experiment)
     };
     let points = options.connections.iter().map(point).collect();
     Campaign { name: FEATURE.name, title: FEATURE.title, points }

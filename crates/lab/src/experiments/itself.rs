@@ -9,7 +9,7 @@
 //! the next and makes none disappear.
 
 use super::{Bulk, Feature, Load, PLAIN, rsc};
-use crate::campaign::{Campaign, Part, Point};
+use crate::campaign::{Campaign, Point};
 use crate::experiment::{Arm, Experiment, Measure};
 use crate::options::Options;
 use crate::report::{Case, Check};
@@ -73,11 +73,9 @@ fn arms(truth: f64) -> Vec<Arm> {
 pub fn campaign(options: &Options) -> Campaign {
     let plan = FEATURE.experiment(options.mtu, options.interval, options.stop());
     let load = Load::Bulk(Bulk { connections: 1, buffer_bytes: BUFFER_BYTES });
-    let point = |truth: f64| Point {
-        feature: FEATURE,
-        part: Part::Bulk,
-        load,
-        experiment: Experiment { arms: arms(truth), truth: Some(truth), ..plan.clone() },
+    let point = |truth: f64| {
+        let plan = Experiment { arms: arms(truth), truth: Some(truth), ..plan.clone() };
+        Point::bulk(FEATURE, load, plan)
     };
     // In turn, so that both kinds meet the same machine.
     let points = (0..options.tries).flat_map(|_| [1.0, SLOWED]).map(point).collect();

@@ -5,7 +5,7 @@
 
 use super::{Feature, Load, PLAIN, proven};
 use crate::LabError;
-use crate::campaign::{Campaign, Part, Point};
+use crate::campaign::{Campaign, Point};
 use crate::daemon::Daemon;
 use crate::experiment::Arm;
 use crate::options::Options;
@@ -47,17 +47,12 @@ const SEND: &Feature = &Feature { way: Way::FromVnic, ..*RECEIVE };
 
 /// `millrace ladder`.
 pub fn campaign(options: &Options) -> Campaign {
-    let mut points = Vec::new();
-    for feature in [SEND, RECEIVE] {
-        for connections in options.connections.iter().copied() {
-            points.push(Point {
-                feature,
-                part: Part::Bulk,
-                load: Load::bulk(connections),
-                experiment: feature.experiment(options.mtu, options.interval, options.stop()),
-            });
-        }
-    }
+    let of = |feature: &'static Feature| {
+        let plan = feature.experiment(options.mtu, options.interval, options.stop());
+        let counts = options.connections.iter();
+        counts.map(move |count| Point::bulk(feature, Load::bulk(*count), plan.clone()))
+    };
+    let points = [SEND, RECEIVE].into_iter().flat_map(of).collect();
     Campaign { name: RECEIVE.name, title: RECEIVE.title, points }
 }
 

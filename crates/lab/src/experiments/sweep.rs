@@ -4,7 +4,7 @@
 
 use super::{Bulk, Feature, Load, PLAIN, REOPENING, proven, rsc};
 use crate::LabError;
-use crate::campaign::{Campaign, Part, Point};
+use crate::campaign::{Campaign, Point};
 use crate::daemon::Daemon;
 use crate::experiment::{Arm, Experiment, Measure};
 use crate::options::Options;
@@ -103,12 +103,8 @@ pub fn campaign(options: &Options) -> Campaign {
     for feature in [SEND, RECEIVE] {
         for connections in options.connections.iter().copied() {
             for buffer_bytes in options.blocks.iter().copied() {
-                points.push(Point {
-                    feature,
-                    part: Part::Bulk,
-                    load: Load::Bulk(Bulk { connections, buffer_bytes }),
-                    experiment: experiment(feature, options),
-                });
+                let load = Load::Bulk(Bulk { connections, buffer_bytes });
+                points.push(Point::bulk(feature, load, experiment(feature, options)));
             }
         }
     }

@@ -1,9 +1,8 @@
 //! Every interval as a line of comma-separated values, for a spreadsheet or a script. Counts are exact, other numbers have six
 //! digits; `report.json` has all of them.
 
-use super::Report;
+use super::{Report, Setting};
 use crate::experiment::Sample;
-use crate::report::Case;
 use std::collections::BTreeSet;
 
 /// What an interval belongs to; the raw numbers follow, each under its key, empty where it was not counted.
@@ -15,33 +14,19 @@ pub(super) fn csv(report: &Report) -> Result<String, csv::Error> {
     let samples = cases().flat_map(|case| &case.samples);
     let keys: BTreeSet<&str> =
         samples.flat_map(|sample| sample.values.keys().map(String::as_str)).collect();
-    let mut writer = csv::Writer::from_writer(Vec::new());
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
     writer.write_record(OWN.split(',').chain(keys.iter().copied()))?;
     for (place, case) in cases().enumerate() {
-        for sample in &case.samples {
-            writer.write_record(record(place + 1, case, sample, &keys))?;
+        let Setting { connections, buffer_bytes, beside, way, receiver_gro } = case.setting;
+        let load = (place + 1, connections, buffer_bytes, beside, way, u8::from(receiver_gro));
+        for Sample { arm, round, started_s, values, .. } in &case.samples {
+            let values = keys.iter().map(|key| values.get(*key).copied().map(digits));
+            let values: Vec<Option<String>> = values.collect();
+            writer.serialize((load, arm, round, digits(*started_s), values))?;
         }
     }
     let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn record(number: usize, case: &Case, sample: &Sample, keys: &BTreeSet<&str>) -> Vec<String> {
-    let setting = case.setting;
-    let known = |count: Option<u32>| count.map_or_else(String::new, |count| count.to_string());
-    let own = [
-        number.to_string(),
-        setting.connections.to_string(),
-        known(setting.buffer_bytes),
-        known(setting.beside),
-        setting.way.map_or_else(String::new, |way| way.key().to_owned()),
-        u8::from(setting.receiver_gro).to_string(),
-        sample.arm.clone(),
-        sample.round.to_string(),
-        digits(sample.started_s),
-    ];
-    let value = |key: &&str| sample.values.get(*key).copied().map_or_else(String::new, digits);
-    own.into_iter().chain(keys.iter().map(value)).collect()
 }
 
 fn digits(value: f64) -> String {

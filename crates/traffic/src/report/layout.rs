@@ -8,7 +8,7 @@
 
 use super::{Ending, PeerKind, Report, Side};
 use crate::TrafficError;
-use crate::measure::{CpuUsage, Figure};
+use crate::measure::{CpuUsage, Figure, KernelDelta};
 use crate::plan::Role;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -115,13 +115,14 @@ struct Shown<'r> {
 impl Shown<'_> {
     fn of(side: &Side) -> Shown<'_> {
         let cpu = |of: fn(&CpuUsage) -> f64| side.cpu.then(|usage| Some(of(usage)));
+        let KernelDelta { interrupts, net_rx_softirqs, .. } = &side.kernel;
         Shown {
             side,
             buffers_per_s: if side.seconds > 0.0 { side.buffers / side.seconds } else { 0.0 },
-            interrupts_per_s: side.interrupts_per_s(),
-            net_rx_softirqs_per_s: side.net_rx_softirqs_per_s(),
-            packets_per_interrupt: side.packets_per_interrupt(),
-            packets_per_softirq: side.packets_per_softirq(),
+            interrupts_per_s: side.per_second(interrupts),
+            net_rx_softirqs_per_s: side.per_second(net_rx_softirqs),
+            packets_per_interrupt: side.received_per(interrupts),
+            packets_per_softirq: side.received_per(net_rx_softirqs),
             busy_percent: cpu(|usage| usage.busy_percent),
             softirq_percent: cpu(|usage| usage.softirq_percent),
             steal_percent: cpu(|usage| usage.steal_percent),

@@ -151,33 +151,15 @@ impl Side {
         self.computer = format!("{}, {}", self.computer, other.computer);
     }
 
-    /// Host-wide interrupts per second.
-    pub fn interrupts_per_s(&self) -> Figure<f64> {
-        self.per_second(&self.kernel.interrupts)
-    }
-
-    /// Host-wide receive runs of the network stack per second, NTttcp's "DPCs".
-    pub fn net_rx_softirqs_per_s(&self) -> Figure<f64> {
-        self.per_second(&self.kernel.net_rx_softirqs)
-    }
-
-    /// NTttcp's packets per interrupt: received only.
-    pub fn packets_per_interrupt(&self) -> Figure<f64> {
-        self.received_per(&self.kernel.interrupts)
-    }
-
-    /// NTttcp's packets per DPC: received only.
-    pub fn packets_per_softirq(&self) -> Figure<f64> {
-        self.received_per(&self.kernel.net_rx_softirqs)
-    }
-
+    /// A count of the whole host by the seconds of the interval.
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    fn per_second(&self, count: &Figure<u64>) -> Figure<f64> {
+    pub(super) fn per_second(&self, count: &Figure<u64>) -> Figure<f64> {
         count.then(|count| (self.seconds > 0.0).then(|| *count as f64 / self.seconds))
     }
 
+    /// Packets by a count of the whole host: received ones only, as NTttcp has it.
     #[allow(clippy::cast_precision_loss, reason = "a ratio")]
-    fn received_per(&self, count: &Figure<u64>) -> Figure<f64> {
+    pub(super) fn received_per(&self, count: &Figure<u64>) -> Figure<f64> {
         let Some(received) = self.segments.received.value else {
             return Figure::absent_as(&self.segments.received);
         };
