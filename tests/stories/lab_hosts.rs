@@ -116,14 +116,14 @@ fn two_hosts_validate_the_switch_between_them() {
 }
 
 #[test]
-fn what_was_before_is_again_after_an_interrupt_and_after_an_agents_death() {
+fn what_was_before_is_again_after_an_interrupt_and_after_an_agents_end() {
     story(&NEEDS, || {
         let topology = network();
         let far = Agent::start(topology.far, "10.9.0.1:5900");
         topology.switch.tell("rsc off guest");
         // The guest is a namespace of this host.
         let receiver = ["--receiver-netns", "guest", "--to", "10.9.0.2", "--port", "guest"];
-        let begin = |report: &str| {
+        let begin = |report: &str, far: &Agent| {
             let mut long = millrace();
             long.args(["validate", "rsc", "--seconds", "0.2", "--output", report]).args(receiver);
             long.args(["--sender", &far.name]).current_dir("/run");
@@ -135,16 +135,21 @@ fn what_was_before_is_again_after_an_interrupt_and_after_an_agents_death() {
             run
         };
         for signal in [Signal::INT, Signal::HUP] {
-            let run = begin("interrupted");
+            let run = begin("interrupted", &far);
             signal_to(&run, signal);
             assert_eq!(run.wait_with_output().unwrap().status.code(), Some(130));
             assert_eq!(policy(&topology.switch), "off");
         }
-        let run = begin("failed");
-        far.end(Signal::KILL);
-        let told = run.wait_with_output().unwrap();
-        assert_eq!(told.status.code(), Some(1), "{}", error(&told));
-        assert_eq!(policy(&topology.switch), "off");
+        for (signal, why) in [(Signal::INT, "the agent was interrupted"), (Signal::KILL, "")] {
+            let far = Agent::start(topology.far, "10.9.0.1:5901");
+            let run = begin("failed", &far);
+            far.end(signal);
+            let told = run.wait_with_output().unwrap();
+            assert_eq!(told.status.code(), Some(1), "{}", error(&told));
+            assert_eq!(policy(&topology.switch), "off");
+            let page = std::fs::read_to_string("/run/failed/report.md").unwrap();
+            assert!(page.contains(why), "{page}");
+        }
     });
 }
 
