@@ -15,12 +15,12 @@ pub(crate) fn home(numa_maps: &str, ranges: &[Range<u64>]) -> Option<usize> {
     for ((start, fields), end) in mappings.iter().zip(ends) {
         // What lies between the mapping and the next one belongs to no range.
         if ranges.iter().any(|range| *start < range.end && range.start < end) {
-            pages(fields).for_each(|(node, bytes)| *nodes.entry(node).or_default() += bytes);
+            pages(fields).for_each(|(node, kib)| *nodes.entry(node).or_default() += kib);
         }
     }
     let all: u64 = nodes.values().sum();
-    let most = nodes.into_iter().max_by_key(|(_, bytes)| *bytes);
-    most.filter(|(_, bytes)| bytes * 4 >= all * 3).map(|(node, _)| node)
+    let most = nodes.into_iter().max_by_key(|(_, kib)| *kib);
+    most.filter(|(_, kib)| kib * 4 >= all * 3).map(|(node, _)| node)
 }
 
 /// A mapping's first address, and its fields.

@@ -36,7 +36,7 @@ const END: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(3);
 /// Most connections at once. One is an experiment, the others are told that it runs; more wait to be accepted.
 const PEERS_MAX: usize = 8;
-/// What its peers are told then.
+/// What the peers of an interrupted agent are told.
 const INTERRUPTED: &str = "the agent was interrupted";
 /// How often new peers are looked for, and whether to go on with one.
 const GLANCE: Duration = Duration::from_millis(20);

@@ -2,7 +2,7 @@
 
 use super::case::{Loss, Setting, capital};
 use super::table::{Points, level};
-use super::{ArmFigures, Case, Report};
+use super::{Case, Report};
 use crate::experiment::Measure;
 use crate::statistics::{CONFIDENCE, Comparison, Verdict};
 use crate::topology::Way;
@@ -324,15 +324,14 @@ pub(super) fn trust(report: &Report) -> Vec<Trust> {
         told.push(Trust { good: others <= 0.2 * processors, name: "Neighbours", seen });
     }
     // What other switches lose is in their rows.
-    let own = || {
-        let whole = cases().flat_map(|case| case.own_arms().map(|(_, arm)| arm.clone()));
-        whole.chain(cases().flat_map(Case::phase_arms))
+    let whole = cases().flat_map(|case| case.own_arms().map(|(_, arm)| (arm.lost, arm.resent)));
+    let phases = cases().flat_map(Case::phase_arms).map(|arm| (arm.lost, arm.resent));
+    let (lost, resent): (Vec<_>, Vec<_>) = whole.chain(phases).unzip();
+    let worst = |losses: Vec<Option<Loss>>| {
+        let known = losses.into_iter().flatten();
+        known.max_by(|one, other| one.percent.total_cmp(&other.percent))
     };
-    let worst = |loss: fn(&ArmFigures) -> Option<Loss>| {
-        let all = own().filter_map(|arm| loss(&arm));
-        all.max_by(|one, other| one.percent.total_cmp(&other.percent))
-    };
-    if let [Some(lost), Some(resent)] = [worst(|arm| arm.lost), worst(|arm| arm.resent)] {
+    if let (Some(lost), Some(resent)) = (worst(lost), worst(resent)) {
         let good = lost.warning().or(resent.warning()).is_none();
         let (lost, resent) = (lost.words(), resent.words());
         let seen = format!("lost frames at most {lost}; resent segments at most {resent}");

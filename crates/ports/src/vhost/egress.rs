@@ -68,25 +68,20 @@ impl Egress for VhostEgress {
 }
 
 /// Frames of a burst, and where they are to be copied.
+#[derive(Default)]
 struct CopyList {
     features: Features,
     elements: Vec<ChainElement>,
-    copies: Vec<Copy>,
+    copies: Vec<FrameCopy>,
 }
 
-struct Copy {
+struct FrameCopy {
     /// The frame's number in the burst.
     frame: usize,
     /// See [`FrameBuffers::buffers`].
     buffers: u16,
     /// Where its elements end; they start where those of the copy before it end.
     end: usize,
-}
-
-impl Default for CopyList {
-    fn default() -> CopyList {
-        CopyList { features: Features::empty(), elements: Vec::new(), copies: Vec::new() }
-    }
 }
 
 impl CopyList {
@@ -102,7 +97,7 @@ impl CopyList {
         copies.clear();
         let is_enabled = fill(running, frames, drops, |frame, _, room| {
             elements.extend_from_slice(room.elements);
-            copies.push(Copy { frame, buffers: room.buffers, end: elements.len() });
+            copies.push(FrameCopy { frame, buffers: room.buffers, end: elements.len() });
         });
         self.features = running.features;
         is_enabled.then(|| running.queue.begin_batch())
@@ -111,7 +106,7 @@ impl CopyList {
     /// The elements are mapped for as long as the ring is lent.
     fn copy(&self, frames: &[Outgoing<'_>]) {
         let mut start = 0;
-        for Copy { frame, buffers, end } in &self.copies {
+        for FrameCopy { frame, buffers, end } in &self.copies {
             let elements = self.elements.get(start..*end).unwrap_or_default();
             start = *end;
             if let Some(frame) = frames.get(*frame) {
