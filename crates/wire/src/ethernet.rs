@@ -9,6 +9,8 @@ pub mod ethertype {
     pub const IPV4: u16 = 0x0800;
     /// ARP.
     pub const ARP: u16 = 0x0806;
+    /// Reverse ARP (RFC 903).
+    pub const RARP: u16 = 0x8035;
     /// IPv6.
     pub const IPV6: u16 = 0x86dd;
     /// The customer's tag, 802.1Q.

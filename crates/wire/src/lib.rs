@@ -5,6 +5,7 @@
 //! frame: header views (one protocol a module, all of them a [`Header`]), the Internet checksum, the Toeplitz hash and
 //! the virtio-net header.
 
+pub mod announce;
 pub mod checksum;
 pub mod ethernet;
 mod header;
