@@ -312,7 +312,7 @@ impl<'t> Decider<'t> {
         if storm.take(frame.len.into()) { Ok(()) } else { Err(DropReason::Storm) }
     }
 
-    /// The port an address lives behind, if it is known and may be reached.
+    /// The port an address lives behind, if it is known, carries frames and may be reached.
     fn find(&self, mac: u64, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
         let learned = || {
             let port = self.turn.macs.lookup(MacKey::new(mac, frame.vlan), self.second);
@@ -327,12 +327,16 @@ impl<'t> Decider<'t> {
         };
         let Some(to) = to else { return Ok(None) };
         DropReason::SamePort.when(to.shared.id == self.turn.from.shared.id)?;
+        // Its guest may run on another host by now.
+        if !to.shared.is_ready() {
+            return Ok(None);
+        }
         DropReason::Isolated.when(!self.turn.from.may_reach(to))?;
         DropReason::NoPort.when(to.settings.vlan.tagging(frame.vlan).is_none())?;
         Ok(Some(to))
     }
 
-    /// To every port of the VLAN but the one it came from.
+    /// To every port of the VLAN but the one it came from; to a port's own address, to that port and the uplinks only.
     fn flood(&mut self, frame: &Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
         // A VLAN may use as much as all leave over: one that storms leaves half of the limit to the others of the burst.
         let slot = usize::from(frame.vlan) % self.flooded.len();
@@ -340,8 +344,13 @@ impl<'t> Decider<'t> {
         let spent = self.flooded.iter().sum::<u64>() + of_vlan;
         DropReason::WorkLimit.when(spent >= work::TURN_LIMIT)?;
         let (view, from) = (self.turn.view, self.turn.from);
+        let destination = Addresses::read(header).map_or(0, Addresses::destination);
+        let owner = self.owner(destination, frame.vlan).map(|owner| owner.shared.id);
         let in_vlan = |to: &&Port| {
-            to.shared.id != from.shared.id && to.settings.vlan.tagging(frame.vlan).is_some()
+            to.shared.id != from.shared.id
+                && to.settings.vlan.tagging(frame.vlan).is_some()
+                && (to.settings.role == PortRole::Uplink
+                    || owner.is_none_or(|owner| owner == to.shared.id))
         };
         let members = || view.all().map(|port| &**port).filter(in_vlan);
         let receivers = || members().filter(|to| from.may_reach(to));
@@ -351,8 +360,7 @@ impl<'t> Decider<'t> {
             let isolated = members().next().is_some();
             return Err(if isolated { DropReason::Isolated } else { DropReason::NoPort });
         }
-        let is_group = header.first().is_some_and(|first| first & 1 != 0);
-        if is_group || count > 1 {
+        if is_group(destination) || count > 1 {
             self.pay_storm(frame)?;
         }
         let mut cost = 0;

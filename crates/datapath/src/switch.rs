@@ -318,9 +318,19 @@ impl Switch {
         self.macs.forget(|_, at| port.is_none_or(|port| port == at));
     }
 
-    /// What happened since the last call.
+    /// What happened since the last call. Forgets the addresses learned at ports that went down: the guest is on another host,
+    /// or the next one at the port has addresses of its own.
     pub fn take_events(&mut self) -> Vec<HealthEvent> {
-        self.events.take()
+        let events = self.events.take();
+        let went_down = |event: &HealthEvent| match event {
+            HealthEvent::PortState { port, state } if *state != PortState::Up => Some(*port),
+            _ => None,
+        };
+        let down: Vec<PortId> = events.iter().filter_map(went_down).collect();
+        if !down.is_empty() {
+            self.macs.forget(|_, at| down.contains(&at));
+        }
+        events
     }
 }
 

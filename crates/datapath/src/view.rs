@@ -128,9 +128,9 @@ impl Port {
         self.settings.mac.or_else(|| self.shared.held_mac.get()).map(Mac::to_u64)
     }
 
-    /// Whether no uplink may have the port's own address: it is configured, and the port is up.
+    /// Whether no uplink may have the port's own address: it is configured, and the port carries frames.
     pub(crate) fn insists(&self) -> bool {
-        self.settings.mac.is_some() && self.shared.state.is_up()
+        self.settings.mac.is_some() && self.shared.is_ready()
     }
 
     /// Isolated ports reach uplinks only.
@@ -253,6 +253,11 @@ impl PortShared {
     #[inline]
     pub(crate) fn queues_in_use(&self) -> usize {
         self.egress.len().min(self.live.queues().into())
+    }
+
+    /// Whether frames reach the other side. A guest that stops serves no queue at once; the port's state follows later.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state.is_up() && self.live.queues() > 0
     }
 
     /// Whether frames for an egress queue are to be dropped without a try.
