@@ -1,6 +1,8 @@
 //! What an operator decides about a port; the worker reads it through the view.
 
+use crate::view::Tagging;
 use crate::{AclRule, Guards};
+use ports::Announced;
 use wire::Mac;
 use wire::toeplitz::{HashTypes, Key};
 
@@ -200,6 +202,16 @@ pub struct PortSettings {
     pub guards: Guards,
     /// Rules about what it sends and receives; the first that matches decides, and what none matches passes.
     pub acl: Vec<AclRule>,
+}
+
+impl PortSettings {
+    /// In what VLANs and with what addresses the station behind the port is announced.
+    pub(crate) fn announced(&self) -> Announced {
+        let is_tagged = |vlan: &u16| self.vlan.tagging(*vlan) == Some(Tagging::Tagged(*vlan));
+        let own = self.guards.addresses.iter().flatten();
+        let addresses = own.filter(|own| own.first == own.last).map(|own| own.first).collect();
+        Announced { tagged: (1..4095).filter(is_tagged).collect(), addresses }
+    }
 }
 
 #[cfg(test)]

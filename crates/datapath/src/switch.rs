@@ -352,5 +352,6 @@ fn new_port(
     let storm = settings.storm.map(|limit| Arc::new(Mutex::new(Storm::new(limit))));
     let filter = Filter::of(&settings, shared.cells.len(), old.map(|old| &old.filter));
     let toeplitz = shared.toeplitz(settings.rss, old);
+    shared.live.set_announced(settings.announced());
     Port { shared, settings, policy, bucket, storm, capture, filter, toeplitz, slot: 0 }
 }

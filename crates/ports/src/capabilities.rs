@@ -4,7 +4,8 @@
 //! The port writes it, workers read it once a burst. A frame that was fitted to older capabilities still arrives at the egress
 //! queue, which drops it if the other side no longer takes it.
 
-use crate::Offloads;
+use crate::{Announced, Offloads, lock};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed};
 
 /// Shared by a port's [`Device`](crate::Device) and its opener. The values are independent, so loads and stores are relaxed.
@@ -13,12 +14,16 @@ pub struct Capabilities {
     /// Bits of [`Offloads`].
     offloads: AtomicU8,
     queues: AtomicU16,
+    /// The other way round: written by the switch, read by the port.
+    announced: Mutex<Announced>,
 }
 
 impl Capabilities {
     /// A port that takes `offloads` on `queues` egress queues.
     pub const fn new(offloads: Offloads, queues: u16) -> Capabilities {
-        Capabilities { offloads: AtomicU8::new(offloads.bits()), queues: AtomicU16::new(queues) }
+        let announced = Mutex::new(Announced { tagged: Vec::new(), addresses: Vec::new() });
+        let (offloads, queues) = (AtomicU8::new(offloads.bits()), AtomicU16::new(queues));
+        Capabilities { offloads, queues, announced }
     }
 
     /// What its egress takes without help.
@@ -41,5 +46,15 @@ impl Capabilities {
     /// From now on this many egress queues are served.
     pub fn set_queues(&self, queues: u16) {
         self.queues.store(queues, Relaxed);
+    }
+
+    /// In what VLANs and with what addresses the port's guest is announced.
+    pub fn announced(&self) -> Announced {
+        lock(&self.announced).clone()
+    }
+
+    /// From now on the port's guest is announced so.
+    pub fn set_announced(&self, announced: Announced) {
+        *lock(&self.announced) = announced;
     }
 }

@@ -16,6 +16,7 @@
 //! writes what a port sees to pcapng; [`link`] asks the kernel about the device behind a port; [`steering`] says which queue of
 //! an uplink a flow arrives at. Wrappers for tests may copy and allocate; the others never do so per frame.
 
+mod announced;
 mod burst;
 mod capabilities;
 pub mod capture;
@@ -35,6 +36,7 @@ pub mod tap;
 mod time;
 pub mod vhost;
 
+pub use announced::Announced;
 pub use burst::{Burst, BurstLimit, RawFrame, VlanTag};
 pub use capabilities::Capabilities;
 pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault, Room};

@@ -74,7 +74,7 @@ pub struct Opened {
 /// Opens a vhost-user port. The guest may come later, go, and come again.
 pub fn open(options: &VhostOptions) -> Result<Opened, SessionError> {
     let live = Arc::new(Capabilities::new(Offloads::empty(), 0));
-    let told = live.clone();
+    let (told, asked) = (live.clone(), live.clone());
     let session = Session::open(vhost_user::Options {
         socket: options.socket.clone(),
         role: options.role,
@@ -87,6 +87,7 @@ pub fn open(options: &VhostOptions) -> Result<Opened, SessionError> {
             told.set_offloads(offloads(negotiated.features));
             told.set_queues(negotiated.pairs);
         }),
+        announcement: Box::new(move |mac| asked.announced().frames(Mac(mac))),
     })?;
     let (mut ingress, mut egress) = (Vec::new(), Vec::new());
     for (receive, send) in (0..options.queues).filter_map(|pair| session.pair(pair)) {

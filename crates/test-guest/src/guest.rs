@@ -6,7 +6,7 @@ use crate::guest_ring::{GuestRing, RING_BYTES, SIZE};
 use guestmem::{Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -75,7 +75,10 @@ fn shake_hands(
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
-            | VhostUserProtocolFeatures::LOG_SHMFD);
+            | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::RARP
+            | VhostUserProtocolFeatures::MTU
+            | VhostUserProtocolFeatures::STATUS);
     frontend.set_protocol_features(protocol)?;
     frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
     Ok((frontend, connection, features))
@@ -299,6 +302,25 @@ impl Guest {
     pub fn kick_anew(&mut self, number: usize) -> Result<(), GuestError> {
         let Some(ring) = self.rings.get(number) else { return Ok(()) };
         Ok(self.frontend.set_vring_kick(number, &ring.kick)?)
+    }
+
+    /// Says what the `vhost` crate has no word for: a number of 8 bytes, or a question without one; the answer.
+    pub fn ask(&mut self, request: u32, number: Option<u64>) -> io::Result<u64> {
+        let size = if number.is_some() { 8 } else { 0 };
+        // Version 1, and an answer is wanted.
+        let head = [request, 1 | 1 << 3, size].map(u32::to_ne_bytes);
+        let number = number.map(u64::to_ne_bytes);
+        let number = number.as_ref().map_or(&[][..], |bytes| bytes);
+        (&self.connection).write_all(&[head.as_flattened(), number].concat())?;
+        let mut reply = [0; 20];
+        (&self.connection).read_exact(&mut reply)?;
+        Ok(reply.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
+    }
+
+    /// Asks to have an address announced (`VHOST_USER_SEND_RARP`).
+    pub fn announce(&mut self, mac: [u8; 6]) -> io::Result<u64> {
+        let [a, b, c, d, e, f] = mac;
+        self.ask(19, Some(u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])))
     }
 
     /// Stops a ring, as before a migration; where it stopped.

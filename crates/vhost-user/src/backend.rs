@@ -1,6 +1,7 @@
 //! The state of one connection: what its front end has said, and the rings that follow from it.
 
 mod messages;
+mod unlisted;
 
 use crate::attempts::Attempts;
 use crate::control::{self, Command};
@@ -12,6 +13,7 @@ use guestmem::{DirtyLog, GuestMemory, Region};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost::vhost_user::{Error, Result};
 
 /// The state of one connection; with it go the rings.
@@ -29,6 +31,13 @@ pub(crate) struct Backend {
     vrings: Vec<Vring>,
     /// `VHOST_USER_SET_OWNER` has come.
     owned: bool,
+    protocol: VhostUserProtocolFeatures,
+    /// The guest's address, as its front end has asked to have it announced.
+    address: Option<[u8; 6]>,
+    /// The device status as the front end has set it last.
+    device_status: u64,
+    /// Why no ring starts: what the guest was told of the device is not so.
+    unfit: Option<String>,
 }
 
 /// A message that is refused, with the reason.
@@ -68,6 +77,10 @@ impl Backend {
             inflight: None,
             vrings,
             owned: false,
+            protocol: VhostUserProtocolFeatures::empty(),
+            address: None,
+            device_status: 0,
+            unfit: None,
         };
         backend.tell(State::Connected);
         backend
@@ -108,6 +121,9 @@ impl Backend {
 
     /// Starts a ring of which all is known.
     fn start(&mut self, number: u32) -> Result<()> {
+        if let Some(reason) = &self.unfit {
+            return Err(refused(reason.as_str()));
+        }
         let place = self.place(number)?;
         let always_enabled = !self.taken.contains(Features::PROTOCOL_FEATURES);
         let log = self.active_log().cloned();
@@ -192,12 +208,28 @@ impl Backend {
         };
         let negotiated = Negotiated { features, pairs: self.pairs() };
         (self.shared.options.changed)(&negotiated);
-        let state = if negotiated.pairs > 0 { State::Running } else { state };
+        let state = match (&self.unfit, state) {
+            (Some(reason), State::Connected) => State::Broken(reason.clone()),
+            _ if negotiated.pairs > 0 => State::Running,
+            (_, state) => state,
+        };
         let memory = self.memory.as_ref().map_or(0, |memory| memory.bytes());
-        self.shared.note(|status| {
+        let before = self.shared.note(|status| {
             status.state = state;
-            (status.taken, status.negotiated, status.memory) = (self.taken, negotiated, memory);
+            (status.taken, status.memory) = (self.taken, memory);
+            std::mem::replace(&mut status.negotiated, negotiated)
         });
+        if before.pairs == 0 && negotiated.pairs > 0 {
+            self.announce();
+        }
+    }
+
+    /// Has frames sent that tell the network where the guest is, if its address is known and it runs.
+    fn announce(&self) {
+        let ring = self.shared.rings.get(1).filter(|_| self.pairs() > 0);
+        if let (Some(ring), Some(mac)) = (ring, self.address.or(self.shared.options.mac)) {
+            ring.announce((self.shared.options.announcement)(mac));
+        }
     }
 
     /// Serves some of the commands that wait in the control queue; for the rest the ring becomes ready again.

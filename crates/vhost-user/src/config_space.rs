@@ -37,6 +37,7 @@ mod tests {
             mac: Some([2, 0, 0, 0, 0, 9]),
             memory_limit: u64::MAX,
             changed: Box::new(|_| {}),
+            announcement: Box::new(|_| Vec::new()),
         }
     }
 

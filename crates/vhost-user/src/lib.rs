@@ -20,27 +20,29 @@
 //!
 //! **Trust.** A front end that breaks the protocol, or a guest that breaks a ring, breaks its own vNIC: [`State::Broken`],
 //! with the reason, until it starts the ring anew or reconnects. The messages are decoded by the `vhost` crate, which
-//! checks their sizes; what they say is checked here and in `guestmem` and `virtqueue`.
+//! checks their sizes, but for a few that it does not know (`message.rs`); what they say is checked here and in `guestmem` and
+//! `virtqueue`.
+//!
+//! **Announcing.** When a guest comes to run here, frames that announce its address are left at its first sending ring, and
+//! taken before those in the ring. The address is the one that the front end names by `SEND_RARP`, which may come before any
+//! ring is known, else [`Options::mac`]. Later `SEND_RARP`s announce it again.
 //!
 //! **Locks.** A guest decides how long its ring's lock is held: a worker holds it while it copies a short burst into the
 //! guest's buffers, the session while it serves a bounded number of commands. So only those two and a change of the ring take it.
 //! Whatever answers people ([`Session::status`], and with it the API, health and the watchdog) takes no lock that is held
 //! while a guest's memory is touched: what it needs is kept beside the ring. Whatever a guest can fill again while it is
 //! emptied is emptied in bounded steps, and messages, the end of the session and other queues have their turn between.
-//!
-//! Not served, because that crate has no handler for it: `NET_SET_MTU`, `SEND_RARP` and `SET_STATUS`, so none of them is
-//! offered.
 
 mod attempts;
 mod backend;
 mod closer;
 mod config_space;
 mod control;
-mod early;
 mod error;
 mod features;
 mod inflight;
 mod lock;
+mod message;
 mod negotiated;
 mod options;
 mod ring_slot;

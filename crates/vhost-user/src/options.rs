@@ -42,6 +42,8 @@ pub struct Options {
     pub memory_limit: u64,
     /// Told of whatever was negotiated, before a ring of it runs. Called from the session's thread.
     pub changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
+    /// The frames that announce an address as the guest's. Called from the session's thread.
+    pub announcement: Box<dyn Fn([u8; 6]) -> Vec<Vec<u8>> + Send + Sync>,
 }
 
 impl Options {

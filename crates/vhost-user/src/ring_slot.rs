@@ -20,6 +20,8 @@ pub struct Running {
     pub queue: Queue,
     /// What the guest took.
     pub features: Features,
+    /// Frames that the port sends in the guest's name, before those in the ring.
+    pub announcement: Vec<Vec<u8>>,
     pub(crate) kick: Option<Arc<OwnedFd>>,
     pub(crate) call: Option<Arc<Signal>>,
     pub(crate) error: Option<Arc<Signal>>,
@@ -182,6 +184,16 @@ impl RingSlot {
     #[must_use]
     pub(crate) fn replace_error(&self, error: Option<Arc<Signal>>) -> Option<Option<Arc<Signal>>> {
         self.change(|running| Some(std::mem::replace(&mut running?.error, error)))
+    }
+
+    /// Leaves frames at a ring that runs, to be taken before its own; those left before and not taken yet are replaced.
+    pub(crate) fn announce(&self, frames: Vec<Vec<u8>>) {
+        self.change(|running| {
+            if let Some(running) = running {
+                running.announcement = frames;
+            }
+        });
+        self.look_again();
     }
 
     /// Starts a ring and makes [`RingSlot::ready_fd`] readable: the guest may have made buffers available before.

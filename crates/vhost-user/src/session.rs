@@ -3,8 +3,8 @@
 use crate::attempts::Attempts;
 use crate::backend::Backend;
 use crate::control;
-use crate::early::Early;
 use crate::lock::lock;
+use crate::message::{Message, Request};
 use crate::signal::{self, Budget};
 use crate::socket::{self, Listener};
 use crate::{Options, RingSlot, SessionError, SocketRole, Sparing, State, Status};
@@ -47,8 +47,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Changes the status.
-    pub(crate) fn note(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut lock(&self.status));
+    pub(crate) fn note<Answer>(&self, change: impl FnOnce(&mut Status) -> Answer) -> Answer {
+        change(&mut lock(&self.status))
     }
 
     /// Logs what front ends can cause, with the number of lines that were left out before, where there are some.
@@ -316,11 +316,21 @@ fn serve_one(
     backend: &Mutex<Backend>,
     handler: &mut BackendReqHandler<Mutex<Backend>>,
 ) -> Result<(), Error> {
-    let early = Early::peek(connection);
-    match (handler.handle_request(), early) {
-        (Err(Error::InactiveFeature(_)), Some(early)) => {
-            lock(backend).set_vring_enable(early.ring, early.enable)?;
-            early.acknowledge(connection).map_err(Error::SocketBroken)
+    let message = Message::peek(connection);
+    if let Some(message) = message
+        && let Some(needed) = message.needs()
+    {
+        message.take(connection).map_err(Error::SocketBroken)?;
+        let answer = lock(backend).answer(message.request, needed)?;
+        return message.reply(connection, answer).map_err(Error::SocketBroken);
+    }
+    match (handler.handle_request(), message) {
+        (
+            Err(Error::InactiveFeature(_)),
+            Some(early @ Message { request: Request::Enable { ring, enable }, .. }),
+        ) => {
+            lock(backend).set_vring_enable(ring, enable)?;
+            early.reply(connection, 0).map_err(Error::SocketBroken)
         }
         (result, _) => result,
     }
@@ -357,6 +367,7 @@ mod tests {
             mac: None,
             memory_limit: u64::MAX,
             changed,
+            announcement: Box::new(|_| Vec::new()),
         };
         let socket = options.socket.clone();
         let session = Session::open(options).unwrap();

@@ -68,7 +68,7 @@ impl Vring {
         queue.set_enabled(self.enabled);
         queue.set_log(log.cloned());
         let (kick, call, error) = (self.kick.clone(), self.call.clone(), self.error.clone());
-        Ok(Running { queue, features, kick, call, error })
+        Ok(Running { queue, features, announcement: Vec::new(), kick, call, error })
     }
 }
 
@@ -100,7 +100,8 @@ pub(crate) mod tests {
         let setup = Setup { size: 64, rings, features: RingFeatures::empty(), base: 0 };
         let queue = Queue::resume(memory.clone(), &setup, None).unwrap();
         let (features, kick, call, error) = (Features::empty(), None, None, None);
-        (Running { queue, features, kick, call, error }, memory, setup)
+        let running = Running { queue, features, announcement: Vec::new(), kick, call, error };
+        (running, memory, setup)
     }
 
     const AVAIL: u16 = 1 << 7;

@@ -53,6 +53,7 @@ fn a_front_end_that_comes_and_goes_logs_so_many_lines() {
         mac: None,
         memory_limit: u64::MAX,
         changed: Box::new(|_| {}),
+        announcement: Box::new(|_| Vec::new()),
     };
     let session = Session::open(options).unwrap();
     let (_receive, send) = session.pair(0).unwrap();

@@ -4,7 +4,7 @@
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use std::io::{IoSlice, Write};
+use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
@@ -33,6 +33,7 @@ fn options(socket: &Path, pairs: u16) -> Options {
         mac: None,
         memory_limit: u64::MAX,
         changed: Box::new(|_| {}),
+        announcement: Box::new(|_| Vec::new()),
     }
 }
 
@@ -378,4 +379,63 @@ fn a_front_end_has_as_much_memory_as_its_port_allows() {
     let mut frontend = adding_memory(&socket);
     assert!(frontend.add_mem_region(&region(0, 12288)).is_err());
     is_cut_off();
+}
+
+/// A guest whose driver believed in 9000 bytes at a port of 1500 ran, and all its large frames were lost.
+#[test]
+fn a_guest_that_was_told_of_a_larger_mtu_does_not_start() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let session = open(&socket, 1);
+    let mut guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
+    guest.stop(0).unwrap();
+    assert_eq!(guest.ask(SET_MTU, Some(9000)).unwrap(), 1, "refused");
+    let State::Broken(reason) = session.status().state else { panic!("it is well") };
+    assert!(reason.contains("9000") && reason.contains("1500"), "{reason}");
+    assert_eq!(guest.ask(SET_MTU, Some(1500)).unwrap(), 0);
+    guest.kick_anew(0).unwrap();
+    assert_eq!(session.status().state, State::Running, "with one that fits");
+    assert_eq!(guest.ask(SET_MTU, Some(9000)).unwrap(), 1);
+    assert!(guest.kick_anew(0).is_err(), "it starts all the same");
+    until("the end", || matches!(session.status().state, State::Broken(_)));
+    let State::Broken(reason) = session.status().state else { panic!("it is well") };
+    assert!(reason.contains("9000"), "{reason}");
+}
+
+const SET_MTU: u32 = 20;
+const SET_STATUS: u32 = 39;
+const GET_STATUS: u32 = 40;
+
+#[test]
+fn a_device_status_reads_back_and_0_stops_the_rings() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let session = open(&socket, 1);
+    let mut guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
+    assert_eq!(guest.ask(GET_STATUS, None).unwrap(), 0);
+    for status in [1, 3, 11, 15] {
+        assert_eq!(guest.ask(SET_STATUS, Some(status)).unwrap(), 0);
+        assert_eq!(guest.ask(GET_STATUS, None).unwrap(), status);
+    }
+    assert_eq!(session.status().state, State::Running);
+    guest.ask(SET_STATUS, Some(0)).unwrap();
+    assert_eq!(session.status().state, State::Connected);
+    for ring in 0..2 {
+        guest.kick_anew(ring).unwrap();
+    }
+    assert_eq!(session.status().state, State::Running);
+}
+
+/// They are not offered to be said without being asked for.
+#[test]
+fn what_was_not_agreed_on_cuts_the_front_end_off() {
+    for request in [19, SET_MTU, SET_STATUS] {
+        let folder = TempDir::new().unwrap();
+        let socket = folder.path().join("s");
+        let _session = open(&socket, 1);
+        let mut connection = UnixStream::connect(&socket).unwrap();
+        let head = [request, 1, 8, 0, 0].map(u32::to_ne_bytes);
+        connection.write_all(head.as_flattened()).unwrap();
+        assert_eq!(connection.read(&mut [0]).unwrap(), 0);
+    }
 }

@@ -40,6 +40,13 @@ pub(crate) enum Attack {
         place: u16,
         value: u16,
     },
+    /// An address to be announced, an MTU, a status: what the `vhost` crate does not know.
+    Unlisted {
+        request: u8,
+        number: [u8; 6],
+        count: u8,
+        need_reply: bool,
+    },
     /// Another region, of a size that is nearly right.
     Inflight {
         bytes: u16,
@@ -252,6 +259,17 @@ fn disturb(attack: &Attack, hostile: &mut Hostile) {
         Attack::Journal { place, value } => {
             let place = u64::from(place % 2200) * 2;
             let _ = pwrite(hostile.guest.inflight_file(), &value.to_le_bytes(), place);
+        }
+        Attack::Unlisted { request, number, count, need_reply } => {
+            // SEND_RARP, NET_SET_MTU, SET_STATUS, GET_STATUS.
+            let request = [19, 20, 39, 40][usize::from(request % 4)];
+            let payload = [&number[..], &[0; 2]].concat();
+            let payload = if request == 40 { &[][..] } else { &payload };
+            hostile.incoherent |= *need_reply || request == 40;
+            for _ in 0..count % 32 {
+                hostile.say(request, *need_reply, payload, &[]);
+            }
+            hostile.settle();
         }
         Attack::Inflight { bytes, rings, size } => {
             let bytes = u64::from(*bytes).to_le_bytes();

@@ -17,13 +17,15 @@ const PIECES: usize = 18;
 pub struct VhostIngress {
     ring: Arc<RingSlot>,
     borrowed: Option<Box<Running>>,
+    /// How many of [`Running::announcement`] the burst has.
+    announced: usize,
     /// For frames of more pieces than [`PIECES`].
     pieces: Vec<Slice<'static>>,
 }
 
 impl VhostIngress {
     pub(super) fn new(ring: Arc<RingSlot>) -> VhostIngress {
-        VhostIngress { ring, borrowed: None, pieces: Vec::new() }
+        VhostIngress { ring, borrowed: None, announced: 0, pieces: Vec::new() }
     }
 }
 
@@ -36,9 +38,13 @@ impl Drop for VhostIngress {
 impl Ingress for VhostIngress {
     fn take<'q>(&'q mut self, _now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
         let Some(running) = self.ring.borrow() else { return Ok(()) };
-        let running = self.borrowed.insert(running);
-        let header_len = running.features.header_len();
-        match &mut running.queue {
+        let Running { queue, features, announcement, .. } = &mut **self.borrowed.insert(running);
+        self.announced = announcement.len().min(burst.room());
+        for frame in announcement.iter().take(self.announced) {
+            burst.push(VnetHeader::default(), None, &[frame.as_slice().into()]);
+        }
+        let header_len = features.header_len();
+        match queue {
             Queue::Split(queue) => take(queue, header_len, burst, &mut self.pieces),
             Queue::Packed(queue) => take(queue, header_len, burst, &mut self.pieces),
         }
@@ -47,6 +53,9 @@ impl Ingress for VhostIngress {
 
     fn release(&mut self) {
         let Some(mut running) = self.borrowed.take() else { return };
+        if self.announced > 0 {
+            running.announcement.drain(..self.announced);
+        }
         if running.queue.complete(usize::MAX) {
             running.notify();
         }
@@ -55,7 +64,8 @@ impl Ingress for VhostIngress {
 
     fn arm(&mut self) -> bool {
         self.ring.forget_kicks();
-        self.ring.with(|running| running.queue.arm()).unwrap_or(false)
+        let arm = |running: &mut Running| running.queue.arm() || !running.announcement.is_empty();
+        self.ring.with(arm).unwrap_or(false)
     }
 
     fn disarm(&mut self) {

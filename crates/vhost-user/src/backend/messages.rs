@@ -194,13 +194,17 @@ impl VhostUserBackendReqHandlerMut for Backend {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::RARP
+            | VhostUserProtocolFeatures::MTU
+            | VhostUserProtocolFeatures::STATUS
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::RESET_DEVICE
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     }
 
-    fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        self.protocol = VhostUserProtocolFeatures::from_bits_truncate(features);
         Ok(())
     }
 

@@ -1,0 +1,88 @@
+//! Which VLANs and addresses a port announces its guest in and with.
+//!
+//! Written by the switch from the port's settings, read by a port whose guest comes to run there: the network learns where
+//! a guest is from frames that the guest itself may send late, or never.
+
+use std::net::IpAddr;
+use wire::Mac;
+use wire::announce::{Buffer, Station, gratuitous_arp, rarp, unsolicited_advertisement};
+
+/// What is known of a port's guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Announced {
+    /// VLANs of tagged frames, beside the one of untagged frames.
+    pub tagged: Vec<u16>,
+    /// Its IP addresses, as far as they are known.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Announced {
+    /// Most frames of an announcement: storm control would hold back more of a vNIC.
+    pub const FRAMES: usize = 1000;
+
+    /// The frames that announce an address: for the switches in each VLAN first, then for the neighbours.
+    pub fn frames(&self, mac: Mac) -> Vec<Vec<u8>> {
+        let vlans = || std::iter::once(None).chain(self.tagged.iter().copied().map(Some));
+        let stations = || vlans().map(|tci| Station { mac, tci });
+        let mut buffer: Buffer = [0; _];
+        let for_switches = stations().map(|station| (station, None));
+        let for_neighbours = self
+            .addresses
+            .iter()
+            .flat_map(|address| stations().map(move |station| (station, Some(*address))));
+        let frame = |(station, address)| {
+            match address {
+                None => rarp(&mut buffer, station),
+                Some(IpAddr::V4(address)) => gratuitous_arp(&mut buffer, station, address.octets()),
+                Some(IpAddr::V6(address)) => {
+                    unsolicited_advertisement(&mut buffer, station, address.octets())
+                }
+            }
+            .to_vec()
+        };
+        for_switches.chain(for_neighbours).take(Self::FRAMES).map(frame).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    proptest! {
+        /// A frame for each VLAN and address, those that the switches need in front.
+        #[test]
+        fn each_vlan_hears_of_the_guest_and_each_of_its_addresses(
+            tagged in prop::collection::vec(1..4095u16, 0..20),
+            v4 in prop::collection::vec(any::<[u8; 4]>(), 0..4),
+            v6 in prop::collection::vec(any::<[u8; 16]>(), 0..4),
+        ) {
+            let v4 = v4.into_iter().map(|address| Ipv4Addr::from(address).into());
+            let v6 = v6.into_iter().map(|address| Ipv6Addr::from(address).into());
+            let announced = Announced { tagged: tagged.clone(), addresses: v4.chain(v6).collect() };
+            let frames = announced.frames(Mac([2, 0, 0, 0, 0, 1]));
+            prop_assert_eq!(frames.len(), (1 + tagged.len()) * (1 + announced.addresses.len()));
+            let kinds = frames.iter().map(|frame| {
+                let parsed = wire::parse(frame, frame.len()).unwrap();
+                (parsed.ethertype, parsed.vlan_id())
+            });
+            let mut wanted = vec![(0x8035, 0)];
+            wanted.extend(tagged.iter().map(|vlan| (0x8035, *vlan)));
+            for address in &announced.addresses {
+                let ethertype = if address.is_ipv4() { 0x0806 } else { 0x86dd };
+                wanted.push((ethertype, 0));
+                wanted.extend(tagged.iter().map(|vlan| (ethertype, *vlan)));
+            }
+            prop_assert!(kinds.eq(wanted));
+        }
+    }
+
+    /// 4094 VLANs and 256 addresses would be a million frames for one message of a front end.
+    #[test]
+    fn an_announcement_has_an_end() {
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let announced = Announced { tagged: (1..4095).collect(), addresses: vec![address; 256] };
+        assert_eq!(announced.frames(Mac::default()).len(), Announced::FRAMES);
+    }
+}

@@ -1,0 +1,182 @@
+//! Messages that are looked at before the `vhost` crate takes them off the socket.
+//!
+//! That crate decodes what front ends say, but of version 0.18 a few things are not to be had: it answers `SEND_RARP`,
+//! `NET_SET_MTU`, `SET_STATUS` and `GET_STATUS` as if they were no messages, and it lets nobody add to what it knows. They
+//! are read and answered here, which takes four numbers each, and a decoder of our own for all the others would have to be
+//! held against every front end anew. It also refuses `SET_VRING_ENABLE` before the features are agreed on: QEMU sends it when it
+//! resets a vNIC whose driver has not started yet, and waits for the acknowledgement; DPDK's virtio-user sends it first thing on
+//! a new connection. That one the crate takes off the socket, and the session then does what was asked.
+
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::io;
+use std::os::fd::AsFd;
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
+
+/// A message that the `vhost` crate leaves to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// A ring is to be turned on or off.
+    Enable { ring: u32, enable: bool },
+    /// The guest runs here from now on, and this is its address.
+    Announce([u8; 6]),
+    /// The largest IP packet that the guest was told of.
+    SetMtu(u64),
+    /// The device status as the guest's driver has set it.
+    SetStatus(u64),
+    /// The device status is asked for.
+    GetStatus,
+}
+
+/// A request as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) request: Request,
+    number: u32,
+    /// The front end waits for an acknowledgement.
+    waits: bool,
+    /// Bytes of all of it.
+    len: usize,
+}
+
+/// Version 1 of the protocol, and that this is a reply.
+const REPLY: u32 = 1 | 1 << 2;
+/// What of a message's flags is its version and whether it is a reply.
+const KIND: u32 = 0b111;
+/// The sender waits for a reply.
+const NEED_REPLY: u32 = 1 << 3;
+/// Request, flags and size.
+const HEAD: usize = 12;
+/// With a number of 8 bytes or two of 4, which is all that these messages have.
+const LONGEST: usize = HEAD + 8;
+
+impl Message {
+    /// The next message, left where it is, if it is one of these.
+    pub(crate) fn peek(connection: impl AsFd) -> Option<Message> {
+        let mut bytes = [0; LONGEST];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let (_, count) = recv(connection, &mut bytes[..], flags).ok()?;
+        Message::read(bytes.get(..count)?)
+    }
+
+    fn read(bytes: &[u8]) -> Option<Message> {
+        let (words, _) = bytes.as_chunks::<4>();
+        let mut words = words.iter().map(|word| u32::from_ne_bytes(*word));
+        let (number, flags, size) = (words.next()?, words.next()?, words.next()?);
+        let long = || Some((words.clone().next()?, words.clone().nth(1)?));
+        let whole = || long().map(|(low, high)| u64::from(high) << 32 | u64::from(low));
+        let request = match (number, size) {
+            (18, 8) => match long()? {
+                (ring, state @ (0 | 1)) => Request::Enable { ring, enable: state == 1 },
+                _ => return None,
+            },
+            (19, 8) => Request::Announce(*bytes.get(HEAD..)?.first_chunk()?),
+            (20, 8) => Request::SetMtu(whole()?),
+            (39, 8) => Request::SetStatus(whole()?),
+            (40, 0) => Request::GetStatus,
+            _ => return None,
+        };
+        let is_request = flags & KIND == 1;
+        let (waits, len) = (flags & NEED_REPLY != 0, HEAD + size as usize);
+        is_request.then_some(Message { request, number, waits, len })
+    }
+
+    /// The protocol feature that allows it; `None`: the `vhost` crate is asked first.
+    pub(crate) fn needs(self) -> Option<VhostUserProtocolFeatures> {
+        match self.request {
+            Request::Enable { .. } => None,
+            Request::Announce(_) => Some(VhostUserProtocolFeatures::RARP),
+            Request::SetMtu(_) => Some(VhostUserProtocolFeatures::MTU),
+            Request::SetStatus(_) | Request::GetStatus => Some(VhostUserProtocolFeatures::STATUS),
+        }
+    }
+
+    /// Takes it off the socket. Files that came with it are closed: none of these messages has any.
+    pub(crate) fn take(self, connection: impl AsFd) -> io::Result<()> {
+        let mut bytes = [0; LONGEST];
+        let own = bytes.get_mut(..self.len).unwrap_or_default();
+        let (_, count) = recv(connection, own, RecvFlags::DONTWAIT)?;
+        // A front end writes a message in one go, and one that was seen whole is read whole.
+        if count == self.len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Tells the front end the answer to a question, or how it went (0: well) where it waits for that.
+    pub(crate) fn reply(self, connection: impl AsFd, answer: u64) -> io::Result<()> {
+        if !self.waits && self.request != Request::GetStatus {
+            return Ok(());
+        }
+        let head = [self.number, REPLY, 8].map(u32::to_ne_bytes);
+        let bytes = [head.as_flattened(), &answer.to_ne_bytes()].concat();
+        send(connection, &bytes, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    fn message(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn a_message_is_seen_left_alone_and_acknowledged() {
+        let (mut front, mut back) = UnixStream::pair().unwrap();
+        assert_eq!(Message::peek(&back), None);
+        let sent = message(&[18, 1 | 1 << 3, 8, 3, 1]);
+        front.write_all(&sent).unwrap();
+        let early = Message::peek(&back).unwrap();
+        assert_eq!(early.request, Request::Enable { ring: 3, enable: true });
+        let mut seen = [0; LONGEST];
+        back.read_exact(&mut seen).unwrap();
+        assert_eq!(seen[..], sent);
+        early.reply(&back, 0).unwrap();
+        front.read_exact(&mut seen).unwrap();
+        assert_eq!(seen[..], message(&[18, 1 | 1 << 2, 8, 0, 0]));
+    }
+
+    #[test]
+    fn one_that_is_taken_leaves_the_next() {
+        let (mut front, back) = UnixStream::pair().unwrap();
+        front.write_all(&message(&[40, 1, 0])).unwrap();
+        front.write_all(&message(&[19, 1, 8, 0x0403_0201, 0x0605])).unwrap();
+        let question = Message::peek(&back).unwrap();
+        assert_eq!((question.request, question.len), (Request::GetStatus, HEAD));
+        question.take(&back).unwrap();
+        question.reply(&back, 7).unwrap();
+        let mut seen = [0; LONGEST];
+        front.read_exact(&mut seen).unwrap();
+        assert_eq!(seen[..], message(&[40, 1 | 1 << 2, 8, 7, 0]));
+        let Request::Announce(mac) = Message::peek(&back).unwrap().request else { panic!() };
+        assert_eq!(mac, 0x0605_0403_0201u64.to_ne_bytes()[..6]);
+    }
+
+    #[test]
+    fn one_who_does_not_wait_is_told_nothing() {
+        let (front, back) = UnixStream::pair().unwrap();
+        let early = Message::read(&message(&[18, 1, 8, 0, 0])).unwrap();
+        early.reply(&back, 0).unwrap();
+        front.set_nonblocking(true).unwrap();
+        assert!((&front).read(&mut [0]).is_err());
+    }
+
+    #[test]
+    fn other_messages_are_none_of_ours() {
+        let others: [&[u32]; 8] = [
+            &[17, 1, 8, 0, 1],
+            &[18, 1, 8, 0, 2],
+            &[18, 1, 4, 0, 1],
+            // Cut short, another version, a reply, a question with an answer in it.
+            &[19, 1, 8, 0],
+            &[19, 2, 8, 0, 0],
+            &[39, 5, 8, 0, 0],
+            &[40, 1, 8, 0, 0],
+            &[40, 1],
+        ];
+        for words in others {
+            assert_eq!(Message::read(&message(words)), None, "{words:?}");
+        }
+    }
+}
