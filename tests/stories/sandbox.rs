@@ -12,6 +12,8 @@ use std::process::{Command, Output};
 
 /// Tells the second start from the first.
 const INSIDE: &str = "MILLRACE_STORY";
+/// Where daemons of the story keep the API's ports: not in the host's own directory.
+const STATE: &str = "MILLRACE_STATE_DIR";
 /// Where the guests are, when they are not below the target directory.
 pub(crate) const GUESTS: &str = "MILLRACE_GUESTS";
 /// After so many seconds a story has hung: a long one moves a GiB between emulated machines.
@@ -49,7 +51,7 @@ pub(crate) fn story<F: FnOnce()>(needs: &[Need], body: F) {
     let name = path.split_once("::").expect("a crate").1;
     let mut again = world(limit());
     again.arg(env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
-    tell(&again.env(INSIDE, "1").output().unwrap());
+    tell(&again.env(INSIDE, "1").env(STATE, "/run/millrace.state").output().unwrap());
 }
 
 /// `unshare` with all that a world takes; the program is to be added.

@@ -101,11 +101,35 @@ impl StateBody {
     }
 }
 
+/// Where a port comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The configuration file.
+    #[default]
+    File,
+    /// The API; it is kept in the state directory, and there again after a restart.
+    Api,
+}
+
+impl Origin {
+    /// The word in API and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Origin::File => "file",
+            Origin::Api => "api",
+        }
+    }
+}
+
 /// One port.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PortBody {
     /// Its name.
     pub name: String,
+    /// Where it comes from.
+    #[serde(default)]
+    pub origin: Origin,
     /// Kind and name of its device.
     pub device: String,
     /// Which way it faces.

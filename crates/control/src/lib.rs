@@ -24,6 +24,7 @@ pub mod plan;
 mod problem;
 mod replacement;
 pub mod running;
+pub mod state;
 mod topology;
 
 pub use problem::Problem;

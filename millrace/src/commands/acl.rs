@@ -46,7 +46,8 @@ A rule: allow|deny in|out [PROTOCOL] [from WHO] [to WHO]
 
 The first match wins; a frame that no rule matches passes. If a fragment or an unreadable frame
 lacks a field that a rule tests, deny matches and allow does not.
-The change lasts until the daemon stops or reads its file again.")]
+The change is kept at a port that was added by the API; at a port
+of the file it lasts until the daemon stops or reads its file again.")]
 struct Add {
     /// The port.
     port: String,

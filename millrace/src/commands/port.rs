@@ -42,7 +42,7 @@ Examples:
   millrace port add vm2 --vhost-user /run/millrace/vm2.sock --queues 4 --mac 52:54:00:12:34:57
   millrace port add uplink0 --packet eth1 --trunk 10,20-30
 
-A port added here lasts until the daemon stops or reads its file again.")]
+A port added here is kept: it is there again after a restart, and reading the file again leaves it alone.")]
 struct Add {
     /// Its name: letters, digits, `.`, `_` and `-`.
     name: PortName,
@@ -242,6 +242,7 @@ fn text(shown: &Shown) -> String {
     let (port, counters) = (&shown.port, &shown.counters);
     let mut text = format!("{}\n\n", status::ports(std::slice::from_ref(port)));
     let facts = [
+        ("origin", port.origin.name().to_owned()),
         ("address", port.mac.clone().unwrap_or_else(|| "none".to_owned())),
         ("held to address", port.held_mac.clone().unwrap_or_default()),
         ("address limit", address_limit(&port.config)),

@@ -28,7 +28,8 @@ Examples:
   millrace rsc off vm1
   millrace rsc on
 
-No connection is disturbed. The change lasts until the daemon stops or reads its file again.")]
+No connection is disturbed. The change is kept at a port that was added by the API; at a port
+of the file it lasts until the daemon stops or reads its file again.")]
 struct Port {
     /// The port [default: all ports].
     port: Option<String>,

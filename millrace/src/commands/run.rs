@@ -18,13 +18,18 @@ use tracing_subscriber::EnvFilter;
 Example:
   millrace run -c /etc/millrace/millrace.toml
 
-SIGHUP reads the file again and changes only what differs. SIGTERM and SIGINT stop the switch.
+Ports added by the API are kept, and there again after a restart. SIGHUP reads the file again and changes only what
+differs in the file's ports. SIGTERM and SIGINT stop the switch.
 A port whose device does not open is shown as broken and tried again every second.
 MILLRACE_LOG sets the log level (error, warn, info, debug).")]
 pub(crate) struct Arguments {
     /// Configuration file; without one the switch starts with no ports.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Keep ports added by the API in this directory [default: /var/lib/millrace for root and $XDG_STATE_HOME/millrace for others
+    /// at the usual socket; else SOCKET.state].
+    #[arg(long, value_name = "DIRECTORY", env = "MILLRACE_STATE_DIR", hide_env_values = true)]
+    state_dir: Option<PathBuf>,
     /// How idle workers wait, overriding the file: keep polling, poll briefly and then sleep, or sleep at once.
     #[arg(long, value_name = "WHEN")]
     poll: Option<PollWhen>,
@@ -64,6 +69,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let options = Options {
         file: arguments.config.clone(),
         socket: global.socket.clone(),
+        state_directory: arguments.state_dir.clone(),
         poll: arguments.poll.map(Poll::from),
         tcp: arguments.tcp,
         tcp_anyone: arguments.tcp_anyone,

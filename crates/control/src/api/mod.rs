@@ -6,6 +6,7 @@
 mod acl;
 mod captures;
 mod config;
+mod kept;
 mod over_tcp;
 mod peer;
 mod ports;
@@ -16,7 +17,9 @@ mod rss;
 mod switch;
 mod vmmq;
 
+use crate::Problem;
 use crate::running::Running;
+use crate::state::Keeper;
 use axum::http::{Method, Uri};
 use axum::middleware;
 use axum::response::IntoResponse;
@@ -31,17 +34,32 @@ use utoipa_axum::routes;
 
 /// The running switch as handlers and the daemon share it.
 #[derive(Clone)]
-pub struct Shared(Arc<Mutex<Running>>);
+pub struct Shared {
+    running: Arc<Mutex<Running>>,
+    keeper: Keeper,
+}
 
 impl Shared {
     /// Takes the switch in.
-    pub fn new(running: Running) -> Shared {
-        Shared(Arc::new(Mutex::new(running)))
+    pub(crate) fn new(running: Running, keeper: Keeper) -> Shared {
+        Shared { running: Arc::new(Mutex::new(running)), keeper }
     }
 
     /// The switch, for a moment.
     pub fn lock(&self) -> MutexGuard<'_, Running> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands the ports that the API has added over to be kept; the future waits until they are on the disk.
+    pub(crate) fn keep(&self) -> impl Future<Output = Result<(), Problem>> + use<> {
+        // Under the lock, so that texts are handed over in the order of the changes.
+        let kept = self.lock().state_text().map(|text| self.keeper.keep(text));
+        async move { kept?.await }
+    }
+
+    /// Where ports are kept, and why they are not if they are not.
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
     }
 }
 
@@ -61,6 +79,7 @@ pub fn router(shared: Shared) -> Router {
         .route("/v1/openapi.json", get(async move || Json(document)))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
+        .layer(middleware::from_fn_with_state(shared.clone(), kept::keep))
         .with_state(shared)
 }
 
@@ -101,7 +120,7 @@ fn documented() -> OpenApiRouter<Shared> {
 
 async fn unknown_path(uri: Uri) -> impl IntoResponse {
     Refusal::not_found(
-        crate::Problem::new("there is no such resource")
+        Problem::new("there is no such resource")
             .seen(uri.path())
             .wanted("a path of /v1/openapi.json")
             .remedy("GET /v1/openapi.json lists all paths"),
@@ -110,7 +129,7 @@ async fn unknown_path(uri: Uri) -> impl IntoResponse {
 
 async fn unknown_method(method: Method, uri: Uri) -> impl IntoResponse {
     Refusal::wrong_method(
-        crate::Problem::new(format!("{} does not take this method", uri.path()))
+        Problem::new(format!("{} does not take this method", uri.path()))
             .seen(method)
             .wanted("a method of /v1/openapi.json")
             .remedy("GET /v1/openapi.json lists the methods of each path"),

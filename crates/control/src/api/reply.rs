@@ -46,6 +46,11 @@ impl Refusal {
         Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, Box::new(problem))
     }
 
+    /// 507: done, and not kept: the state's disk refuses.
+    pub(super) fn not_kept(problem: Problem) -> Refusal {
+        Refusal(StatusCode::INSUFFICIENT_STORAGE, Box::new(problem))
+    }
+
     /// 422: JSON, and refused: a key, a value, or a rule between them.
     pub(super) fn refused(problem: Problem) -> Refusal {
         Refusal(StatusCode::UNPROCESSABLE_ENTITY, Box::new(problem))

@@ -60,6 +60,11 @@ pub struct SwitchConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "millrace")]
     pub socket_group: Option<Account>,
+    /// Where ports that the API has added are kept, unless the command line says. Where absent: `/var/lib/millrace` for root and
+    /// `$XDG_STATE_HOME/millrace` for others if the socket is the usual one, else the socket's path with `.state` behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub state_directory: Option<PathBuf>,
     /// Coalescing toward vNICs without a setting of their own.
     pub rsc: RscMode,
 }
@@ -74,6 +79,7 @@ impl Default for SwitchConfig {
             socket: None,
             socket_mode: FileMode(0o660),
             socket_group: None,
+            state_directory: None,
             rsc: RscMode::Ndis,
         }
     }

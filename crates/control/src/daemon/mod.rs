@@ -10,6 +10,7 @@ use crate::config::{Config, Poll, SwitchConfig};
 use crate::descriptors;
 use crate::devices::Opener;
 use crate::running::Running;
+use crate::state::{self, Keeper};
 use sd_notify::NotifyState;
 use socket::Socket;
 use std::future::Future;
@@ -26,6 +27,8 @@ pub struct Options {
     pub file: Option<PathBuf>,
     /// Where the API listens; `None`: the file's `socket`, or the usual place.
     pub socket: Option<PathBuf>,
+    /// Where ports that the API has added are kept; `None`: the file's `state-directory`, or the usual place.
+    pub state_directory: Option<PathBuf>,
     /// How idle workers wait; `None`: as in the file.
     pub poll: Option<Poll>,
     /// The API also listens here.
@@ -70,14 +73,21 @@ pub async fn serve(
     };
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let tcp = bind_tcp(options).await?;
-    let mut running = Running::start(config, opener, Instant::now())?;
+    let directory = options.state_directory.clone().or(config.switch.state_directory.clone());
+    let (keeper, kept) = Keeper::start(&state::directory(directory, socket.path()))?;
+    let mut running = Running::start_with(config, kept.ports, opener, Instant::now())?;
+    for problem in kept.refused {
+        running.note(Instant::now(), problem.to_string());
+    }
     if let Some(problem) = running.denied() {
         return Err(problem);
     }
     if let Some(problem) = descriptors::shortage(running.config(), descriptors::limit()) {
         running.note(Instant::now(), problem.to_string());
     }
-    let shared = Shared::new(running);
+    let shared = Shared::new(running, keeper.clone());
+    // What had to give way to the file is given up for good.
+    store(&shared);
     let (stopping, stopped) = watch::channel(false);
     let done = |mut stopped: watch::Receiver<bool>| async move {
         let _ = stopped.wait_for(|stop| *stop).await;
@@ -101,7 +111,11 @@ pub async fn serve(
             .into_future(),
         );
     }
-    tracing::info!("serving the API on {}", socket.path().display());
+    tracing::info!(
+        "serving the API on {}; ports that it adds are kept in {}",
+        socket.path().display(),
+        keeper.file().display()
+    );
     notify(&[NotifyState::Ready]);
     tokio::select! {
         () = stop => {}
@@ -112,6 +126,9 @@ pub async fn serve(
     let _ = stopping.send(true);
     // A client that keeps its connection open does not keep the daemon.
     let _ = tokio::time::timeout(Duration::from_millis(500), unix).await;
+    if let Err(problem) = keeper.end().await {
+        tracing::warn!("{problem}");
+    }
     Ok(())
 }
 
@@ -164,7 +181,15 @@ async fn poll_every_second(options: &Options, shared: &Shared, mut hangup: Signa
     }
 }
 
+/// Has the state written, without waiting for it.
+fn store(shared: &Shared) {
+    drop(shared.keep());
+}
+
 fn poll(shared: &Shared) {
+    if shared.keeper().trouble().is_some() {
+        store(shared);
+    }
     let mut running = shared.lock();
     let now = Instant::now();
     running.poll(now);
@@ -181,11 +206,13 @@ fn reload(options: &Options, shared: &Shared) {
     let now = Instant::now();
     let wanted = wanted(options, path);
     let mut running = shared.lock();
-    let text = match wanted.and_then(|config| running.reload(config, now)) {
+    let text = match wanted.and_then(|config| running.reload_file(config, now)) {
         Ok(steps) => format!("{} was read again: {} steps", path.display(), steps.len()),
         Err(problem) => format!("the configuration stays as it is: {problem}"),
     };
     running.note(now, text);
+    drop(running);
+    store(shared);
 }
 
 fn on(kind: SignalKind) -> Result<Signal, Problem> {

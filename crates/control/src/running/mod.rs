@@ -9,6 +9,7 @@ mod entries;
 mod level;
 mod loads;
 mod moves;
+mod origin;
 mod poll;
 mod ports;
 mod queues;
@@ -27,13 +28,15 @@ use crate::plan::{self, Step, plan};
 use ::ports::Nanos;
 use captures::Capturing;
 use datapath::{PortCounters, PortId, PortSettings, Switch};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 use wire::Mac;
 
 /// The running switch and what is known about it.
 pub struct Running {
     config: Config,
+    /// Ports that the API has added; the others are the file's.
+    api: BTreeSet<PortName>,
     /// `[switch]` as the workers were started with it.
     started: SwitchConfig,
     switch: Switch,
@@ -101,6 +104,16 @@ impl Running {
         opener: Box<dyn Opener>,
         now: Instant,
     ) -> Result<Running, Problem> {
+        Running::start_with(config, Vec::new(), opener, now)
+    }
+
+    /// The same with the ports that the API had added, as the state has kept them.
+    pub fn start_with(
+        config: Config,
+        kept: Vec<PortConfig>,
+        opener: Box<dyn Opener>,
+        now: Instant,
+    ) -> Result<Running, Problem> {
         config.check()?;
         let switch = Switch::start(config.switch.options()).map_err(|error| {
             Problem::new(error.to_string())
@@ -109,6 +122,7 @@ impl Running {
         let bare = Config { switch: config.switch.clone(), ports: Vec::new() };
         let mut running = Running {
             config: bare,
+            api: BTreeSet::new(),
             started: config.switch.clone(),
             switch,
             opener,
@@ -118,7 +132,7 @@ impl Running {
             events: EventLog::new(now),
             vmmq: vmmq::Vmmq::new(now),
         };
-        running.reload(config, now)?;
+        running.reload_with(config, kept, now)?;
         Ok(running)
     }
 
@@ -133,10 +147,22 @@ impl Running {
         Ok(plan(&self.config, wanted))
     }
 
-    /// Makes a wanted configuration the one in force. Ports that do not differ are not touched.
+    /// Makes a configuration that the API wants the one in force. Ports that do not differ are not touched; those that come
+    /// are the API's.
     pub fn reload(&mut self, wanted: Config, now: Instant) -> Result<Vec<Step>, Problem> {
+        let api = self.api_names(&wanted);
+        self.enforce(wanted, api, now)
+    }
+
+    fn enforce(
+        &mut self,
+        wanted: Config,
+        api: BTreeSet<PortName>,
+        now: Instant,
+    ) -> Result<Vec<Step>, Problem> {
         let steps = self.dry_run(&wanted)?;
         self.config = wanted;
+        self.api = api;
         for step in &steps {
             self.carry_out(step, now);
             self.settle(now);

@@ -130,6 +130,7 @@ impl Running {
         let (state, reason) = port.state(info);
         PortBody {
             name: name.to_string(),
+            origin: self.origin(name),
             device: port.config.device(),
             role: port.config.role(),
             state,

@@ -6,6 +6,7 @@ use control::client::Client;
 use control::daemon::{self, Options};
 use control::memory::MemoryDevices;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -15,7 +16,7 @@ use tokio::sync::oneshot;
 pub(crate) struct Daemon {
     pub(crate) client: Client,
     pub(crate) devices: MemoryDevices,
-    directory: TempDir,
+    directory: Arc<TempDir>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Result<(), Problem>>>,
 }
@@ -30,6 +31,17 @@ impl Daemon {
     pub(crate) fn with(config: &str, devices: MemoryDevices) -> Daemon {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("switch.toml"), config).unwrap();
+        Daemon::inside(Arc::new(directory), devices)
+    }
+
+    /// Stops it and starts another one with the same files and devices.
+    #[allow(dead_code, reason = "some tests that share this file start one daemon only")]
+    pub(crate) fn again(mut self) -> Daemon {
+        self.stop().unwrap();
+        Daemon::inside(self.directory.clone(), self.devices.clone())
+    }
+
+    fn inside(directory: Arc<TempDir>, devices: MemoryDevices) -> Daemon {
         let (stop, stopped) = oneshot::channel();
         let options = options(directory.path());
         let opener = devices.clone();
@@ -70,6 +82,7 @@ pub(crate) fn options(directory: &Path) -> Options {
     Options {
         file: Some(directory.join("switch.toml")),
         socket: Some(directory.join("api.sock")),
+        state_directory: None,
         poll: None,
         tcp: None,
         tcp_anyone: false,

@@ -1,0 +1,237 @@
+//! The thread that writes the state, because a disk may take its time and the control thread may not.
+//!
+//! Requests that come while it writes share the next write: what is written is always the newest text.
+
+use super::{Kept, StateDirectory, from_bytes, to_text};
+use crate::Problem;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long a client waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Writes the state. Clones speak to the same thread.
+#[derive(Clone)]
+pub(crate) struct Keeper {
+    to_writer: Sender<Job>,
+    /// Why the newest text is not on the disk.
+    trouble: Arc<Mutex<Option<Problem>>>,
+    file: PathBuf,
+}
+
+struct Job {
+    /// `None`: there is no more to write, and the lock is to be given back.
+    text: Option<String>,
+    /// Told once this text or a newer one is written.
+    done: oneshot::Sender<Result<(), Problem>>,
+}
+
+impl Keeper {
+    /// Reads what is there and starts the thread. The directory is made when there is something to write.
+    pub(crate) fn start(path: &Path) -> Result<(Keeper, Kept), Problem> {
+        let found = StateDirectory::open(path)?;
+        let (kept, last) = match &found {
+            Some(directory) => read(directory),
+            None => (Kept::default(), to_text(&[]).ok()),
+        };
+        let (to_writer, jobs) = channel();
+        let trouble = Arc::default();
+        let mut writer = Writer { path: path.to_owned(), directory: found, last };
+        let told = Arc::clone(&trouble);
+        std::thread::Builder::new()
+            .name("state".into())
+            .spawn(move || writer.run(&jobs, &told))
+            .map_err(|error| {
+                Problem::new("starting the thread that writes the state").seen(error)
+            })?;
+        Ok((Keeper { to_writer, trouble, file: path.join("ports.json") }, kept))
+    }
+
+    /// Where the state is.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Hands over a text at once; the future waits until it is on the disk.
+    pub(crate) fn keep(&self, text: String) -> impl Future<Output = Result<(), Problem>> + use<> {
+        self.hand_over(Some(text))
+    }
+
+    /// Waits until all is written and another daemon may have the directory.
+    pub(crate) fn end(&self) -> impl Future<Output = Result<(), Problem>> + use<> {
+        self.hand_over(None)
+    }
+
+    fn hand_over(&self, text: Option<String>) -> impl Future<Output = Result<(), Problem>> + use<> {
+        let (done, written) = oneshot::channel();
+        let gone = || Problem::new("the thread that writes the state has ended");
+        let sent = self.to_writer.send(Job { text, done });
+        async move {
+            sent.map_err(|_| gone())?;
+            match tokio::time::timeout(PATIENCE, written).await {
+                Ok(answer) => answer.map_err(|_| gone())?,
+                Err(_) => Err(Problem::new("the disk of the state has not answered in 10 s")
+                    .wanted("a state that is on the disk")
+                    .remedy("look after the disk; it is written as soon as the disk answers")),
+            }
+        }
+    }
+
+    /// Why the newest text is not on the disk, if it is not.
+    pub(crate) fn trouble(&self) -> Option<Problem> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What the file says. What cannot be read is set aside, with the rest of the file.
+/// Returns the text that the disk has, if it is that of the ports.
+fn read(directory: &StateDirectory) -> (Kept, Option<String>) {
+    let mut kept = match directory.read() {
+        Ok(None) => return (Kept::default(), to_text(&[]).ok()),
+        Ok(Some(bytes)) => from_bytes(&bytes),
+        Err(problem) => Kept { ports: Vec::new(), refused: vec![problem] },
+    };
+    let text = to_text(&kept.ports).ok();
+    if kept.refused.is_empty() {
+        return (kept, text);
+    }
+    // What could be read is the state from now on, also if nothing changes before the next start.
+    let aside = directory.set_aside().and_then(|aside| {
+        text.as_ref().map_or(Ok(()), |text| directory.write(text))?;
+        Ok(aside)
+    });
+    let file = directory.file();
+    let place = match &aside {
+        Ok(aside) => format!("{} was set aside as {}", file.display(), aside.display()),
+        Err(_) => file.display().to_string(),
+    };
+    kept.refused = kept.refused.into_iter().map(|problem| problem.at(&place)).collect();
+    let on_disk = text.filter(|_| aside.is_ok());
+    kept.refused.extend(aside.err());
+    (kept, on_disk)
+}
+
+/// The thread's own.
+struct Writer {
+    path: PathBuf,
+    directory: Option<StateDirectory>,
+    /// What the disk has, if that is known.
+    last: Option<String>,
+}
+
+impl Writer {
+    fn run(&mut self, jobs: &Receiver<Job>, trouble: &Mutex<Option<Problem>>) {
+        while let Ok(first) = jobs.recv() {
+            let mut waiting = vec![first];
+            waiting.extend(jobs.try_iter());
+            let ends = waiting.iter().any(|job| job.text.is_none());
+            let newest = waiting.iter().rev().find_map(|job| job.text.clone());
+            let result = newest.map_or(Ok(()), |text| self.write(text));
+            if ends {
+                self.directory = None;
+            }
+            *trouble.lock().unwrap_or_else(PoisonError::into_inner) = result.clone().err();
+            for job in waiting {
+                // A client that has given up is told nothing.
+                let _ = job.done.send(result.clone());
+            }
+            if ends {
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, text: String) -> Result<(), Problem> {
+        if self.last.as_ref() == Some(&text) {
+            return Ok(());
+        }
+        let directory = match self.directory.take() {
+            Some(directory) => directory,
+            None => StateDirectory::make(&self.path)?,
+        };
+        let written = directory.write(&text);
+        self.directory = Some(directory);
+        written?;
+        self.last = Some(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn ports(text: &str) -> Vec<crate::config::PortConfig> {
+        Config::from_toml("t", text).unwrap().ports
+    }
+
+    fn keep(keeper: &Keeper, text: String) -> Result<(), Problem> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(keeper.keep(text))
+    }
+
+    /// The lock ends when the thread has seen that it has no more clients.
+    fn start_again(path: &Path) -> (Keeper, Kept) {
+        (0..1000)
+            .find_map(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                Keeper::start(path).ok()
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn what_was_kept_is_there_at_the_next_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let (keeper, kept) = Keeper::start(&path).unwrap();
+        assert_eq!(kept, Kept::default());
+        keep(&keeper, to_text(&[]).unwrap()).unwrap();
+        assert!(!path.exists(), "nothing was added, so nothing is written");
+        let one = ports("[[port]]\nname='a'\ntap='t'");
+        keep(&keeper, to_text(&one).unwrap()).unwrap();
+        drop(keeper);
+        let (keeper, kept) = start_again(&path);
+        assert_eq!(kept.ports, one);
+        keep(&keeper, to_text(&[]).unwrap()).unwrap();
+        drop(keeper);
+        assert_eq!(start_again(&path).1, Kept::default());
+    }
+
+    #[test]
+    fn a_broken_file_is_set_aside_and_what_can_be_read_of_it_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ports.json");
+        std::fs::write(&file, "{\"version\": 1, \"ports\": [").unwrap();
+        let (keeper, kept) = Keeper::start(folder.path()).unwrap();
+        assert!(kept.refused[0].error.contains("ports.json.broken-1"), "{:?}", kept.refused);
+        drop(keeper);
+        let half =
+            r#"{"version": 1, "ports": [{"name": "a", "knob": 1}, {"name": "b", "tap": "u"}]}"#;
+        std::fs::write(&file, half).unwrap();
+        for refused in [1, 0] {
+            let (keeper, kept) = start_again(folder.path());
+            assert_eq!((kept.ports.len(), kept.refused.len()), (1, refused));
+            drop(keeper);
+        }
+        let aside = std::fs::read_to_string(folder.path().join("ports.json.broken-2")).unwrap();
+        assert_eq!(aside, half);
+    }
+
+    #[test]
+    fn a_disk_that_refuses_is_told_and_asked_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let (keeper, _) = Keeper::start(&path).unwrap();
+        std::fs::write(&path, "a file in the directory's place").unwrap();
+        let text = to_text(&ports("[[port]]\nname='a'\ntap='t'")).unwrap();
+        assert!(keep(&keeper, text.clone()).is_err() && keeper.trouble().is_some());
+        std::fs::remove_file(&path).unwrap();
+        keep(&keeper, text).unwrap();
+        assert_eq!(keeper.trouble(), None);
+    }
+}

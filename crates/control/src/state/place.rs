@@ -1,0 +1,42 @@
+//! Which directory the state is kept in.
+
+use crate::daemon::default_path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The directory that was named, or the user's own for the daemon at the usual socket. Any other daemon's is beside its
+/// socket, so that two never share state because neither was told where to keep it.
+pub(crate) fn directory(named: Option<PathBuf>, socket: &Path) -> PathBuf {
+    let usual = || (socket == default_path()).then(users_own).flatten();
+    named.or_else(usual).unwrap_or_else(|| {
+        let mut beside = OsString::from(socket);
+        beside.push(".state");
+        beside.into()
+    })
+}
+
+/// `/var/lib/millrace` for root, `$XDG_STATE_HOME/millrace` for others.
+fn users_own() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some("/var/lib/millrace".into());
+    }
+    let absolute =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || absolute("HOME").map(|home| home.join(".local/state"));
+    absolute("XDG_STATE_HOME").or_else(home).map(|state| state.join("millrace"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_at_another_socket_has_a_directory_of_its_own() {
+        let socket = Path::new("/tmp/a/api.sock");
+        assert_eq!(directory(None, socket), Path::new("/tmp/a/api.sock.state"));
+        assert_eq!(directory(Some("/srv/state".into()), socket), Path::new("/srv/state"));
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(directory(None, &default_path()), Path::new("/var/lib/millrace"));
+        }
+    }
+}
