@@ -1,8 +1,8 @@
 //! What can be typed.
 
 use crate::commands::{
-    acl, capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi,
-    port, queue, report, rsc, rss, run, status, sweep, top, validate, vmmq,
+    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, ntttcp,
+    openapi, port, queue, report, rsc, rss, run, status, sweep, top, validate, vmmq,
 };
 use crate::output::{Failure, unreachable};
 use clap::{Args, Parser, Subcommand};
@@ -73,6 +73,8 @@ pub(crate) enum Command {
     Queue(queue::Arguments),
     /// Show what dynamic VMMQ moved, and why; record loads
     Vmmq(vmmq::Arguments),
+    /// Show, compare, replace and save the configuration
+    Config(config::Arguments),
     /// Capture the frames of a port to a pcapng file
     Capture(capture::Arguments),
     /// Check a configuration file, or the health of the running switch

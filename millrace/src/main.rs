@@ -8,8 +8,8 @@ mod output;
 use clap::Parser;
 use cli::{Cli, Command};
 use commands::{
-    acl, capture, check, completions, connections, lab, lab_host, ladder, man, ntttcp, openapi,
-    port, queue, report, rsc, rss, run, status, sweep, top, validate, vmmq,
+    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, ntttcp,
+    openapi, port, queue, report, rsc, rss, run, status, sweep, top, validate, vmmq,
 };
 use std::process::ExitCode;
 
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Rss(args) => rss::run(&args, &global),
         Command::Queue(args) => queue::run(&args, &global),
         Command::Vmmq(args) => vmmq::run(&args, &global),
+        Command::Config(args) => config::run(&args, &global),
         Command::Capture(args) => capture::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
         Command::Validate(args) => validate::run(&args, &global),

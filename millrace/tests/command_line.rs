@@ -53,6 +53,12 @@ fn help_has_an_example_for_each_command() {
         &["vmmq"],
         &["vmmq", "explain"],
         &["vmmq", "record"],
+        &["config"],
+        &["config", "show"],
+        &["config", "diff"],
+        &["config", "apply"],
+        &["config", "reload"],
+        &["config", "save"],
         &["capture"],
         &["check"],
         &["ladder"],
@@ -122,6 +128,8 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
         &["load.json", "no workers", "millrace vmmq record"],
         1,
     ),
+    (&["config", "apply"], &["<FILE>"], 2),
+    (&["config", "show"], &["no daemon answers"], 3),
     (&["capture", "vm1"], &["--write"], 2),
     (&["capture", "vm1", "-w", "x", "--snaplen", "1"], &["14..=262144"], 2),
     (&["top", "--interval", "0"], &["1..=3600"], 2),
@@ -239,6 +247,46 @@ fn commands_print_what_the_daemon_says() {
     run(&["port", "remove", "vm3"]);
     let status: serde_json::Value = serde_json::from_str(&run(&["status", "--json"])).unwrap();
     assert_eq!(status["ports"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn the_configuration_is_shown_compared_applied_and_saved() {
+    let daemon = Daemon::start(TWO);
+    let socket = daemon.socket();
+    let run = |arguments: &[&str], code| {
+        let output = millrace(&socket, &[&["config"], arguments].concat());
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        said
+    };
+    assert_eq!(run(&["diff"], 0), "nothing to do\n");
+    assert!(millrace(&socket, &["port", "add", "vm2", "--tap", "tap2"]).status.success());
+    assert!(millrace(&socket, &["port", "set", "vm1", "mtu=1500"]).status.success());
+    let shown = run(&["show"], 0);
+    assert!(shown.contains("# added by the API\n[[port]]\nname = \"vm2\""), "{shown}");
+    assert_eq!(run(&["diff"], 1), "change port vm1: mtu\n", "vm2 is none of the file's business");
+    let new = daemon.path("new.toml");
+    let file = new.to_str().unwrap();
+    std::fs::write(&new, TWO.replace("tap1", "tap3")).unwrap();
+    let planned = run(&["apply", file, "--dry-run"], 0);
+    for step in ["remove port vm2", "close port vm1 for mtu, tap", "open port vm1 again"] {
+        assert!(planned.contains(step), "{planned}");
+    }
+    assert_eq!(run(&["diff", file], 1), planned);
+    daemon.devices.set("tap3", control::memory::Fate::Gone);
+    let done = run(&["apply", file], 1);
+    assert!(done.contains("open port vm1 again: failed: there is no such device"), "{done}");
+    daemon.devices.set("tap3", control::memory::Fate::Up);
+    assert!(millrace(&socket, &["port", "add", "vm2", "--tap", "tap2"]).status.success());
+    run(&["save", file], 0);
+    assert!(std::fs::read_to_string(daemon.path("new.toml~")).unwrap().contains("tap3"));
+    assert_eq!(daemon.client.port("vm2").unwrap().origin, control::body::Origin::Api);
+    run(&["save"], 0);
+    assert_eq!(daemon.client.port("vm2").unwrap().origin, control::body::Origin::File);
+    assert_eq!(run(&["diff"], 0), "nothing to do\n");
+    std::fs::write(daemon.path("switch.toml"), "[[port]]").unwrap();
+    assert!(run(&["reload"], 1).contains("switch.toml"));
+    assert_eq!(daemon.client.ports().unwrap().len(), 3);
 }
 
 #[test]

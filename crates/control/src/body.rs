@@ -236,13 +236,66 @@ pub struct HealthBody {
     pub findings: Vec<Problem>,
 }
 
-/// Answer of `PUT /v1/config`.
+/// What has become of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StepOutcome {
+    /// A dry run: it would be taken.
+    Planned,
+    /// It is done.
+    Done,
+    /// It is not, or not whole. A port that does not open is tried again every second.
+    Failed,
+}
+
+/// A step, and what has become of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StepBody {
+    /// The step.
+    pub plan: Step,
+    /// What has become of it.
+    pub outcome: StepOutcome,
+    /// Why it failed; empty if it did not.
+    pub reason: String,
+}
+
+impl StepBody {
+    /// A step of a dry run.
+    pub fn planned(plan: Step) -> StepBody {
+        StepBody { plan, outcome: StepOutcome::Planned, reason: String::new() }
+    }
+
+    /// A step that was taken.
+    pub fn taken(plan: Step, result: Result<(), String>) -> StepBody {
+        match result {
+            Ok(()) => StepBody { plan, outcome: StepOutcome::Done, reason: String::new() },
+            Err(reason) => StepBody { plan, outcome: StepOutcome::Failed, reason },
+        }
+    }
+}
+
+/// Where the configuration comes from and goes to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SourceBody {
+    /// The configuration file; absent: there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The file in which ports are kept that the API has added.
+    pub state: String,
+    /// Why the newest state is not in it; empty if it is.
+    pub not_kept: String,
+}
+
+/// Answer of `PUT /v1/config` and `POST /v1/config/reload`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanBody {
     /// The steps, in order.
-    pub steps: Vec<Step>,
-    /// Whether the steps were carried out; false for a dry run.
+    pub steps: Vec<StepBody>,
+    /// Whether all of them are done; false for a dry run.
     pub applied: bool,
+    /// The tag of the configuration in force, as in `ETag`.
+    #[serde(default)]
+    pub etag: String,
     /// The configuration in force.
     pub config: Config,
 }

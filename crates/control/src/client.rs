@@ -5,8 +5,8 @@
 use crate::Problem;
 use crate::body::{
     AclAdd, AclBody, CaptureBody, CaptureStart, CaptureState, CountersBody, HealthBody, PlanBody,
-    PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SwitchBody,
-    VmmqLoadBody, VmmqMoveBody,
+    PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SourceBody,
+    SwitchBody, VmmqLoadBody, VmmqMoveBody,
 };
 use crate::config::{Config, PortConfig};
 use http_body_util::{BodyExt, Full};
@@ -116,7 +116,7 @@ impl Client {
     /// Removes a port's rule of this number.
     pub fn remove_rule(&self, name: &str, number: usize) -> Result<AclBody, ClientError> {
         let path = format!("/v1/ports/{}/acl/{number}", escape(name));
-        read(&self.request(Method::DELETE, &path, Bytes::new())?)
+        read(&self.request(Method::DELETE, &path, Bytes::new(), None)?)
     }
 
     /// Coalescing toward one port, or toward all.
@@ -188,6 +188,23 @@ impl Client {
         self.get("/v1/config")
     }
 
+    /// Where the configuration comes from, and where ports are kept that the API has added.
+    pub fn config_source(&self) -> Result<SourceBody, ClientError> {
+        self.get("/v1/config/source")
+    }
+
+    /// Has the daemon read its file again, or only shows the steps.
+    pub fn reload_config(&self, dry_run: bool) -> Result<PlanBody, ClientError> {
+        let path = format!("/v1/config/reload?dry_run={dry_run}");
+        read(&self.request(Method::POST, &path, Bytes::new(), None)?)
+    }
+
+    /// Replaces the configuration in force if it still has this tag.
+    pub fn replace_config(&self, config: &Config, etag: &str) -> Result<PlanBody, ClientError> {
+        let body = serde_json::to_vec(config).map_err(|error| broken_answer(&error))?;
+        read(&self.request(Method::PUT, "/v1/config", body.into(), Some(etag))?)
+    }
+
     /// Replaces the configuration in force, or only shows the steps.
     pub fn put_config(&self, config: &Config, dry_run: bool) -> Result<PlanBody, ClientError> {
         self.put(&format!("/v1/config?dry_run={dry_run}"), config)
@@ -201,7 +218,7 @@ impl Client {
     /// Stops a capture; the file is complete when this returns.
     pub fn stop_capture(&self, port: &str) -> Result<CaptureBody, ClientError> {
         let path = format!("/v1/captures/{}", escape(port));
-        read(&self.request(Method::DELETE, &path, Bytes::new())?)
+        read(&self.request(Method::DELETE, &path, Bytes::new(), None)?)
     }
 
     /// Starts a capture, waits until it has ended, and stops it at SIGINT or SIGTERM. The daemon writes the file.
@@ -230,7 +247,7 @@ impl Client {
 
     /// Any resource.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        read(&self.request(Method::GET, path, Bytes::new())?)
+        read(&self.request(Method::GET, path, Bytes::new(), None)?)
     }
 
     /// Replaces a resource.
@@ -262,12 +279,12 @@ impl Client {
 
     /// Removes a resource.
     pub fn delete(&self, path: &str) -> Result<(), ClientError> {
-        self.request(Method::DELETE, path, Bytes::new()).map(drop)
+        self.request(Method::DELETE, path, Bytes::new(), None).map(drop)
     }
 
     /// The body of the answer as text, for resources that are not JSON.
     pub fn text(&self, path: &str) -> Result<String, ClientError> {
-        let body = self.request(Method::GET, path, Bytes::new())?;
+        let body = self.request(Method::GET, path, Bytes::new(), None)?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
@@ -278,12 +295,19 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
         let body = serde_json::to_vec(body).map_err(|error| broken_answer(&error))?;
-        read(&self.request(method, path, body.into())?)
+        read(&self.request(method, path, body.into(), None)?)
     }
 
-    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        if_match: Option<&str>,
+    ) -> Result<Bytes, ClientError> {
         let answer = async {
-            match tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await {
+            match tokio::time::timeout(PATIENCE, self.exchange(method, path, body, if_match)).await
+            {
                 Ok(answer) => answer,
                 Err(error) => Err(unreachable_at(&self.socket, &error)),
             }
@@ -304,19 +328,23 @@ impl Client {
         method: Method,
         path: &str,
         body: Bytes,
+        if_match: Option<&str>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let lost = |error: hyper::Error| unreachable_at(&self.socket, &error);
         let stream = self.stream().await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         let connection = tokio::spawn(connection);
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "millrace")
-            .header("content-type", "application/json")
-            .body(Full::new(body))
-            .map_err(|error| unreachable_at(&self.socket, &error))?;
+            .header("content-type", "application/json");
+        if let Some(etag) = if_match {
+            request = request.header("if-match", etag);
+        }
+        let request =
+            request.body(Full::new(body)).map_err(|error| unreachable_at(&self.socket, &error))?;
         let response = sender.send_request(request).await.map_err(lost)?;
         let status = response.status();
         let body = response.into_body().collect().await.map_err(lost)?.to_bytes();

@@ -4,7 +4,9 @@
 mod daemon;
 
 use control::Problem;
-use control::body::{CaptureStart, CaptureState, RscSetting, RssChange, RssEntry, StateBody};
+use control::body::{
+    CaptureStart, CaptureState, RscSetting, RssChange, RssEntry, StateBody, StepOutcome,
+};
 use control::client::{Client, ClientError};
 use control::config::{Config, RscMode, RssKey, SteerMode};
 use control::memory::{Fate, MemoryDevices};
@@ -282,6 +284,7 @@ fn a_dry_run_changes_nothing_and_a_change_disturbs_no_other_port() {
     let wanted = Config::from_toml("t", &text).unwrap();
     let plan = client.put_config(&wanted, true).unwrap();
     assert!(!plan.applied && plan.steps.len() == 3, "{:?}", plan.steps);
+    assert!(plan.steps.iter().all(|step| step.outcome == StepOutcome::Planned));
     assert_ne!(client.config().unwrap(), wanted);
     assert!(client.put_config(&wanted, false).unwrap().applied);
     assert_eq!(client.config().unwrap(), wanted);
@@ -290,6 +293,43 @@ fn a_dry_run_changes_nothing_and_a_change_disturbs_no_other_port() {
     assert_eq!(client.switch().unwrap().restart_needed, ["poll"]);
     let findings = client.health().unwrap().findings;
     assert!(findings.iter().any(|finding| finding.error == "vm1 has MTU 1500, uplink0 has 9000"));
+}
+
+/// PUT and PATCH said "applied" and 200 where a device did not open.
+#[test]
+fn a_step_that_fails_is_told_with_the_reason() {
+    let daemon = Daemon::start(TWO);
+    let client = &daemon.client;
+    daemon.devices.set("gone", Fate::Gone);
+    daemon.devices.set("lost", Fate::Gone);
+    let wanted = Config::from_toml("t", &TWO.replace("eth1", "gone")).unwrap();
+    let plan = client.put_config(&wanted, false).unwrap();
+    assert!(!plan.applied);
+    let outcomes: Vec<_> = plan.steps.iter().map(|step| (step.outcome, &*step.reason)).collect();
+    let failed = (StepOutcome::Failed, "there is no such device");
+    assert_eq!(outcomes, [(StepOutcome::Done, ""), failed]);
+    let problem = refused(client.change_port("vm1", &json!({"tap": "lost"})));
+    assert_eq!((&*problem.error, &*problem.seen), ("port vm1 cannot be changed", failed.1));
+    assert_eq!(problem.wanted, "the port is as it was before");
+    let vm1 = client.port("vm1").unwrap();
+    assert_eq!((vm1.state, vm1.device.as_str()), (StateBody::Up, "tap tap1"));
+    // What was broken before may be changed further.
+    client.change_port("uplink0", &json!({"promiscuous": true})).unwrap();
+    assert_eq!(client.port("uplink0").unwrap().state, StateBody::Broken);
+}
+
+#[test]
+fn a_change_of_what_was_changed_meanwhile_is_refused_with_both_tags() {
+    let daemon = Daemon::start(TWO);
+    let client = &daemon.client;
+    let config = client.config().unwrap();
+    let seen = client.put_config(&config, true).unwrap().etag;
+    client.change_port("vm1", &json!({"mtu": 9000})).unwrap();
+    let in_force = client.put_config(&config, true).unwrap().etag;
+    let problem = refused(client.replace_config(&config, &seen));
+    assert!(problem.seen.contains(&seen) && problem.wanted.contains(&in_force), "{problem}");
+    assert_eq!(client.port("vm1").unwrap().mtu, Some(9000));
+    assert!(client.replace_config(&config, &in_force).unwrap().applied);
 }
 
 #[test]

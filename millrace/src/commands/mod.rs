@@ -5,6 +5,7 @@ mod between;
 pub(crate) mod capture;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod connections;
 pub(crate) mod lab;
 pub(crate) mod lab_host;

@@ -6,6 +6,7 @@
 mod acl;
 mod captures;
 mod config;
+mod etag;
 mod kept;
 mod over_tcp;
 mod peer;
@@ -18,6 +19,7 @@ mod switch;
 mod vmmq;
 
 use crate::Problem;
+use crate::daemon::Source;
 use crate::running::Running;
 use crate::state::Keeper;
 use axum::http::{Method, Uri};
@@ -37,12 +39,13 @@ use utoipa_axum::routes;
 pub struct Shared {
     running: Arc<Mutex<Running>>,
     keeper: Keeper,
+    source: Source,
 }
 
 impl Shared {
     /// Takes the switch in.
-    pub(crate) fn new(running: Running, keeper: Keeper) -> Shared {
-        Shared { running: Arc::new(Mutex::new(running)), keeper }
+    pub(crate) fn new(running: Running, keeper: Keeper, source: Source) -> Shared {
+        Shared { running: Arc::new(Mutex::new(running)), keeper, source }
     }
 
     /// The switch, for a moment.
@@ -55,6 +58,11 @@ impl Shared {
         // Under the lock, so that texts are handed over in the order of the changes.
         let kept = self.lock().state_text().map(|text| self.keeper.keep(text));
         async move { kept?.await }
+    }
+
+    /// Where the configuration comes from.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
     }
 
     /// Where ports are kept, and why they are not if they are not.
@@ -114,6 +122,8 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(vmmq::moves))
         .routes(routes!(vmmq::load))
         .routes(routes!(config::show, config::put))
+        .routes(routes!(config::source))
+        .routes(routes!(config::reload))
         .routes(routes!(captures::list, captures::start))
         .routes(routes!(captures::show, captures::stop))
 }

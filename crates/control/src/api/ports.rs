@@ -1,13 +1,16 @@
 //! Ports: list, get, add, change, remove, counters.
 
-use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply};
+use super::{Shared, etag};
 use crate::Problem;
 use crate::body::{CountersBody, PortBody};
 use crate::config::PortConfig;
+use crate::running::Running;
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::header::ETAG;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
 use std::time::Instant;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -41,16 +44,30 @@ pub(super) async fn add(
     Ok((StatusCode::CREATED, Json(body)))
 }
 
-/// One port.
+/// One port. `ETag` is the tag of its settings, for `If-Match`.
 #[utoipa::path(get, path = "/v1/ports/{name}", operation_id = "show_port", tag = "ports",
     params(("name" = String, Path, description = "Name of the port")),
     responses(
-        (status = 200, body = PortBody, description = "The port"),
+        (status = 200, body = PortBody, description = "The port", headers(("ETag" = String, description = "The tag of its settings"))),
         (status = 400, body = Problem, description = "The path is not UTF-8"),
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
-pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<PortBody> {
-    shared.lock().port_body(&name).map(Json).map_err(Refusal::not_found)
+pub(super) async fn show(
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<impl IntoResponse, Refusal> {
+    let body = shared.lock().port_body(&name).map_err(Refusal::not_found)?;
+    Ok(tagged(body))
+}
+
+fn tagged(body: PortBody) -> impl IntoResponse {
+    ([(ETAG, etag::of(&body.config))], Json(body))
+}
+
+/// Refuses what asks for other settings than the port has.
+fn check(headers: &HeaderMap, running: &Running, name: &str) -> Result<(), Refusal> {
+    let body = running.port_body(name).map_err(Refusal::not_found)?;
+    etag::check(headers, &etag::of(&body.config))
 }
 
 /// The schema of a change: the keys of a port, each optional, without its name. The body itself is read as any JSON.
@@ -72,41 +89,48 @@ impl PartialSchema for PortChange {
 impl ToSchema for PortChange {}
 
 /// Changes keys of a running port: a JSON merge patch with the keys of the file; null removes a key. Keys that name the
-/// device close it and open it again.
+/// device close it and open it again. Where a step fails, an open port goes back to what it was.
 #[utoipa::path(patch, path = "/v1/ports/{name}", operation_id = "change_port", tag = "ports",
-    params(("name" = String, Path, description = "Name of the port")),
+    params(("name" = String, Path, description = "Name of the port"), ("If-Match" = Option<String>, Header, description = "Only if the port's settings have one of these tags")),
     request_body = PortChange,
     responses(
-        (status = 200, body = PortBody, description = "The port after the change"),
+        (status = 200, body = PortBody, description = "The port after the change", headers(("ETag" = String, description = "The tag of its settings"))),
         (status = 400, body = Problem, description = "The body is not JSON"),
         (status = 404, body = Problem, description = "There is no such port"),
+        (status = 412, body = Problem, description = "The port has other settings than `If-Match` says; nothing was changed"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
-        (status = 422, body = Problem, description = "A key, a value or a rule refuses the change"),
+        (status = 422, body = Problem, description = "A key, a value or a rule refuses the change, or it cannot be carried out"),
 ))]
 pub(super) async fn patch(
     State(shared): State<Shared>,
     Name(name): Name,
+    headers: HeaderMap,
     Body(change): Body<serde_json::Value>,
-) -> Reply<PortBody> {
+) -> Result<impl IntoResponse, Refusal> {
     let mut running = shared.lock();
-    running.port_body(&name).map_err(Refusal::not_found)?;
+    check(&headers, &running, &name)?;
     running.patch(&name, &change, Instant::now()).map_err(Refusal::refused)?;
-    running.port_body(&name).map(Json).map_err(Refusal::not_found)
+    running.port_body(&name).map(tagged).map_err(Refusal::not_found)
 }
 
 /// Removes a port; when this returns nothing touches its device any more.
 #[utoipa::path(delete, path = "/v1/ports/{name}", operation_id = "remove_port", tag = "ports",
-    params(("name" = String, Path, description = "Name of the port")),
+    params(("name" = String, Path, description = "Name of the port"), ("If-Match" = Option<String>, Header, description = "Only if the port's settings have one of these tags")),
     responses(
         (status = 204, description = "The port is removed"),
         (status = 400, body = Problem, description = "The path is not UTF-8"),
         (status = 404, body = Problem, description = "There is no such port"),
+        (status = 412, body = Problem, description = "The port has other settings than `If-Match` says; nothing was changed"),
+        (status = 422, body = Problem, description = "It is removed, and a device or another port did not follow"),
 ))]
 pub(super) async fn remove(
     State(shared): State<Shared>,
     Name(name): Name,
+    headers: HeaderMap,
 ) -> Result<StatusCode, Refusal> {
-    shared.lock().remove(&name, Instant::now()).map_err(Refusal::not_found)?;
+    let mut running = shared.lock();
+    check(&headers, &running, &name)?;
+    running.remove(&name, Instant::now()).map_err(Refusal::refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

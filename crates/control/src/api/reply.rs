@@ -41,6 +41,11 @@ impl Refusal {
         Refusal(StatusCode::CONFLICT, Box::new(problem))
     }
 
+    /// 412: something else is in force than what the client has seen.
+    pub(super) fn changed_meanwhile(problem: Problem) -> Refusal {
+        Refusal(StatusCode::PRECONDITION_FAILED, Box::new(problem))
+    }
+
     /// 415: the body is not said to be JSON.
     pub(super) fn wrong_type(problem: Problem) -> Refusal {
         Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, Box::new(problem))

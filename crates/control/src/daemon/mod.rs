@@ -1,11 +1,14 @@
 //! The daemon: one thread that serves the API, looks at everything once a second, and listens to signals.
 
 mod socket;
+mod source;
 
 pub use socket::default_path;
+pub(crate) use source::Source;
 
 use crate::Problem;
 use crate::api::{self, Shared};
+use crate::body::StepOutcome;
 use crate::config::{Config, Poll, SwitchConfig};
 use crate::descriptors;
 use crate::devices::Opener;
@@ -67,10 +70,8 @@ pub async fn serve(
 ) -> Result<(), Problem> {
     // Signals first: one that comes while ports are opened must not end the process and leave the socket behind.
     let hangup = on(SignalKind::hangup())?;
-    let config = match &options.file {
-        Some(path) => wanted(options, path)?,
-        None => Config { switch: switch(options, SwitchConfig::default()), ..Config::default() },
-    };
+    let source = Source::new(options.file.clone(), options.poll);
+    let config = source.read()?;
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let tcp = bind_tcp(options).await?;
     let directory = options.state_directory.clone().or(config.switch.state_directory.clone());
@@ -85,7 +86,7 @@ pub async fn serve(
     if let Some(problem) = descriptors::shortage(running.config(), descriptors::limit()) {
         running.note(Instant::now(), problem.to_string());
     }
-    let shared = Shared::new(running, keeper.clone());
+    let shared = Shared::new(running, keeper.clone(), source);
     // What had to give way to the file is given up for good.
     store(&shared);
     let (stopping, stopped) = watch::channel(false);
@@ -119,7 +120,7 @@ pub async fn serve(
     notify(&[NotifyState::Ready]);
     tokio::select! {
         () = stop => {}
-        () = poll_every_second(options, &shared, hangup) => {}
+        () = poll_every_second(&shared, hangup) => {}
     }
     notify(&[NotifyState::Stopping]);
     tracing::info!("stopping");
@@ -130,16 +131,6 @@ pub async fn serve(
         tracing::warn!("{problem}");
     }
     Ok(())
-}
-
-/// The file, with what the command line says above it.
-fn wanted(options: &Options, path: &Path) -> Result<Config, Problem> {
-    let config = read_file(path)?;
-    Ok(Config { switch: switch(options, config.switch), ..config })
-}
-
-fn switch(options: &Options, file: SwitchConfig) -> SwitchConfig {
-    SwitchConfig { poll: options.poll.unwrap_or(file.poll), ..file }
 }
 
 fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
@@ -166,17 +157,18 @@ async fn bind_tcp(options: &Options) -> Result<Option<TcpListener>, Problem> {
 }
 
 /// Looks once a second and reads the file again at SIGHUP, for ever.
-async fn poll_every_second(options: &Options, shared: &Shared, mut hangup: Signal) {
+async fn poll_every_second(shared: &Shared, mut hangup: Signal) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
+    let mut trouble = None;
     let mut balance_at = tokio::time::Instant::now();
     loop {
         tokio::select! {
-            _ = second.tick() => poll(shared),
+            _ = second.tick() => poll(shared, trouble),
             () = tokio::time::sleep_until(balance_at) => {
                 let next = shared.lock().balance(Instant::now());
                 balance_at = tokio::time::Instant::now() + next;
             }
-            _ = hangup.recv() => reload(options, shared),
+            _ = hangup.recv() => trouble = reload(shared).await,
         }
     }
 }
@@ -186,7 +178,7 @@ fn store(shared: &Shared) {
     drop(shared.keep());
 }
 
-fn poll(shared: &Shared) {
+fn poll(shared: &Shared, trouble: Option<&str>) {
     if shared.keeper().trouble().is_some() {
         store(shared);
     }
@@ -194,25 +186,51 @@ fn poll(shared: &Shared) {
     let now = Instant::now();
     running.poll(now);
     let switch = running.switch_body(now);
-    let status = format!("{} of {} ports up", switch.ports_up, switch.ports);
+    let mut status = format!("{} of {} ports up", switch.ports_up, switch.ports);
+    if let Some(trouble) = trouble {
+        status.push_str(&format!("; {trouble}"));
+    }
     notify(&[NotifyState::Watchdog, NotifyState::Status(&status)]);
 }
 
-fn reload(options: &Options, shared: &Shared) {
-    let Some(path) = &options.file else {
-        tracing::warn!("there is no configuration file to reload");
-        return;
-    };
+/// Reads the file again. systemd and the events are told how it went; a unit of `Type=notify-reload` waits for that.
+/// Returns what is to be said of it until the next time; nothing if all went well.
+async fn reload(shared: &Shared) -> Option<&'static str> {
+    let mut states = vec![NotifyState::Reloading];
+    states.extend(NotifyState::monotonic_usec_now().ok());
+    notify(&states);
+    let read = shared.source().read_again().await;
     let now = Instant::now();
-    let wanted = wanted(options, path);
     let mut running = shared.lock();
-    let text = match wanted.and_then(|config| running.reload_file(config, now)) {
-        Ok(steps) => format!("{} was read again: {} steps", path.display(), steps.len()),
-        Err(problem) => format!("the configuration stays as it is: {problem}"),
+    let mut trouble = None;
+    let text = match read.and_then(|config| running.reload_file(config, now)) {
+        Ok(steps) => {
+            let reasons = steps.iter().filter(|step| step.outcome == StepOutcome::Failed);
+            let reasons: Vec<_> = reasons.map(|step| step.reason.as_str()).collect();
+            match reasons.len() {
+                0 => format!("the file was read again: {} steps", steps.len()),
+                failed => {
+                    trouble = Some("some steps of the last reload failed");
+                    format!(
+                        "the file was read again: {failed} of {} steps failed: {}",
+                        steps.len(),
+                        reasons.join("; ")
+                    )
+                }
+            }
+        }
+        Err(problem) => {
+            trouble = Some("the last reload was refused");
+            format!(
+                "the file was read again and refused, the configuration stays as it is: {problem}"
+            )
+        }
     };
+    notify(&[NotifyState::Ready, NotifyState::Status(&text.replace('\n', ";"))]);
     running.note(now, text);
     drop(running);
     store(shared);
+    trouble
 }
 
 fn on(kind: SignalKind) -> Result<Signal, Problem> {

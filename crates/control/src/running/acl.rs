@@ -1,6 +1,7 @@
 //! The rules of a port: shown with counters, added and removed one by one.
 
 use super::Running;
+use super::steps::all_done;
 use crate::Problem;
 use crate::body::{AclAdd, AclBody, AclRuleBody};
 use crate::config::{PortConfig, Rule};
@@ -60,6 +61,6 @@ impl Running {
         let is_meant = |port: &&mut PortConfig| port.name.as_str() == name;
         let port = wanted.ports.iter_mut().find(is_meant);
         change(&mut port.ok_or_else(|| self.no_such_port(name))?.acl);
-        self.reload(wanted, now).map(drop)
+        self.reload(wanted, now).and_then(|steps| all_done(&steps))
     }
 }

@@ -21,6 +21,7 @@ mod uplinks;
 mod vmmq;
 
 use crate::Problem;
+use crate::body::StepBody;
 use crate::config::{Config, PortConfig, PortName, SwitchConfig, nearest};
 use crate::devices::{Opener, Watch};
 use crate::event_log::EventLog;
@@ -149,7 +150,7 @@ impl Running {
 
     /// Makes a configuration that the API wants the one in force. Ports that do not differ are not touched; those that come
     /// are the API's.
-    pub fn reload(&mut self, wanted: Config, now: Instant) -> Result<Vec<Step>, Problem> {
+    pub fn reload(&mut self, wanted: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
         let api = self.api_names(&wanted);
         self.enforce(wanted, api, now)
     }
@@ -159,16 +160,18 @@ impl Running {
         wanted: Config,
         api: BTreeSet<PortName>,
         now: Instant,
-    ) -> Result<Vec<Step>, Problem> {
+    ) -> Result<Vec<StepBody>, Problem> {
         let steps = self.dry_run(&wanted)?;
         self.config = wanted;
         self.api = api;
-        for step in &steps {
-            self.carry_out(step, now);
-            self.settle(now);
-        }
+        let taken = steps.into_iter().map(|step| {
+            let done = self.carry_out(&step, now);
+            let settled = self.settle(now);
+            StepBody::taken(step, done.and(settled))
+        });
+        let taken = taken.collect();
         self.settle_vnics(now);
-        Ok(steps)
+        Ok(taken)
     }
 
     /// Keeps an event for `status` and the log.

@@ -5,7 +5,7 @@
 
 use super::Running;
 use crate::Problem;
-use crate::body::Origin;
+use crate::body::{Origin, StepBody};
 use crate::config::{Config, PortConfig, PortName};
 use crate::plan::Step;
 use crate::state;
@@ -47,7 +47,7 @@ impl Running {
     }
 
     /// Makes the file's configuration the one in force, with the API's ports as they are.
-    pub fn reload_file(&mut self, file: Config, now: Instant) -> Result<Vec<Step>, Problem> {
+    pub fn reload_file(&mut self, file: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
         self.reload_with(file, self.api_ports(), now)
     }
 
@@ -57,7 +57,7 @@ impl Running {
         file: Config,
         api: Vec<PortConfig>,
         now: Instant,
-    ) -> Result<Vec<Step>, Problem> {
+    ) -> Result<Vec<StepBody>, Problem> {
         file.check()?;
         let merged = merge(file, api);
         let steps = self.enforce(merged.config, merged.api, now)?;

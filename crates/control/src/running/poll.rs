@@ -17,7 +17,8 @@ impl Running {
         self.take_events(now);
         self.open_again(now);
         self.poll_captures(now);
-        self.settle(now);
+        // Failures are events.
+        let _ = self.settle(now);
         self.settle_vnics(now);
         self.find_homes(now);
         self.sample(now);
@@ -118,7 +119,7 @@ impl Running {
         let closed = PortDevice::Closed { reason: reason.to_owned(), denied: false };
         let PortDevice::Open(open) = std::mem::replace(&mut port.device, closed) else { return };
         self.end_capture(name, reason);
-        self.settle(now);
+        let _ = self.settle(now);
         if let Err(error) = self.switch.remove_port(open.id) {
             self.events.note(now, format!("port {name}: {error}"));
         }
@@ -132,7 +133,8 @@ impl Running {
         let broken: Vec<_> =
             self.ports.iter().filter(closed).map(|(_, port)| port.config.clone()).collect();
         for port in broken {
-            self.open(port, now);
+            // The reason is kept with the port.
+            let _ = self.open(port, now);
         }
     }
 

@@ -1,9 +1,9 @@
 //! What the API asks for, port by port, as a wanted configuration.
 
+use super::steps::all_done;
 use super::{PortDevice, Running};
 use crate::Problem;
 use crate::config::PortConfig;
-use crate::plan::Step;
 use std::time::Instant;
 
 impl Running {
@@ -31,13 +31,14 @@ impl Running {
         }
     }
 
-    /// Changes keys of one port: `change` is a JSON merge patch (RFC 7396) with the keys of the file.
+    /// Changes keys of one port: `change` is a JSON merge patch (RFC 7396) with the keys of the file. All of it is done or none:
+    /// where a step fails, the port goes back to what it was, unless it was broken before.
     pub fn patch(
         &mut self,
         name: &str,
         change: &serde_json::Value,
         now: Instant,
-    ) -> Result<Vec<Step>, Problem> {
+    ) -> Result<(), Problem> {
         let port = self.config.port(name).ok_or_else(|| self.no_such_port(name))?;
         let merged = merge(port, change)?;
         if merged.name.as_str() != name {
@@ -49,7 +50,22 @@ impl Running {
         let mut wanted = self.config.clone();
         wanted.ports.retain(|port| port.name.as_str() != name);
         wanted.ports.push(merged);
-        self.reload(wanted, now)
+        let was_open = self.port(name)?.1.open().is_some();
+        let before = self.config.clone();
+        let steps = self.reload(wanted, now)?;
+        let Err(failed) = all_done(&steps) else { return Ok(()) };
+        if !was_open {
+            return Ok(());
+        }
+        let back = self.reload(before, now).and_then(|steps| all_done(&steps));
+        let wanted = match back {
+            Ok(()) => "the port is as it was before".to_owned(),
+            Err(problem) => format!("the port was to be as before, and is not: {}", problem.seen),
+        };
+        Err(Problem::new(format!("port {name} cannot be changed"))
+            .seen(failed.seen)
+            .wanted(wanted)
+            .remedy("fix the cause and change the port again"))
     }
 
     /// Gives a port up. Ports that mirror to it stop doing so.
@@ -64,7 +80,7 @@ impl Running {
                 port.mirror_to = None;
             }
         }
-        self.reload(wanted, now).map(drop)
+        self.reload(wanted, now).and_then(|steps| all_done(&steps))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Coalescing toggled live: what `on` means for which port.
 
 use super::Running;
+use super::steps::all_done;
 use crate::Problem;
 use crate::body::RscSetting;
 use crate::config::{PortConfig, PortRole, RscMode};
@@ -24,7 +25,7 @@ impl Running {
                 config.rsc = Some(mode);
             }
         }
-        self.reload(wanted, now).map(drop)
+        self.reload(wanted, now).and_then(|steps| all_done(&steps))
     }
 }
 

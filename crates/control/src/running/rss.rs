@@ -2,6 +2,7 @@
 //!
 //! Entries are set in the port's configured table, under the daemon's lock, whether a guest is connected or not.
 
+use super::steps::all_done;
 use super::{OpenPort, PortDevice, Running, RunningPort};
 use crate::Problem;
 use crate::body::{RssBody, RssChange, RssEntry};
@@ -109,7 +110,7 @@ impl Running {
         let mut wanted = self.config.clone();
         let port = wanted.ports.iter_mut().find(|port| port.name.as_str() == name);
         port.map(change).ok_or_else(|| self.no_such_port(name))?;
-        self.reload(wanted, now).map(drop)
+        self.reload(wanted, now).and_then(|steps| all_done(&steps))
     }
 
     /// A port whose device is open.

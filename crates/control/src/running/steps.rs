@@ -5,6 +5,8 @@
 
 use super::uplinks::Stations;
 use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
+use crate::Problem;
+use crate::body::{StepBody, StepOutcome};
 use crate::config::{PortConfig, PortName, SwitchConfig};
 use crate::plan::Step;
 use datapath::PortSettings;
@@ -12,34 +14,37 @@ use std::time::Instant;
 use wire::Mac;
 
 impl Running {
-    pub(super) fn carry_out(&mut self, step: &Step, now: Instant) {
+    /// Takes a step; the error says why it could not be taken, or not whole.
+    pub(super) fn carry_out(&mut self, step: &Step, now: Instant) -> Result<(), String> {
         match step {
             Step::Remove { port, .. } => self.close(port, now),
             Step::Change { port, .. } => self.change(port, now),
             // Settings follow `config`, the rest waits for a restart.
-            Step::Switch { .. } => {}
+            Step::Switch { .. } => Ok(()),
             Step::Add { port, .. } => self.open((**port).clone(), now),
         }
     }
 
-    fn close(&mut self, name: &str, now: Instant) {
+    fn close(&mut self, name: &str, now: Instant) -> Result<(), String> {
         let found = self.ports.iter().find(|(other, _)| other.as_str() == name);
-        let Some(name) = found.map(|(name, _)| name.clone()) else { return };
+        let Some(name) = found.map(|(name, _)| name.clone()) else { return Ok(()) };
         let running = self.ports.remove(&name);
         self.end_capture(&name, "the port was closed");
         // No other port may still mirror to a number that the next port gets.
-        self.settle(now);
+        let mut done = self.settle(now);
         if let Some(RunningPort { device: PortDevice::Open(open), .. }) = running
             && let Err(error) = self.switch.remove_port(open.id)
         {
             self.events.note(now, format!("port {name}: {error}"));
+            done = Err(error.to_string());
         }
         self.events.note(now, format!("port {name} is removed"));
         self.events.forget(name.as_str());
+        done
     }
 
-    fn change(&mut self, port: &PortConfig, now: Instant) {
-        let Some(running) = self.ports.get_mut(&port.name) else { return };
+    fn change(&mut self, port: &PortConfig, now: Instant) -> Result<(), String> {
+        let Some(running) = self.ports.get_mut(&port.name) else { return Ok(()) };
         let mtu = port.mtu.filter(|mtu| running.config.mtu != Some(*mtu));
         running.config = port.clone();
         if let (PortDevice::Open(open), Some(mtu)) = (&mut running.device, mtu) {
@@ -47,13 +52,15 @@ impl Running {
                 Ok(()) => open.mtu = open.watch.state().mtu,
                 Err(problem) => {
                     self.events.note(now, format!("port {}: {problem}", port.name));
+                    return Err(problem.to_string());
                 }
             }
         }
+        Ok(())
     }
 
     /// Opens a port, or keeps it as broken with the reason.
-    pub(super) fn open(&mut self, port: PortConfig, now: Instant) {
+    pub(super) fn open(&mut self, port: PortConfig, now: Instant) -> Result<(), String> {
         let name = port.name.clone();
         let first_mac = self.ports.get(&name).and_then(|running| running.first_mac);
         let device = match self.try_open(&port, first_mac, now) {
@@ -70,7 +77,12 @@ impl Running {
             PortDevice::Open(open) => open.mac,
             PortDevice::Closed { .. } => None,
         };
+        let done = match &device {
+            PortDevice::Open(_) => Ok(()),
+            PortDevice::Closed { reason, .. } => Err(reason.clone()),
+        };
         self.ports.insert(name, RunningPort { config: port, device, first_mac: first_mac.or(own) });
+        done
     }
 
     /// A port that stays broken for the same reason is no news.
@@ -136,8 +148,9 @@ impl Running {
         port.settings(&switch, mtu, mac, mirror)
     }
 
-    /// Tells the switch what differs from what it was told last.
-    pub(super) fn settle(&mut self, now: Instant) {
+    /// Tells the switch what differs from what it was told last; the error is the last one.
+    pub(super) fn settle(&mut self, now: Instant) -> Result<(), String> {
+        let mut done = Ok(());
         let mut changes = Vec::new();
         for (name, running) in &self.ports {
             if let PortDevice::Open(open) = &running.device {
@@ -150,6 +163,7 @@ impl Running {
         for (name, id, settings) in changes {
             if let Err(error) = self.switch.change_port(id, settings.clone()) {
                 self.events.note(now, format!("port {name}: {error}"));
+                done = Err(format!("port {name}: {error}"));
                 continue;
             }
             if let Some(RunningPort { device: PortDevice::Open(open), .. }) =
@@ -158,5 +172,17 @@ impl Running {
                 open.settings = settings;
             }
         }
+        done
     }
+}
+
+/// The first of these steps that failed, as a problem.
+pub(super) fn all_done(steps: &[StepBody]) -> Result<(), Problem> {
+    let failed = steps.iter().find(|step| step.outcome == StepOutcome::Failed);
+    failed.map_or(Ok(()), |step| {
+        Err(Problem::new("the change is configured and could not be carried out")
+            .seen(&step.reason)
+            .wanted("a device and a switch that take it")
+            .remedy("fix the cause, or take the change back; `millrace check` tells what is wrong"))
+    })
 }
