@@ -4,11 +4,7 @@ use super::value::is_size;
 use super::{ArgumentError, Dialect, Draft};
 
 /// Options of more than one letter, and single ones, that only Windows has; typed in any case.
-const WINDOWS: [&str; 33] = [
-    "rb", "sb", "ns", "ndl", "wu", "cd", "wa", "xml", "na", "sp", "to", "hpt", "rt", "nic", "ps",
-    "lm", "jm", "cfi", "es", "icp", "uso", "uro", "uc", "hv", "nsb", "thr", "brn", "sam", "qos",
-    "d", "w", "nsc", "io",
-];
+const WINDOWS: &str = "rb sb ns ndl wu cd wa xml na sp to hpt rt nic ps lm jm cfi es icp uso uro uc hv nsb thr brn sam qos d w nsc io";
 
 /// What a word says about the dialect.
 enum Evidence {
@@ -84,8 +80,12 @@ fn evidence(word: &str, next: Option<&str>) -> Evidence {
         "n" if unit || number.is_some_and(|buffers| buffers > 25_600) => Evidence::Windows,
         "l" => Evidence::Either("the buffer length in bytes", "the connections of each thread"),
         "n" => Evidence::Either("the buffers to send", "the threads for each port"),
-        name if WINDOWS.contains(&name.to_ascii_lowercase().as_str()) => Evidence::Windows,
-        name if name.starts_with(super::linux::LETTERS) => Evidence::Linux,
+        name if WINDOWS.split(' ').any(|known| known.eq_ignore_ascii_case(name)) => {
+            Evidence::Windows
+        }
+        name if name.starts_with(|letter| super::linux::LETTERS.contains(letter)) => {
+            Evidence::Linux
+        }
         _ => Evidence::Nothing,
     }
 }

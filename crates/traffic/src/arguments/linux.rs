@@ -7,26 +7,22 @@ use super::{ArgumentError, Destination, value};
 use crate::plan::Transport;
 
 /// All its letters.
-pub(super) const LETTERS: [char; 26] = [
-    'r', 's', 'D', 'M', 'L', 'e', 'H', 'm', 'P', 'a', 'n', 'l', '6', 'u', 'p', 'f', 'b', 'B', 'W',
-    't', 'C', 'N', 'O', 'x', 'j', 'Q',
-];
+pub(super) const LETTERS: &str = "rsDMLeHmPanl6upfbBWtCNOxjQ";
 
 const SOURCE_PORT: u16 = 25_001;
 
 pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentError> {
     while let Some(word) = words.next() {
-        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+        let Some(mut rest) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
             return Err(unknown(&word));
         };
-        let mut rest = letters;
         while let Some(letter) = rest.chars().next() {
             rest = rest.get(letter.len_utf8()..).unwrap_or_default();
-            if flag(letter, draft) {
-                continue;
+            if !flag(letter, draft) {
+                words.begin(&format!("-{letter}"), (!rest.is_empty()).then(|| rest.to_owned()));
+                read_value(letter, &word, words, draft)?;
+                break;
             }
-            valued(letter, rest, &word, words, draft)?;
-            break;
         }
     }
     Ok(())
@@ -53,72 +49,42 @@ fn flag(letter: char, draft: &mut Draft) -> bool {
 }
 
 /// A letter with a value, which is the rest of its word or the next word.
-fn valued(
+fn read_value(
     letter: char,
-    rest: &str,
     typed: &str,
     words: &mut Words,
     draft: &mut Draft,
 ) -> Result<(), ArgumentError> {
-    let option = format!("-{letter}");
-    let attached = (!rest.is_empty()).then(|| rest.to_string());
-    if matches!(letter, 'r' | 's' | 'f' | 'O' | 'x' | 'j') {
-        let found = attached.or_else(|| words.optional(|_| true));
-        return with_optional(letter, &option, found, draft);
-    }
-    let word = attached.map_or_else(|| words.value(&option, "see --help"), Ok);
+    let plan = &mut draft.plan;
+    let mut file = |usual: &str| words.optional(|_| true).unwrap_or_else(|| usual.into()).into();
     match letter {
-        'm' => draft.plan.mappings.push(value::mapping(&option, &word?)?),
-        'P' => draft.ports = Some(ports(&option, &word?)?),
-        'a' => draft.plan.source = Some(value::address(&option, &word?)?),
-        'n' => {
-            draft.threads_per_port = Some(value::number(&option, &word?, "threads for each port")?)
-        }
-        'l' => {
-            draft.plan.connections_per_thread =
-                value::number(&option, &word?, "connections of each thread")?
-        }
-        'p' => draft.plan.base_port = value::port(&option, &word?)?,
-        'b' => draft.buffer_bytes = Some(value::bytes(&option, &word?)?),
-        'B' => draft.plan.bandwidth_bits_per_s = Some(value::rate(&option, &word?)?),
-        'W' => draft.plan.warm_up_s = value::seconds(&option, &word?)?,
-        't' => draft.seconds = Some(value::seconds(&option, &word?)?),
-        'C' => draft.plan.cool_down_s = value::seconds(&option, &word?)?,
-        _ => return Err(unknown(typed)),
-    }
-    Ok(())
-}
-
-fn with_optional(
-    letter: char,
-    option: &str,
-    word: Option<String>,
-    draft: &mut Draft,
-) -> Result<(), ArgumentError> {
-    match letter {
+        'O' => draft.output.log = Some(file("ntttcp-for-linux-log.log")),
+        'x' => draft.output.xml = Some(Destination::File(file("ntttcp-for-linux-log.xml"))),
+        'j' => draft.output.linux_json = Some(file("ntttcp-for-linux-log.json")),
         'r' | 's' => {
             draft.receiver |= letter == 'r';
             draft.sender |= letter == 's';
-            if let Some(word) = word {
-                draft.host = Some(value::address(option, &word)?);
+            if let Some(word) = words.optional(|_| true) {
+                draft.host = Some(value::address(&format!("-{letter}"), &word)?);
             }
         }
         'f' => {
-            let port = word.map(|word| value::number(option, &word, "a source port"));
-            draft.plan.source_port = Some(port.transpose()?.unwrap_or(SOURCE_PORT));
+            let port = words.optional(|_| true);
+            let port = port.map(|word| value::number("-f", &word, "a source port"));
+            plan.source_port = Some(port.transpose()?.unwrap_or(SOURCE_PORT));
         }
-        'O' => {
-            draft.output.log =
-                Some(word.unwrap_or_else(|| "ntttcp-for-linux-log.log".into()).into())
-        }
-        'x' => {
-            let file = word.unwrap_or_else(|| "ntttcp-for-linux-log.xml".into());
-            draft.output.xml = Some(Destination::File(file.into()));
-        }
-        _ => {
-            draft.output.linux_json =
-                Some(word.unwrap_or_else(|| "ntttcp-for-linux-log.json".into()).into())
-        }
+        'm' => plan.mappings.push(words.take(value::mapping)?),
+        'P' => draft.ports = Some(words.take(ports)?),
+        'a' => plan.source = Some(words.take(value::address)?),
+        'n' => draft.threads_per_port = Some(words.number("threads for each port")?),
+        'l' => plan.connections_per_thread = words.number("connections of each thread")?,
+        'p' => plan.base_port = words.take(value::port)?,
+        'b' => draft.buffer_bytes = Some(words.take(value::bytes)?),
+        'B' => plan.bandwidth_bits_per_s = Some(words.take(value::rate)?),
+        'W' => plan.warm_up_s = words.take(value::seconds)?,
+        't' => draft.seconds = Some(words.take(value::seconds)?),
+        'C' => plan.cool_down_s = words.take(value::seconds)?,
+        _ => return Err(unknown(typed)),
     }
     Ok(())
 }

@@ -16,66 +16,50 @@ pub(super) fn take(words: &mut Words, draft: &mut Draft) -> Result<Vec<String>, 
             continue;
         }
         let (name, attached) = match word.split_once('=') {
-            Some((name, value)) => (name.to_string(), Some(value.to_string())),
-            None => (word, None),
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (word.as_str(), None),
         };
-        let named = attached.is_some();
-        if !flag(&name, &attached, draft) {
-            with_value(&name, attached, words, draft)?;
-        } else if named && !matches!(name.as_str(), "--json" | "--xml") {
-            return Err(value::bad(&name, &attached.unwrap_or_default(), "no value"));
+        words.begin(name, attached);
+        read_one(name, words, draft)?;
+        if let Some(attached) = words.attached.take() {
+            return Err(value::bad(name, &attached, "no value"));
         }
     }
     Ok(rest)
 }
 
-fn flag(name: &str, attached: &Option<String>, draft: &mut Draft) -> bool {
-    let destination = || match attached {
-        Some(file) => Destination::File(file.into()),
-        None => Destination::Standard,
+fn read_one(name: &str, words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentError> {
+    let plan = &mut draft.plan;
+    let mut destination = || {
+        let file = words.attached.take();
+        Some(file.map_or(Destination::Standard, |file| Destination::File(file.into())))
     };
     match name {
         "--help" => draft.help = true,
-        "--json" => draft.output.json = Some(destination()),
-        "--xml" => draft.output.xml = Some(destination()),
-        "--latency" => draft.plan.latency = true,
-        "--verify" => draft.plan.verify = true,
-        "--no-delay" => draft.plan.no_delay = true,
+        "--json" => draft.output.json = destination(),
+        "--xml" => draft.output.xml = destination(),
+        "--latency" => plan.latency = true,
+        "--verify" => plan.verify = true,
+        "--no-delay" => plan.no_delay = true,
         // Retransmissions are always in the report, per connection and host-wide.
         "--show-tcp-retrans" => {}
-        _ => return false,
-    }
-    true
-}
-
-fn with_value(
-    name: &str,
-    attached: Option<String>,
-    words: &mut Words,
-    draft: &mut Draft,
-) -> Result<(), ArgumentError> {
-    let word = attached.map_or_else(|| words.value(name, "see --help"), Ok);
-    match name {
-        "--dialect" => {
-            let word = word?;
-            draft.dialect = Some(match word.to_ascii_lowercase().as_str() {
-                "windows" => Dialect::Windows,
-                "linux" => Dialect::Linux,
-                _ => return Err(value::bad(name, &word, "windows or linux")),
-            });
-        }
-        "--cc" => draft.plan.congestion = Some(word?),
-        "--bind" => draft.plan.source = Some(value::address(name, &word?)?),
-        "--wait" => draft.plan.wait_s = value::seconds(name, &word?)?.into(),
-        "--connect-attempts" => {
-            draft.plan.connect_attempts = value::number(name, &word?, "a number of attempts")?
-        }
-        "--fq-rate-limit" => draft.plan.pacing_bytes_per_s = Some(value::rate(name, &word?)? / 8),
-        "--show-nic-packets" => draft.plan.interface = Some(word?),
-        "--show-dev-interrupts" => draft.plan.interrupts = Some(word?),
-        _ => {
-            return Err(ArgumentError::Unknown { word: name.into(), dialect: "either", hint: "" });
-        }
+        "--dialect" => draft.dialect = Some(words.take(dialect)?),
+        "--cc" => plan.congestion = Some(words.value()?),
+        "--bind" => plan.source = Some(words.take(value::address)?),
+        "--wait" => plan.wait_s = words.take(value::seconds)?.into(),
+        "--connect-attempts" => plan.connect_attempts = words.number("a number of attempts")?,
+        "--fq-rate-limit" => plan.pacing_bytes_per_s = Some(words.take(value::rate)? / 8),
+        "--show-nic-packets" => plan.interface = Some(words.value()?),
+        "--show-dev-interrupts" => plan.interrupts = Some(words.value()?),
+        _ => return Err(ArgumentError::Unknown { word: name.into(), dialect: "either", hint: "" }),
     }
     Ok(())
+}
+
+fn dialect(option: &str, word: &str) -> Result<Dialect, ArgumentError> {
+    match word.to_ascii_lowercase().as_str() {
+        "windows" => Ok(Dialect::Windows),
+        "linux" => Ok(Dialect::Linux),
+        _ => Err(value::bad(option, word, "windows or linux")),
+    }
 }

@@ -1,32 +1,57 @@
-//! A line's words, taken one by one.
+//! A line's words, taken one by one, and the values of the option that is being read.
 
-use super::ArgumentError;
+use super::{ArgumentError, value};
 use std::collections::VecDeque;
+use std::str::FromStr;
 
+#[derive(Default)]
 pub(super) struct Words {
     words: VecDeque<String>,
+    /// The option that is being read, as messages name it.
+    option: String,
+    /// The value in the option's own word, as in `-P64` and `--xml=FILE`.
+    pub(super) attached: Option<String>,
 }
 
 impl Words {
     pub(super) fn new(words: impl Iterator<Item = String>) -> Words {
-        Words { words: words.collect() }
+        Words { words: words.collect(), ..Words::default() }
     }
 
     pub(super) fn next(&mut self) -> Option<String> {
         self.words.pop_front()
     }
 
+    /// Begins an option; the values that are taken from here on are its own.
+    pub(super) fn begin(&mut self, option: &str, attached: Option<String>) {
+        (self.option, self.attached) = (option.to_owned(), attached);
+    }
+
     /// The value an option must have; it may begin with a minus, as in `-rb -1`.
-    pub(super) fn value(
+    pub(super) fn value(&mut self) -> Result<String, ArgumentError> {
+        let wanted = if self.option == "-m" { "THREADS,PROCESSOR,ADDRESS" } else { "see --help" };
+        let word = self.attached.take().or_else(|| self.next());
+        word.ok_or_else(|| ArgumentError::Missing { option: self.option.clone(), wanted })
+    }
+
+    /// The value an option must have, read by one of [`value`]'s functions.
+    pub(super) fn take<T>(
         &mut self,
-        option: &str,
-        wanted: &'static str,
-    ) -> Result<String, ArgumentError> {
-        self.next().ok_or_else(|| ArgumentError::Missing { option: option.into(), wanted })
+        read: impl FnOnce(&str, &str) -> Result<T, ArgumentError>,
+    ) -> Result<T, ArgumentError> {
+        let word = self.value()?;
+        read(&self.option, &word)
+    }
+
+    pub(super) fn number<T: FromStr>(&mut self, wanted: &'static str) -> Result<T, ArgumentError> {
+        self.take(|option, word| value::number(option, word, wanted))
     }
 
     /// The value an option may have: the next word, where it fits and is no option.
     pub(super) fn optional(&mut self, fits: impl FnOnce(&str) -> bool) -> Option<String> {
+        if self.attached.is_some() {
+            return self.attached.take();
+        }
         let next = self.words.front()?;
         if next.starts_with('-') || next.is_empty() || !fits(next) {
             return None;
