@@ -1,12 +1,13 @@
 //! The conductor: warm-up, measured interval, cool-down, and what may cut them short.
 
+use crate::bell::wait_readable;
 use crate::lane::Stage;
-use crate::latch::wait_readable;
 use crate::plan::{Length, Plan, Role};
 use crate::report::Ending;
 use crate::run::Progress;
 use crate::snapshot::{Interval, Probes};
-use rustix::fd::BorrowedFd;
+use crate::sync::Desk;
+use rustix::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -22,29 +23,6 @@ pub(crate) enum Cut {
     /// No connection has taken anything for [`SILENCE`].
     Silence,
 }
-
-/// The peer's voice during a run: the receiver's synchronisation desk, or nothing.
-pub(crate) trait Ear {
-    /// Becomes readable when there is something to hear.
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    /// Tells the peer that traffic may flow.
-    fn begin(&mut self) {}
-    /// Whether it would tell that it has ended the test.
-    fn tells_end(&self) -> bool {
-        false
-    }
-    /// The peer has ended the test.
-    fn peer_has_ended(&mut self) -> bool {
-        false
-    }
-}
-
-/// A sender hears nothing during a run.
-pub(crate) struct Deaf;
-
-impl Ear for Deaf {}
 
 /// A run that ends so little before its time has ended in time: the two ends' clocks start a moment apart.
 const SLACK: Duration = Duration::from_millis(500);
@@ -83,22 +61,20 @@ impl Silence {
 pub(crate) struct Conductor<'c> {
     pub(crate) plan: &'c Plan,
     pub(crate) stage: &'c Stage,
-    pub(crate) ear: &'c mut dyn Ear,
+    /// Where a receiver hears its senders; a sender hears nothing during a run.
+    pub(crate) desk: Option<&'c mut Desk>,
     pub(crate) progress: &'c mut dyn FnMut(Progress),
 }
 
 impl Conductor<'_> {
-    /// Measures. `total_s` is what both ends agreed on, 0 for an open end; `begin` lets the traffic flow. Without warm-up
-    /// the first counters are read before that, so that no byte is missed.
-    pub(crate) fn measure(
-        &mut self,
-        probes: &Probes<'_>,
-        total_s: u32,
-        begin: impl FnOnce(&mut dyn Ear),
-    ) -> (Interval, Ending) {
+    /// Measures. `total_s` is what both ends agreed on, 0 for an open end. Without warm-up the first counters are read before that, so that no byte is missed.
+    pub(crate) fn measure(&mut self, probes: &Probes<'_>, total_s: u32) -> (Interval, Ending) {
         let warm_up = Duration::from_secs(self.plan.warm_up_s.into());
         let at_once = warm_up.is_zero().then(|| probes.begin(self.stage));
-        begin(self.ear);
+        if let Some(desk) = &mut self.desk {
+            desk.begin();
+        }
+        self.stage.begin.ring();
         let start = Instant::now();
         if !warm_up.is_zero() {
             (self.progress)(Progress::WarmUp);
@@ -162,9 +138,9 @@ impl Conductor<'_> {
             if tell && now.duration_since(told.0) >= TELL {
                 told = self.tell(told, now);
             }
-            let mut fds = vec![rustix::fd::AsFd::as_fd(&self.stage.bell)];
-            fds.extend(self.ear.fd());
-            wait_readable(&fds, Some(left.min(GLANCE)));
+            let mut fds = vec![self.stage.bell.as_fd()];
+            fds.extend(self.desk.as_ref().map(|desk| desk.as_fd()));
+            wait_readable(&fds, left.min(GLANCE));
         }
     }
 
@@ -176,6 +152,11 @@ impl Conductor<'_> {
             && self.plan.pacing_bytes_per_s.is_none()
     }
 
+    /// Whether the peer has said that the test is over.
+    pub(crate) fn peer_has_ended(&mut self) -> bool {
+        self.desk.as_mut().is_some_and(|desk| desk.peer_has_ended())
+    }
+
     fn cut(&mut self) -> Option<Cut> {
         if self.plan.stop.load(Ordering::Relaxed) {
             return Some(Cut::User);
@@ -184,10 +165,9 @@ impl Conductor<'_> {
         if self.stage.all_done() || (opened > 0 && closed >= opened) {
             return Some(Cut::Lanes);
         }
-        self.ear.peer_has_ended().then_some(Cut::Peer)
+        self.peer_has_ended().then_some(Cut::Peer)
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
     fn tell(&mut self, (then, bytes_then): (Instant, u64), now: Instant) -> (Instant, u64) {
         let bytes = self.stage.bytes();
         let seconds = now.duration_since(then).as_secs_f64();

@@ -1,7 +1,7 @@
 //! Opening connections, with patience: a receiver that is just starting is tried again.
 
 use crate::TrafficError;
-use crate::plan::{Plan, Transport};
+use crate::plan::{Family, Plan, Transport};
 use crate::socket::{bind_error, data_socket, sync_socket};
 use crate::sync::token;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -97,8 +97,7 @@ fn sync_socket_of(plan: &Plan, peer: SocketAddr) -> Result<OwnedFd, TrafficError
 }
 
 fn source_for(plan: &Plan, peer: IpAddr) -> IpAddr {
-    let family = if peer.is_ipv4() { crate::Family::V4 } else { crate::Family::V6 };
-    plan.source.unwrap_or_else(|| family.unspecified())
+    plan.source.unwrap_or_else(|| Family::of(peer).unspecified())
 }
 
 fn attempt(

@@ -1,7 +1,7 @@
 //! What a lane and the conductor share: counters, sockets, and the three signals of a run.
 
 use crate::TrafficError;
-use crate::latch::{Bell, Latch};
+use crate::bell::Bell;
 use crate::measure::TcpInfo;
 use crate::plan::Plan;
 use crossbeam_utils::CachePadded;
@@ -19,9 +19,9 @@ pub(crate) struct Stage {
     /// Most that all senders together send, in bits a second; 0 is no limit. It may change while they send.
     pub(crate) bandwidth: AtomicU64,
     /// Senders start when it is raised.
-    pub(crate) begin: Latch,
+    pub(crate) begin: Bell,
     /// Everybody ends when it is raised.
-    pub(crate) stop: Latch,
+    pub(crate) stop: Bell,
     /// A lane has news for the conductor.
     pub(crate) bell: Bell,
     /// Connections that were opened before the lanes, by their peers.
@@ -104,8 +104,8 @@ impl Stage {
         Ok(Stage {
             lanes: (0..lanes).map(|_| Lane::default()).collect(),
             bandwidth: AtomicU64::new(plan.bandwidth_bits_per_s.unwrap_or(0)),
-            begin: Latch::new()?,
-            stop: Latch::new()?,
+            begin: Bell::new()?,
+            stop: Bell::new()?,
             bell: Bell::new()?,
             kept: Mutex::default(),
             measuring: AtomicBool::new(false),

@@ -37,7 +37,7 @@ pub(crate) fn ping(
     let mut start = Some(Instant::now());
     'run: while streams.iter().any(|stream| stream.alive) {
         for stream in streams.iter_mut().filter(|stream| stream.alive) {
-            if stage.stop.is_raised() || left == 0 {
+            if stage.stop.has_rung() || left == 0 {
                 break 'run;
             }
             left -= 1;
@@ -117,7 +117,7 @@ fn round_trip(stage: &Stage, lane: &Lane, stream: &Stream) -> Result<bool, Errno
                 lane.counters.add(1);
                 return Ok(true);
             }
-            Err(Errno::AGAIN | Errno::INTR) if stage.stop.is_raised() => return Ok(false),
+            Err(Errno::AGAIN | Errno::INTR) if stage.stop.has_rung() => return Ok(false),
             Err(Errno::AGAIN) if lost_for_good(stream) => {
                 lane.counters.add_error();
                 return Ok(false);

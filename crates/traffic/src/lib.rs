@@ -26,12 +26,12 @@
 //! never "received"; when both ends are Millrace's they exchange their figures after the run, and each report has both.
 
 pub mod arguments;
+mod bell;
 mod conduct;
 mod connect;
 mod error;
 mod host;
 mod lane;
-mod latch;
 mod latency;
 mod load;
 pub mod measure;

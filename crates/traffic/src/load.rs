@@ -5,13 +5,11 @@
 //! passed so far as often as it likes, and drops it. There is no synchronisation and no report.
 
 use crate::lane::{Lane, Stage, Thread, join, lock, start};
-use crate::latch::wait_readable;
 use crate::latency::times;
 use crate::plan::{Plan, Role};
 use crate::sender::{await_connections, targets};
 use crate::{TrafficError, host, receive, receiver, send};
 use hdrhistogram::Histogram;
-use rustix::fd::AsFd;
 use rustix::net::sockopt::set_socket_linger;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,12 +52,6 @@ impl Load {
         self.stage.opened().saturating_sub(self.stage.closed())
     }
 
-    /// Ends it; the bytes of all of it. A sender's last bytes may still be on their way then.
-    pub fn end(mut self) -> u64 {
-        self.stop();
-        self.bytes()
-    }
-
     /// Nothing more is sent or received by this end. A sender's connections stay until they have delivered what they were
     /// given, or until this load is dropped.
     pub fn stop(&mut self) {
@@ -84,7 +76,7 @@ impl Load {
             if left.is_zero() {
                 break;
             }
-            wait_readable(&[self.stage.bell.as_fd()], Some(left));
+            self.stage.bell.wait(left);
         }
         self.stop();
         times(&self.stage)
@@ -120,7 +112,7 @@ impl Load {
             // A lane's own words say more than "not all connected".
             return Err(load.join().err().unwrap_or(error));
         }
-        load.stage.begin.raise();
+        load.stage.begin.ring();
         Ok(load)
     }
 
@@ -138,7 +130,7 @@ impl Load {
     /// Ends all lanes; the first error of any.
     fn join(&mut self) -> Result<(), TrafficError> {
         self.plan.stop.store(true, Ordering::Relaxed);
-        self.stage.stop.raise();
+        self.stage.stop.ring();
         join(self.lanes.drain(..))
     }
 }
@@ -176,12 +168,13 @@ mod tests {
     #[test]
     fn connections_run_until_an_end_is_dropped_and_every_byte_arrives() {
         let (receiver, port) = receiver(false);
-        let sender = Load::start(plan(Role::Sender, port, 40)).unwrap();
+        let mut sender = Load::start(plan(Role::Sender, port, 40)).unwrap();
         while receiver.connections() < 40 || receiver.bytes() < 1 << 20 {
             std::thread::yield_now();
         }
         assert_eq!(sender.connections(), 40);
-        let sent = sender.end();
+        sender.stop();
+        let sent = sender.bytes();
         while receiver.connections() > 0 {
             std::thread::yield_now();
         }

@@ -41,6 +41,11 @@ pub enum Family {
 }
 
 impl Family {
+    /// That of an address.
+    pub fn of(address: IpAddr) -> Family {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+
     /// The address that means all of this host's.
     pub fn unspecified(self) -> IpAddr {
         match self {

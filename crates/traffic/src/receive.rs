@@ -1,14 +1,14 @@
 //! A receiving lane: one port, all connections that come to it, one large buffer.
 
+use crate::bell::{wait, watch};
 use crate::lane::{Lane, Stage};
 use crate::latency::Stopwatch;
 use crate::payload::{Checker, Mismatch, Pattern};
 use crate::plan::{Plan, Transport};
 use crate::receiver::Port;
 use crate::{TrafficError, host};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::fd::OwnedFd;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     RecvFlags, SendFlags, SocketFlags, accept_with, recv, recvfrom, send, sendto, sockopt,
@@ -67,14 +67,8 @@ impl<'r> Reader<'r> {
         lane: &'r Lane,
         port: OwnedFd,
     ) -> Result<Self, TrafficError> {
-        let build = || {
-            let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-            epoll::add(&epoll, &stage.stop, EventData::new_u64(STOP), EventFlags::IN)?;
-            epoll::add(&epoll, &port, EventData::new_u64(PORT), EventFlags::IN)?;
-            Ok::<_, Errno>(epoll)
-        };
-        let epoll = build().map_err(TrafficError::system("watch sockets"))?;
-        // A datagram longer than the buffer would be cut.
+        let own = [(stage.stop.as_fd(), STOP), (port.as_fd(), PORT)];
+        let epoll = watch(own.map(|(fd, number)| (fd, number, EventFlags::IN)))?;
         let room = if plan.transport == Transport::Udp { 65_536 } else { plan.buffer_bytes };
         Ok(Reader {
             plan,
@@ -92,12 +86,8 @@ impl<'r> Reader<'r> {
 
     fn turns(&mut self) -> Result<(), TrafficError> {
         let mut events = Vec::with_capacity(EVENTS);
-        while !self.stage.stop.is_raised() {
-            events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(TrafficError::system("wait for sockets")(error)),
-            }
+        while !self.stage.stop.has_rung() {
+            wait(&self.epoll, &mut events, None)?;
             for event in &events {
                 match event.data.u64() {
                     STOP => {}
@@ -115,7 +105,7 @@ impl<'r> Reader<'r> {
 
     fn accept(&mut self) {
         // Whoever comes without pause must not keep the lane from its stop.
-        while !self.stage.stop.is_raised() {
+        while !self.stage.stop.has_rung() {
             match accept_with(&self.port, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => self.admit(socket),
                 Err(Errno::AGAIN) => return,

@@ -1,13 +1,13 @@
 //! The receiver's part of a run: listen, wait for senders, measure, drain, exchange figures.
 
-use crate::conduct::{Conductor, Deaf, Ear};
+use crate::bell::wait_readable;
+use crate::conduct::Conductor;
 use crate::lane::{self, Stage};
-use crate::latch::wait_readable;
 use crate::plan::{Plan, Transport};
 use crate::report::{Ending, Side};
 use crate::run::Progress;
 use crate::snapshot::{Interval, Probes};
-use crate::sync::{Desk, DeskEvent, PeerKind};
+use crate::sync::{Action, Desk, PeerKind};
 use crate::{Report, TrafficError, host, receive, socket};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
     let stage = Arc::new(Stage::new(plan, ports.len())?);
     let lanes = lane::start(&Arc::new(plan.clone()), &stage, ports, receive::run);
     let measured = conduct(plan, &stage, desk.as_mut(), progress);
-    stage.stop.raise();
+    stage.stop.ring();
     let (interval, ending) = lane::join(lanes).and(measured)?;
     let mut report = Report::new(plan, &stage, &interval, ending, stage.opened() as u64);
     report.notes.extend(notes);
@@ -52,21 +52,20 @@ pub(crate) fn listen(plan: &Plan) -> Result<Vec<Port>, TrafficError> {
 fn conduct(
     plan: &Plan,
     stage: &Stage,
-    desk: Option<&mut Desk>,
+    mut desk: Option<&mut Desk>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Interval, Ending), TrafficError> {
     let probes = Probes::new(plan);
-    let mut deaf = Deaf;
-    let (total_s, ear): (u32, &mut dyn Ear) = match desk {
-        Some(desk) => (await_start(plan, stage, desk, progress)?, desk),
+    let total_s = match &mut desk {
+        Some(desk) => await_start(plan, stage, desk, progress)?,
         None => {
             await_traffic(plan, stage)?;
-            (plan.total_s(), &mut deaf)
+            plan.total_s()
         }
     };
     progress(Progress::Connected(stage.opened()));
-    let mut conductor = Conductor { plan, stage, ear, progress };
-    let (interval, ending) = conductor.measure(&probes, total_s, |ear| ear.begin());
+    let mut conductor = Conductor { plan, stage, desk, progress };
+    let (interval, ending) = conductor.measure(&probes, total_s);
     drain(plan, &mut conductor);
     Ok((interval, ending))
 }
@@ -82,7 +81,7 @@ fn await_start(
     let mut told = false;
     loop {
         match desk.turn() {
-            Some(DeskEvent::Start { total_s }) => return Ok(total_s),
+            Some(Action::Start { total_s }) => return Ok(total_s),
             Some(_) => {}
             None => {
                 wait_a_moment(plan, stage, start)?;
@@ -91,8 +90,7 @@ fn await_start(
                     told = true;
                     progress(Progress::Unsynchronised);
                 }
-                let fds: Vec<_> = desk.fd().into_iter().collect();
-                wait_readable(&fds, Some(GLANCE));
+                wait_readable(&[desk.as_fd()], GLANCE);
             }
         }
     }
@@ -105,7 +103,7 @@ fn await_traffic(plan: &Plan, stage: &Stage) -> Result<(), TrafficError> {
         stage.bell.clear();
         wait_a_moment(plan, stage, start)?;
         if stage.opened() == 0 {
-            wait_readable(&[stage.bell.as_fd()], Some(GLANCE));
+            stage.bell.wait(GLANCE);
         }
     }
     Ok(())
@@ -126,7 +124,8 @@ fn wait_a_moment(plan: &Plan, stage: &Stage, start: Instant) -> Result<(), Traff
 fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
     let deadline = Instant::now() + DRAIN;
     // A token is sent by each port's sender, after its connection was made: ours may still have to accept that one.
-    let by_tokens = plan.tokens && !conductor.ear.tells_end();
+    let is_told = conductor.desk.as_ref().is_some_and(|desk| desk.tells_end());
+    let by_tokens = plan.tokens && !is_told;
     let least = if by_tokens { plan.data_ports().len() } else { 1 };
     let mut seen = None;
     while Instant::now() < deadline && !plan.stop.load(Ordering::Relaxed) {
@@ -140,14 +139,13 @@ fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
             }
             // Datagrams have no end: the peer's word is one, and then silence for a glance.
             Transport::Udp => {
-                !conductor.ear.tells_end()
-                    || (conductor.ear.peer_has_ended() && seen.replace(bytes) == Some(bytes))
+                !is_told || (conductor.peer_has_ended() && seen.replace(bytes) == Some(bytes))
             }
         };
         if ended {
             return;
         }
-        wait_readable(&[conductor.stage.bell.as_fd()], Some(GLANCE));
+        conductor.stage.bell.wait(GLANCE);
     }
     let (opened, closed) = (conductor.stage.opened(), conductor.stage.closed());
     let waited = !plan.stop.load(Ordering::Relaxed);
@@ -169,15 +167,14 @@ fn exchange(desk: &mut Desk, report: &mut Report) {
     let mut answered = 0;
     while report.ending != Ending::StoppedByUser && Instant::now() < deadline {
         match desk.turn() {
-            Some(DeskEvent::Figures(client, body)) => {
+            Some(Action::Figures(client, body)) => {
                 desk.answer(client, &report.own);
                 answered += usize::from(take_figures(report, &body));
             }
             Some(_) => {}
             None if !desk.has_senders() => break,
             None => {
-                let fds: Vec<_> = desk.fd().into_iter().collect();
-                wait_readable(&fds, Some(GLANCE));
+                wait_readable(&[desk.as_fd()], GLANCE);
             }
         }
     }

@@ -1,13 +1,13 @@
 //! A sending lane: connects, waits for the begin, and writes buffers until it is told to stop or has written its share.
 
+use crate::bell::{wait, watch};
 use crate::lane::{Lane, Stage};
 use crate::latency::Stopwatch;
 use crate::payload::{HEADER, Pattern};
 use crate::plan::{Length, Plan, Transport};
 use crate::{TrafficError, connect, host, latency};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::fd::OwnedFd;
+use rustix::event::epoll::{self, EventFlags};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use std::net::SocketAddr;
@@ -52,8 +52,8 @@ pub(crate) fn run(
     }
     stage.bell.ring();
     let mut streams = opened?;
-    while !stage.begin.is_raised() && !stage.stop.is_raised() {
-        stage.begin.wait(Some(Duration::from_millis(100)));
+    while !stage.begin.has_rung() && !stage.stop.has_rung() {
+        stage.begin.wait(Duration::from_millis(100));
     }
     let go = if plan.latency { latency::ping } else { pump };
     let result = go(plan, stage, lane, &mut streams);
@@ -99,19 +99,17 @@ fn pump(
     lane: &Lane,
     streams: &mut [Stream],
 ) -> Result<(), TrafficError> {
-    let epoll = watch(stage, streams)?;
+    let sockets = streams.iter().zip(0..);
+    let sockets = sockets.map(|(stream, place)| (stream.socket.as_fd(), place, EventFlags::OUT));
+    let epoll = watch(sockets.chain([(stage.stop.as_fd(), STOP, EventFlags::IN)]))?;
     let mut writer = Writer::new(plan)?;
     let mut pace = Pace { bandwidth: 0, since: Instant::now(), bytes: 0 };
     let mut events = Vec::with_capacity(EVENTS);
-    while !stage.stop.is_raised()
+    while !stage.stop.has_rung()
         && writer.left != Some(0)
         && streams.iter().any(|stream| stream.alive)
     {
-        events.clear();
-        match epoll::wait(&epoll, spare_capacity(&mut events), None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(TrafficError::system("wait for sockets")(error)),
-        }
+        wait(&epoll, &mut events, None)?;
         for event in &events {
             let place = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
             let Some(stream) = streams.get_mut(place) else { continue };
@@ -125,10 +123,10 @@ fn pump(
         let look = || {
             let all = stage.bandwidth.load(Ordering::Relaxed);
             let own = all.div_ceil(stage.lanes.len() as u64);
-            (!stage.stop.is_raised()).then(|| (own, Instant::now()))
+            (!stage.stop.has_rung()).then(|| (own, Instant::now()))
         };
         let bytes = lane.counters.bytes.load(Ordering::Relaxed);
-        if pace.hold(bytes, look, |nap| stage.stop.wait(Some(nap))) {
+        if pace.hold(bytes, look, |nap| stage.stop.wait(nap)) {
             // The limit's time is no request's.
             streams
                 .iter_mut()
@@ -139,18 +137,6 @@ fn pump(
         watch.hand_over(lane);
     }
     Ok(())
-}
-
-fn watch(stage: &Stage, streams: &[Stream]) -> Result<OwnedFd, TrafficError> {
-    let build = || {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &stage.stop, EventData::new_u64(STOP), EventFlags::IN)?;
-        for (place, stream) in streams.iter().enumerate() {
-            epoll::add(&epoll, &stream.socket, EventData::new_u64(place as u64), EventFlags::OUT)?;
-        }
-        Ok::<_, Errno>(epoll)
-    };
-    build().map_err(TrafficError::system("watch sockets"))
 }
 
 /// Writes what the plan says: plain or checked bytes, as a stream or as datagrams.
@@ -277,7 +263,6 @@ impl Pace {
     }
 
     /// By how many seconds a lane that has sent so many bytes is ahead of its bandwidth; 0 is no limit.
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
     fn ahead(&mut self, bandwidth: u64, bytes: u64, now: Instant) -> f64 {
         if bandwidth != self.bandwidth {
             *self = Pace { bandwidth, since: now, bytes };

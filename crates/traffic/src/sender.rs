@@ -1,6 +1,6 @@
 //! The sender's part of a run: agree, connect, begin, measure, end, exchange figures.
 
-use crate::conduct::{Conductor, Deaf};
+use crate::conduct::Conductor;
 use crate::lane::{self, Stage, lock};
 use crate::plan::{Plan, Transport};
 use crate::report::{Ending, Side};
@@ -35,7 +35,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
     }
     let lanes = lane::start(&shared, &stage, targets, send::run);
     let measured = conduct(plan, &stage, &mut sessions, &windows, progress);
-    stage.stop.raise();
+    stage.stop.ring();
     // A lane's own failure says more than "not all connected".
     let (interval, ending) = lane::join(lanes).and(measured)?;
     let mut report = Report::new(plan, &stage, &interval, ending, plan.connections());
@@ -102,8 +102,8 @@ fn conduct(
         session.await_begin(&mut || progress(Progress::AwaitingOthers))?;
     }
     let total_s = sessions.iter().map(|session| session.total_s).max().unwrap_or(plan.total_s());
-    let mut conductor = Conductor { plan, stage, ear: &mut Deaf, progress };
-    Ok(conductor.measure(&probes, total_s, |_| stage.begin.raise()))
+    let mut conductor = Conductor { plan, stage, desk: None, progress };
+    Ok(conductor.measure(&probes, total_s))
 }
 
 /// Waits until all connections of the plan are open.
@@ -116,8 +116,7 @@ pub(crate) fn await_connections(plan: &Plan, stage: &Stage) -> Result<(), Traffi
         if stage.opened() as u64 >= plan.connections() {
             return Ok(());
         }
-        let bell = rustix::fd::AsFd::as_fd(&stage.bell);
-        crate::latch::wait_readable(&[bell], Some(Duration::from_millis(100)));
+        stage.bell.wait(Duration::from_millis(100));
     }
 }
 

@@ -137,13 +137,10 @@ impl Snapshot {
     /// A connection that opened after the begin counts from its own begin.
     fn tcp_until(&self, end: &Snapshot) -> TcpTotals {
         let mut totals = TcpTotals::default();
-        for (lane, infos) in end.slow.tcp.iter().enumerate() {
-            for (place, info) in infos.iter().enumerate() {
-                let then =
-                    self.slow.tcp.get(lane).and_then(|lane| lane.get(place)).copied().flatten();
-                if let Some(now) = info {
-                    totals += now.since(&then.unwrap_or_default());
-                }
+        for (now, then) in end.slow.tcp.iter().zip(&self.slow.tcp) {
+            for (place, info) in now.iter().enumerate() {
+                let then = then.get(place).copied().flatten().unwrap_or_default();
+                totals += info.map_or(TcpTotals::default(), |now| now.since(&then));
             }
         }
         totals

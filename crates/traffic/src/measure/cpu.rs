@@ -150,7 +150,6 @@ fn percent(part: u64, spent: &Ticks) -> f64 {
     share(part, spent.iter().sum())
 }
 
-#[allow(clippy::cast_precision_loss, reason = "ticks of a run are far below 2^52")]
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }

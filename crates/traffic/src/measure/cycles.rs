@@ -60,7 +60,6 @@ impl CycleCounter {
 
 impl CycleSample {
     /// What was spent since an earlier sample.
-    #[allow(clippy::cast_precision_loss, reason = "2^52 time stamps are over ten days")]
     pub fn since(&self, earlier: &CycleSample) -> Cycles {
         let hardware = match (&self.hardware, &earlier.hardware) {
             (Ok(now), Ok(then)) => Figure::measured(
@@ -83,7 +82,6 @@ impl CycleSample {
 
 impl Cycles {
     /// NTttcp's cycles per byte: busy share x processors x frequency x seconds / bytes.
-    #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
     pub fn per_byte_by_formula(&self, usage: &CpuUsage, seconds: f64, bytes: u64) -> Figure<f64> {
         self.time_stamp_hz.then(|hz| {
             let cycles = usage.busy_percent / 100.0 * usage.processors as f64 * hz * seconds;
@@ -92,7 +90,6 @@ impl Cycles {
     }
 
     /// Cycles per byte by the hardware's count.
-    #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
     pub fn per_byte_by_hardware(&self, bytes: u64) -> Figure<f64> {
         self.hardware.then(|cycles| (bytes > 0).then(|| *cycles as f64 / bytes as f64))
     }

@@ -45,8 +45,12 @@ impl ProcessSample {
         Ok(ProcessSample { at: Instant::now(), user_ticks: stat.utime, system_ticks: stat.stime })
     }
 
+    /// Processor time so far, of the kernel for it too, in seconds.
+    pub fn used_s(&self) -> f64 {
+        (self.user_ticks + self.system_ticks) as f64 / TICKS_PER_SECOND
+    }
+
     /// What was used since an earlier sample of the same process.
-    #[allow(clippy::cast_precision_loss, reason = "ticks of a run are far below 2^52")]
     pub fn since(&self, earlier: &ProcessSample) -> ProcessUsage {
         let user_s = self.user_ticks.saturating_sub(earlier.user_ticks) as f64 / TICKS_PER_SECOND;
         let system_s =
@@ -86,7 +90,6 @@ impl AllProcesses {
     }
 
     /// Processors that programs, and that kernel threads, used since an earlier sample.
-    #[allow(clippy::cast_precision_loss, reason = "ticks of a run are far below 2^52")]
     pub fn since(&self, earlier: &AllProcesses) -> [f64; 2] {
         let wall_s = self.at.duration_since(earlier.at).as_secs_f64().max(1e-9);
         let used = |now: u64, then| now.saturating_sub(then) as f64 / TICKS_PER_SECOND / wall_s;

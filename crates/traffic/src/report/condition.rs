@@ -33,7 +33,6 @@ fn busy(interval: &Interval) -> Option<String> {
     })
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a share for people")]
 fn retransmits(interval: &Interval) -> Option<String> {
     let tcp = &interval.tcp;
     let percent = 100.0 * tcp.retransmits as f64 / tcp.segments_out.max(1) as f64;
@@ -69,7 +68,6 @@ fn frequency(interval: &Interval) -> Option<String> {
 }
 
 /// What was neither this process nor the network stack's interrupts.
-#[allow(clippy::cast_precision_loss, reason = "a handful of processors")]
 fn other_load(interval: &Interval) -> Option<String> {
     let usage = interval.cpu.value.as_ref()?;
     let own = interval.process.value?.percent_of_one_processor;

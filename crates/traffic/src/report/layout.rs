@@ -8,7 +8,7 @@
 
 use super::{Ending, PeerKind, Report, Side};
 use crate::TrafficError;
-use crate::measure::{CpuUsage, Figure, KernelDelta};
+use crate::measure::{Figure, KernelDelta};
 use crate::plan::Role;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -105,16 +105,10 @@ struct Shown<'r> {
     net_rx_softirqs_per_s: Figure<f64>,
     packets_per_interrupt: Figure<f64>,
     packets_per_softirq: Figure<f64>,
-    busy_percent: Figure<f64>,
-    softirq_percent: Figure<f64>,
-    steal_percent: Figure<f64>,
-    process_percent: Figure<f64>,
-    megahertz: Figure<f64>,
 }
 
 impl Shown<'_> {
     fn of(side: &Side) -> Shown<'_> {
-        let cpu = |of: fn(&CpuUsage) -> f64| side.cpu.then(|usage| Some(of(usage)));
         let KernelDelta { interrupts, net_rx_softirqs, .. } = &side.kernel;
         Shown {
             side,
@@ -123,11 +117,6 @@ impl Shown<'_> {
             net_rx_softirqs_per_s: side.per_second(net_rx_softirqs),
             packets_per_interrupt: side.received_per(interrupts),
             packets_per_softirq: side.received_per(net_rx_softirqs),
-            busy_percent: cpu(|usage| usage.busy_percent),
-            softirq_percent: cpu(|usage| usage.softirq_percent),
-            steal_percent: cpu(|usage| usage.steal_percent),
-            process_percent: side.process.then(|usage| Some(usage.percent_of_one_processor)),
-            megahertz: side.cycles.time_stamp_hz.then(|hz| Some(hz / 1e6)),
         }
     }
 }

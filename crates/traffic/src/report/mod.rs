@@ -226,10 +226,10 @@ impl Report {
 
 impl Settings {
     fn of(plan: &Plan) -> Settings {
-        let v4 = plan.mappings.first().is_none_or(|mapping| mapping.host.is_ipv4());
+        let first = plan.mappings.first();
         Settings {
             transport: plan.transport,
-            family: if v4 { Family::V4 } else { Family::V6 },
+            family: first.map_or(Family::V4, |mapping| Family::of(mapping.host)),
             base_port: plan.base_port,
             sync: plan.sync,
             buffer_bytes: plan.buffer_bytes,
@@ -247,7 +247,6 @@ impl Settings {
 }
 
 impl ThreadFigures {
-    #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
     fn of(lane: Count, seconds: f64) -> ThreadFigures {
         ThreadFigures {
             bytes: lane.bytes,

@@ -22,7 +22,6 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
     pub(crate) fn of(bytes: u64, seconds: f64) -> Throughput {
         Throughput::at(if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 })
     }
@@ -99,7 +98,6 @@ pub struct Side {
 }
 
 impl Side {
-    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
     pub(crate) fn new(plan: &Plan, stage: &Stage, interval: &Interval, connections: u64) -> Side {
         let sum =
             |part: fn(&crate::snapshot::Count) -> u64| interval.lanes.iter().map(part).sum::<u64>();
@@ -152,13 +150,11 @@ impl Side {
     }
 
     /// A count of the whole host by the seconds of the interval.
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
     pub(super) fn per_second(&self, count: &Figure<u64>) -> Figure<f64> {
         count.then(|count| (self.seconds > 0.0).then(|| *count as f64 / self.seconds))
     }
 
     /// Packets by a count of the whole host: received ones only, as NTttcp has it.
-    #[allow(clippy::cast_precision_loss, reason = "a ratio")]
     pub(super) fn received_per(&self, count: &Figure<u64>) -> Figure<f64> {
         let Some(received) = self.segments.received.value else {
             return Figure::absent_as(&self.segments.received);
@@ -182,18 +178,13 @@ impl Segments {
         }
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "means for people")]
     fn of_tcp(role: Role, tcp: &TcpTotals, bytes: u64) -> Segments {
-        const SOURCE: &str = "TCP_INFO of this run's connections";
-        if tcp.connections == 0 {
-            const NONE: &str = "no connection was open";
-            return Segments {
-                sent: Figure::absent(NONE),
-                received: Figure::absent(NONE),
-                retransmits: Figure::absent(NONE),
-                average_frame_bytes: Figure::absent(NONE),
-                rtt_us: Figure::absent(NONE),
-            };
+        /// What was counted of the connections, if there were any.
+        fn of<T>(tcp: &TcpTotals, value: T) -> Figure<T> {
+            match tcp.connections {
+                0 => Figure::absent("no connection was open"),
+                _ => Figure::measured(value, "TCP_INFO of this run's connections"),
+            }
         }
         let frames = match role {
             Role::Sender => tcp.data_segments_out,
@@ -201,15 +192,14 @@ impl Segments {
         };
         let mean = |sum: u64, count: u64| (count > 0).then(|| sum as f64 / count as f64);
         Segments {
-            sent: Figure::measured(tcp.segments_out, SOURCE),
-            received: Figure::measured(tcp.segments_in, SOURCE),
-            retransmits: Figure::measured(tcp.retransmits, SOURCE),
-            average_frame_bytes: Figure::measured((), SOURCE).then(|()| mean(bytes, frames)),
-            rtt_us: Figure::measured((), SOURCE).then(|()| mean(tcp.rtt_us_sum, tcp.connections)),
+            sent: of(tcp, tcp.segments_out),
+            received: of(tcp, tcp.segments_in),
+            retransmits: of(tcp, tcp.retransmits),
+            average_frame_bytes: of(tcp, ()).then(|()| mean(bytes, frames)),
+            rtt_us: of(tcp, ()).then(|()| mean(tcp.rtt_us_sum, tcp.connections)),
         }
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a mean for people")]
     fn of_udp(role: Role, bytes: u64, calls: u64) -> Segments {
         const SOURCE: &str = "datagrams of this process";
         let other = || "UDP does not tell what the other end sends back".to_string();

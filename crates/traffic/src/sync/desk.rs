@@ -2,30 +2,18 @@
 //! come to them.
 
 use super::{Action, ClientId, Code, Inbox, Message, Offer, ReceiverSync, Senders, token};
-use crate::conduct::Ear;
+use crate::bell::{wait, watch};
 use crate::plan::Plan;
 use crate::report::Side;
 use crate::sender::TOKENS;
 use crate::{TrafficError, socket};
-use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-
-/// What the receiver has to act on.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum DeskEvent {
-    /// Traffic begins.
-    Start { total_s: u32 },
-    /// A sender of the test ends it, or is gone.
-    Stop,
-    /// A sender's figures.
-    Figures(ClientId, Vec<u8>),
-}
 
 /// Senders and strangers at the desk at once.
 const CLIENTS_MAX: usize = 64;
@@ -39,8 +27,9 @@ pub(crate) struct Desk {
     clients: BTreeMap<ClientId, Client>,
     next: ClientId,
     machine: ReceiverSync,
-    events: VecDeque<DeskEvent>,
-    /// Answers that let the traffic flow, kept back until [`Ear::begin`].
+    /// What the receiver has to act on: no replies.
+    events: VecDeque<Action>,
+    /// Answers that let the traffic flow, kept back until [`Desk::begin`].
     held: Option<Vec<(ClientId, Vec<u8>)>>,
     ended: bool,
     own_total_s: u32,
@@ -79,8 +68,8 @@ impl Desk {
                 }
             }
         }
-        let epoll =
-            watch(&listeners).map_err(TrafficError::system("watch the synchronisation port"))?;
+        let numbered = listeners.iter().zip(0..);
+        let epoll = watch(numbered.map(|(one, place)| (one.as_fd(), place, EventFlags::IN)))?;
         let ports = hosts.iter().map(|host| plan.ports_at(*host)).min().unwrap_or(0);
         let senders =
             if plan.multi_client { Senders::UntilLast } else { Senders::Count(hosts.len()) };
@@ -103,11 +92,11 @@ impl Desk {
     }
 
     /// Serves whoever has something to say, and returns the oldest event.
-    pub(crate) fn turn(&mut self) -> Option<DeskEvent> {
+    pub(crate) fn turn(&mut self) -> Option<Action> {
         let mut ready = Vec::with_capacity(CLIENTS_MAX);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Interrupted at worst; the next turn comes soon.
-        let _ = epoll::wait(&self.epoll, spare_capacity(&mut ready), Some(&now));
+        let _ = wait(&self.epoll, &mut ready, Some(&now));
         for event in ready {
             let number = event.data.u64();
             if number >= FIRST_CLIENT { self.hear(number) } else { self.accept(number) }
@@ -139,6 +128,31 @@ impl Desk {
     pub(crate) fn answer(&mut self, client: ClientId, own: &Side) {
         let Ok(body) = serde_json::to_vec(own) else { return };
         self.write(client, &Message::Body(Code::Figures, body).encode());
+    }
+
+    /// Tells the senders that traffic may flow.
+    pub(crate) fn begin(&mut self) {
+        for (client, message) in self.held.take().unwrap_or_default() {
+            self.write(client, &message);
+        }
+    }
+
+    /// Whether a sender would say that it has ended the test.
+    pub(crate) fn tells_end(&self) -> bool {
+        !self.by_tokens
+    }
+
+    /// Whether a sender has ended the test. Figures that come before our own end stay for [`Desk::turn`] after it.
+    pub(crate) fn peer_has_ended(&mut self) -> bool {
+        match self.turn() {
+            None | Some(Action::Start { .. } | Action::Reply(..)) => {}
+            Some(Action::Stop) => self.ended = true,
+            Some(figures @ Action::Figures(..)) => {
+                self.ended = true;
+                self.events.push_front(figures);
+            }
+        }
+        self.ended
     }
 
     fn accept(&mut self, listener: ClientId) {
@@ -196,22 +210,18 @@ impl Desk {
         self.by_tokens = true;
         self.machine.occupy();
         self.notes.push(TOKENS.into());
-        self.events.push_back(DeskEvent::Start { total_s: self.own_total_s });
+        self.events.push_back(Action::Start { total_s: self.own_total_s });
     }
 
     fn act(&mut self, action: Action) {
-        match action {
-            Action::Reply(client, message) => match &mut self.held {
-                Some(held) => held.push((client, message.encode())),
-                None => self.write(client, &message.encode()),
-            },
-            Action::Start { total_s } => {
-                self.held = Some(Vec::new());
-                self.events.push_back(DeskEvent::Start { total_s });
-            }
-            Action::Stop => self.events.push_back(DeskEvent::Stop),
-            Action::Figures(client, body) => {
-                self.events.push_back(DeskEvent::Figures(client, body))
+        match (action, &mut self.held) {
+            (Action::Reply(client, message), Some(held)) => held.push((client, message.encode())),
+            (Action::Reply(client, message), None) => self.write(client, &message.encode()),
+            (event, held) => {
+                if let Action::Start { .. } = event {
+                    *held = Some(Vec::new());
+                }
+                self.events.push_back(event);
             }
         }
     }
@@ -228,46 +238,15 @@ impl Desk {
         self.clients.remove(&number);
         self.tokens.iter_mut().filter(|slot| **slot == Some(number)).for_each(|slot| *slot = None);
         if self.machine.takes_part(number) {
-            self.events.push_back(DeskEvent::Stop);
+            self.events.push_back(Action::Stop);
         }
         self.machine.on_closed(number);
     }
 }
 
-impl Ear for Desk {
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.epoll.as_fd())
+impl AsFd for Desk {
+    /// Readable when there is something to hear.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
-
-    fn begin(&mut self) {
-        for (client, message) in self.held.take().unwrap_or_default() {
-            self.write(client, &message);
-        }
-    }
-
-    fn tells_end(&self) -> bool {
-        !self.by_tokens
-    }
-
-    /// Figures that come before our own end stay for [`Desk::turn`] after it.
-    fn peer_has_ended(&mut self) -> bool {
-        match self.turn() {
-            None => {}
-            Some(DeskEvent::Start { .. }) => {}
-            Some(DeskEvent::Stop) => self.ended = true,
-            Some(figures @ DeskEvent::Figures(..)) => {
-                self.ended = true;
-                self.events.push_front(figures);
-            }
-        }
-        self.ended
-    }
-}
-
-fn watch(listeners: &[OwnedFd]) -> Result<OwnedFd, Errno> {
-    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    for (place, listener) in listeners.iter().enumerate() {
-        epoll::add(&epoll, listener, EventData::new_u64(place as u64), EventFlags::IN)?;
-    }
-    Ok(epoll)
 }

@@ -30,7 +30,7 @@ mod sender;
 mod session;
 pub(crate) mod token;
 
-pub(crate) use desk::{Desk, DeskEvent};
+pub(crate) use desk::Desk;
 pub use inbox::{BODY_MAX, Garbled, Inbox};
 pub use offer::Offer;
 pub use receiver::{Action, ClientId, ReceiverSync, Senders};

@@ -108,29 +108,27 @@ impl ReceiverSync {
         self.waiting.len()
     }
 
-    fn marked_state(&self) -> i32 {
+    /// The state as every NTttcp says it.
+    fn state(&self) -> i32 {
         match self.state {
-            State::Idle => MARK | word::IDLE,
-            // A real sender looks for exactly 12.
-            State::Running => word::RUNNING,
-            State::Finished => MARK | word::FINISHED,
-        }
-    }
-
-    fn on_exit(&mut self, from: ClientId) -> Vec<Action> {
-        let answer = match self.state {
-            State::Running if self.takes_part(from) => word::FINISHED,
             State::Idle => word::IDLE,
             State::Running => word::RUNNING,
             State::Finished => word::FINISHED,
-        };
+        }
+    }
+
+    /// The state with our mark, but for 12: a real sender looks for exactly that.
+    fn marked_state(&self) -> i32 {
+        if self.state == State::Running { word::RUNNING } else { MARK | self.state() }
+    }
+
+    /// A sender of the test ends it; a stranger only learns the state.
+    fn on_exit(&mut self, from: ClientId) -> Vec<Action> {
         let stops = self.state == State::Running && self.takes_part(from);
-        let mut actions = vec![reply(from, answer)];
         if stops {
             self.finish();
-            actions.push(Action::Stop);
         }
-        actions
+        std::iter::once(reply(from, self.state())).chain(stops.then_some(Action::Stop)).collect()
     }
 
     fn agree(&mut self, from: ClientId, seconds: i32) -> i32 {

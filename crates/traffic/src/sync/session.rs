@@ -3,6 +3,7 @@
 use super::{
     Code, Garbled, Inbox, Message, Offer, Refusal, SenderSync, Step, clear_of_commands, word,
 };
+use crate::bell::wait_readable;
 use crate::connect::Reached;
 use crate::plan::Plan;
 use crate::report::Side;
@@ -29,7 +30,7 @@ pub enum PeerKind {
 }
 
 /// A receiver that does not answer a question within so long is given up.
-const ANSWER: Duration = Duration::from_secs(30);
+pub(super) const ANSWER: Duration = Duration::from_secs(30);
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// How a receiver answered.
@@ -168,7 +169,7 @@ impl<'p> Session<'p> {
         limit: Option<Duration>,
         during: &'static str,
     ) -> Result<Message, TrafficError> {
-        let start = Instant::now();
+        let deadline = limit.map(|limit| Instant::now() + limit);
         let mut bytes = [0; 4096];
         loop {
             match self.inbox.pop() {
@@ -178,30 +179,50 @@ impl<'p> Session<'p> {
                     return Err(self.garbled(&format!("it announces {length} bytes")));
                 }
             }
-            match recv(&self.socket, &mut bytes[..], RecvFlags::empty()) {
-                Ok((0, _)) => return Err(self.lost(during, Errno::CONNRESET)),
-                Ok((count, _)) => self.inbox.push(bytes.get(..count).unwrap_or_default()),
-                Err(Errno::AGAIN) if limit.is_some_and(|limit| start.elapsed() >= limit) => {
-                    return Err(self.lost(during, Errno::TIMEDOUT));
-                }
-                // A stop does not cut the exchange after the run, which has its limit.
-                Err(Errno::AGAIN) if limit.is_none() && self.stop.load(Ordering::Relaxed) => {
-                    return Err(TrafficError::StoppedEarly);
-                }
-                Err(Errno::AGAIN) => {
-                    crate::latch::wait_readable(&[self.socket.as_fd()], Some(GLANCE))
-                }
-                Err(Errno::INTR) => {}
-                Err(source) => return Err(self.lost(during, source)),
-            }
+            let stop = limit.is_none().then_some(self.stop);
+            let count = receive(&self.socket, &mut bytes, deadline, stop)
+                .map_err(|source| self.lost(during, source))?;
+            self.inbox.push(bytes.get(..count).unwrap_or_default());
         }
     }
 
     fn lost(&self, during: &'static str, source: Errno) -> TrafficError {
-        TrafficError::SyncLost { address: self.address, during, source }
+        lost(self.address, during, source)
     }
 
     fn garbled(&self, detail: &str) -> TrafficError {
         TrafficError::Garbled { address: self.address, detail: detail.to_string() }
+    }
+}
+
+/// Receives what comes until `deadline`, or until `stop` is set: `CANCELED`.
+pub(super) fn receive(
+    socket: &OwnedFd,
+    bytes: &mut [u8],
+    deadline: Option<Instant>,
+    stop: Option<&AtomicBool>,
+) -> Result<usize, Errno> {
+    loop {
+        match recv(socket, &mut *bytes, RecvFlags::empty()) {
+            Ok((0, _)) => return Err(Errno::CONNRESET),
+            Ok((count, _)) => return Ok(count),
+            Err(Errno::AGAIN) if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) => {
+                return Err(Errno::CANCELED);
+            }
+            Err(Errno::AGAIN) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
+                return Err(Errno::TIMEDOUT);
+            }
+            Err(Errno::AGAIN) => wait_readable(&[socket.as_fd()], GLANCE),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Says that the receiver was lost, unless the user stopped the wait.
+pub(super) fn lost(address: SocketAddr, during: &'static str, source: Errno) -> TrafficError {
+    match source {
+        Errno::CANCELED => TrafficError::StoppedEarly,
+        _ => TrafficError::SyncLost { address, during, source },
     }
 }

@@ -6,23 +6,18 @@
 //!
 //! This is the sender's part; `Desk` has the receiver's.
 
-use crate::latch::wait_readable;
+use super::session::{ANSWER, lost, receive};
 use crate::plan::Plan;
 use crate::{TrafficError, connect};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::fd::OwnedFd;
+use rustix::net::{SendFlags, send};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The only byte that is ever said.
 pub(crate) const TOKEN: &[u8] = b"X";
 /// A token's port, less its data port's.
 const AHEAD: u16 = 1000;
-/// A receiver answers as soon as it has taken the connection.
-const ANSWER: Duration = Duration::from_secs(30);
-const GLANCE: Duration = Duration::from_millis(100);
 
 /// Where the tokens of a host's data ports are exchanged; none where the numbers end before.
 pub(crate) fn ports(plan: &Plan, host: IpAddr) -> Vec<SocketAddr> {
@@ -38,6 +33,7 @@ pub(crate) fn exchange(
     host: IpAddr,
     mut kept: impl FnMut(SocketAddr) -> Option<OwnedFd>,
 ) -> Result<(), TrafficError> {
+    let lost = |address| move |source| lost(address, "exchanging tokens", source);
     let mut sockets = Vec::new();
     for address in ports(plan, host) {
         let socket = match kept(address) {
@@ -52,29 +48,9 @@ pub(crate) fn exchange(
         send(&socket, TOKEN, SendFlags::NOSIGNAL).map_err(lost(address))?;
         sockets.push((address, socket));
     }
-    sockets.iter().try_for_each(|(address, socket)| take(plan, *address, socket))
-}
-
-fn take(plan: &Plan, address: SocketAddr, socket: &OwnedFd) -> Result<(), TrafficError> {
-    let start = Instant::now();
-    let mut byte = [0];
-    loop {
-        match recv(socket, &mut byte, RecvFlags::empty()) {
-            Ok((0, _)) => return Err(lost(address)(Errno::CONNRESET)),
-            Ok(_) => return Ok(()),
-            Err(Errno::AGAIN) if plan.stop.load(Ordering::Relaxed) => {
-                return Err(TrafficError::StoppedEarly);
-            }
-            Err(Errno::AGAIN) if start.elapsed() < ANSWER => {
-                wait_readable(&[socket.as_fd()], Some(GLANCE));
-            }
-            Err(Errno::AGAIN) => return Err(lost(address)(Errno::TIMEDOUT)),
-            Err(Errno::INTR) => {}
-            Err(source) => return Err(lost(address)(source)),
-        }
+    for (address, socket) in sockets {
+        let deadline = Instant::now() + ANSWER;
+        receive(&socket, &mut [0], Some(deadline), Some(&plan.stop)).map_err(lost(address))?;
     }
-}
-
-fn lost(address: SocketAddr) -> impl Fn(Errno) -> TrafficError {
-    move |source| TrafficError::SyncLost { address, during: "exchanging tokens", source }
+    Ok(())
 }
