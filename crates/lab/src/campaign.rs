@@ -14,7 +14,6 @@ use crate::report::{self, Case, Command, Report, Setting, Threshold};
 use crate::site::{InProcess, Measured, Namespaces, Site};
 use crate::state::State;
 use crate::{LabError, between, explain};
-use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,19 +35,8 @@ pub struct Campaign {
 #[derive(Debug)]
 pub(crate) struct Point {
     pub(crate) feature: &'static Feature,
-    pub(crate) part: Part,
     pub(crate) load: Load,
     pub(crate) experiment: Experiment,
-}
-
-/// Where in the report a point belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Part {
-    /// Among the cases.
-    Bulk,
-    /// The round trips.
-    RoundTrips,
 }
 
 /// What came of it.
@@ -87,11 +75,6 @@ impl Campaign {
 }
 
 impl Point {
-    /// Bulk connections under an experiment.
-    pub(crate) fn bulk(feature: &'static Feature, load: Load, experiment: Experiment) -> Point {
-        Point { feature, part: Part::Bulk, load, experiment }
-    }
-
     fn setting(&self) -> Setting {
         let Feature { way, receiver_gro, .. } = *self.feature;
         let (connections, buffer_bytes, beside) = match self.load {
@@ -181,13 +164,13 @@ fn measure(
             state.note(note);
         }
         let case = Case::new(&point.experiment, point.setting(), run.0, run.1);
-        let opinion = site.as_ref().filter(|_| point.part == Part::Bulk);
+        let opinion = site.as_ref().filter(|_| !case.setting.is_round_trips());
         if let Some(note) = opinion.and_then(|(_, site)| site.second_opinion(&case)) {
             let toward =
                 if case.setting.receiver_gro { "Toward the receiver with GRO: " } else { "" };
             state.note(format!("{toward}{note}"));
         }
-        complete = state.keep(place, point.part, case);
+        complete = state.keep(place, case);
         if !complete {
             break;
         }
@@ -261,7 +244,7 @@ fn choose_site(
             other if only_hosts => return other,
             Err(LabError::NamespaceRefused(why)) => why,
             // What an ordinary user's switch may not do differs from kernel to kernel.
-            Err(error @ (LabError::HostDied { .. } | LabError::Switch(_))) if !root => {
+            Err(error @ (LabError::Host { died: true, .. } | LabError::Switch(_))) if !root => {
                 error.to_string()
             }
             other => return other,

@@ -12,11 +12,10 @@ pub use text::{page, text};
 use crate::LabError;
 use crate::experiment::Measure;
 use crate::experiments::{latency, measures};
-use crate::report::{Case, Machine, Report, SCHEMA, Setting};
+use crate::report::{self, Case, Machine, Report, SCHEMA, Setting};
 use crate::statistics::{self, Verdict, compare_independent};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 use std::path::Path;
 
 /// The JSON schema of a [`Comparison`].
@@ -149,20 +148,12 @@ pub fn compare(before: &Path, after: &Path, tolerance: f64) -> Result<Comparison
 }
 
 fn read(path: &Path) -> Result<Report, LabError> {
-    let refuse = |why: String| {
+    report::read(path).map_err(|why| {
         LabError::Compare(format!(
             "{}: {why}; name the report.json of a `millrace validate`, `ladder`, `sweep` or `connections`",
             path.display()
         ))
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-    let report: Value = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
-    match report["schema"].as_u64() {
-        Some(version) if version != u64::from(SCHEMA) => {
-            Err(refuse(format!("it has version {version}, this program reads {SCHEMA}")))
-        }
-        _ => serde_json::from_value(report).map_err(|error| refuse(error.to_string())),
-    }
+    })
 }
 
 fn origin(path: &Path, report: &Report) -> Origin {
@@ -269,7 +260,7 @@ fn differences(before: &Report, after: &Report) -> Vec<Difference> {
 mod tests {
     use super::*;
     use crate::report::BenchFacts;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     /// A report of one case whose throughput is `rate` with little noise.
     fn report(rate: f64, experiment: &str) -> Value {

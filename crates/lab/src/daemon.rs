@@ -47,7 +47,7 @@ impl Daemon {
         let text = configuration(topology);
         std::fs::write(&file, &text)
             .map_err(LabError::io(format!("writing {}", file.display())))?;
-        let program = topology.program().display().to_string();
+        let program = topology.program.display().to_string();
         let arguments = vec!["run".to_owned(), "-c".to_owned(), file.display().to_string()];
         let line = format!("millrace run -c millrace.toml  # {}", text.trim().replace('\n', "; "));
         topology.switch.order(&Request::Become { program, arguments }, &line)?;

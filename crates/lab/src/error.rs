@@ -27,24 +27,16 @@ pub enum LabError {
     /// The kernel refused a network namespace.
     #[error("cannot make a network namespace ({0}): run as root, or allow user namespaces")]
     NamespaceRefused(String),
-    /// A child process ended or went silent.
-    #[error("the {host} host died while {doing}: {output}")]
-    HostDied {
+    /// A host ended or went silent, or answered with an error.
+    #[error("the {host} host {} {doing}: {output}", if *died { "died while" } else { "could not" })]
+    Host {
         /// Its name in the topology.
         host: String,
+        /// Whether it gave no answer.
+        died: bool,
         /// What it was asked.
         doing: String,
-        /// What it printed last, or its exit status.
-        output: String,
-    },
-    /// A child process answered with an error.
-    #[error("the {host} host could not {doing}: {output}")]
-    Refused {
-        /// Its name in the topology.
-        host: String,
-        /// What it was asked.
-        doing: String,
-        /// The reason.
+        /// The reason, or what it printed last.
         output: String,
     },
     /// The daemon did not come up or did not do what was asked.
@@ -138,7 +130,7 @@ impl LabError {
     /// The same; where a host has refused, what `say` makes of its reason.
     pub(crate) fn where_refused(self, say: impl FnOnce(String) -> LabError) -> LabError {
         match self {
-            LabError::Refused { output, .. } => say(output),
+            LabError::Host { died: false, output, .. } => say(output),
             other => other,
         }
     }

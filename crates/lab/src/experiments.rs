@@ -21,6 +21,7 @@ pub mod vrss;
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::experiment::{Arm, Experiment, Measure, StopRule};
+use crate::port::Port;
 use crate::report::{Case, Check};
 use crate::topology::{Topology, Way};
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,8 @@ pub struct Feature {
     pub(crate) whole_guide: bool,
     /// Brings an arm into force under running traffic, by its name; done when this returns.
     pub(crate) switch: fn(&mut Topology, &mut Daemon, &str) -> Result<(), LabError>,
+    /// Brings an arm into force at the port of a switch that runs already; `None` where that cannot be done.
+    pub(crate) toggle: Option<Toggle>,
     /// What is looked at before measuring. It leaves the first arm in force.
     pub(crate) checks: fn(&mut Topology, &mut Daemon) -> Result<Vec<Check>, LabError>,
     /// That each arm was what it says, out of the figures.
@@ -94,6 +97,7 @@ const PLAIN: Feature = Feature {
     receiver_gro: false,
     whole_guide: false,
     switch: |_, _, _| Ok(()),
+    toggle: None,
     checks: |_, _| Ok(Vec::new()),
     proof: None,
     note: None,
@@ -117,6 +121,9 @@ pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
         _ => rsc::MEASURES,
     }
 }
+
+/// See [`Feature::toggle`].
+pub(crate) type Toggle = fn(&Port, &str) -> Result<(), LabError>;
 
 /// Reads out of the figures that each arm was what it says; `None` where a figure is missing.
 pub(crate) type Proof = fn(&Case) -> Option<Check>;

@@ -2,7 +2,7 @@
 //! reader should know before believing them.
 
 use crate::LabError;
-use crate::campaign::{Campaign, Part};
+use crate::campaign::Campaign;
 use crate::experiment::Ended;
 use crate::experiments::{Feature, PROOF, Proof, itself, latency};
 use crate::options::Options;
@@ -28,8 +28,9 @@ pub(crate) fn report(
     options: &Options,
     state: &State,
 ) -> Result<Report, LabError> {
-    let mut cases = state.cases(Part::Bulk);
-    let mut latency = state.cases(Part::RoundTrips);
+    let all = state.cases().into_iter();
+    let (mut latency, mut cases): (Vec<_>, Vec<_>) =
+        all.partition(|case| case.setting.is_round_trips());
     if let Some(point) = campaign.points.first() {
         let bulk = cases.iter_mut().map(|case| (case, point.feature.measures));
         let trips = latency.iter_mut().map(|case| (case, latency::MEASURES));
@@ -115,11 +116,9 @@ fn wire_check(case: &Case, mtu: u16) -> Option<Check> {
     let largest = f64::from(mtu) + ETHERNET;
     let sizes = case.arms_in_order().filter_map(|arm| arm.median("frame_bytes_on_the_wire"));
     let seen = sizes.reduce(f64::max)?;
-    Some(Check {
-        name: "Frames on the wire".into(),
-        passed: seen <= largest,
-        seen: format!("{seen:.0} bytes on average; the maximum at this MTU is {largest:.0}"),
-    })
+    let passed = seen <= largest;
+    let seen = format!("{seen:.0} bytes on average; the maximum at this MTU is {largest:.0}");
+    Some(Check { name: "Frames on the wire".into(), passed, seen })
 }
 
 /// What a reader should know before believing the numbers.
@@ -206,7 +205,9 @@ mod tests {
         let command = |bench: BenchFacts| {
             let mut state = State::new("rsc", &options, String::new());
             state.meet(bench, None);
-            state.keep(0, Part::Bulk, off_got(1000));
+            let mut case = off_got(1000);
+            case.setting.buffer_bytes = Some(1024);
+            state.keep(0, case);
             super::report(&campaign, &options, &state).unwrap().commands.remove(0).command
         };
         assert!(command(BenchFacts::default()).ends_with(" --mtu 1500 --receiver both"));

@@ -12,7 +12,7 @@ use crate::pair::{Carried, Pair};
 use crate::passed::{Passed, put_ratio};
 use crate::placement::Placement;
 use crate::report::Account;
-use crate::topology::{ETHERNET, Route, Topology, Way};
+use crate::topology::{ETHERNET, ROUND_TRIP_PORT, Route, Topology, Way};
 use crate::usage::{self, Reading as _, Sides};
 use procfs::process::Process;
 use std::time::{Duration, Instant};
@@ -239,7 +239,7 @@ impl Bench for Namespaces<'_> {
             Load::Bulk(_) => watched = Some(self.watch(interval)?),
             Load::RoundTrips(_) => {
                 self.pass(Duration::ZERO)?;
-                let to = self.topology.round_trip_address(self.route);
+                let to = (self.topology.address(self.route), ROUND_TRIP_PORT).into();
                 trips = Some(self.topology.sender.round_trips(to, interval)?);
             }
         }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// See the module.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// Connection counts, one after the other. At least one.
     pub connections: Vec<u32>,
@@ -105,23 +105,13 @@ impl Options {
     pub fn new(program: PathBuf) -> Options {
         Options {
             connections: vec![1],
-            blocks: Vec::new(),
             repetitions: DEFAULT_REPETITIONS,
             // Twenty verdicts take twelve pairs.
             quick_repetitions: 12,
             interval: Duration::from_secs(1),
-            narrow: None,
-            in_process: false,
-            tries: 0,
-            queues: Vec::new(),
             mtu: 1500,
-            receivers: None,
-            receiver_named: false,
-            between: None,
-            output: None,
-            resume: None,
-            fail_if: Vec::new(),
             program,
+            ..Options::default()
         }
     }
 

@@ -6,8 +6,9 @@ use crate::host::{Host, Reading, Request, connecting};
 use crate::interrupt::Interrupt;
 use crate::report::Account;
 use crate::topology::PORT;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use traffic::Family;
 
 /// Connections that are not there by then never will be.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -26,57 +27,6 @@ pub(crate) struct Pair<'h> {
     pub(crate) link: &'h str,
 }
 
-impl Pair<'_> {
-    /// Opens all connections, which send from now on. The receiver's counters before.
-    pub(crate) fn connect(
-        &mut self,
-        bulk: Bulk,
-        interrupt: &Interrupt,
-    ) -> Result<Reading, LabError> {
-        let to = SocketAddr::new(self.to, PORT);
-        let before = self.receiver.read(self.link)?;
-        let at = SocketAddr::new(all_of_family(self.to), PORT);
-        self.receiver.order(&Request::Listen { at, bulk }, &bulk.command('r', at))?;
-        let patience = CONNECT_PATIENCE + connecting(bulk.connections);
-        let nobody = || LabError::NoTraffic {
-            from: "the sender".into(),
-            to: to.to_string(),
-            waited: patience,
-        };
-        let sent = self.sender.order(&Request::Send { to, bulk }, &bulk.command('s', to));
-        sent.map_err(|error| match error {
-            LabError::Refused { .. } => nobody(),
-            other => other,
-        })?;
-        let all_there = || {
-            let reading = self.receiver.read(self.link)?;
-            Ok((reading.connections == bulk.connections && reading.received_bytes > 0)
-                .then_some(()))
-        };
-        interrupt.wait_for(patience, all_there)?.ok_or_else(nobody)?;
-        Ok(before)
-    }
-
-    /// Ends what is sent; its last bytes may still be on their way.
-    pub(crate) fn stop(&mut self) -> Result<(), LabError> {
-        self.sender.order(&Request::StopSending, "(Ctrl-C)")
-    }
-
-    /// Waits until all that was sent has arrived. The sender's and the receiver's counters then; `None` where nobody
-    /// answers.
-    pub(crate) fn drain(&mut self, interrupt: &Interrupt) -> Option<(Reading, Reading)> {
-        let arrived = || {
-            let reading = self.receiver.read(self.link)?;
-            Ok((reading.connections == 0).then_some(reading))
-        };
-        let received = match interrupt.wait_for(DRAIN_PATIENCE, arrived).ok()? {
-            Some(reading) => reading,
-            None => self.receiver.read(self.link).ok()?,
-        };
-        Some((self.sender.read(self.link).ok()?, received))
-    }
-}
-
 /// Bulk connections of a bench, over one path after the other, and what all of them carried.
 #[derive(Default)]
 pub(crate) struct Carried {
@@ -89,16 +39,30 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// Opens connections, which send from now on.
+    /// Opens all connections, which send from now on.
     pub(crate) fn begin(
         &mut self,
-        mut pair: Pair<'_>,
+        pair: Pair<'_>,
         bulk: Bulk,
         interrupt: &Interrupt,
     ) -> Result<(), LabError> {
+        let Pair { sender, receiver, to, link } = pair;
         self.sending = true;
-        self.before = pair.connect(bulk, interrupt)?;
-        Ok(())
+        self.before = receiver.read(link)?;
+        let at = SocketAddr::new(Family::of(to).unspecified(), PORT);
+        receiver.order(&Request::Listen { at, bulk }, &bulk.command('r', at))?;
+        let to = SocketAddr::new(to, PORT);
+        let waited = CONNECT_PATIENCE + connecting(bulk.connections);
+        let nobody =
+            || LabError::NoTraffic { from: "the sender".into(), to: to.to_string(), waited };
+        let sent = sender.order(&Request::Send { to, bulk }, &bulk.command('s', to));
+        sent.map_err(|error| error.where_refused(|_| nobody()))?;
+        let all_there = || {
+            let reading = receiver.read(link)?;
+            let flows = reading.connections == bulk.connections && reading.received_bytes > 0;
+            Ok(flows.then_some(()))
+        };
+        interrupt.wait_for(waited, all_there)?.ok_or_else(nobody)
     }
 
     /// Whether connections send.
@@ -106,32 +70,47 @@ impl Carried {
         self.sending
     }
 
-    /// Ends what is sent, whatever is still on its way.
-    pub(crate) fn stop(&mut self, mut pair: Pair<'_>) -> Result<(), LabError> {
-        if std::mem::take(&mut self.sending) { pair.stop() } else { Ok(()) }
+    /// Ends what is sent; its last bytes may still be on their way.
+    pub(crate) fn stop(&mut self, pair: Pair<'_>) -> Result<(), LabError> {
+        if std::mem::take(&mut self.sending) { stop(pair.sender) } else { Ok(()) }
     }
 
     /// Ends what is sent, waits until all of it has arrived, and adds up what both ends counted and what `payload` says
     /// the frames had between two readings of the receiver.
     pub(crate) fn end(
         &mut self,
-        mut pair: Pair<'_>,
+        pair: Pair<'_>,
         interrupt: &Interrupt,
         payload: impl FnOnce(&Reading, &Reading) -> u64,
     ) {
-        if !std::mem::take(&mut self.sending) {
-            return;
+        if std::mem::take(&mut self.sending) {
+            self.unknown |= self.drain(pair, interrupt, payload).is_err();
         }
-        let Some((sent, after)) = pair.stop().ok().and_then(|()| pair.drain(interrupt)) else {
-            self.unknown = true;
-            return;
+    }
+
+    fn drain(
+        &mut self,
+        Pair { sender, receiver, link, .. }: Pair<'_>,
+        interrupt: &Interrupt,
+        payload: impl FnOnce(&Reading, &Reading) -> u64,
+    ) -> Result<(), LabError> {
+        stop(sender)?;
+        let arrived = || {
+            let reading = receiver.read(link)?;
+            Ok((reading.connections == 0).then_some(reading))
         };
+        let after = match interrupt.wait_for(DRAIN_PATIENCE, arrived)? {
+            Some(reading) => reading,
+            None => receiver.read(link)?,
+        };
+        let sent = sender.read(link)?;
         let all = &mut self.account;
         all.undelivered_connections += after.connections;
         all.undelivered_bytes += sent.undelivered_bytes;
         all.sent_bytes += sent.given_bytes;
         all.received_bytes += after.received_bytes;
         all.interface_payload_bytes += payload(&self.before, &after);
+        Ok(())
     }
 
     /// What was counted. `None` where a host did not say, and where nothing was carried.
@@ -140,9 +119,6 @@ impl Carried {
     }
 }
 
-fn all_of_family(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    }
+fn stop(sender: &mut Host) -> Result<(), LabError> {
+    sender.order(&Request::StopSending, "(Ctrl-C)")
 }

@@ -91,12 +91,13 @@ pub(crate) fn status(
     [enabled, operational]: [bool; 2],
     reason: &str,
 ) -> Check {
+    let seen = format!(
+        "{family}Enabled {enabled}, {family}OperationalState {operational}, {family}FailureReason {reason}"
+    );
     Check {
         name: format!("Get-NetAdapterRsc {port} {family}"),
         passed: enabled && operational,
-        seen: format!(
-            "{family}Enabled {enabled}, {family}OperationalState {operational}, {family}FailureReason {reason}"
-        ),
+        seen,
     }
 }
 

@@ -14,7 +14,6 @@ mod machine;
 mod table;
 mod text;
 mod threshold;
-mod topology;
 mod write;
 
 pub use account::Account;
@@ -29,8 +28,8 @@ pub(crate) use text::WIDTH;
 pub use text::{markdown, terminal};
 pub use threshold::{Held, Threshold};
 pub(crate) use threshold::{check as check_thresholds, hold as hold_thresholds};
-pub(crate) use write::put;
 pub use write::write;
+pub(crate) use write::{put, read};
 
 use crate::experiment::Measure;
 use crate::placement::Placement;

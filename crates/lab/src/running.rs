@@ -3,7 +3,7 @@
 //! Nothing else of it is touched. What was in force before is in force again when this is dropped, whatever happened.
 
 use crate::LabError;
-use crate::experiments::{Feature, ON, limits, rsc};
+use crate::experiments::{Feature, ON, Toggle};
 use crate::port::{Port, switch_error};
 use crate::report::Check;
 use control::body::PortBody;
@@ -16,40 +16,22 @@ use std::rc::Rc;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
-/// What is toggled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Knob {
-    /// Coalescing, on and off.
-    Rsc,
-    /// Its `length-limit`, none and a short one.
-    LengthLimit,
-}
-
 /// See the module.
 pub(crate) struct Running {
     /// The port that is toggled.
     pub(crate) port: Port,
     /// The daemon's process, where we can see it.
-    process: Option<u32>,
+    pub(crate) process: Option<u32>,
     /// The port's MTU when we came, in bytes.
     pub(crate) mtu: Option<u16>,
     /// Kind of the port's device: `tap`, `vhost-user`.
     pub(crate) kind: String,
-    knob: Knob,
+    /// Brings an arm into force at the port.
+    toggle: Toggle,
     /// The keys of the port that are toggled, as they were when we came.
     before: Value,
     /// Whether we have changed any.
     touched: Cell<bool>,
-}
-
-impl Knob {
-    fn of(feature: &Feature) -> Result<Knob, LabError> {
-        match feature.name {
-            name if name == rsc::FEATURE.name => Ok(Knob::Rsc),
-            name if name == limits::FEATURE.name => Ok(Knob::LengthLimit),
-            name => Err(LabError::NotBetweenHosts(name.to_owned())),
-        }
-    }
 }
 
 impl Running {
@@ -59,7 +41,8 @@ impl Running {
         port: Option<&str>,
         feature: &Feature,
     ) -> Result<Running, LabError> {
-        let knob = Knob::of(feature)?;
+        let refused = || LabError::NotBetweenHosts(feature.name.to_owned());
+        let toggle = feature.toggle.ok_or_else(refused)?;
         let client = Client::connect(socket).map_err(unreachable)?;
         let found = match port {
             Some(name) => client.port(name).map_err(switch_error)?,
@@ -71,37 +54,22 @@ impl Running {
             process: process(socket),
             mtu: found.mtu,
             kind: found.device.split(' ').next().unwrap_or_default().to_owned(),
-            knob,
+            toggle,
             before: json!({ "rsc": rsc, "length-limit": limit }),
             touched: Cell::new(false),
         })
     }
 
-    /// The daemon's process, where we can see it.
-    pub(crate) fn process(&self) -> Option<u32> {
-        self.process
-    }
-
     /// Brings an arm into force; done when this returns.
     pub(crate) fn switch(&self, arm: &str) -> Result<(), LabError> {
-        match self.knob {
-            Knob::Rsc => self.set_rsc(arm == ON),
-            Knob::LengthLimit => {
-                self.set_rsc(true)?;
-                self.port.change(&limits::change(arm))
-            }
-        }
+        self.touched.set(true);
+        (self.toggle)(&self.port, arm)
     }
 
     /// That coalescing is on and works.
     pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
-        self.set_rsc(true)?;
+        self.switch(ON)?;
         self.port.rsc_checks()
-    }
-
-    fn set_rsc(&self, on: bool) -> Result<(), LabError> {
-        self.touched.set(true);
-        self.port.set_rsc(on)
     }
 }
 

@@ -3,7 +3,6 @@
 //! The file is written after each point, whole or not at all, and taken away when the campaign is complete.
 
 use crate::LabError;
-use crate::campaign::Part;
 use crate::experiment::Ended;
 use crate::options::Options;
 use crate::report::{self, BenchFacts, Case, Check, Command, SCHEMA};
@@ -14,7 +13,7 @@ use std::path::Path;
 const FILE: &str = "state.json";
 
 /// See the module.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     schema: u32,
     campaign: String,
@@ -36,39 +35,20 @@ pub(crate) struct State {
 pub(crate) struct Finished {
     /// Its place among the campaign's points.
     place: usize,
-    part: Part,
     case: Case,
 }
 
 impl State {
     pub(crate) fn new(campaign: &str, options: &Options, date: String) -> State {
-        State {
-            schema: SCHEMA,
-            campaign: campaign.to_owned(),
-            options: options.clone(),
-            date,
-            bench: None,
-            checks: Vec::new(),
-            commands: Vec::new(),
-            notes: Vec::new(),
-            finished: Vec::new(),
-            partial: None,
-        }
+        let (campaign, options) = (campaign.to_owned(), options.clone());
+        State { schema: SCHEMA, campaign, options, date, ..State::default() }
     }
 
     /// What an interrupted campaign of this name left in a directory.
     pub(crate) fn read(directory: &Path, campaign: &str) -> Result<State, LabError> {
         let path = directory.join(FILE);
         let refuse = |why: String| LabError::Resume { path: path.clone(), why };
-        let text = std::fs::read_to_string(&path).map_err(|error| refuse(error.to_string()))?;
-        let state: State =
-            serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
-        if state.schema != SCHEMA {
-            return Err(refuse(format!(
-                "it has version {}, this program reads {SCHEMA}",
-                state.schema
-            )));
-        }
+        let state: State = report::read(&path).map_err(&refuse)?;
         if state.campaign != campaign {
             return Err(refuse(format!("it belongs to `{}`, not to `{campaign}`", state.campaign)));
         }
@@ -109,9 +89,9 @@ impl State {
     }
 
     /// Keeps a point's figures. Whether it ran to its end.
-    pub(crate) fn keep(&mut self, place: usize, part: Part, case: Case) -> bool {
+    pub(crate) fn keep(&mut self, place: usize, case: Case) -> bool {
         let whole = !matches!(case.ended, Ended::Interrupted | Ended::Failed(_));
-        let point = Finished { place, part, case };
+        let point = Finished { place, case };
         if whole {
             self.finished.push(point);
         } else {
@@ -120,10 +100,9 @@ impl State {
         whole
     }
 
-    /// The figures of one part, in the order of the campaign.
-    pub(crate) fn cases(&self, part: Part) -> Vec<Case> {
-        let mut found: Vec<&Finished> =
-            self.finished.iter().chain(&self.partial).filter(|point| point.part == part).collect();
+    /// All figures, in the order of the campaign.
+    pub(crate) fn cases(&self) -> Vec<Case> {
+        let mut found: Vec<&Finished> = self.finished.iter().chain(&self.partial).collect();
         found.sort_by_key(|point| point.place);
         found.into_iter().map(|point| point.case.clone()).collect()
     }

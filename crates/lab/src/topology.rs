@@ -24,7 +24,7 @@ pub(crate) use congestion::congestion;
 use ports::link::LinkOffload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// The outer host's link to the switch.
@@ -134,7 +134,8 @@ pub(crate) struct Topology {
     /// Arms that could not be measured, and why, for people.
     pub(crate) left_out: Vec<String>,
     directory: tempfile::TempDir,
-    program: PathBuf,
+    /// This binary.
+    pub(crate) program: PathBuf,
 }
 
 impl Topology {
@@ -205,11 +206,6 @@ impl Topology {
         self.directory.path()
     }
 
-    /// This binary.
-    pub(crate) fn program(&self) -> &Path {
-        &self.program
-    }
-
     /// The links of sender and receiver on a route.
     pub(crate) fn links(&self, route: Route) -> (&'static str, &'static str) {
         match route {
@@ -238,11 +234,6 @@ impl Topology {
         IpAddr::from([10, net, 0, 2])
     }
 
-    /// Where the receiver answers round trips.
-    pub(crate) fn round_trip_address(&self, route: Route) -> SocketAddr {
-        SocketAddr::new(self.address(route), ROUND_TRIP_PORT)
-    }
-
     /// Makes the links and the switch of a route ready, other than ours: that is the daemon's.
     pub(crate) fn enter(&mut self, setup: Setup) -> Result<(), LabError> {
         let (host, link) = match setup.route {
@@ -259,7 +250,7 @@ impl Topology {
         if host.offload(link, LinkOffload::Gro)? == setup.coalesces {
             return Ok(());
         }
-        host.set_offload(link, LinkOffload::Gro, "gro", setup.coalesces)?;
+        host.set_offloads(link, &[(LinkOffload::Gro, setup.coalesces)])?;
         if let (true, Ok(placement)) = (setup.coalesces, self.placement.clone()) {
             let pinned = Placement::pin_threads(&mut self.bridge, link, &placement.switch);
             self.placement_held(pinned);
@@ -285,15 +276,11 @@ impl Topology {
         }
     }
 
-    /// What a link's counters add to each arriving frame's IP packet: a TAP counts the Ethernet header, a veth has taken
-    /// it off before it counts.
-    fn counted_header(&self, link: &str) -> u64 {
-        if link == VNIC && self.vnic == Vnic::Tap { ETHERNET } else { 0 }
-    }
-
-    /// What finds the TCP payload in all that arrived over a link between two readings of its counters.
+    /// What finds the TCP payload in all that arrived over a link between two readings of its counters. A TAP counts the
+    /// Ethernet header of each frame, a veth has taken it off before it counts.
     pub(crate) fn payload(&self, link: &str) -> impl Fn(&Reading, &Reading) -> u64 + use<> {
-        let header = self.counted_header(link) + IP_AND_TCP;
+        let is_tap = link == VNIC && self.vnic == Vnic::Tap;
+        let header = if is_tap { ETHERNET } else { 0 } + IP_AND_TCP;
         move |before, after| {
             let (frames, bytes) = after.arrived_since(before);
             bytes.saturating_sub(frames * header)
@@ -315,7 +302,7 @@ impl Topology {
         wire(outer, WIRE, UPLINK, switch, mtu)?;
         address(outer, WIRE, 77, station)?;
         // Without segmentation frames leave at MTU size, as from a NIC onto its wire; coalescing is of what arrives.
-        outer.set_offloads(WIRE, false, self.way == Way::FromVnic)?;
+        outer.set_offloads(WIRE, &offloads(false, self.way == Way::FromVnic))?;
         if let (Way::FromVnic, Ok(Placement { receiver, .. })) = (self.way, &self.placement) {
             let placed = Placement::thread(outer, WIRE);
             let placed = placed.and_then(|()| Placement::pin_threads(outer, WIRE, receiver));
@@ -323,12 +310,12 @@ impl Topology {
         }
         self.switch.run(&format!("ip link set {UPLINK} mtu {mtu} up"))?;
         if self.way == Way::FromVnic {
-            self.switch.set_offloads(UPLINK, false, false)?;
+            self.switch.set_offloads(UPLINK, &offloads(false, false))?;
         } else if self.placement.is_ok() {
             // The kernel knows of the thread only while the link coalesces.
-            self.switch.set_offload(UPLINK, LinkOffload::Gro, "gro", true)?;
+            self.switch.set_offloads(UPLINK, &[(LinkOffload::Gro, true)])?;
             let placed = Placement::thread(&mut self.switch, UPLINK);
-            self.switch.set_offload(UPLINK, LinkOffload::Gro, "gro", false)?;
+            self.switch.set_offloads(UPLINK, &[(LinkOffload::Gro, false)])?;
             self.placement_held(placed);
         }
         if self.vnic != Vnic::Tap {
@@ -368,17 +355,23 @@ impl Topology {
             self.bridge.run(&format!("ip link set {link} mtu {mtu} master bridge0 up"))?;
         }
         self.bridge.run(&format!("ip link set bridge0 mtu {mtu} up"))?;
-        self.bridge.set_offloads(IN, true, true)?;
+        self.bridge.set_offloads(IN, &offloads(true, true))?;
         if self.placement.is_ok() {
             let placed = Placement::thread(&mut self.bridge, IN);
             self.placement_held(placed);
         }
         // Each arm says whether it coalesces; what is pinned is pinned then.
-        self.bridge.set_offload(IN, LinkOffload::Gro, "gro", false)?;
+        self.bridge.set_offloads(IN, &[(LinkOffload::Gro, false)])?;
         address(&mut self.sender, PEER, 78, SENDER)?;
         address(&mut self.receiver, PEER, 78, RECEIVER)?;
-        self.sender.set_offloads(PEER, false, false)
+        self.sender.set_offloads(PEER, &offloads(false, false))
     }
+}
+
+/// Segmentation (TSO and GSO) and coalescing (GRO), on or off.
+fn offloads(segments: bool, coalesces: bool) -> [(LinkOffload, bool); 3] {
+    let (tso, gso) = (LinkOffload::Tso, LinkOffload::Gso);
+    [(tso, segments), (gso, segments), (LinkOffload::Gro, coalesces)]
 }
 
 /// A veth whose other end lies in another host.

@@ -31,29 +31,39 @@ pub(crate) trait Reading: Sized {
     fn since(&self, earlier: &Self) -> Values;
 }
 
-/// Sender, switch and receiver as processes, and the machine.
+/// Sender, switch and receiver, and the machine.
 pub(crate) struct Sides {
-    processes: [Option<ProcessSample>; 3],
+    at: Instant,
+    /// Processor time that each has used so far, in seconds.
+    used_s: [Option<f64>; 3],
     machine: Option<Machine>,
 }
 
 impl Sides {
     /// Of the processes with these ids.
     pub(crate) fn read(processes: [u32; 3]) -> Sides {
-        let processes = processes.map(|process| ProcessSample::read(process).ok());
-        Sides { processes, machine: Machine::read() }
+        Sides::new(processes.map(used_s))
     }
+
+    /// Of sides that have used so many seconds so far.
+    pub(crate) fn new(used_s: [Option<f64>; 3]) -> Sides {
+        Sides { at: Instant::now(), used_s, machine: Machine::read() }
+    }
+}
+
+/// Processor time that a process has used so far, in seconds.
+pub(crate) fn used_s(process: u32) -> Option<f64> {
+    ProcessSample::read(process).ok().map(|sample| sample.used_s())
 }
 
 impl Reading for Sides {
     fn since(&self, earlier: &Sides) -> Values {
-        let pairs = PROCESSES.iter().zip(self.processes.iter().zip(&earlier.processes));
-        let mut values: Values = pairs
-            .filter_map(|(key, (now, then))| {
-                let used = now.as_ref()?.since(then.as_ref()?).percent_of_one_processor / 100.0;
-                Some(((*key).to_owned(), used))
-            })
-            .collect();
+        let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(1e-9);
+        let used = self.used_s.into_iter().zip(earlier.used_s);
+        let used = used.map(|(now, then)| Some((now? - then?).max(0.0) / seconds));
+        let known = PROCESSES.into_iter().zip(used);
+        let mut values: Values =
+            known.filter_map(|(key, used)| Some((key.into(), used?))).collect();
         add_machine(&mut values, self.machine.as_ref(), earlier.machine.as_ref());
         values
     }

@@ -4,7 +4,7 @@
 //! 2 and 3 measure with RSC on and off, alternating under connections that keep running, and other switches in turn with
 //! them; then round trips, idle and beside bulk connections. Other features have checks of their own and the same measuring.
 
-use crate::campaign::{Campaign, Part, Point};
+use crate::campaign::{Campaign, Point};
 use crate::experiment::{Arm, Experiment, Phase};
 use crate::experiments::{BUFFER_BYTES, Bulk, Feature, Load, REOPENING, latency, peers, rsc};
 use crate::options::{Options, Receivers};
@@ -38,7 +38,7 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
         options.connections.iter().map(|count| under(feature, &bulk, *count)).collect();
     let few = few(&options.connections);
     if feature.whole_guide {
-        let trips = |load, experiment| Point { feature, part: Part::RoundTrips, load, experiment };
+        let trips = |load, experiment| Point { feature, load, experiment };
         points.push(trips(Load::RoundTrips(None), idle));
         // A guest in process does one or the other.
         if let Some(connections) = few.last().copied().filter(|_| !options.in_process) {
@@ -58,7 +58,7 @@ pub(crate) fn under(feature: &'static Feature, experiment: &Experiment, connecti
         fewer(&mut experiment, 3);
     }
     experiment.warm_up += load.gathering();
-    Point::bulk(feature, load, experiment)
+    Point { feature, load, experiment }
 }
 
 /// `millrace validate`, with arms of these names and labels, each on the one before it, for which ports are opened anew. An

@@ -210,6 +210,16 @@ const UP: i16 = 1;
 const _: () = assert!(libc::IFF_UP == 1);
 
 impl LinkOffload {
+    /// ethtool's short name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LinkOffload::TxCsum => "tx",
+            LinkOffload::Tso => "tso",
+            LinkOffload::Gso => "gso",
+            LinkOffload::Gro => "gro",
+        }
+    }
+
     fn commands(self) -> (Ethtool, Ethtool) {
         match self {
             LinkOffload::TxCsum => (Ethtool::GetTxCsum, Ethtool::SetTxCsum),

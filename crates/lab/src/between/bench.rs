@@ -73,7 +73,7 @@ impl<'s> Hosts<'s> {
         Ok(Snapshot {
             given: running.port.counters()?,
             machine: Machine::read(),
-            switch: running.process().and_then(|process| ProcessSample::read(process).ok()),
+            switch: running.process.and_then(|process| ProcessSample::read(process).ok()),
             sender: sender.read(link)?,
             // Last at both ends, so that bytes and machine are read in one go.
             receiver: receiver.read(link)?,

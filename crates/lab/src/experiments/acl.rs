@@ -45,12 +45,10 @@ fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, La
     topology.sender.run(&format!("ping -n -c 1 -W 1 {to}"))?;
     let rules = daemon.vnic.acl()?.rules;
     let decided = rules.last().map_or(0, |rule| rule.hits);
-    Ok(vec![Check {
-        name: "Rules of the vNIC's port".into(),
-        passed: without == 0 && rules.len() == RULES && decided > 0,
-        seen: format!(
-            "{} rules, the last of which decided about {decided} frames of a ping; {without} rules without an ACL",
-            rules.len()
-        ),
-    }])
+    let rules = rules.len();
+    let passed = without == 0 && rules == RULES && decided > 0;
+    let seen = format!(
+        "{rules} rules, the last of which decided about {decided} frames of a ping; {without} rules without an ACL"
+    );
+    Ok(vec![Check { name: "Rules of the vNIC's port".into(), passed, seen }])
 }

@@ -11,8 +11,7 @@ use crate::report::{Case, Check};
 use crate::topology::{Topology, VNIC, Way};
 use ports::link::LinkOffload;
 
-const CHECKSUM: Offload =
-    Offload { which: LinkOffload::TxCsum, key: "tx", words: "Checksum offload" };
+const CHECKSUM: Offload = Offload { which: LinkOffload::TxCsum, words: "Checksum offload" };
 
 /// `millrace validate checksum`.
 pub const FEATURE: &Feature = &Feature {
@@ -33,7 +32,7 @@ pub const FEATURE: &Feature = &Feature {
 
 /// LSO goes off and stays off.
 fn checks(topology: &mut Topology) -> Result<Vec<Check>, LabError> {
-    topology.guest().set_offload(VNIC, LinkOffload::Tso, "tso", false)?;
+    topology.guest().set_offloads(VNIC, &[(LinkOffload::Tso, false)])?;
     CHECKSUM.check(topology)
 }
 

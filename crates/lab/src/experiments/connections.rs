@@ -27,7 +27,7 @@ pub fn campaign(options: &Options) -> Campaign {
         let mut experiment = FEATURE.experiment(options.mtu, options.interval, options.stop());
         let load = Load::bulk(*connections);
         experiment.warm_up += load.gathering();
-        Point::bulk(FEATURE, load, experiment)
+        Point { feature: FEATURE, load, experiment }
     };
     let points = options.connections.iter().map(point).collect();
     Campaign { name: FEATURE.name, title: FEATURE.title, points }

@@ -44,11 +44,7 @@ const FEATURE: &Feature = &Feature {
     measures: MEASURES,
     switch: |topology, _, arm| {
         let rate = if arm == "slowed" { RATE as f64 * SLOWED } else { RATE as f64 };
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "below the rate"
-        )]
+        #[allow(clippy::cast_possible_truncation, reason = "below the rate")]
         topology.sender.limit(Some(rate as u64))
     },
     note: Some(
@@ -74,8 +70,8 @@ pub fn campaign(options: &Options) -> Campaign {
     let plan = FEATURE.experiment(options.mtu, options.interval, options.stop());
     let load = Load::Bulk(Bulk { connections: 1, buffer_bytes: BUFFER_BYTES });
     let point = |truth: f64| {
-        let plan = Experiment { arms: arms(truth), truth: Some(truth), ..plan.clone() };
-        Point::bulk(FEATURE, load, plan)
+        let experiment = Experiment { arms: arms(truth), truth: Some(truth), ..plan.clone() };
+        Point { feature: FEATURE, load, experiment }
     };
     // In turn, so that both kinds meet the same machine.
     let points = (0..options.tries).flat_map(|_| [1.0, SLOWED]).map(point).collect();
@@ -110,28 +106,21 @@ impl Answer {
 /// That the known answers were found: none wrong, for all verdicts are held together, and no more than one in twenty
 /// undecided. Nothing where no answer is known.
 pub(crate) fn checks(cases: &[Case]) -> Vec<Check> {
-    let kind = |(truth, name, told): (f64, &str, &str)| {
+    let kind = |truth: f64, name: &str, told: &str| {
         let tries = cases.iter().filter(|case| case.truth == Some(truth) && case.rounds() > 0);
         let answers: Vec<Answer> = tries.map(|case| Answer::of(case, truth)).collect();
         let count = |answer| answers.iter().filter(|one| **one == answer).count();
         let (right, wrong) = (count(Answer::Right), count(Answer::Wrong));
         let undecided = count(Answer::Undecided);
-        (!answers.is_empty()).then(|| Check {
-            name: name.into(),
-            passed: wrong == 0 && undecided <= answers.len() / TRIES,
-            seen: format!(
-                "{told} in {right} of {} tries, {wrong} wrong, {undecided} undecided",
-                answers.len()
-            ),
-        })
+        let all = answers.len();
+        let passed = wrong == 0 && undecided <= all / TRIES;
+        let seen =
+            format!("{told} in {right} of {all} tries, {wrong} wrong, {undecided} undecided");
+        (all > 0).then(|| Check { name: name.into(), passed, seen })
     };
-    [
-        (1.0, "The same arm twice", "no difference seen"),
-        (SLOWED, "An arm that is slowed by 5 %", "found to be slower"),
-    ]
-    .into_iter()
-    .filter_map(kind)
-    .collect()
+    let same = kind(1.0, "The same arm twice", "no difference seen");
+    let slowed = kind(SLOWED, "An arm that is slowed by 5 %", "found to be slower");
+    same.into_iter().chain(slowed).collect()
 }
 
 #[cfg(test)]

@@ -68,15 +68,11 @@ fn passes(topology: &mut Topology, daemon: &Daemon, mtu: u16) -> Result<Check, L
         return Err(LabError::FrameLost { mtu, hop });
     }
     let larger = answered(topology, mtu + 1)?;
-    Ok(Check {
-        name: format!("A full frame of MTU {mtu}"),
-        passed: !larger,
-        seen: format!(
-            "an IP packet of {mtu} bytes passes end to end unfragmented, one of {} {}",
-            mtu + 1,
-            if larger { "passes too" } else { "is refused" }
-        ),
-    })
+    let (above, fate) = (mtu + 1, if larger { "passes too" } else { "is refused" });
+    let seen = format!(
+        "an IP packet of {mtu} bytes passes end to end unfragmented, one of {above} {fate}"
+    );
+    Ok(Check { name: format!("A full frame of MTU {mtu}"), passed: !larger, seen })
 }
 
 /// Whether the receiver answers packets of this size, which no one may fragment.

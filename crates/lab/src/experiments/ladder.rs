@@ -50,7 +50,8 @@ pub fn campaign(options: &Options) -> Campaign {
     let of = |feature: &'static Feature| {
         let plan = feature.experiment(options.mtu, options.interval, options.stop());
         let counts = options.connections.iter();
-        counts.map(move |count| Point::bulk(feature, Load::bulk(*count), plan.clone()))
+        let load = counts.map(|count| Load::bulk(*count));
+        load.map(move |load| Point { feature, load, experiment: plan.clone() })
     };
     let points = [SEND, RECEIVE].into_iter().flat_map(of).collect();
     Campaign { name: RECEIVE.name, title: RECEIVE.title, points }
@@ -60,9 +61,9 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     let height = STEPS.iter().position(|(name, _)| *name == arm).unwrap_or(0);
     let has = |step| height >= step;
     for link in [WIRE, VNIC] {
-        topology.host_of(link).set_offload(link, LinkOffload::TxCsum, "tx", has(1))?;
+        topology.host_of(link).set_offloads(link, &[(LinkOffload::TxCsum, has(1))])?;
     }
-    topology.guest().set_offload(VNIC, LinkOffload::Tso, "tso", has(2))?;
+    topology.guest().set_offloads(VNIC, &[(LinkOffload::Tso, has(2))])?;
     daemon.vnic.set_rsc(has(3))?;
     let (length, ack) = LIMITS;
     daemon.vnic.change(&json!({

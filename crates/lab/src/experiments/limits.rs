@@ -15,12 +15,16 @@ pub const FEATURE: &Feature = &Feature {
     title: "RSC: unlimited trains or short ones",
     arms: |_| on_off("RSC without limits", format!("RSC with length-limit {SEGMENTS}")),
     switch: |_, daemon, arm| daemon.vnic.change(&change(arm)),
+    toggle: Some(|port, arm| {
+        port.set_rsc(true)?;
+        port.change(&change(arm))
+    }),
     proof: Some(proof),
     ..PLAIN
 };
 
 /// What an arm changes at the vNIC's port.
-pub(crate) fn change(arm: &str) -> Value {
+fn change(arm: &str) -> Value {
     json!({ "length-limit": (arm == OFF).then_some(SEGMENTS) })
 }
 

@@ -10,7 +10,7 @@ use crate::report::{Case, Check};
 use crate::topology::Way;
 use ports::link::LinkOffload;
 
-const LSO: Offload = Offload { which: LinkOffload::Tso, key: "tso", words: "LSO" };
+const LSO: Offload = Offload { which: LinkOffload::Tso, words: "LSO" };
 
 /// `millrace validate lso`.
 pub const FEATURE: &Feature = &Feature {

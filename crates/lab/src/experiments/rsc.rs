@@ -54,6 +54,7 @@ pub const FEATURE: &Feature = &Feature {
     arms: |_| on_off("RSC in the vSwitch Enabled", "RSC in the vSwitch Disabled"),
     whole_guide: true,
     switch: |_, daemon, arm| daemon.vnic.set_rsc(arm == ON),
+    toggle: Some(|port, arm| port.set_rsc(arm == ON)),
     checks: |_, daemon| daemon.vnic.rsc_checks(),
     proof: Some(proof),
     ..PLAIN

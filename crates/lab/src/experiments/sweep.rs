@@ -104,7 +104,7 @@ pub fn campaign(options: &Options) -> Campaign {
         for connections in options.connections.iter().copied() {
             for buffer_bytes in options.blocks.iter().copied() {
                 let load = Load::Bulk(Bulk { connections, buffer_bytes });
-                points.push(Point::bulk(feature, load, experiment(feature, options)));
+                points.push(Point { feature, load, experiment: experiment(feature, options) });
             }
         }
     }

@@ -9,8 +9,6 @@ use ports::link::LinkOffload;
 /// An offload and what it is called.
 pub(super) struct Offload {
     pub(super) which: LinkOffload,
-    /// ethtool's word.
-    pub(super) key: &'static str,
     /// What people read.
     pub(super) words: &'static str,
 }
@@ -18,25 +16,20 @@ pub(super) struct Offload {
 impl Offload {
     /// Brings an arm into force.
     pub(super) fn switch(&self, topology: &mut Topology, arm: &str) -> Result<(), LabError> {
-        topology.guest().set_offload(VNIC, self.which, self.key, arm == ON)
+        topology.guest().set_offloads(VNIC, &[(self.which, arm == ON)])
     }
 
     /// That the vNIC lets it be turned off and on.
     pub(super) fn check(&self, topology: &mut Topology) -> Result<Vec<Check>, LabError> {
         let mut states = [true, false];
         for (on, seen) in [false, true].into_iter().zip(&mut states) {
-            topology.guest().set_offload(VNIC, self.which, self.key, on)?;
+            topology.guest().set_offloads(VNIC, &[(self.which, on)])?;
             *seen = topology.guest().offload(VNIC, self.which)?;
         }
         let word = |on| if on { "on" } else { "off" };
-        Ok(vec![Check {
-            name: format!("{} of the guest's vNIC", self.words),
-            passed: states == [false, true],
-            seen: format!(
-                "turned off it is {}, turned on it is {}",
-                word(states[0]),
-                word(states[1])
-            ),
-        }])
+        let [off, on] = states.map(word);
+        let name = format!("{} of the guest's vNIC", self.words);
+        let seen = format!("turned off it is {off}, turned on it is {on}");
+        Ok(vec![Check { name, passed: states == [false, true], seen }])
     }
 }

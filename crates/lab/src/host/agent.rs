@@ -2,7 +2,7 @@
 //! a socket, until that is closed ([`serve`]); an agent serves peers over TCP (`listen`).
 
 use super::load::Ends;
-use super::protocol::{Identity, Reading, Reply, Request};
+use super::protocol::{Identity, Reply, Request};
 use super::router::{self, router};
 use super::{counters, namespace};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -73,7 +73,7 @@ impl Agent {
                 self.ends.stop();
                 Reply::done(())
             }
-            Request::Read { link } => Reply::done(self.read(&link)),
+            Request::Read { link } => Reply::done(self.ends.add_to(counters::read(&link))),
             Request::RoundTrips { to, milliseconds } => {
                 Reply::of(Ends::round_trips(to, Duration::from_millis(milliseconds)))
             }
@@ -100,16 +100,6 @@ impl Agent {
                 Reply::done(())
             }
             Err(error) => failed("setpriv", &error),
-        }
-    }
-
-    fn read(&self, link: &str) -> Reading {
-        Reading {
-            received_bytes: self.ends.received(),
-            given_bytes: self.ends.given(),
-            undelivered_bytes: self.ends.undelivered(),
-            connections: self.ends.connections(),
-            ..counters::read(link)
         }
     }
 }

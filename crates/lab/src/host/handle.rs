@@ -118,7 +118,7 @@ impl Host {
         let becomes = matches!(request, Request::Become { .. });
         match self.ask(request, line, patience) {
             // The conversation ended with what it was.
-            Err(LabError::HostDied { .. }) if becomes && self.check().is_ok() => Ok(()),
+            Err(LabError::Host { died: true, .. }) if becomes && self.check().is_ok() => Ok(()),
             answered => answered,
         }
     }
@@ -137,33 +137,19 @@ impl Host {
         self.set_link(link, &line, |link| link.set_mtu(mtu.into()))
     }
 
-    /// Turns an offload of one of its links on or off; `name` is ethtool's.
-    pub(crate) fn set_offload(
-        &mut self,
-        link: &str,
-        offload: LinkOffload,
-        name: &str,
-        on: bool,
-    ) -> Result<(), LabError> {
-        let line = format!("ethtool -K {link} {name} {}", if on { "on" } else { "off" });
-        self.set_link(link, &line, |link| link.set_offload(offload, on))
-    }
-
-    /// Turns segmentation (TSO and GSO) and coalescing (GRO) of one of its links on or off.
+    /// Turns offloads of one of its links on or off.
     pub(crate) fn set_offloads(
         &mut self,
         link: &str,
-        segmentation: bool,
-        coalescing: bool,
+        all: &[(LinkOffload, bool)],
     ) -> Result<(), LabError> {
-        let word = |on| if on { "on" } else { "off" };
-        let (cut, join) = (word(segmentation), word(coalescing));
-        let line = format!("ethtool -K {link} tso {cut} gso {cut} gro {join}");
-        self.set_link(link, &line, |link| {
-            link.set_offload(LinkOffload::Tso, segmentation)?;
-            link.set_offload(LinkOffload::Gso, segmentation)?;
-            link.set_offload(LinkOffload::Gro, coalescing)
-        })
+        let words = all
+            .iter()
+            .map(|(offload, on)| format!(" {} {}", offload.name(), if *on { "on" } else { "off" }));
+        let line = format!("ethtool -K {link}{}", words.collect::<String>());
+        let set =
+            |link: &Link| all.iter().try_for_each(|(which, on)| link.set_offload(*which, *on));
+        self.set_link(link, &line, set)
     }
 
     /// Whether an offload of one of its links is on.
@@ -251,19 +237,13 @@ impl Host {
     }
 
     fn refused(&self, doing: &str, output: &str) -> LabError {
-        LabError::Refused {
-            host: self.name.clone(),
-            doing: doing.to_owned(),
-            output: output.to_owned(),
-        }
+        let (host, doing, output) = (self.name.clone(), doing.to_owned(), output.to_owned());
+        LabError::Host { host, died: false, doing, output }
     }
 
     fn died(&self, doing: &str, why: &str) -> LabError {
-        LabError::HostDied {
-            host: self.name.clone(),
-            doing: doing.to_owned(),
-            output: format!("{why}; {}", self.last_words()),
-        }
+        let (host, doing) = (self.name.clone(), doing.to_owned());
+        LabError::Host { host, died: true, doing, output: format!("{why}; {}", self.last_words()) }
     }
 
     /// The last lines of its log.

@@ -3,6 +3,7 @@
 //! Unlike an NTttcp run it has no end: an experiment cuts its intervals out of connections that keep running while the
 //! feature under test is switched.
 
+use super::protocol::Reading;
 use crate::experiment::Values;
 use crate::experiments::{Bulk, latency as trips};
 use std::net::SocketAddr;
@@ -76,25 +77,18 @@ impl Ends {
         }
     }
 
-    /// Bytes that connections gave to the application.
-    pub(super) fn received(&self) -> u64 {
-        self.receiving.as_ref().map_or(0, Load::bytes)
-    }
-
-    /// Bytes that the application gave to connections.
-    pub(super) fn given(&self) -> u64 {
-        self.sending.as_ref().map_or(0, Load::bytes)
-    }
-
-    /// Of those, bytes that connections still hold. Only of a sender that is stopped: it takes a question to each of them.
-    pub(super) fn undelivered(&self) -> u64 {
-        self.sending.as_ref().filter(|_| self.stopped).map_or(0, Load::undelivered)
-    }
-
-    /// Connections that are received from now.
-    pub(super) fn connections(&self) -> u32 {
-        let open = self.receiving.as_ref().map_or(0, Load::connections);
-        u32::try_from(open).unwrap_or(u32::MAX)
+    /// Adds what the connections counted. Undelivered bytes only of a sender that is stopped: it takes a question to each
+    /// of its connections.
+    pub(super) fn add_to(&self, reading: Reading) -> Reading {
+        let (receiving, sending) = (self.receiving.as_ref(), self.sending.as_ref());
+        let open = receiving.map_or(0, Load::connections);
+        Reading {
+            received_bytes: receiving.map_or(0, Load::bytes),
+            given_bytes: sending.map_or(0, Load::bytes),
+            undelivered_bytes: sending.filter(|_| self.stopped).map_or(0, Load::undelivered),
+            connections: u32::try_from(open).unwrap_or(u32::MAX),
+            ..reading
+        }
     }
 }
 
@@ -140,18 +134,20 @@ mod tests {
         let at = SocketAddr::from(([127, 0, 0, 1], port));
         ends.receive(at, one).unwrap();
         ends.send(at, one).unwrap();
+        let read = |ends: &Ends| ends.add_to(Reading::default());
         let end = Instant::now() + Duration::from_secs(60);
-        while ends.received() < 1 << 20 {
-            assert!(Instant::now() < end, "{} bytes are received", ends.received());
+        while read(&ends).received_bytes < 1 << 20 {
+            assert!(Instant::now() < end, "{:?}: bytes are received", read(&ends));
             std::thread::yield_now();
         }
         ends.stop();
         // The last acknowledgement may come after the receiver has seen the end.
-        while ends.connections() > 0 || ends.undelivered() > 0 {
-            assert!(Instant::now() < end, "{} bytes are on their way", ends.undelivered());
+        while read(&ends).connections > 0 || read(&ends).undelivered_bytes > 0 {
+            assert!(Instant::now() < end, "{:?}: bytes are on their way", read(&ends));
             std::thread::yield_now();
         }
-        assert_eq!(ends.given(), ends.received());
+        let last = read(&ends);
+        assert_eq!(last.given_bytes, last.received_bytes);
     }
 
     #[test]

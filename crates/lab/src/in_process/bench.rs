@@ -9,7 +9,7 @@ use crate::meter::{Meter, Moment};
 use crate::passed::put_ratio;
 use crate::port::status;
 use crate::report::{BenchFacts, Check};
-use crate::usage::{self, Machine, PROCESSES, Reading};
+use crate::usage::{self, Reading as _, Sides};
 use datapath::{
     PortCounters, PortId, PortRole, PortSettings, RscPolicy, RscStatus, Switch, SwitchOptions,
 };
@@ -19,7 +19,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use traffic::measure::ProcessSample;
 
 /// MTU of both ports.
 const MTU: u16 = 1500;
@@ -69,16 +68,7 @@ struct Snapshot {
     moment: Moment,
     bytes: u64,
     counters: PortCounters,
-    guests: Guests,
-}
-
-/// Processor time of both guests, and of the process that has the switch too.
-struct Guests {
-    at: Instant,
-    process: Option<ProcessSample>,
-    machine: Option<Machine>,
-    sender_ns: u64,
-    receiver_ns: u64,
+    sides: Sides,
 }
 
 impl InProcess {
@@ -131,20 +121,18 @@ impl InProcess {
         [("IPv4", ipv4), ("IPv6", ipv6)].map(check).into()
     }
 
-    fn guests(&self) -> Guests {
-        Guests {
-            at: Instant::now(),
-            process: ProcessSample::read_own().ok(),
-            machine: Machine::read(),
-            sender_ns: self.sender.shared.cpu_ns.load(Relaxed),
-            receiver_ns: self.receiver.shared.cpu_ns.load(Relaxed),
-        }
+    /// The switch is what this process does beside its guests.
+    fn sides(&self) -> Sides {
+        let used_s = |guest: &Running| guest.shared.cpu_ns.load(Relaxed) as f64 / 1e9;
+        let (sender, receiver) = (used_s(&self.sender), used_s(&self.receiver));
+        let switch = usage::used_s(std::process::id()).map(|all| all - sender - receiver);
+        Sides::new([Some(sender), switch, Some(receiver)])
     }
 
     fn snapshot(&self) -> Result<Snapshot, LabError> {
         Ok(Snapshot {
             counters: self.switch.counters(self.port).unwrap_or_default(),
-            guests: self.guests(),
+            sides: self.sides(),
             bytes: self.receiver.shared.bytes.load(Relaxed),
             moment: self.meter.read().map_err(LabError::io("reading /proc/stat"))?,
         })
@@ -168,24 +156,7 @@ impl Snapshot {
         values.insert("egress_frames".into(), frames as f64);
         values.insert("coalesced_packets".into(), joined as f64);
         put_ratio(&mut values, "segments_per_train", frames + joined, frames);
-        values.extend(self.guests.since(&earlier.guests));
-        values
-    }
-}
-
-impl Reading for Guests {
-    fn since(&self, earlier: &Guests) -> Values {
-        let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(1e-9);
-        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e9 / seconds;
-        let sender = share(self.sender_ns, earlier.sender_ns);
-        let receiver = share(self.receiver_ns, earlier.receiver_ns);
-        let all = self.process.as_ref().zip(earlier.process.as_ref());
-        let all = all.map(|(now, then)| now.since(then).percent_of_one_processor / 100.0);
-        let switch = all.map(|all| (all - sender - receiver).max(0.0));
-        let used = PROCESSES.iter().zip([Some(sender), switch, Some(receiver)]);
-        let mut values: Values =
-            used.filter_map(|(key, used)| Some(((*key).to_owned(), used?))).collect();
-        usage::add_machine(&mut values, self.machine.as_ref(), earlier.machine.as_ref());
+        values.extend(self.sides.since(&earlier.sides));
         values
     }
 }
@@ -221,7 +192,7 @@ impl Bench for InProcess {
         }
         let before = self.snapshot()?;
         let (usage, cost) =
-            usage::watch(interval, self.begin, |time| self.interrupt.pass(time), || self.guests())?;
+            usage::watch(interval, self.begin, |time| self.interrupt.pass(time), || self.sides())?;
         let mut values = self.snapshot()?.since(&before);
         self.round_trips(&mut values);
         let bad = [&self.sender, &self.receiver]

@@ -46,30 +46,22 @@ pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
     let held = sum(|account| account.undelivered_bytes);
     let on_its_way = undelivered > 0 && difference(received + held, sent).abs() <= TOLERANCE;
     let carried = sum(|account| account.interface_payload_bytes);
-    vec![
-        Check {
-            name: "All sent bytes arrived".into(),
-            passed: sent == received || on_its_way,
-            seen: format!(
-                "the sender's application counted {sent} bytes, the receiver's {received}{}",
-                match undelivered {
-                    _ if sent == received => String::new(),
-                    0 => ": the figures here are the receiver's".to_owned(),
-                    count => {
-                        format!("; {count} connections had undelivered bytes at the end: {held}")
-                    }
-                }
-            ),
-        },
-        Check {
-            name: "The kernel's interface counters agree".into(),
-            passed: difference(carried, received).abs() <= TOLERANCE,
-            seen: format!(
-                "{carried} bytes of payload in the frames of the receiver's link, {:+.3} % of what its application received",
-                100.0 * difference(carried, received)
-            ),
-        },
-    ]
+    let rest = match undelivered {
+        _ if sent == received => String::new(),
+        0 => ": the figures here are the receiver's".to_owned(),
+        count => format!("; {count} connections had undelivered bytes at the end: {held}"),
+    };
+    let seen =
+        format!("the sender's application counted {sent} bytes, the receiver's {received}{rest}");
+    let passed = sent == received || on_its_way;
+    let arrived = Check { name: "All sent bytes arrived".into(), passed, seen };
+    let apart = difference(carried, received);
+    let seen = format!(
+        "{carried} bytes of payload in the frames of the receiver's link, {:+.3} % of what its application received",
+        100.0 * apart
+    );
+    let passed = apart.abs() <= TOLERANCE;
+    vec![arrived, Check { name: "The kernel's interface counters agree".into(), passed, seen }]
 }
 
 #[cfg(test)]

@@ -2,12 +2,11 @@
 
 use super::case::{Loss, Setting, capital};
 use super::table::{Points, level};
-use super::{Case, Report};
+use super::{Case, Check, Report};
 use crate::experiment::Measure;
 use crate::statistics::{CONFIDENCE, Comparison, Verdict};
 use crate::topology::Way;
 use crate::usage::OTHERS;
-use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// A question and its verdict.
@@ -289,39 +288,26 @@ fn span(measure: &Measure, least: f64, most: f64) -> String {
     }
 }
 
-/// One thing that says how far to trust a report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Trust {
-    /// As it should be.
-    pub good: bool,
-    /// `Steal`.
-    pub name: &'static str,
-    /// `0.3 % of the machine at most`.
-    pub seen: String,
-}
-
 /// Checks, steal, the load of others and loss.
-pub(super) fn trust(report: &Report) -> Vec<Trust> {
+pub(super) fn trust(report: &Report) -> Vec<Check> {
     let cases = || report.cases.iter().chain(&report.latency);
     let arms = || cases().flat_map(|case| case.arms.values());
     let most = |key: &str| arms().filter_map(|arm| arm.median(key)).reduce(f64::max);
     let passed = report.checks.iter().filter(|check| check.passed).count();
     let all = report.checks.len();
-    let mut told = vec![Trust {
-        good: passed == all,
-        name: "Checks",
-        seen: format!("{passed} of {all} passed"),
-    }];
+    let mut told = Vec::new();
+    let mut tell = |name: &str, passed, seen| told.push(Check { name: name.into(), passed, seen });
+    tell("Checks", passed == all, format!("{passed} of {all} passed"));
     if let Some(steal) = most("steal_percent") {
         let seen = format!("{steal:.1} % of the processors went to other machines");
-        told.push(Trust { good: steal <= 2.0, name: "Steal", seen });
+        tell("Steal", steal <= 2.0, seen);
     }
     // A guest on the switch's machine looks like a stranger.
     if let Some(others) = most(OTHERS).filter(|_| report.bench.hosts.is_empty()) {
         let machine = &report.machine;
         let processors = machine.usable.unwrap_or(machine.processors).max(1) as f64;
         let seen = format!("other programs used {others:.2} of {processors} processors");
-        told.push(Trust { good: others <= 0.2 * processors, name: "Neighbours", seen });
+        tell("Neighbours", others <= 0.2 * processors, seen);
     }
     // What other switches lose is in their rows.
     let whole = cases().flat_map(|case| case.own_arms().map(|(_, arm)| (arm.lost, arm.resent)));
@@ -335,11 +321,11 @@ pub(super) fn trust(report: &Report) -> Vec<Trust> {
         let good = lost.warning().or(resent.warning()).is_none();
         let (lost, resent) = (lost.words(), resent.words());
         let seen = format!("lost frames at most {lost}; resent segments at most {resent}");
-        told.push(Trust { good, name: "Loss", seen });
+        tell("Loss", good, seen);
     }
     let stalled: usize = arms().map(|arm| arm.stalled).sum();
     let intervals: usize = arms().map(|arm| arm.intervals).sum();
     let seen = format!("{stalled} of {intervals} intervals without a byte");
-    told.push(Trust { good: stalled == 0, name: "Stalls", seen });
+    tell("Stalls", stalled == 0, seen);
     told
 }

@@ -129,9 +129,14 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Whether round trips are measured, not bulk connections.
+    pub(crate) fn is_round_trips(&self) -> bool {
+        self.buffer_bytes.is_none()
+    }
+
     /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one.
     pub fn words(&self) -> String {
-        if self.buffer_bytes.is_none() {
+        if self.is_round_trips() {
             let words = match self.beside {
                 Some(count) => format!("round trips beside {}", plural(count, "bulk connection")),
                 None => "round trips, idle".to_owned(),

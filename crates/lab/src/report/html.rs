@@ -5,7 +5,6 @@ use super::answer::{Row, caveat, headline, trust};
 use super::figure::{details, forest, overview, summary};
 use super::table::{tables, with_interval};
 use super::text::remarks;
-use super::topology;
 use crate::compare::Comparison;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, context};
@@ -37,7 +36,7 @@ pub(super) fn page(report: &Report, intervals: &str) -> Result<String, Error> {
         caveat => caveat(report),
         summary => Value::from(Serde(summary(report))),
         trust => Value::from(Serde(trust(report))),
-        topology => Value::from(Serde(topology::picture(report))),
+        kind => report.bench.kind(),
         remarks => remarks(report),
         overview => Value::from(Serde(overview(report))),
         details => Value::from(Serde(details(report))),

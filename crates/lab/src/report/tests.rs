@@ -526,7 +526,7 @@ fn phases_say_how_long_they_were_and_what_was_lost_in_each() {
     );
     let loss = answer::trust(&report).into_iter().find(|one| one.name == "Loss").unwrap();
     assert!(
-        !loss.good && loss.seen.contains("lost frames at most 10/s, 10.00 % (RED)"),
+        !loss.passed && loss.seen.contains("lost frames at most 10/s, 10.00 % (RED)"),
         "{loss:?}"
     );
     let schema = json_schema();
@@ -535,7 +535,7 @@ fn phases_say_how_long_they_were_and_what_was_lost_in_each() {
     assert_eq!(json["cases"][0]["phases"][3]["seconds"], 2.8);
     report.cases[0].phases.pop();
     let loss = answer::trust(&report).into_iter().find(|one| one.name == "Loss").unwrap();
-    assert!(loss.good, "{loss:?}");
+    assert!(loss.passed, "{loss:?}");
 }
 
 /// Names as long as those of `validate vrss` were cut off below bars as wide as their number left.

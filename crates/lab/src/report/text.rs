@@ -3,63 +3,51 @@
 use super::answer::{caveat, headline, rows, trust};
 use super::case::capital;
 use super::table::{Points, Table, brief, findings, heaviest_side, tables};
-use super::{Case, Held, Report};
+use super::{Case, Check, Held, Report};
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
 use comfy_table::{ContentArrangement, TableStyle};
-use std::fmt::Write as _;
 
 /// Columns of a terminal that a table may take.
 pub(crate) const WIDTH: u16 = 120;
 
 /// For a terminal.
 pub fn terminal(report: &Report) -> String {
-    let mut out = format!("{}\n\n{}\n\n{}", report.title, headline(report), opening(report, ""));
-    for check in &report.checks {
-        let _ = writeln!(out, "{} {}: {}", mark(check.passed), check.name, check.seen);
-    }
-    for mut table in tables(report, brief) {
-        let drawn = fitted(&mut table);
-        let _ = write!(out, "\n{}\n{drawn}\n", table.title);
-    }
-    out.push('\n');
-    for line in summary(report) {
-        let _ = writeln!(out, "{line}");
-    }
-    out
+    laid_out(report, false)
 }
 
 /// As Markdown.
 pub fn markdown(report: &Report) -> String {
-    let mut out =
-        format!("# {}\n\n**{}**\n\n{}", report.title, headline(report), opening(report, "- "));
-    let machine = &report.machine;
-    let _ = writeln!(out, "{}, millrace {}, {}\n", report.date, report.millrace, machine.words());
-    for check in &report.checks {
-        let _ = writeln!(out, "- {} {}: {}", mark(check.passed), check.name, check.seen);
-    }
-    for table in tables(report, brief) {
-        let _ = write!(out, "\n## {}\n\n{}\n", table.title, drawn(&table, ASCII_MARKDOWN));
-    }
-    out.push('\n');
-    for line in summary(report) {
-        let _ = writeln!(out, "- {line}");
-    }
-    out.push_str("\n## Commands\n\n```\n");
-    for command in &report.commands {
-        let _ = writeln!(out, "{}# {}", command.host, command.command);
-    }
-    out.push_str("```\n");
-    out
+    laid_out(report, true)
 }
 
-/// What the answer stands for, and how far to trust it: lines that begin with `bullet`.
-fn opening(report: &Report, bullet: &str) -> String {
-    let mut out = caveat(report).map_or(String::new(), |caveat| format!("{caveat}\n\n"));
-    for one in trust(report) {
-        let _ = writeln!(out, "{bullet}{} {}: {}", mark(one.good), one.name, one.seen);
+fn laid_out(report: &Report, marked: bool) -> String {
+    let [title, bold, bullet, heading] = if marked { ["# ", "**", "- ", "## "] } else { [""; 4] };
+    let mut lines = vec![format!("{title}{}\n\n{bold}{}{bold}\n", report.title, headline(report))];
+    lines.extend(caveat(report).map(|caveat| format!("{caveat}\n")));
+    let said =
+        |Check { name, passed, seen }: &Check| format!("{bullet}{} {name}: {seen}", mark(*passed));
+    lines.extend(trust(report).iter().map(said));
+    lines.push(format!("\n{}\n", report.bench.description));
+    if marked {
+        let Report { date, millrace, machine, .. } = report;
+        lines.push(format!("{date}, millrace {millrace}, {}\n", machine.words()));
     }
-    let _ = writeln!(out, "\n{}\n", report.bench.description);
-    out
+    lines.extend(report.checks.iter().map(said));
+    for mut table in tables(report, brief) {
+        lines.push(format!("\n{heading}{}", table.title));
+        lines.push(match marked {
+            true => format!("\n{}", drawn(&table, ASCII_MARKDOWN)),
+            false => fitted(&mut table).to_string(),
+        });
+    }
+    lines.push(String::new());
+    lines.extend(summary(report).iter().map(|line| format!("{bullet}{line}")));
+    if marked {
+        lines.push("\n## Commands\n\n```".to_owned());
+        lines.extend(report.commands.iter().map(|line| format!("{}# {}", line.host, line.command)));
+        lines.push("```".to_owned());
+    }
+    lines.join("\n") + "\n"
 }
 
 /// Every verdict, what the tables come to, and what to know before believing them.

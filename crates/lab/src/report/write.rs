@@ -1,8 +1,10 @@
 //! A report in a directory: `report.html`, `report.md`, `report.json`, `report.csv` and `junit.xml`.
 
-use super::{Report, csv::csv, html, junit::junit, markdown};
+use super::{Report, SCHEMA, csv::csv, html, junit::junit, markdown};
 use crate::LabError;
 use control::Replacement;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::error::Error;
 use std::io;
 use std::path::Path;
@@ -33,4 +35,16 @@ fn texts(report: &Report) -> Result<[(&'static str, String); 5], Box<dyn Error +
 pub(crate) fn put(directory: &Path, name: &str, text: &str) -> Result<(), LabError> {
     let path = directory.join(name);
     Replacement::write(&path, text).map_err(|source| LabError::Report { path, source })
+}
+
+/// Reads a file that was written as JSON, of this version. An error says why not.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let json: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    match json["schema"].as_u64() {
+        Some(version) if version != u64::from(SCHEMA) => {
+            Err(format!("it has version {version}, this program reads {SCHEMA}"))
+        }
+        _ => serde_json::from_value(json).map_err(|error| error.to_string()),
+    }
 }

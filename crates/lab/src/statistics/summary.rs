@@ -51,11 +51,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 pub fn quantile(ascending: &[f64], part: f64) -> Option<f64> {
     let last = ascending.len().checked_sub(1)?;
     let place = part.clamp(0.0, 1.0) * last as f64;
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "between 0 and the last place"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "between 0 and the last place")]
     let below = place.floor() as usize;
     let low = *ascending.get(below)?;
     let high = *ascending.get((below + 1).min(last))?;

@@ -2,7 +2,7 @@
 //!
 //! Its packet sockets carry no virtio header, so it forwards unfinished checksums as they are: both ends finish theirs.
 
-use super::{RECEIVER, SENDER, Topology, address, wire};
+use super::{RECEIVER, SENDER, Topology, address, offloads, wire};
 use crate::LabError;
 use crate::host::{Host, Request};
 use crate::placement::Placement;
@@ -28,8 +28,8 @@ pub(super) fn start(topology: &mut Topology) -> Result<Host, LabError> {
         wire(end, LINK, other, host.process(), mtu)?;
         host.run(&format!("ip link set {other} mtu {mtu} up"))?;
         address(end, LINK, 79, station)?;
-        end.set_offloads(LINK, false, false)?;
-        end.set_offload(LINK, LinkOffload::TxCsum, "tx", false)?;
+        end.set_offloads(LINK, &offloads(false, false))?;
+        end.set_offloads(LINK, &[(LinkOffload::TxCsum, false)])?;
     }
     let server = [format!("{place}/ovs.db"), format!("--remote=punix:{place}/ovs.sock")];
     let line = format!("ovsdb-server {}", server.join(" "));

@@ -80,11 +80,7 @@ fn shown(ticks: &[(f64, String)]) -> Vec<Tick> {
     let ticks: Vec<_> = ticks.iter().filter(|(_, word)| !word.is_empty()).collect();
     let widest = ticks.iter().map(|(_, word)| word.chars().count()).max().unwrap_or(1).max(1);
     let room = (WIDTH - LEFT - RIGHT) / (6.2 * widest as f64 + 5.0);
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a small positive number of words"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "a small positive number of words")]
     let each = (ticks.len() as f64 / room.max(1.0)).ceil() as usize;
     let tick = |(part, word): &(f64, String)| {
         let anchor = match part {
