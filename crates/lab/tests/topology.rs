@@ -59,6 +59,7 @@ fn daemon(file: &str) -> Result<(), String> {
     let options = control::daemon::Options {
         file: Some(file.into()),
         socket: None,
+        state_directory: None,
         tcp: None,
         tcp_anyone: false,
         poll: None,
