@@ -347,7 +347,7 @@ mod tests {
     use std::rc::Rc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use test_guest::Guest;
-    use virtqueue::{Limit, Queue};
+    use virtqueue::Limit;
 
     /// A session in a folder, and a guest that runs.
     fn connected(folder: &Path) -> (Session, Guest) {
@@ -393,10 +393,7 @@ mod tests {
         index.0 += 2;
         assert!(guest.memory().write(index, &1000u16.to_le_bytes()));
         let (_receive, send) = session.pair(0).unwrap();
-        send.with(|running| match &mut running.queue {
-            Queue::Split(queue) => queue.take(Limit { chains: 1, bytes: usize::MAX }).is_ok(),
-            Queue::Packed(_) => false,
-        });
+        send.with(|running| running.queue.take(Limit { chains: 1, bytes: usize::MAX }).is_ok());
         assert!(send.fault().is_some());
         assert!(errors());
     }

@@ -21,7 +21,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 use vhost_user::{Access, Features, Options, Session, SessionError, SocketRole, State};
-use virtqueue::{Limit, Queue};
+use virtqueue::Limit;
 
 fn options(socket: &Path, pairs: u16) -> Options {
     Options {
@@ -191,13 +191,10 @@ fn a_front_end_that_connects_in_a_loop_is_slowed_down_and_named() {
     let mut guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
     guest.send(0, &[0; 12], &[0; 60]);
     let (_receive, send) = session.pair(0).unwrap();
-    let took = send.with(|running| match &mut running.queue {
-        Queue::Split(queue) => {
-            let taken = queue.take(Limit { chains: 1, bytes: usize::MAX });
-            queue.complete(usize::MAX);
-            taken
-        }
-        Queue::Packed(_) => Ok(0),
+    let took = send.with(|running| {
+        let taken = running.queue.take(Limit { chains: 1, bytes: usize::MAX });
+        running.queue.complete(usize::MAX);
+        taken
     });
     assert_eq!(took, Some(Ok(1)));
     let status = session.status();

@@ -9,18 +9,14 @@ use guest::{BUFFERS, Guest, readable, writable};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use std::hint::black_box;
 use test_guest::driver::{Driver, Shape};
-use virtqueue::{Format, Limit, Packed, Reserved, RingFeatures, Split, Virtqueue};
+use virtqueue::{Limit, Queue, Reserved, RingFeatures};
 
 const FRAMES: u16 = 256;
 
 /// A queue with a full burst available. One burst has gone before, so that nothing is done for the first time.
-fn prepare<R: Format>(
-    features: RingFeatures,
-    write: bool,
-    device: fn(&Guest) -> Virtqueue<R>,
-) -> (Virtqueue<R>, Driver) {
+fn prepare(features: RingFeatures, write: bool) -> (Queue, Driver) {
     let guest = Guest::new(FRAMES, features | RingFeatures::EVENT_IDX);
-    let (mut queue, mut driver) = (device(&guest), guest.driver());
+    let (mut queue, mut driver) = (guest.queue(), guest.driver());
     for warm in [true, false] {
         for frame in 0..u64::from(FRAMES) {
             let gpa = BUFFERS + frame * 2048;
@@ -38,19 +34,19 @@ fn prepare<R: Format>(
     (queue, driver)
 }
 
-fn split(write: bool) -> (Virtqueue<Split>, Driver) {
-    prepare(RingFeatures::empty(), write, Guest::split)
+fn split(write: bool) -> (Queue, Driver) {
+    prepare(RingFeatures::empty(), write)
 }
 
-fn packed(write: bool) -> (Virtqueue<Packed>, Driver) {
-    prepare(RingFeatures::RING_PACKED, write, Guest::packed)
+fn packed(write: bool) -> (Queue, Driver) {
+    prepare(RingFeatures::RING_PACKED, write)
 }
 
-fn packed_in_order(write: bool) -> (Virtqueue<Packed>, Driver) {
-    prepare(RingFeatures::RING_PACKED | RingFeatures::IN_ORDER, write, Guest::packed)
+fn packed_in_order(write: bool) -> (Queue, Driver) {
+    prepare(RingFeatures::RING_PACKED | RingFeatures::IN_ORDER, write)
 }
 
-fn drain<R: Format>(queue: &mut Virtqueue<R>) -> usize {
+fn drain(queue: &mut Queue) -> usize {
     let limit = Limit { chains: usize::from(FRAMES), bytes: 512 * 1024 };
     let count = queue.take(limit).unwrap_or(0);
     let bytes = queue
@@ -62,7 +58,7 @@ fn drain<R: Format>(queue: &mut Virtqueue<R>) -> usize {
     count + bytes
 }
 
-fn fill<R: Format>(queue: &mut Virtqueue<R>) -> usize {
+fn fill(queue: &mut Queue) -> usize {
     let mut room = 0;
     for _ in 0..FRAMES {
         if let Some(elements) = queue.reserve_one(76) {
@@ -77,14 +73,14 @@ fn fill<R: Format>(queue: &mut Virtqueue<R>) -> usize {
 
 #[library_benchmark]
 #[bench::burst(split(false))]
-fn split_take_complete(state: (Virtqueue<Split>, Driver)) -> (usize, Virtqueue<Split>, Driver) {
+fn split_take_complete(state: (Queue, Driver)) -> (usize, Queue, Driver) {
     let (mut queue, driver) = state;
     (black_box(drain(&mut queue)), queue, driver)
 }
 
 #[library_benchmark]
 #[bench::burst(split(true))]
-fn split_reserve_publish(state: (Virtqueue<Split>, Driver)) -> (usize, Virtqueue<Split>, Driver) {
+fn split_reserve_publish(state: (Queue, Driver)) -> (usize, Queue, Driver) {
     let (mut queue, driver) = state;
     (black_box(fill(&mut queue)), queue, driver)
 }
@@ -92,16 +88,14 @@ fn split_reserve_publish(state: (Virtqueue<Split>, Driver)) -> (usize, Virtqueue
 #[library_benchmark]
 #[bench::burst(packed(false))]
 #[bench::in_order(packed_in_order(false))]
-fn packed_take_complete(state: (Virtqueue<Packed>, Driver)) -> (usize, Virtqueue<Packed>, Driver) {
+fn packed_take_complete(state: (Queue, Driver)) -> (usize, Queue, Driver) {
     let (mut queue, driver) = state;
     (black_box(drain(&mut queue)), queue, driver)
 }
 
 #[library_benchmark]
 #[bench::burst(packed(true))]
-fn packed_reserve_publish(
-    state: (Virtqueue<Packed>, Driver),
-) -> (usize, Virtqueue<Packed>, Driver) {
+fn packed_reserve_publish(state: (Queue, Driver)) -> (usize, Queue, Driver) {
     let (mut queue, driver) = state;
     (black_box(fill(&mut queue)), queue, driver)
 }

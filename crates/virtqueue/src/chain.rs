@@ -3,7 +3,7 @@
 
 use crate::descriptor::{Descriptor, INDIRECT, KIND, NEXT, WRITE};
 use crate::list::List;
-use crate::virtqueue::Limit;
+use crate::queue::Limit;
 use crate::{ChainElement, QueueFault, prefetch};
 use guestmem::{Gpa, GuestMemory, MemorySpan, Translator};
 use std::ptr::NonNull;
@@ -21,7 +21,7 @@ const ELEMENT_WEIGHT: usize = 64;
 
 /// What a chain's buffers are to be for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
+pub(crate) enum Want {
     /// All for the device to read.
     Readable,
     /// All for the device to write.
@@ -54,7 +54,7 @@ impl Want {
 
 /// A chain that was taken from the ring and not given back yet.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Chain {
+pub(crate) struct Chain {
     /// Where its elements end; they start where those of the chain before it end.
     pub(crate) end: u32,
     /// Bytes of all its buffers.
@@ -67,17 +67,9 @@ pub struct Chain {
     pub(crate) slots: u16,
 }
 
-/// A chain on the way.
-#[derive(Default)]
-pub(crate) struct Partial {
-    bytes: u64,
-    readable: u16,
-    writable: bool,
-}
-
 /// The chains that were taken, oldest first, and the guest's memory.
 #[derive(Debug)]
-pub struct Walk {
+pub(crate) struct Walk {
     translator: Translator,
     chains: List<Chain>,
     elements: List<ChainElement>,
@@ -191,139 +183,9 @@ impl Walk {
         self.elements.len() as u32
     }
 
-    /// Adds one descriptor of a chain, or all those of its table.
-    pub(crate) fn add(
-        &mut self,
-        partial: &mut Partial,
-        descriptor: Descriptor,
-        want: Want,
-        order: TableOrder,
-    ) -> Result<(), QueueFault> {
-        if descriptor.flags & INDIRECT == 0 {
-            return self.add_direct(partial, descriptor, want);
-        }
-        if descriptor.flags & NEXT != 0 {
-            return Err(QueueFault::IndirectWithNext);
-        }
-        self.add_table(partial, descriptor, want, order)
-    }
-
-    fn add_direct(
-        &mut self,
-        partial: &mut Partial,
-        descriptor: Descriptor,
-        want: Want,
-    ) -> Result<(), QueueFault> {
-        let Descriptor { gpa, len, flags, .. } = descriptor;
-        let writable = flags & WRITE != 0;
-        if writable && want == Want::Readable {
-            return Err(QueueFault::NotReadable(gpa));
-        }
-        if !writable && (want == Want::Writable || partial.writable) {
-            return Err(QueueFault::NotWritable(gpa));
-        }
-        let start = self.translator.translate(gpa, len).filter(|_| len != 0);
-        let start = start.ok_or_else(|| misplaced(descriptor))?;
-        partial.bytes += u64::from(len);
-        partial.writable = writable;
-        partial.readable += u16::from(!writable);
-        self.elements.push(ChainElement { start: start.as_ptr(), len: len as usize });
-        Ok(())
-    }
-
-    fn add_table(
-        &mut self,
-        partial: &mut Partial,
-        table: Descriptor,
-        want: Want,
-        order: TableOrder,
-    ) -> Result<(), QueueFault> {
-        let count = self.copy_table(table, order)?;
-        let mut index = 0;
-        for _ in 0..count {
-            let descriptor = self.table_entry(table, index, order);
-            let Some(descriptor) = descriptor else {
-                let index = u16::try_from(index).unwrap_or(u16::MAX);
-                return Err(QueueFault::NoSuchDescriptor { index, size: count });
-            };
-            if descriptor.flags & INDIRECT != 0 {
-                return Err(QueueFault::NestedIndirect);
-            }
-            self.add_direct(partial, descriptor, want)?;
-            index = match order {
-                TableOrder::Sequential => index + 1,
-                TableOrder::Linked if descriptor.flags & NEXT == 0 => return Ok(()),
-                TableOrder::Linked => usize::from(descriptor.tag),
-            };
-        }
-        match order {
-            TableOrder::Sequential => Ok(()),
-            TableOrder::Linked => Err(QueueFault::ChainTooLong(count)),
-        }
-    }
-
-    /// Copies the table a descriptor names, of a linked one the first [`HEAD`] bytes: the driver may use one entry of 16 KiB.
-    /// How many descriptors it has.
-    fn copy_table(&mut self, table: Descriptor, order: TableOrder) -> Result<u32, QueueFault> {
-        let Descriptor { gpa, len, .. } = table;
-        let count = len / 16;
-        if len % 16 != 0 || count == 0 || count > u32::from(LONGEST) {
-            return Err(QueueFault::IndirectLength(len));
-        }
-        let copied = match order {
-            TableOrder::Linked => len.min(HEAD),
-            TableOrder::Sequential => len,
-        };
-        self.table.resize(copied as usize, 0);
-        if !self.translator.read(gpa, &mut self.table) {
-            return Err(QueueFault::OutsideMemory { gpa, len });
-        }
-        Ok(count)
-    }
-
-    /// `None`: the table has no such entry, or it is outside of the memory.
-    fn table_entry(
-        &mut self,
-        table: Descriptor,
-        index: usize,
-        order: TableOrder,
-    ) -> Option<Descriptor> {
-        let bytes = match self.table.as_chunks().0.get(index) {
-            Some(bytes) => *bytes,
-            None => self.read_entry(table, index)?,
-        };
-        Some(match order {
-            TableOrder::Linked => Descriptor::from_table(&bytes, false),
-            // Only WRITE counts in a table (section 2.8.7).
-            TableOrder::Sequential => {
-                let descriptor = Descriptor::from_table(&bytes, true);
-                Descriptor { flags: descriptor.flags & KIND & !NEXT, ..descriptor }
-            }
-        })
-    }
-
-    #[cold]
-    fn read_entry(&mut self, table: Descriptor, index: usize) -> Option<[u8; 16]> {
-        let offset = 16 * index as u64;
-        let gpa = Gpa(table.gpa.0.checked_add(offset)?);
-        let mut bytes = [0; 16];
-        (offset < table.len.into() && self.translator.read(gpa, &mut bytes)).then_some(bytes)
-    }
-
-    /// The chain is complete.
-    pub(crate) fn finish(
-        &mut self,
-        partial: Partial,
-        id: u16,
-        slots: u16,
-    ) -> Result<(), QueueFault> {
-        let Partial { bytes, readable, .. } = partial;
-        let Ok(bytes) = u32::try_from(bytes) else {
-            return Err(QueueFault::TooManyBytes(bytes));
-        };
-        self.chains.push(Chain { end: self.end(), bytes, written: 0, id, slots });
-        self.readable = readable;
-        Ok(())
+    /// Begins a chain of any kind.
+    pub(crate) fn begin(&mut self, want: Want, order: TableOrder) -> OpenChain<'_> {
+        OpenChain { walk: self, want, order, bytes: 0, readable: 0, is_writable: false }
     }
 
     /// What the chain just finished counts for in a burst, in bytes. Very many tiny buffers count as many bytes, so
@@ -357,8 +219,123 @@ impl Walk {
     }
 }
 
-#[cold]
-fn misplaced(descriptor: Descriptor) -> QueueFault {
-    let Descriptor { gpa, len, .. } = descriptor;
-    if len == 0 { QueueFault::EmptyBuffer(gpa) } else { QueueFault::OutsideMemory { gpa, len } }
+/// A chain that is being walked: its elements are the last of the walk's.
+pub(crate) struct OpenChain<'w> {
+    walk: &'w mut Walk,
+    want: Want,
+    order: TableOrder,
+    bytes: u64,
+    readable: u16,
+    /// The last element is for the device to write.
+    is_writable: bool,
+}
+
+impl OpenChain<'_> {
+    /// Adds one descriptor, or all those of its table.
+    pub(crate) fn add(&mut self, descriptor: Descriptor) -> Result<(), QueueFault> {
+        if descriptor.flags & INDIRECT == 0 {
+            return self.add_direct(descriptor);
+        }
+        if descriptor.flags & NEXT != 0 {
+            return Err(QueueFault::IndirectWithNext);
+        }
+        self.add_table(descriptor)
+    }
+
+    fn add_direct(&mut self, descriptor: Descriptor) -> Result<(), QueueFault> {
+        let Descriptor { gpa, len, flags, .. } = descriptor;
+        let is_writable = flags & WRITE != 0;
+        if is_writable && self.want == Want::Readable {
+            return Err(QueueFault::NotReadable(gpa));
+        }
+        if !is_writable && (self.want == Want::Writable || self.is_writable) {
+            return Err(QueueFault::NotWritable(gpa));
+        }
+        if len == 0 {
+            return Err(QueueFault::EmptyBuffer(gpa));
+        }
+        let start = self.walk.translator.translate(gpa, len);
+        let start = start.ok_or(QueueFault::OutsideMemory { gpa, len })?;
+        self.bytes += u64::from(len);
+        self.is_writable = is_writable;
+        self.readable += u16::from(!is_writable);
+        self.walk.elements.push(ChainElement { start: start.as_ptr(), len: len as usize });
+        Ok(())
+    }
+
+    fn add_table(&mut self, table: Descriptor) -> Result<(), QueueFault> {
+        let count = self.copy_table(table)?;
+        let mut index = 0;
+        for _ in 0..count {
+            let Some(descriptor) = self.table_entry(table, index) else {
+                let index = u16::try_from(index).unwrap_or(u16::MAX);
+                return Err(QueueFault::NoSuchDescriptor { index, size: count });
+            };
+            if descriptor.flags & INDIRECT != 0 {
+                return Err(QueueFault::NestedIndirect);
+            }
+            self.add_direct(descriptor)?;
+            index = match self.order {
+                TableOrder::Sequential => index + 1,
+                TableOrder::Linked if descriptor.flags & NEXT == 0 => return Ok(()),
+                TableOrder::Linked => usize::from(descriptor.tag),
+            };
+        }
+        match self.order {
+            TableOrder::Sequential => Ok(()),
+            TableOrder::Linked => Err(QueueFault::ChainTooLong(count)),
+        }
+    }
+
+    /// Copies the table a descriptor names, of a linked one the first [`HEAD`] bytes: the driver may use one entry of 16 KiB.
+    /// How many descriptors it has.
+    fn copy_table(&mut self, table: Descriptor) -> Result<u32, QueueFault> {
+        let Descriptor { gpa, len, .. } = table;
+        let count = len / 16;
+        if len % 16 != 0 || count == 0 || count > u32::from(LONGEST) {
+            return Err(QueueFault::IndirectLength(len));
+        }
+        let copied = match self.order {
+            TableOrder::Linked => len.min(HEAD),
+            TableOrder::Sequential => len,
+        };
+        let Walk { translator, table, .. } = &mut *self.walk;
+        table.resize(copied as usize, 0);
+        if !translator.read(gpa, table) {
+            return Err(QueueFault::OutsideMemory { gpa, len });
+        }
+        Ok(count)
+    }
+
+    /// `None`: the table has no such entry, or it is outside of the memory.
+    fn table_entry(&mut self, table: Descriptor, index: usize) -> Option<Descriptor> {
+        let bytes = match self.walk.table.as_chunks().0.get(index) {
+            Some(bytes) => *bytes,
+            None => self.read_entry(table, index)?,
+        };
+        let is_sequential = self.order == TableOrder::Sequential;
+        let mut descriptor = Descriptor::from_table(&bytes, is_sequential);
+        if is_sequential {
+            // Only WRITE counts in such a table (section 2.8.7), and INDIRECT is not allowed.
+            descriptor.flags &= WRITE | INDIRECT;
+        }
+        Some(descriptor)
+    }
+
+    #[cold]
+    fn read_entry(&mut self, table: Descriptor, index: usize) -> Option<[u8; 16]> {
+        let offset = 16 * index as u64;
+        let gpa = Gpa(table.gpa.0.checked_add(offset)?);
+        let mut bytes = [0; 16];
+        (offset < table.len.into() && self.walk.translator.read(gpa, &mut bytes)).then_some(bytes)
+    }
+
+    /// The chain is complete.
+    pub(crate) fn finish(self, id: u16, slots: u16) -> Result<(), QueueFault> {
+        let bytes = u32::try_from(self.bytes).map_err(|_| QueueFault::TooManyBytes(self.bytes))?;
+        let end = self.walk.end();
+        self.walk.chains.push(Chain { end, bytes, written: 0, id, slots });
+        self.walk.readable = self.readable;
+        Ok(())
+    }
 }

@@ -38,10 +38,6 @@ macro_rules! word {
 
 word!(std::sync::atomic::AtomicU16, u16);
 word!(std::sync::atomic::AtomicU32, u32);
-#[cfg(loom)]
-word!(loom::sync::atomic::AtomicU16, u16);
-#[cfg(loom)]
-word!(loom::sync::atomic::AtomicU32, u32);
 
 /// Whether a publisher that went from `old` to `new` has passed the position that the sleeper waits for
 /// (`vring_need_event` of the specification's `virtio_ring.h`).
@@ -201,6 +197,9 @@ mod loom_model {
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
     use loom::thread;
+
+    word!(AtomicU16, u16);
+    word!(AtomicU32, u32);
 
     /// The words of a ring, one buffer, and the eventfd.
     struct Shared {

@@ -1,16 +1,16 @@
 //! Virtqueues by burst: the device side of split rings (virtio 1.2, section 2.7) and packed rings (section 2.8).
 //!
-//! A [`Queue`] is built from a guest's memory and a [`Setup`], and is used by one worker at a time. It is an enum
-//! that a port matches once per burst; what it holds is a [`Virtqueue`] of either format, with the same verbs:
+//! A [`Queue`] is built from a guest's memory and a [`Setup`], and is used by one worker at a time. Its ring is of either
+//! format, and its verbs are the same:
 //!
-//! * **Ingress** (a guest's transmit queue): [`Virtqueue::take`] walks what has been made available,
-//!   [`Virtqueue::taken`] lists the elements of each chain, [`Virtqueue::complete`] gives them back in one publish.
-//! * **Egress** (a guest's receive queue): [`Virtqueue::reserve`] finds room for one frame, several buffers where
-//!   they are mergeable; the caller copies the frame; [`Virtqueue::publish`] hands over all of them at once.
-//! * **Control chains** (a control queue): [`Virtqueue::take_control`] and [`Virtqueue::answer`].
+//! * **Ingress** (a guest's transmit queue): [`Queue::take`] walks what has been made available,
+//!   [`Queue::taken`] lists the elements of each chain, [`Queue::complete`] gives them back in one publish.
+//! * **Egress** (a guest's receive queue): [`Queue::reserve`] finds room for one frame, several buffers where
+//!   they are mergeable; the caller copies the frame; [`Queue::publish`] hands over all of them at once.
+//! * **Control chains** (a control queue): [`Queue::take_control`] and [`Queue::answer`].
 //!
 //! Buffers are used in the order in which the driver made them available, so IN_ORDER costs nothing, and the used
-//! position is all that a successor needs to resume ([`Virtqueue::base`]).
+//! position is all that a successor needs to resume ([`Queue::base`]).
 //!
 //! **Cost.** Per burst: one read of the driver's index (split), one publish, one fence, one decision about notification.
 //! Instructions a frame, of one descriptor, in a burst of 256 (`cargo bench --bench instructions`):
@@ -47,13 +47,9 @@ mod setup;
 mod shared;
 mod split;
 mod split_area;
-mod virtqueue;
 
 pub use chain_element::ChainElement;
 pub use fault::QueueFault;
 pub use journal::InflightJournal;
-pub use packed::Packed;
-pub use queue::Queue;
+pub use queue::{BatchNumber, ControlChain, FrameBuffers, Limit, Queue, Reserved};
 pub use setup::{RingAddresses, RingFeatures, Setup, SetupError};
-pub use split::Split;
-pub use virtqueue::{BatchNumber, ControlChain, Format, FrameBuffers, Limit, Reserved, Virtqueue};

@@ -3,19 +3,19 @@
 //! Buffers are used in the order they were made available, so the place where a buffer is marked as used is the place
 //! where its own chain began, and nothing the driver still has to give us is ever overwritten.
 
-use crate::chain::{Chain, LONGEST, Partial, TableOrder, Walk, Want};
+use crate::chain::{Chain, LONGEST, TableOrder, Walk, Want};
 use crate::descriptor::{AVAIL, INDIRECT, NEXT, USED};
 use crate::event::{arm_packed, disarm_packed, wanted_packed};
 use crate::journal::Noted;
 use crate::packed_area::{PackedArea, Position};
-use crate::virtqueue::{Format, Limit};
+use crate::queue::{Limit, Ring};
 use crate::{InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
 
 /// A packed ring and how far the device has come in it.
 #[derive(Debug)]
-pub struct Packed {
+pub(crate) struct Packed {
     area: PackedArea,
     by_position: bool,
     in_order: bool,
@@ -29,6 +29,25 @@ pub struct Packed {
 }
 
 impl Packed {
+    pub(crate) fn new(
+        memory: &Arc<GuestMemory>,
+        setup: &Setup,
+        journal: Option<InflightJournal>,
+    ) -> Result<Packed, SetupError> {
+        let area = PackedArea::new(memory, setup.rings, setup.size)?;
+        let by_position = setup.features.contains(RingFeatures::EVENT_IDX);
+        let in_order = setup.features.contains(RingFeatures::IN_ORDER);
+        let noted = journal.as_ref().map(|journal| journal.read(setup.size)).transpose()?;
+        let next = match noted.flatten() {
+            Some(noted) => finish(&area, in_order, &noted),
+            None => resume(&area, setup)?,
+        };
+        if let Some(journal) = &journal {
+            journal.end(next);
+        }
+        Ok(Packed { area, by_position, in_order, next, used: next, held: 0, journal })
+    }
+
     /// [`Walk::take_simple`] up to the end of the lap, or to the last descriptor that is available.
     #[inline(always)]
     fn take_run(&self, walk: &mut Walk, limit: Limit, want: Want) -> (usize, usize) {
@@ -46,15 +65,15 @@ impl Packed {
     /// Takes a chain of any kind, whose head is available; how many slots it has. What is wrong with it is said here.
     fn take_long(&self, walk: &mut Walk, want: Want) -> Result<u16, QueueFault> {
         let room = LONGEST.min(self.area.size - self.held);
-        let (mut partial, mut position) = (Partial::default(), self.next);
+        let (mut chain, mut position) = (walk.begin(want, TableOrder::Sequential), self.next);
         for slots in 1..=room {
             let Some(cell) = self.area.descriptors.get(position.slot()) else { break };
             // Only the head says that a chain is available (section 2.8.21.1.1); the others were written before it.
             let flags = cell.read_flags();
             let descriptor = cell.read(flags);
-            walk.add(&mut partial, descriptor, want, TableOrder::Sequential)?;
+            chain.add(descriptor)?;
             if flags & INDIRECT != 0 || flags & NEXT == 0 {
-                walk.finish(partial, descriptor.tag, slots)?;
+                chain.finish(descriptor.tag, slots)?;
                 return Ok(slots);
             }
             position = position.advance(1, self.area.size);
@@ -113,26 +132,7 @@ fn resume(area: &PackedArea, setup: &Setup) -> Result<Position, SetupError> {
     Ok(if position.packed() == 0 && !has_used() { Position::START } else { position })
 }
 
-impl Format for Packed {
-    fn new(
-        memory: &Arc<GuestMemory>,
-        setup: &Setup,
-        journal: Option<InflightJournal>,
-    ) -> Result<Packed, SetupError> {
-        let area = PackedArea::new(memory, setup.rings, setup.size)?;
-        let by_position = setup.features.contains(RingFeatures::EVENT_IDX);
-        let in_order = setup.features.contains(RingFeatures::IN_ORDER);
-        let noted = journal.as_ref().map(|journal| journal.read(setup.size)).transpose()?;
-        let next = match noted.flatten() {
-            Some(noted) => finish(&area, in_order, &noted),
-            None => resume(&area, setup)?,
-        };
-        if let Some(journal) = &journal {
-            journal.end(next);
-        }
-        Ok(Packed { area, by_position, in_order, next, used: next, held: 0, journal })
-    }
-
+impl Ring for Packed {
     #[inline(always)]
     fn take(&mut self, walk: &mut Walk, limit: Limit, want: Want) -> Result<(), QueueFault> {
         let (mut count, mut budget) = (limit.chains, limit.bytes);

@@ -1,118 +1,473 @@
-//! A queue of either format. Match it once per burst and use what is inside; the verbs here are for the control side
-//! and for what is done once per burst anyway.
+//! A queue from the device's side: what a port uses, burst by burst.
 
+use crate::chain::{Chain, Walk, Want};
+use crate::packed::Packed;
+use crate::split::Split;
 use crate::{
-    BatchNumber, ControlChain, InflightJournal, Packed, QueueFault, RingFeatures, Setup,
-    SetupError, Split, Virtqueue,
+    ChainElement, InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError,
 };
 use guestmem::{DirtyLog, GuestMemory};
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The device side of a queue.
-#[derive(Debug)]
-pub enum Queue {
-    /// Virtio 1.2, section 2.7.
-    Split(Virtqueue<Split>),
-    /// Virtio 1.2, section 2.8.
-    Packed(Virtqueue<Packed>),
+/// Chains looked up at a time for [`Queue::reserve`]: enough that their prefetches overlap.
+const AHEAD: usize = 32;
+
+/// Weight of the chains that an egress queue holds at most, in bytes: 8192 elements, as many as 431 chains of a driver that
+/// merges no buffers have. A receiver that offers buffers of one byte gets no more of them filled in a burst and loses the frames
+/// that do not fit; its senders pay for the time of walking and filling that many.
+const AHEAD_WEIGHT: usize = 512 * 1024;
+
+/// What its batches may weigh beside that.
+const BATCHES_WEIGHT: usize = 8 * AHEAD_WEIGHT;
+
+/// How much to take in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Chains at most.
+    pub chains: usize,
+    /// Bytes after which no further chain is taken.
+    pub bytes: usize,
 }
 
-/// Does the same with either kind.
-macro_rules! each {
-    ($queue:expr, $inner:ident => $do:expr) => {
-        match $queue {
-            Queue::Split($inner) => $do,
-            Queue::Packed($inner) => $do,
+/// A ring format: what [`Queue`] does with the ring's memory.
+pub(crate) trait Ring {
+    /// Walks available chains, as far as the limit allows.
+    fn take(&mut self, walk: &mut Walk, limit: Limit, want: Want) -> Result<(), QueueFault>;
+    /// Publishes the oldest chains as used; `true`: notify the driver.
+    fn give_back(&mut self, chains: &[Chain]) -> bool;
+    /// Finds the ring in other memory, and steps back to the oldest chain that was not given back.
+    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: RingAddresses) -> Result<(), SetupError>;
+    /// See [`Queue::arm`].
+    fn arm(&mut self) -> bool;
+    /// See [`Queue::disarm`].
+    fn disarm(&mut self);
+    /// See [`Queue::base`].
+    fn base(&self) -> u32;
+    /// Marks what the device writes of the ring as written.
+    fn log(&self, log: &DirtyLog);
+}
+
+/// A ring of either format. Matched where the loops over a burst begin, so that they are inlined; else a [`Ring`].
+#[derive(Debug)]
+enum AnyRing {
+    Split(Split),
+    Packed(Packed),
+}
+
+impl Deref for AnyRing {
+    type Target = dyn Ring;
+
+    fn deref(&self) -> &(dyn Ring + 'static) {
+        match self {
+            AnyRing::Split(ring) => ring,
+            AnyRing::Packed(ring) => ring,
         }
-    };
+    }
+}
+
+impl DerefMut for AnyRing {
+    fn deref_mut(&mut self) -> &mut (dyn Ring + 'static) {
+        match self {
+            AnyRing::Split(ring) => ring,
+            AnyRing::Packed(ring) => ring,
+        }
+    }
+}
+
+/// Room for one frame in a guest's buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameBuffers<'q> {
+    /// Where the frame goes; the last one may be longer than needed.
+    pub elements: &'q [ChainElement],
+    /// How many buffers they belong to (`num_buffers` of the virtio-net header).
+    pub buffers: u16,
+}
+
+/// The outcome of [`Queue::reserve`].
+#[derive(Clone, Copy, Debug)]
+pub enum Reserved<'q> {
+    /// Buffers for the frame.
+    Buffers(FrameBuffers<'q>),
+    /// The guest has not made enough buffers available.
+    Full,
+    /// As many buffers as a frame may have are too small for this one.
+    TooSmall,
+}
+
+/// One chain of a control queue.
+#[derive(Clone, Copy, Debug)]
+pub struct ControlChain<'q> {
+    /// What the driver asks.
+    pub readable: &'q [ChainElement],
+    /// Where the answer goes.
+    pub writable: &'q [ChainElement],
+    /// Only a queue makes requests, so their elements are mapped for as long as they can be looked at.
+    pub(crate) of_queue: PhantomData<&'q mut ()>,
+}
+
+/// Chains that were filled together, and are published when all before them are.
+#[derive(Debug)]
+struct Batch {
+    chains: usize,
+    written: bool,
+}
+
+/// What [`Queue::begin_batch`] gives and [`Queue::end_batch`] takes.
+#[derive(Debug)]
+#[must_use = "nothing behind a batch is published before it ends"]
+pub struct BatchNumber(u64);
+
+/// The device side of a queue of either format.
+#[derive(Debug)]
+pub struct Queue {
+    ring: AnyRing,
+    walk: Walk,
+    /// Egress: how many of the walked chains have a frame in them, or will have one when their batch is written.
+    filled: usize,
+    /// Egress: the batches among them, oldest first; what was filled since is behind them.
+    batches: VecDeque<Batch>,
+    /// Number of the oldest batch.
+    oldest: u64,
+    /// Egress: chains are walked before they are needed.
+    ahead: bool,
+    enabled: bool,
+    /// The driver has been asked to notify us, as it is at the beginning.
+    armed: bool,
+    fault: Option<QueueFault>,
+    log: Option<Arc<DirtyLog>>,
+    setup: Setup,
 }
 
 impl Queue {
-    /// Starts a queue of the negotiated format: [`Virtqueue::resume`].
+    /// Starts a queue of the negotiated format where the journal says, else at its base; disabled as vhost-user has it, with
+    /// notifications from the driver as the ring says. With a journal, another process may have served the queue before, and
+    /// one after us may serve it.
     pub fn resume(
         memory: Arc<GuestMemory>,
         setup: &Setup,
         journal: Option<InflightJournal>,
     ) -> Result<Queue, SetupError> {
-        if setup.features.contains(RingFeatures::RING_PACKED) {
-            Virtqueue::resume(memory, setup, journal).map(Queue::Packed)
-        } else {
-            Virtqueue::resume(memory, setup, journal).map(Queue::Split)
+        let is_packed = setup.features.contains(RingFeatures::RING_PACKED);
+        Ok(Queue {
+            ring: match is_packed {
+                true => AnyRing::Packed(Packed::new(&memory, setup, journal)?),
+                // A journal could say no more than the used index.
+                false => AnyRing::Split(Split::new(&memory, setup)?),
+            },
+            walk: Walk::new(memory),
+            filled: 0,
+            batches: VecDeque::new(),
+            oldest: 0,
+            ahead: false,
+            enabled: false,
+            armed: true,
+            fault: None,
+            log: None,
+            setup: *setup,
+        })
+    }
+
+    /// Takes available chains of readable buffers, at most `limit`; how many. After a fault this returns the chains
+    /// that came before it, and the fault the next time.
+    #[inline]
+    pub fn take(&mut self, limit: Limit) -> Result<usize, QueueFault> {
+        self.walk_on(limit, Want::Readable)
+    }
+
+    /// The elements of each chain that was taken and not completed, oldest first.
+    #[inline]
+    pub fn taken(&self) -> impl Iterator<Item = &[ChainElement]> {
+        self.walk.each()
+    }
+
+    /// Gives the oldest `count` chains that were taken back to the driver; `true`: notify it.
+    #[inline]
+    pub fn complete(&mut self, count: usize) -> bool {
+        debug_assert!(self.batches.is_empty(), "batches are for egress");
+        self.filled = count.min(self.walk.chains().len());
+        self.publish()
+    }
+
+    /// The next buffer, where it is known already and has room for `len` bytes, as nearly every frame finds it. The frame
+    /// counts as written from then on: the caller copies it before it publishes or ends its batch. `None`: ask [`Queue::reserve`].
+    #[inline(always)]
+    pub fn reserve_one(&mut self, len: u32) -> Option<&[ChainElement]> {
+        let chain = self.walk.chains_mut().get_mut(self.filled)?;
+        if chain.bytes < len {
+            return None;
+        }
+        chain.written = len;
+        self.filled += 1;
+        Some(self.walk.elements(self.filled - 1, self.filled))
+    }
+
+    /// Finds room for a frame of `len` bytes in at most `buffers` buffers, and looks ahead where nothing is known. Counts as
+    /// written like [`Queue::reserve_one`].
+    #[cold]
+    pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reserved<'_>, QueueFault> {
+        let first = self.filled;
+        let refusal = self.gather(len, buffers);
+        if !matches!(refusal, Ok(None)) {
+            self.filled = first;
+        }
+        if let Some(refusal) = refusal? {
+            return Ok(refusal);
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "at most `buffers`, or 1")]
+        let buffers = (self.filled - first) as u16;
+        Ok(Reserved::Buffers(FrameBuffers {
+            elements: self.walk.elements(first, self.filled),
+            buffers,
+        }))
+    }
+
+    /// Fills chains until the frame is in; why not, if it is not.
+    fn gather(&mut self, len: u32, buffers: u16) -> Result<Option<Reserved<'static>>, QueueFault> {
+        let (mut left, mut count) = (len, 0);
+        loop {
+            let Some(chain) = self.walk.chains_mut().get_mut(self.filled) else {
+                if !self.look_ahead()? {
+                    return Ok(Some(Reserved::Full));
+                }
+                continue;
+            };
+            chain.written = chain.bytes.min(left);
+            left -= chain.written;
+            self.filled += 1;
+            count += 1;
+            if left == 0 {
+                return Ok(None);
+            }
+            if count >= buffers {
+                return Ok(Some(Reserved::TooSmall));
+            }
         }
     }
 
-    /// See [`Virtqueue::complete`].
-    pub fn complete(&mut self, count: usize) -> bool {
-        each!(self, queue => queue.complete(count))
-    }
-
-    /// See [`Virtqueue::publish`].
-    pub fn publish(&mut self) -> bool {
-        each!(self, queue => queue.publish())
-    }
-
-    /// See [`Virtqueue::begin_batch`].
-    pub fn begin_batch(&mut self) -> BatchNumber {
-        each!(self, queue => queue.begin_batch())
-    }
-
-    /// See [`Virtqueue::end_batch`].
-    pub fn end_batch(&mut self, number: BatchNumber) -> bool {
-        each!(self, queue => queue.end_batch(number))
-    }
-
-    /// See [`Virtqueue::room`].
+    /// The free buffers of an egress queue, as far as `most` of them: how many, and their bytes. Looks ahead of need, which
+    /// is no work lost. A fault shows when a frame is delivered.
     pub fn room(&mut self, most: usize) -> (usize, usize) {
-        each!(self, queue => queue.room(most))
+        while self.walk.chains().len() - self.filled < most && matches!(self.look_ahead(), Ok(true))
+        {
+        }
+        let free = self.walk.chains().get(self.filled..).unwrap_or_default().iter().take(most);
+        (free.len(), free.map(|chain| chain.bytes as usize).sum())
     }
 
-    /// See [`Virtqueue::take_control`].
+    fn look_ahead(&mut self) -> Result<bool, QueueFault> {
+        self.ahead = true;
+        let ahead = self.walk.weight(self.batched());
+        let batches = self.walk.weight(0) - ahead;
+        let most = if batches < BATCHES_WEIGHT { AHEAD_WEIGHT } else { 0 };
+        let limit = Limit { chains: AHEAD, bytes: most.saturating_sub(ahead) };
+        Ok(self.walk_on(limit, Want::Writable)? > 0)
+    }
+
+    /// Hands all frames for which room was reserved to the driver, or those behind a batch that is being written when that
+    /// ends; `true`: notify it.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        if self.batches.is_empty() {
+            return self.give_back(self.filled);
+        }
+        self.push_batch(true);
+        false
+    }
+
+    /// Makes a batch of the chains filled since the last one: its frames are written without the queue, which must not be
+    /// remapped or dropped before [`Queue::end_batch`].
+    pub fn begin_batch(&mut self) -> BatchNumber {
+        self.push_batch(false);
+        BatchNumber(self.oldest + self.batches.len() as u64 - 1)
+    }
+
+    /// A batch is written: hands over all written ones that no other is in front of; `true`: notify the driver.
+    pub fn end_batch(&mut self, BatchNumber(number): BatchNumber) -> bool {
+        #[allow(clippy::cast_possible_truncation, reason = "a place in the list")]
+        let batch = self.batches.get_mut(number.wrapping_sub(self.oldest) as usize);
+        batch.into_iter().for_each(|batch| batch.written = true);
+        self.merge_last();
+        let mut chains = 0;
+        while let Some(batch) = self.batches.front().filter(|batch| batch.written) {
+            chains += batch.chains;
+            self.oldest += 1;
+            self.batches.pop_front();
+        }
+        self.give_back(chains)
+    }
+
+    /// Those filled since the last batch are one.
+    fn push_batch(&mut self, written: bool) {
+        let chains = self.filled - self.batched();
+        self.batches.push_back(Batch { chains, written });
+        self.merge_last();
+    }
+
+    /// Written batches behind all open ones become one: nobody has a number for them.
+    fn merge_last(&mut self) {
+        while let Some(last) = self.batches.pop_back() {
+            match self.batches.back_mut() {
+                Some(before) if before.written && last.written => before.chains += last.chains,
+                _ => return self.batches.push_back(last),
+            }
+        }
+    }
+
+    /// Chains of all batches.
+    fn batched(&self) -> usize {
+        self.batches.iter().map(|batch| batch.chains).sum()
+    }
+
+    /// Publishes the oldest chains; `true`: notify the driver.
+    #[inline]
+    fn give_back(&mut self, count: usize) -> bool {
+        if count == 0 {
+            return false;
+        }
+        let given = self.walk.chains().get(..count).unwrap_or_default();
+        let notify = match &mut self.ring {
+            AnyRing::Split(ring) => ring.give_back(given),
+            AnyRing::Packed(ring) => ring.give_back(given),
+        };
+        if self.log.is_some() {
+            self.log_given(count);
+        }
+        self.walk.forget_front(count);
+        self.filled -= count;
+        notify
+    }
+
+    /// Takes one chain of any buffers. Until it is answered the same one is returned.
     pub fn take_control(&mut self) -> Result<Option<ControlChain<'_>>, QueueFault> {
-        each!(self, queue => queue.take_control())
+        if self.walk.chains().is_empty() {
+            self.walk_on(Limit { chains: 1, bytes: usize::MAX }, Want::Either)?;
+        }
+        if self.walk.chains().is_empty() {
+            return Ok(None);
+        }
+        let elements = self.walk.elements(0, 1);
+        let (readable, writable) = elements.split_at(self.walk.readable().min(elements.len()));
+        Ok(Some(ControlChain { readable, writable, of_queue: PhantomData }))
     }
 
-    /// See [`Virtqueue::answer`].
+    /// Gives the request back with `written` bytes in its answer; `true`: notify the driver.
     pub fn answer(&mut self, written: u32) -> bool {
-        each!(self, queue => queue.answer(written))
+        if let Some(chain) = self.walk.chains_mut().first_mut() {
+            chain.written = written;
+        }
+        self.complete(1)
     }
 
-    /// See [`Virtqueue::arm`].
+    /// Walks on from what was taken before, and sorts out what a fault means.
+    #[inline(always)]
+    fn walk_on(&mut self, limit: Limit, want: Want) -> Result<usize, QueueFault> {
+        if !self.enabled {
+            return Ok(0);
+        }
+        if self.walk.memory().is_broken() {
+            self.fault.get_or_insert(QueueFault::MemoryBroken);
+        }
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let before = self.walk.chains().len();
+        let result = match &mut self.ring {
+            AnyRing::Split(ring) => ring.take(&mut self.walk, limit, want),
+            AnyRing::Packed(ring) => ring.take(&mut self.walk, limit, want),
+        };
+        let taken = self.walk.chains().len() - before;
+        match result {
+            Ok(()) => Ok(taken),
+            Err(fault) => self.stop(fault, taken),
+        }
+    }
+
+    #[cold]
+    fn stop(&mut self, fault: QueueFault, taken: usize) -> Result<usize, QueueFault> {
+        self.walk.forget_partial();
+        self.fault = Some(fault);
+        if taken > 0 { Ok(taken) } else { Err(fault) }
+    }
+
+    #[cold]
+    fn log_given(&self, count: usize) {
+        let Some(log) = &self.log else { return };
+        let memory = self.walk.memory();
+        for (chain, elements) in self.walk.chains().iter().zip(self.walk.each()).take(count) {
+            let mut left = chain.written as usize;
+            for element in elements.iter().skip(self.walk.readable()) {
+                let len = element.len.min(left);
+                left -= len;
+                if let Some(start) = NonNull::new(element.start) {
+                    memory.mark_written(log, start, len);
+                }
+            }
+        }
+        self.ring.log(log);
+    }
+
+    /// Asks the driver to notify us of what comes next. `true`: something is there already, do not sleep.
     pub fn arm(&mut self) -> bool {
-        each!(self, queue => queue.arm())
+        let waiting = self.ring.arm();
+        self.armed = true;
+        self.log_ring();
+        waiting && self.enabled && self.fault.is_none()
     }
 
-    /// See [`Virtqueue::disarm`].
+    /// Tells the driver not to notify. A repeated call costs next to nothing.
     pub fn disarm(&mut self) {
-        each!(self, queue => queue.disarm());
+        if !self.armed {
+            return;
+        }
+        self.armed = false;
+        self.ring.disarm();
+        self.log_ring();
     }
 
-    /// See [`Virtqueue::base`].
+    fn log_ring(&self) {
+        if let Some(log) = &self.log {
+            self.ring.log(log);
+        }
+    }
+
+    /// Where a successor resumes, as in `VHOST_USER_GET_VRING_BASE`: the oldest chain that was not given back.
     pub fn base(&self) -> u32 {
-        each!(self, queue => queue.base())
+        self.ring.base()
     }
 
-    /// See [`Virtqueue::set_enabled`].
+    /// Starts or stops taking chains (`VHOST_USER_SET_VRING_ENABLE`). What is lent stays lent.
     pub fn set_enabled(&mut self, enabled: bool) {
-        each!(self, queue => queue.set_enabled(enabled));
+        self.enabled = enabled;
     }
 
-    /// See [`Virtqueue::is_enabled`].
+    /// Whether chains are taken.
     pub fn is_enabled(&self) -> bool {
-        each!(self, queue => queue.is_enabled())
+        self.enabled
     }
 
-    /// See [`Virtqueue::fault`].
+    /// Why the queue was stopped, if it was. Only a new queue helps.
     pub fn fault(&self) -> Option<QueueFault> {
-        each!(self, queue => queue.fault())
+        self.fault
     }
 
-    /// See [`Virtqueue::set_log`].
+    /// Logs every write to the guest from now on, or no longer.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
-        each!(self, queue => queue.set_log(log));
+        self.log = log;
     }
 
-    /// See [`Virtqueue::remap`].
+    /// Goes on in another generation of the guest's memory, with the ring at the same guest addresses. Chains that were
+    /// looked up ahead are looked up anew; there must be none that is lent.
     pub fn remap(&mut self, memory: Arc<GuestMemory>) -> Result<(), SetupError> {
-        each!(self, queue => queue.remap(memory))
+        let chains = if self.ahead { self.filled } else { self.walk.chains().len() };
+        if chains > 0 {
+            return Err(SetupError::Lent(chains));
+        }
+        self.ring.remap(&memory, self.setup.rings)?;
+        self.walk = Walk::new(memory);
+        Ok(())
     }
 }

@@ -1,18 +1,18 @@
 //! The device side of a split ring (virtio 1.2, section 2.7).
 
-use crate::chain::{Chain, LONGEST, Partial, TableOrder, Walk, Want};
+use crate::chain::{Chain, LONGEST, TableOrder, Walk, Want};
 use crate::descriptor::{INDIRECT, NEXT};
 use crate::event::SplitWords;
+use crate::queue::{Limit, Ring};
 use crate::split_area::SplitArea;
-use crate::virtqueue::{Format, Limit};
-use crate::{InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError};
+use crate::{QueueFault, RingAddresses, RingFeatures, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A split ring and how far the device has come in it.
 #[derive(Debug)]
-pub struct Split {
+pub(crate) struct Split {
     area: SplitArea,
     by_position: bool,
     /// The next place of the available ring to read.
@@ -24,6 +24,17 @@ pub struct Split {
 }
 
 impl Split {
+    /// Where the base is not where the used ring ends, a device before us left chains unfinished: they are taken again.
+    pub(crate) fn new(memory: &Arc<GuestMemory>, setup: &Setup) -> Result<Split, SetupError> {
+        let area = SplitArea::new(memory, setup.rings, setup.size)?;
+        if u16::try_from(setup.base).is_err() {
+            return Err(SetupError::Base { base: setup.base, size: setup.size });
+        }
+        let used = area.used.index.load(Ordering::Relaxed);
+        let by_position = setup.features.contains(RingFeatures::EVENT_IDX);
+        Ok(Split { area, by_position, next: used, available: used, used })
+    }
+
     /// How many chains wait. The driver's index is read again only where fewer are known than are wanted.
     #[inline]
     fn waiting(&mut self, wanted: usize) -> Result<u16, QueueFault> {
@@ -61,7 +72,7 @@ impl Split {
         let heads = self.area.heads.get(self.area.place(self.next));
         // Relaxed: as in `take_run`.
         let head = heads.map_or(0, |head| head.load(Ordering::Relaxed));
-        let (mut partial, mut index) = (Partial::default(), head);
+        let (mut chain, mut index) = (walk.begin(want, TableOrder::Linked), head);
         let size = u32::from(self.area.size);
         let limit = self.area.size.min(LONGEST);
         for _ in 0..limit {
@@ -69,46 +80,31 @@ impl Split {
                 return Err(QueueFault::NoSuchDescriptor { index, size });
             };
             let descriptor = cell.read();
-            walk.add(&mut partial, descriptor, want, TableOrder::Linked)?;
+            chain.add(descriptor)?;
             if descriptor.flags & INDIRECT != 0 || descriptor.flags & NEXT == 0 {
-                return walk.finish(partial, head, 1);
+                return chain.finish(head, 1);
             }
             index = descriptor.tag;
         }
         Err(QueueFault::ChainTooLong(limit.into()))
     }
 
-    fn words(&self) -> SplitWords<'_, AtomicU16> {
-        let SplitArea { used, avail, used_event, .. } = &self.area;
-        let (index, flags, event) = (&used.index, &avail.flags, &**used_event);
-        SplitWords { index, flags, event, by_position: self.by_position }
+    /// Our index, and whether the driver wants to be notified of it.
+    fn to_driver(&self) -> SplitWords<'_, AtomicU16> {
+        let SplitArea { used, avail, used_event: event, .. } = &self.area;
+        let by_position = self.by_position;
+        SplitWords { index: &used.index, flags: &avail.flags, event, by_position }
     }
 
-    /// The other direction: the driver's index, our wish.
-    fn wishes(&self) -> SplitWords<'_, AtomicU16> {
-        let SplitArea { used, avail, avail_event, .. } = &self.area;
-        let (index, flags, event) = (&avail.index, &used.flags, &**avail_event);
-        SplitWords { index, flags, event, by_position: self.by_position }
+    /// The driver's index, and whether we want to be notified of it.
+    fn from_driver(&self) -> SplitWords<'_, AtomicU16> {
+        let SplitArea { used, avail, avail_event: event, .. } = &self.area;
+        let by_position = self.by_position;
+        SplitWords { index: &avail.index, flags: &used.flags, event, by_position }
     }
 }
 
-impl Format for Split {
-    /// Where the base is not where the used ring ends, a device before us left chains unfinished: they are taken again.
-    /// A journal could say no more than the used index.
-    fn new(
-        memory: &Arc<GuestMemory>,
-        setup: &Setup,
-        _journal: Option<InflightJournal>,
-    ) -> Result<Split, SetupError> {
-        let area = SplitArea::new(memory, setup.rings, setup.size)?;
-        if u16::try_from(setup.base).is_err() {
-            return Err(SetupError::Base { base: setup.base, size: setup.size });
-        }
-        let used = area.used.index.load(Ordering::Relaxed);
-        let by_position = setup.features.contains(RingFeatures::EVENT_IDX);
-        Ok(Split { area, by_position, next: used, available: used, used })
-    }
-
+impl Ring for Split {
     #[inline(always)]
     fn take(&mut self, walk: &mut Walk, limit: Limit, want: Want) -> Result<(), QueueFault> {
         let mut count = usize::from(self.waiting(limit.chains)?).min(limit.chains);
@@ -145,7 +141,7 @@ impl Format for Split {
             index = index.wrapping_add(1);
         }
         self.used = index;
-        self.words().publish(old, index)
+        self.to_driver().publish(old, index)
     }
 
     fn remap(&mut self, memory: &Arc<GuestMemory>, rings: RingAddresses) -> Result<(), SetupError> {
@@ -156,11 +152,11 @@ impl Format for Split {
     }
 
     fn arm(&mut self) -> bool {
-        self.wishes().arm(self.next)
+        self.from_driver().arm(self.next)
     }
 
     fn disarm(&mut self) {
-        self.wishes().disarm();
+        self.from_driver().disarm();
     }
 
     fn base(&self) -> u32 {

@@ -4,14 +4,11 @@
 
 mod guest;
 
-use guest::{BUFFERS, Bursts, Guest, HIGH, LOW, TABLES, readable, writable};
+use guest::{BUFFERS, Guest, HIGH, LOW, TABLES, readable, writable};
 use guestmem::Gpa;
 use proptest::prelude::*;
 use test_guest::driver::{Driver, Shape};
-use virtqueue::{
-    Format, Limit, Packed, Queue, QueueFault, Reserved, RingFeatures, Setup, SetupError, Split,
-    Virtqueue,
-};
+use virtqueue::{Limit, Queue, QueueFault, Reserved, RingFeatures, Setup, SetupError};
 
 /// A descriptor of either format: address, length, two fields of 16 bits.
 type Raw = (u64, u32, u16, u16);
@@ -82,7 +79,7 @@ fn put(guest: &Guest, attack: &Attack) {
 }
 
 /// What the device does meanwhile. Every element it is given must be the guest's.
-fn serve<R: Format>(guest: &Guest, queue: &mut Virtqueue<R>, attack: &Attack) {
+fn serve(guest: &Guest, queue: &mut Queue, attack: &Attack) {
     let limit = Limit { chains: 64, bytes: 64 * 1024 };
     match attack {
         Attack::Take => {
@@ -118,7 +115,7 @@ fn serve<R: Format>(guest: &Guest, queue: &mut Virtqueue<R>, attack: &Attack) {
     }
 }
 
-fn run<R: Format>(guest: &Guest, queue: &mut Virtqueue<R>, attacks: &[Attack]) {
+fn run(guest: &Guest, queue: &mut Queue, attacks: &[Attack]) {
     for attack in attacks {
         put(guest, attack);
         serve(guest, queue, attack);
@@ -142,10 +139,7 @@ proptest! {
         let features: RingFeatures = chosen.map(|(_, feature)| feature).collect();
         let packed = features.contains(RingFeatures::RING_PACKED);
         let guest = Guest::new(if packed { size } else { 1 << power }, features);
-        match guest.queue() {
-            Queue::Split(mut queue) => run(&guest, &mut queue, &attacks),
-            Queue::Packed(mut queue) => run(&guest, &mut queue, &attacks),
-        }
+        run(&guest, &mut guest.queue(), &attacks);
     }
 
     #[test]
@@ -279,8 +273,7 @@ fn good_chains_before_a_bad_one_are_delivered() {
 
 #[test]
 fn a_fault_in_the_middle_of_a_frame_takes_nothing_of_it() {
-    let (_guest, mut driver, queue) = pair(RingFeatures::empty());
-    let Queue::Split(mut queue) = queue else { panic!("not packed") };
+    let (_guest, mut driver, mut queue) = pair(RingFeatures::empty());
     driver.add(&[writable(BUFFERS, 100)], Shape::Direct).unwrap();
     driver.add(&[writable(BUFFERS, 0)], Shape::Direct).unwrap();
     driver.publish();
@@ -318,7 +311,7 @@ fn crumble(guest: &Guest, driver: &mut Driver, write: bool) {
 /// A frame of one byte an element costs the sender much, so only so many elements are looked at until some are given back.
 #[test]
 fn a_receiver_that_offers_crumbs_gets_few_of_them_filled() {
-    fn check<R: Format>(guest: &Guest, mut queue: Virtqueue<R>) {
+    fn check(guest: &Guest, mut queue: Queue) {
         crumble(guest, &mut guest.driver(), true);
         for _ in 0..8 {
             assert!(queue.room(256).0 <= 8);
@@ -330,13 +323,13 @@ fn a_receiver_that_offers_crumbs_gets_few_of_them_filled() {
             queue.publish();
         }
     }
-    each_format_of_crumbs(check, check);
+    each_format_of_crumbs(check);
 }
 
 /// Behind a batch that is not written nothing is given back, however long that takes.
 #[test]
 fn a_batch_that_lasts_does_not_let_crumbs_add_up() {
-    fn check<R: Format>(guest: &Guest, mut queue: Virtqueue<R>) {
+    fn check(guest: &Guest, mut queue: Queue) {
         crumble(guest, &mut guest.driver(), true);
         let open = queue.begin_batch();
         let mut elements = 0;
@@ -350,7 +343,7 @@ fn a_batch_that_lasts_does_not_let_crumbs_add_up() {
         queue.end_batch(open);
         assert!(matches!(queue.reserve(1500, 64), Ok(Reserved::Buffers(_))));
     }
-    each_format_of_crumbs(check, check);
+    each_format_of_crumbs(check);
 }
 
 #[test]
@@ -365,14 +358,11 @@ fn an_index_does_not_go_back_behind_what_was_taken() {
     assert!(matches!(queue.take(LIMIT), Err(QueueFault::IndexJump { seen: 2, used: 0, .. })));
 }
 
-fn each_format_of_crumbs(
-    split: impl Fn(&Guest, Virtqueue<Split>),
-    packed: impl Fn(&Guest, Virtqueue<Packed>),
-) {
-    let guest = Guest::new(128, RingFeatures::empty());
-    split(&guest, guest.split());
-    let guest = Guest::new(128, RingFeatures::RING_PACKED);
-    packed(&guest, guest.packed());
+fn each_format_of_crumbs(check: impl Fn(&Guest, Queue)) {
+    for format in FORMATS {
+        let guest = Guest::new(128, format);
+        check(&guest, guest.queue());
+    }
 }
 
 /// In a large ring a chain of direct descriptors could have tens of thousands.

@@ -13,9 +13,7 @@ use guestmem::Gpa;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use test_guest::driver::{Buffer, Driver, Shape};
-use virtqueue::{
-    BatchNumber, Format, FrameBuffers, Limit, Queue, Reserved, RingFeatures, Virtqueue,
-};
+use virtqueue::{BatchNumber, FrameBuffers, Limit, Queue, Reserved, RingFeatures};
 
 /// Bytes of buffer memory a chain in flight has to itself.
 const STRIDE: u64 = 16 * 1024;
@@ -171,7 +169,7 @@ impl World {
     }
 
     /// Steps that are the same in both directions; `lent` chains are in the device's hands.
-    fn common<R: Format>(&mut self, step: &Step, queue: &mut Virtqueue<R>, lent: usize) {
+    fn common(&mut self, step: &Step, queue: &mut Queue, lent: usize) {
         match step {
             Step::Add(lengths, indirect) => self.add(lengths, *indirect),
             Step::Publish => self.publish(),
@@ -195,7 +193,7 @@ impl World {
             }
             Step::Resume if lent == 0 => {
                 let setup = virtqueue::Setup { base: queue.base(), ..self.guest.setup };
-                *queue = Virtqueue::resume(self.guest.memory.clone(), &setup, None).unwrap();
+                *queue = Queue::resume(self.guest.memory.clone(), &setup, None).unwrap();
                 queue.set_enabled(true);
             }
             _ => {}
@@ -204,7 +202,7 @@ impl World {
 }
 
 /// Guest to switch.
-fn run_ingress<R: Format>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[Step]) {
+fn run_ingress(world: &mut World, queue: &mut Queue, steps: &[Step]) {
     let mut lent = 0;
     for step in steps {
         match step {
@@ -249,7 +247,7 @@ fn check_pieces(guest: &Guest, elements: &[virtqueue::ChainElement], chain: &InF
 }
 
 /// Switch to guest: frame after frame into mergeable buffers; the bytes that come back are compared.
-fn run_egress<R: Format>(world: &mut World, queue: &mut Virtqueue<R>, steps: &[Step]) {
+fn run_egress(world: &mut World, queue: &mut Queue, steps: &[Step]) {
     let mut sent: VecDeque<Vec<u8>> = VecDeque::new();
     // Buffers of each frame that is published, and of those that are not.
     let (mut buffers, mut unpublished) = (VecDeque::new(), Vec::new());
@@ -380,10 +378,8 @@ fn run(features: RingFeatures, size: u16, power: u32, write: bool, steps: &[Step
     let mut world = World::new(if packed { size } else { 1 << power }, features, write);
     let mut queue = world.guest.queue();
     queue.disarm();
-    match (&mut queue, write) {
-        (Queue::Split(queue), false) => run_ingress(&mut world, queue, steps),
-        (Queue::Packed(queue), false) => run_ingress(&mut world, queue, steps),
-        (Queue::Split(queue), true) => run_egress(&mut world, queue, steps),
-        (Queue::Packed(queue), true) => run_egress(&mut world, queue, steps),
+    match write {
+        false => run_ingress(&mut world, &mut queue, steps),
+        true => run_egress(&mut world, &mut queue, steps),
     }
 }

@@ -4,15 +4,13 @@
 
 mod guest;
 
-use guest::{BUFFERS, Bursts, Guest, readable, writable};
+use guest::{BUFFERS, Guest, readable, writable};
 use guestmem::{DirtyLog, Gpa, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use test_guest::driver::{Driver, Shape};
-use virtqueue::{
-    Format, Limit, Packed, Queue, Reserved, RingFeatures, Setup, SetupError, Split, Virtqueue,
-};
+use virtqueue::{Limit, Queue, Reserved, RingFeatures, Setup, SetupError};
 
 const ALL: Limit = Limit { chains: 256, bytes: usize::MAX };
 const FORMATS: [RingFeatures; 2] = [RingFeatures::empty(), RingFeatures::RING_PACKED];
@@ -23,7 +21,7 @@ fn send(driver: &mut Driver, gpa: u64) {
     driver.publish();
 }
 
-fn request_and_answer<R: Format>(guest: &Guest, driver: &mut Driver, queue: &mut Virtqueue<R>) {
+fn request_and_answer(guest: &Guest, driver: &mut Driver, queue: &mut Queue) {
     assert!(queue.take_control().unwrap().is_none());
     for shape in [Shape::Direct, Shape::Indirect] {
         let id = driver.add(
@@ -52,9 +50,9 @@ fn request_and_answer<R: Format>(guest: &Guest, driver: &mut Driver, queue: &mut
 #[test]
 fn requests() {
     let guest = Guest::new(8, FORMATS[0]);
-    request_and_answer(&guest, &mut guest.driver(), &mut guest.split());
+    request_and_answer(&guest, &mut guest.driver(), &mut guest.queue());
     let guest = Guest::new(8, FORMATS[1]);
-    request_and_answer(&guest, &mut guest.driver(), &mut guest.packed());
+    request_and_answer(&guest, &mut guest.driver(), &mut guest.queue());
 }
 
 #[test]
@@ -78,7 +76,7 @@ fn user_mode_linux_says_base_0_without_the_wrap_counter() {
     send(&mut driver, BUFFERS);
     let start = |base| {
         let setup = Setup { base, ..guest.setup };
-        let mut queue = Virtqueue::<Packed>::resume(guest.memory.clone(), &setup, None).unwrap();
+        let mut queue = Queue::resume(guest.memory.clone(), &setup, None).unwrap();
         queue.set_enabled(true);
         queue
     };
@@ -124,7 +122,7 @@ fn memory_changes_between_bursts_only() {
 #[test]
 fn chains_looked_up_ahead_survive_a_change_of_memory() {
     let guest = Guest::new(8, RingFeatures::empty());
-    let (mut driver, mut queue) = (guest.driver(), guest.split());
+    let (mut driver, mut queue) = (guest.driver(), guest.queue());
     for frame in 0..4 {
         driver.add(&[writable(BUFFERS + frame * 100, 100)], Shape::Direct).unwrap();
     }
@@ -143,7 +141,7 @@ fn chains_looked_up_ahead_survive_a_change_of_memory() {
 #[test]
 fn a_frame_that_no_buffer_holds() {
     let guest = Guest::new(8, RingFeatures::empty());
-    let (mut driver, mut queue) = (guest.driver(), guest.split());
+    let (mut driver, mut queue) = (guest.driver(), guest.queue());
     driver.add(&[writable(BUFFERS, 100)], Shape::Direct).unwrap();
     driver.publish();
     assert!(matches!(queue.reserve(101, 1), Ok(Reserved::TooSmall)));
@@ -164,11 +162,7 @@ fn writes_are_logged() {
         let buffers = [writable(BUFFERS, 4096), writable(BUFFERS + (1 << 20), 4096)];
         driver.add(&buffers, Shape::Direct).unwrap();
         driver.publish();
-        match &mut queue {
-            Queue::Split(queue) => queue.reserve(4097, 1).map(|_| ()),
-            Queue::Packed(queue) => queue.reserve(4097, 1).map(|_| ()),
-        }
-        .unwrap();
+        queue.reserve(4097, 1).unwrap();
         queue.publish();
         let mut map = vec![0; bytes as usize];
         rustix::io::pread(&file, &mut map, 0).unwrap();
@@ -186,7 +180,7 @@ fn writes_are_logged() {
 }
 
 /// Both sides run at once, each sleeping when it finds nothing. A notification that is missed hangs the test.
-fn two_threads<R: Format + Send + 'static>(guest: &Guest, mut queue: Virtqueue<R>) {
+fn two_threads(guest: &Guest, mut queue: Queue) {
     const FRAMES: u32 = 10_000;
     let (kick, call) = (AtomicBool::new(false), AtomicBool::new(false));
     let sleep = |flag: &AtomicBool| {
@@ -239,8 +233,8 @@ fn two_threads<R: Format + Send + 'static>(guest: &Guest, mut queue: Virtqueue<R
 fn nobody_sleeps_for_ever() {
     for extra in [RingFeatures::empty(), RingFeatures::EVENT_IDX] {
         let guest = Guest::new(16, extra);
-        two_threads::<Split>(&guest, guest.split());
+        two_threads(&guest, guest.queue());
         let guest = Guest::new(13, extra | RingFeatures::RING_PACKED | RingFeatures::IN_ORDER);
-        two_threads::<Packed>(&guest, guest.packed());
+        two_threads(&guest, guest.queue());
     }
 }

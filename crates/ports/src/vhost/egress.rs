@@ -7,7 +7,7 @@ use super::copy;
 use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, Room, lock};
 use std::sync::{Arc, Mutex};
 use vhost_user::{Features, RingSlot, Running};
-use virtqueue::{BatchNumber, ChainElement, FrameBuffers, Queue, Reserved, Virtqueue};
+use virtqueue::{BatchNumber, ChainElement, FrameBuffers, Queue, Reserved};
 use wire::vnet::GsoType;
 
 /// Buffers a frame may take where they merge: 64 KiB in the smallest buffers Linux posts.
@@ -130,39 +130,26 @@ fn deliver(
     is_enabled
 }
 
-/// [`fill_queue`] of the ring's format; `false`: the guest does not want frames now.
+/// Finds room for each frame, and calls `put` with the frame's place, the frame and its room; `false`: the guest does not want
+/// frames now.
 #[inline(always)]
 fn fill<'f>(
     running: &mut Running,
     frames: &'f [Outgoing<'f>],
     drops: &mut Vec<(usize, EgressDrop)>,
-    put: impl FnMut(usize, &'f Outgoing<'f>, FrameBuffers<'_>),
-) -> bool {
-    let features = running.features;
-    match &mut running.queue {
-        queue if !queue.is_enabled() => return false,
-        Queue::Split(queue) => fill_queue(queue, features, frames, drops, put),
-        Queue::Packed(queue) => fill_queue(queue, features, frames, drops, put),
-    }
-    true
-}
-
-/// Finds room for each frame, and calls `put` with the frame's place, the frame and its room.
-#[inline(always)]
-fn fill_queue<'f, R: virtqueue::Format>(
-    queue: &mut Virtqueue<R>,
-    features: Features,
-    frames: &'f [Outgoing<'f>],
-    drops: &mut Vec<(usize, EgressDrop)>,
     mut put: impl FnMut(usize, &'f Outgoing<'f>, FrameBuffers<'_>),
-) {
+) -> bool {
+    let Running { queue, features, .. } = running;
+    if !queue.is_enabled() {
+        return false;
+    }
     for (place, frame) in frames.iter().enumerate() {
-        let found = if !frame.vnet.asks_nothing() && !takes(features, frame) {
+        let found = if !frame.vnet.asks_nothing() && !takes(*features, frame) {
             Err(EgressDrop::Refused)
-        } else if let Some(elements) = queue.reserve_one(len(frame, features)) {
+        } else if let Some(elements) = queue.reserve_one(len(frame, *features)) {
             Ok(FrameBuffers { elements, buffers: 1 })
         } else {
-            find_room(queue, frame, features)
+            find_room(queue, frame, *features)
         };
         match found {
             Ok(room) => put(place, frame, room),
@@ -174,6 +161,7 @@ fn fill_queue<'f, R: virtqueue::Format>(
             }
         }
     }
+    true
 }
 
 /// Bytes of a frame with its header.
@@ -185,8 +173,8 @@ fn len(frame: &Outgoing<'_>, features: Features) -> u32 {
 
 /// Finds room for a frame that needs more than the next buffer that is known.
 #[inline(never)]
-fn find_room<'q, R: virtqueue::Format>(
-    queue: &'q mut Virtqueue<R>,
+fn find_room<'q>(
+    queue: &'q mut Queue,
     frame: &Outgoing<'_>,
     features: Features,
 ) -> Result<FrameBuffers<'q>, EgressDrop> {

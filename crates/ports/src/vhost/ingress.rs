@@ -7,7 +7,7 @@ use crate::{Burst, Ingress, Nanos, PortFault, Slice};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use vhost_user::{RingSlot, Running};
-use virtqueue::{ChainElement, Limit, Queue, Virtqueue};
+use virtqueue::{ChainElement, Limit, Queue};
 use wire::vnet::VnetHeader;
 
 /// Pieces of a frame that are listed without an allocation: 64 KiB in pages, and the header.
@@ -44,10 +44,7 @@ impl Ingress for VhostIngress {
             burst.push(VnetHeader::default(), None, &[frame.as_slice().into()]);
         }
         let header_len = features.header_len();
-        match queue {
-            Queue::Split(queue) => take(queue, header_len, burst, &mut self.pieces),
-            Queue::Packed(queue) => take(queue, header_len, burst, &mut self.pieces),
-        }
+        take(queue, header_len, burst, &mut self.pieces);
         Ok(())
     }
 
@@ -80,8 +77,8 @@ impl Ingress for VhostIngress {
 /// Fills a burst. What a guest does wrong stops its queue, which keeps the reason for the session; what came before it
 /// is good.
 #[inline(always)]
-fn take<R: virtqueue::Format>(
-    queue: &mut Virtqueue<R>,
+fn take(
+    queue: &mut Queue,
     header_len: usize,
     burst: &mut Burst<'_>,
     pieces: &mut Vec<Slice<'static>>,

@@ -8,10 +8,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use test_guest::driver::{Buffer, Driver, RingLayout, TABLE_BYTES};
-use virtqueue::{
-    ChainElement, Format, Limit, Packed, Queue, QueueFault, RingAddresses, RingFeatures, Setup,
-    Split, Virtqueue,
-};
+use virtqueue::{ChainElement, Queue, RingAddresses, RingFeatures, Setup};
 
 /// The ring's region.
 pub const LOW: u64 = 4 << 20;
@@ -61,20 +58,6 @@ impl Guest {
         queue
     }
 
-    fn of_format<R: Format>(&self) -> Virtqueue<R> {
-        let mut queue = Virtqueue::resume(self.memory.clone(), &self.setup, None).unwrap();
-        queue.set_enabled(true);
-        queue
-    }
-
-    pub fn split(&self) -> Virtqueue<Split> {
-        self.of_format()
-    }
-
-    pub fn packed(&self) -> Virtqueue<Packed> {
-        self.of_format()
-    }
-
     /// The guest's address of an element.
     pub fn gpa_of(&self, element: &ChainElement) -> u64 {
         let start = |gpa| self.memory.translate(Gpa(gpa), 1).unwrap().addr().get();
@@ -96,28 +79,6 @@ impl Guest {
         let mut bytes = vec![0; len];
         assert!(self.memory.read(Gpa(gpa), &mut bytes));
         bytes
-    }
-}
-
-/// Bursts of a queue whose format a test does not ask for.
-pub trait Bursts {
-    fn take(&mut self, limit: Limit) -> Result<usize, QueueFault>;
-    fn publish(&mut self) -> bool;
-}
-
-impl Bursts for Queue {
-    fn take(&mut self, limit: Limit) -> Result<usize, QueueFault> {
-        match self {
-            Queue::Split(queue) => queue.take(limit),
-            Queue::Packed(queue) => queue.take(limit),
-        }
-    }
-
-    fn publish(&mut self) -> bool {
-        match self {
-            Queue::Split(queue) => queue.publish(),
-            Queue::Packed(queue) => queue.publish(),
-        }
     }
 }
 
