@@ -31,7 +31,7 @@ impl DirtyLog {
         bytes: u64,
         memory: &GuestMemory,
     ) -> Result<Arc<DirtyLog>, MemoryError> {
-        let (end, limit) = (memory.end(), memory.limit());
+        let (end, limit) = (memory.end(), memory.limit);
         let needed = end.0.div_ceil(PAGE * 8);
         if bytes < needed {
             return Err(MemoryError::LogTooShort { bytes, end, needed });

@@ -50,10 +50,10 @@ pub struct GuestMemory {
     addresses: AddressRange,
     /// Sorted by guest address.
     spans: Vec<MemorySpan>,
-    /// Sorted by guest address, each with its address here.
-    regions: Vec<(Region, MemorySpan)>,
-    /// Most bytes of all regions, and of a dirty log.
-    limit: u64,
+    /// Sorted by guest address.
+    regions: Vec<Region>,
+    /// Most bytes that its regions, or the log of its written pages, may have.
+    pub(crate) limit: u64,
 }
 
 impl GuestMemory {
@@ -70,35 +70,24 @@ impl GuestMemory {
         mut regions: Vec<Region>,
     ) -> Result<Arc<GuestMemory>, MemoryError> {
         regions.sort_by_key(|region| region.gpa);
-        let facts = regions
-            .iter()
-            .map(|region| facts(region.file.as_fd()))
-            .collect::<Result<Vec<_>, _>>()?;
-        let pairs: Vec<_> = regions.iter().zip(facts).collect();
+        let pairs = regions.iter().map(|region| Ok((region, facts(region.file.as_fd())?)));
+        let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
         let plan = layout::plan(&pairs, limit)?;
-        let pages: Vec<_> = pairs.iter().map(|(_, facts)| facts.page).collect();
         let mut addresses = AddressRange::new(plan.len, plan.align)?;
         let mut spans: Vec<MemorySpan> = Vec::new();
-        let mut placed = Vec::with_capacity(regions.len());
-        for ((region, place), page) in regions.into_iter().zip(&plan.places).zip(pages) {
-            addresses.map(
-                place.map_start,
-                place.map_len,
-                region.file.as_fd(),
-                place.file_offset,
-            )?;
-            if page > PAGE {
+        for ((region, facts), place) in pairs.into_iter().zip(&plan.places) {
+            let file = region.file.as_fd();
+            addresses.map(place.map_start, place.map_len, file, place.file_offset)?;
+            if facts.page > PAGE {
                 addresses.populate(place.map_start, place.map_len)?;
             }
-            let host = addresses.at(place.start);
-            let span = MemorySpan { start: region.gpa.0, len: region.size, host };
+            let (start, len, host) = (region.gpa.0, region.size, addresses.at(place.start));
             match spans.last_mut().filter(|_| place.joins) {
-                Some(last) => last.len += region.size,
-                None => spans.push(span),
+                Some(last) => last.len += len,
+                None => spans.push(MemorySpan { start, len, host }),
             }
-            placed.push((region, span));
         }
-        Ok(Arc::new(GuestMemory { addresses, spans, regions: placed, limit }))
+        Ok(Arc::new(GuestMemory { addresses, spans, regions, limit }))
     }
 
     /// This memory with one region more (`VHOST_USER_ADD_MEM_REG`), as a snapshot of its own: this one stays as it is.
@@ -126,17 +115,12 @@ impl GuestMemory {
 
     /// The regions it was mapped from.
     pub fn regions(&self) -> Vec<Region> {
-        self.regions.iter().map(|(region, _)| region.clone()).collect()
+        self.regions.clone()
     }
 
     /// A file of this memory was truncated while it was mapped: what is read from now on is not the guest's.
     pub fn is_broken(&self) -> bool {
         self.addresses.is_broken()
-    }
-
-    /// Most bytes that its regions, or the log of its written pages, may have.
-    pub(crate) fn limit(&self) -> u64 {
-        self.limit
     }
 
     /// Bytes of all regions.
@@ -161,7 +145,7 @@ impl GuestMemory {
 
     /// The guest's address of what the front end names by its own; `len` bytes must be there without a hole.
     pub fn guest_address(&self, user: UserAddress, len: u32) -> Option<Gpa> {
-        self.regions.iter().find_map(|(region, _)| {
+        self.regions.iter().find_map(|region| {
             let offset =
                 user.0.checked_sub(region.user.0).filter(|offset| *offset < region.size)?;
             let gpa = Gpa(region.gpa.0 + offset);
@@ -182,14 +166,8 @@ impl GuestMemory {
 
     /// Copies bytes out of guest memory; `false`, and `out` as it was, where some are not there.
     pub fn read(&self, gpa: Gpa, out: &mut [u8]) -> bool {
-        let Some(from) = u32::try_from(out.len()).ok().and_then(|len| self.translate(gpa, len))
-        else {
-            return false;
-        };
-        // SAFETY: `translate` answers for the length; `out` is the caller's alone and cannot lie in guest memory, which
-        // is never lent as a reference.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
-        true
+        // SAFETY: `translate` answers for the length.
+        unsafe { copy_out(|len| self.translate(gpa, len), out) }
     }
 
     /// Copies bytes into guest memory; `false`, and nothing written, where some are not there.
@@ -198,10 +176,23 @@ impl GuestMemory {
         else {
             return false;
         };
-        // SAFETY: as in `read`, the other way round.
+        // SAFETY: as in `copy_out`, the other way round.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
         true
     }
+}
+
+/// Copies bytes out of guest memory; `false`, and `out` as it was, where `find` finds none.
+///
+/// # Safety
+/// Where `find` says that bytes are, as many are mapped as it was asked for.
+#[inline(always)]
+unsafe fn copy_out(find: impl FnOnce(u32) -> Option<NonNull<u8>>, out: &mut [u8]) -> bool {
+    let Some(from) = u32::try_from(out.len()).ok().and_then(find) else { return false };
+    // SAFETY: the bytes are there, as the caller says; `out` is the caller's alone and cannot lie in guest memory, which is
+    // never lent as a reference.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
+    true
 }
 
 /// Refuses a file that is not memory. Only memfds and files of tmpfs and hugetlbfs have seals. Nothing else is asked of a
@@ -257,13 +248,8 @@ impl Translator {
     /// Copies bytes out of guest memory; `false`, and `out` as it was, where some are not there.
     #[inline]
     pub fn read(&mut self, gpa: Gpa, out: &mut [u8]) -> bool {
-        let Some(from) = u32::try_from(out.len()).ok().and_then(|len| self.translate(gpa, len))
-        else {
-            return false;
-        };
-        // SAFETY: as in `GuestMemory::read`.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
-        true
+        // SAFETY: `translate` answers for the length.
+        unsafe { copy_out(|len| self.translate(gpa, len), out) }
     }
 
     /// The span that was used last.

@@ -10,7 +10,7 @@
 mod avx2;
 
 use crate::Parsed;
-use std::ops::{Add, AddAssign};
+use std::ops::Add;
 
 /// A ones-complement sum of 16-bit big-endian words, folded to 16 bits. Not yet inverted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -131,13 +131,6 @@ impl Add for Sum {
     #[inline]
     fn add(self, other: Sum) -> Sum {
         self.add_u16(other.0)
-    }
-}
-
-impl AddAssign for Sum {
-    #[inline]
-    fn add_assign(&mut self, other: Sum) {
-        *self = *self + other;
     }
 }
 

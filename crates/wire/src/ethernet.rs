@@ -22,9 +22,7 @@ pub mod ethertype {
 }
 
 /// The 14 bytes in front of every frame.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct EthernetHeader {
     /// To whom.
@@ -36,9 +34,7 @@ pub struct EthernetHeader {
 }
 
 /// The four bytes that follow a tag's EtherType ([`ethertype::VLAN`] or [`ethertype::PROVIDER_VLAN`]).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct VlanHeader {
     /// Priority (3 bits), drop eligible (1 bit), VLAN id (12 bits).

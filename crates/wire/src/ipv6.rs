@@ -6,9 +6,7 @@ use zerocopy::{
 };
 
 /// The fixed header.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Ipv6Header {
     /// Version (4 bits), traffic class (8 bits: DSCP and ECN), flow label (20 bits).
@@ -34,9 +32,7 @@ impl Ipv6Header {
 }
 
 /// The first two bytes of every extension header this crate walks.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ExtensionHeader {
     /// Number of what follows it.

@@ -33,9 +33,7 @@ bitflags! {
 }
 
 /// The header without options.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TcpHeader {
     /// The sender's port.
@@ -73,9 +71,7 @@ impl TcpHeader {
 }
 
 /// The timestamp option, at the offset that [`crate::TcpOptions::Timestamp`] gives.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TimestampOption {
     /// 8.
