@@ -74,8 +74,7 @@ type Hits = Arc<[CachePadded<Counter>]>;
 
 /// The rules of one port and direction, as workers use them.
 pub(crate) struct Acl {
-    rules: Vec<AclRule>,
-    hits: Vec<Hits>,
+    rules: Vec<(AclRule, Hits)>,
     tables: Tables,
 }
 
@@ -88,16 +87,18 @@ impl Acl {
         old: Option<&Acl>,
     ) -> Option<Acl> {
         let asked = settings.iter().filter(|rule| rule.direction == direction);
-        let rules: Vec<_> = asked.take(table::RULES).cloned().collect();
-        let known = |rule| old.and_then(|old| old.hits_of(rule)).cloned();
         let new = || (0..workers).map(|_| CachePadded::default()).collect();
-        let hits = rules.iter().map(|rule| known(rule).unwrap_or_else(new)).collect();
+        let counted = |rule: &AclRule| {
+            let known = old.and_then(|old| old.hits_of(rule));
+            (rule.clone(), known.cloned().unwrap_or_else(new))
+        };
+        let rules: Vec<_> = asked.take(table::RULES).map(counted).collect();
         let tables = Tables::of(&rules);
-        (!rules.is_empty()).then_some(Acl { rules, hits, tables })
+        (!rules.is_empty()).then_some(Acl { rules, tables })
     }
 
     fn hits_of(&self, rule: &AclRule) -> Option<&Hits> {
-        self.hits.get(self.rules.iter().position(|other| other == rule)?)
+        self.rules.iter().find(|(other, _)| other == rule).map(|(_, hits)| hits)
     }
 
     /// Frames a rule matched, if it is one of these.
@@ -107,8 +108,8 @@ impl Acl {
 
     /// Counts frames that a rule decided about.
     pub(crate) fn count(&self, rule: u16, worker: usize, frames: u64) {
-        let hits = self.hits.get(usize::from(rule));
-        if let Some(counter) = hits.and_then(|hits| hits.get(worker)) {
+        let rule = self.rules.get(usize::from(rule));
+        if let Some(counter) = rule.and_then(|(_, hits)| hits.get(worker)) {
             counter.add(frames);
         }
     }
@@ -117,7 +118,7 @@ impl Acl {
     pub(crate) fn decide(&self, headers: &[u8], parsed: &Parsed) -> Decision {
         let Some(rule) = self.tables.first_match(headers, parsed) else { return Decision::PASS };
         let decides = self.rules.get(usize::from(rule));
-        let denies = decides.is_some_and(|rule| rule.action == AclAction::Deny);
+        let denies = decides.is_some_and(|(rule, _)| rule.action == AclAction::Deny);
         Decision { drop: denies.then_some(DropReason::AclDenied), rule }
     }
 }

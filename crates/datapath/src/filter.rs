@@ -60,19 +60,19 @@ impl Filter {
     }
 }
 
-/// What a burst or list is held against.
+/// What a burst or list is held against, and the frames in a row that one rule decided about, not counted yet.
 struct Asked<'f> {
     guards: Option<&'f Guards>,
     acl: Option<&'f Acl>,
-}
-
-/// Frames in a row that one rule decided about, not counted yet.
-struct Tally {
     rule: u16,
     frames: u64,
 }
 
-impl Asked<'_> {
+impl<'f> Asked<'f> {
+    fn new(guards: Option<&'f Guards>, acl: Option<&'f Acl>) -> Asked<'f> {
+        Asked { guards, acl, rule: Decision::NO_RULE, frames: 0 }
+    }
+
     #[inline(never)]
     fn decide(&self, headers: &[u8], parsed: &Parsed) -> Decision {
         // Dropped when it was read, see `Frame::is_dropped`.
@@ -105,8 +105,7 @@ impl Filtering {
     #[inline(always)]
     fn check(
         &mut self,
-        asked: &Asked<'_>,
-        tally: &mut Tally,
+        asked: &mut Asked<'_>,
         headers: &[u8],
         parsed: &Parsed,
     ) -> Option<DropReason> {
@@ -114,18 +113,19 @@ impl Filtering {
             self.work += work::OF_FILTERING_ANEW;
             asked.decide(headers, parsed)
         });
-        if decision.rule != tally.rule {
-            self.count(asked, std::mem::replace(tally, Tally { rule: decision.rule, frames: 0 }));
+        if decision.rule != asked.rule {
+            self.count(asked);
+            (asked.rule, asked.frames) = (decision.rule, 0);
         }
-        tally.frames += 1;
+        asked.frames += 1;
         decision.drop
     }
 
     /// Counts frames at the rule that decided.
-    fn count(&mut self, asked: &Asked<'_>, Tally { rule, frames }: Tally) {
-        self.work += frames * work::OF_FILTERING;
+    fn count(&mut self, asked: &Asked<'_>) {
+        self.work += asked.frames * work::OF_FILTERING;
         if let Some(acl) = asked.acl {
-            acl.count(rule, self.worker, frames);
+            acl.count(asked.rule, self.worker, asked.frames);
         }
     }
 
@@ -141,17 +141,16 @@ impl Filtering {
     ) {
         self.memory.begin();
         let Filter { guards, ingress, .. } = &from.filter;
-        let asked = Asked { guards: guards.as_deref(), acl: ingress.as_deref() };
-        let mut tally = Tally { rule: Decision::NO_RULE, frames: 0 };
+        let mut asked = Asked::new(guards.as_deref(), ingress.as_deref());
         for frame in frames {
             let headers = parts.headers.get(frame.header);
-            if let Some(reason) = self.check(&asked, &mut tally, headers, &frame.parsed) {
+            if let Some(reason) = self.check(&mut asked, headers, &frame.parsed) {
                 count_drop(cell, reason, 1);
                 show(from, Direction::Ingress, frame, parts, now, Some(reason));
                 frame.header = Span::default();
             }
         }
-        self.count(&asked, tally);
+        self.count(&asked);
     }
 
     /// Takes what the port may not receive out of a list. What a mirror shows is not what it receives.
@@ -159,14 +158,13 @@ impl Filtering {
     pub(crate) fn leave(&mut self, delivery: &Delivery<'_, '_>, list: &mut Vec<Run>) {
         let Delivery { to, frames, parts, cell, now, .. } = delivery;
         self.memory.begin();
-        let asked = Asked { guards: None, acl: to.filter.egress.as_deref() };
-        let mut tally = Tally { rule: Decision::NO_RULE, frames: 0 };
+        let mut asked = Asked::new(None, to.filter.egress.as_deref());
         let mut all = std::mem::replace(list, std::mem::take(&mut self.spare));
         for run in all.drain(..) {
             for frame in frames.get(run.places()).unwrap_or_default() {
                 let headers = parts.headers.get(frame.header);
                 let mirrored = run.cause == Cause::Mirrored;
-                let mut check = || self.check(&asked, &mut tally, headers, &frame.parsed);
+                let mut check = || self.check(&mut asked, headers, &frame.parsed);
                 match if mirrored { None } else { check() } {
                     None => append(list, Run::new(frame.place.into(), 1, run.cause)),
                     Some(reason) => {
@@ -176,7 +174,7 @@ impl Filtering {
                 }
             }
         }
-        self.count(&asked, tally);
+        self.count(&asked);
         self.spare = all;
     }
 }

@@ -99,13 +99,11 @@ impl Suspect<'_> {
 
     /// RFC 792, 1256, 4861.
     fn is_no_router(&self) -> Option<bool> {
-        match (self.upper, self.is_v4()) {
-            (Upper::Hidden, _) => None,
-            (Upper::Ip(ICMP, Some(l4)), true) => {
-                self.bytes::<1>(l4, 0).map(|[kind]| !matches!(kind, 5 | 9))
-            }
-            (Upper::Ip(ICMPV6, Some(l4)), false) => {
-                self.bytes::<1>(l4, 0).map(|[kind]| !matches!(kind, 134 | 137))
+        let (icmp, kinds) = if self.is_v4() { (ICMP, [5, 9]) } else { (ICMPV6, [134, 137]) };
+        match self.upper {
+            Upper::Hidden => None,
+            Upper::Ip(protocol, Some(l4)) if protocol == icmp => {
+                self.bytes(l4, 0).map(|[kind]| !kinds.contains(&kind))
             }
             _ => Some(true),
         }

@@ -17,14 +17,9 @@ use std::time::Instant;
 /// A worker, on a thread of its own or stepped.
 pub(crate) struct Handle {
     pub(crate) shared: Arc<WorkerShared>,
-    runs: Runs,
-}
-
-enum Runs {
-    /// On a thread.
-    Thread(Option<JoinHandle<()>>),
-    /// Only when [`Switch::step`] is called.
-    Stepped(Box<Worker>),
+    /// `None`: the thread has it.
+    stepped: Option<Box<Worker>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Handle {
@@ -34,17 +29,17 @@ impl Handle {
         let (mailbox, waker) = (Mailbox::new(), OnceLock::new());
         let shared = Arc::new(WorkerShared { mailbox, counters, waker });
         let worker = Worker::new(index, shared.clone(), macs);
-        Handle { shared, runs: Runs::Stepped(Box::new(worker)) }
+        Handle { shared, stepped: Some(Box::new(worker)), thread: None }
     }
 
     /// Gives the worker a thread, pinned to `cpu` if that is given.
     pub(crate) fn start(
-        self,
+        mut self,
         cpu: Option<usize>,
         wait: Wait,
         start: Instant,
     ) -> io::Result<Handle> {
-        let Runs::Stepped(worker) = self.runs else { return Ok(self) };
+        let Some(worker) = self.stepped.take() else { return Ok(self) };
         let waiter = Waiter::new(wait, start)?;
         let _ = self.shared.waker.set(waiter.waker());
         let (pinned, is_pinned) = sync_channel(1);
@@ -58,31 +53,24 @@ impl Handle {
             }
         })?;
         is_pinned.recv().map_err(io::Error::other)??;
-        Ok(Handle { shared: self.shared, runs: Runs::Thread(Some(thread)) })
+        self.thread = Some(thread);
+        Ok(self)
     }
 
     /// One round of a worker without a thread; the frames taken.
     pub(crate) fn step(&mut self, now: Nanos) -> usize {
-        match &mut self.runs {
-            Runs::Stepped(worker) => {
-                let spent = Cell::new(now);
-                let clock = |work| {
-                    spent.set(spent.get() + Nanos(work));
-                    spent.get()
-                };
-                worker.round(now, clock).0
-            }
-            Runs::Thread(_) => 0,
-        }
+        let Some(worker) = &mut self.stepped else { return 0 };
+        let spent = Cell::new(now);
+        let clock = |work| {
+            spent.set(spent.get() + Nanos(work));
+            spent.get()
+        };
+        worker.round(now, clock).0
     }
 
     /// Waits for the end of a worker that was sent [`Letter::Stop`].
     pub(crate) fn join(&mut self) {
-        if let Runs::Thread(thread) = &mut self.runs
-            && let Some(thread) = thread.take()
-        {
-            let _ = thread.join();
-        }
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 
     /// Posts a letter and wakes the worker; a worker without a thread reads it at once.
@@ -93,7 +81,7 @@ impl Handle {
 
     /// Lets a worker without a thread read what other workers have posted.
     pub(crate) fn read_mail(&mut self) {
-        if let Runs::Stepped(worker) = &mut self.runs {
+        if let Some(worker) = &mut self.stepped {
             worker.read_mail(None);
         }
     }

@@ -28,27 +28,14 @@ impl Span {
 #[derive(Default)]
 pub(crate) struct Headers {
     bytes: Vec<u8>,
-    /// What is behind is free.
-    used: usize,
+    /// What is behind is free: where the next span starts. May be set back to where it was.
+    pub(crate) used: usize,
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "a turn has far less than 4 GiB of headers, a header at most 260 bytes"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "8 MiB of headers, each 260 bytes at most")]
 impl Headers {
     pub(crate) fn with_capacity(bytes: usize) -> Headers {
         Headers { bytes: vec![0; bytes], used: 0 }
-    }
-
-    /// Where the next span starts: what [`Headers::rewind`] takes.
-    pub(crate) fn used(&self) -> usize {
-        self.used
-    }
-
-    /// Frees what came after.
-    pub(crate) fn rewind(&mut self, used: usize) {
-        self.used = used;
     }
 
     #[inline]

@@ -20,6 +20,7 @@ mod fit;
 mod frame;
 pub mod guard;
 mod handle;
+mod hash;
 mod headers;
 mod macs;
 mod mailbox;

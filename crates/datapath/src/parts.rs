@@ -54,17 +54,17 @@ impl<'q> Parts<'q> {
 
     /// Empty, for a turn with other loans.
     pub(crate) fn recycle<'next>(mut self) -> Parts<'next> {
-        self.headers.rewind(0);
+        self.headers.used = 0;
         Parts { headers: self.headers, pieces: recycle(self.pieces) }
     }
 
     pub(crate) fn mark(&self) -> Mark {
-        Mark { headers: self.headers.used(), pieces: self.pieces.len() }
+        Mark { headers: self.headers.used, pieces: self.pieces.len() }
     }
 
     /// Takes away what came after a mark.
     pub(crate) fn rewind(&mut self, mark: Mark) {
-        self.headers.rewind(mark.headers);
+        self.headers.used = mark.headers;
         self.pieces.truncate(mark.pieces);
     }
 

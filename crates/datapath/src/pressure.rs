@@ -7,7 +7,7 @@
 //! an accomplice it could hold a sender for ever.
 
 use crate::outbox::Target;
-use crate::view::{PortShared, View};
+use crate::view::View;
 use ports::{Burst, BurstLimit, Nanos, Room};
 
 /// The longest a queue waits for another.
@@ -40,7 +40,8 @@ impl Pressure {
         let full = Some(BurstLimit::default());
         let Some(target) = self.toward else { return full };
         let Some(port) = view.port(target.port) else { return full };
-        let Some(room) = room(&port.shared, target.queue) else { return full };
+        let egress = port.shared.egress.get(target.queue);
+        let Some(room) = egress.and_then(|egress| egress.room()) else { return full };
         fitting(room).or_else(|| full.filter(|_| now >= self.patient_until))
     }
 
@@ -52,10 +53,6 @@ impl Pressure {
         let earned = taken.frames as u64 * PER_FRAME + taken.bytes * PER_BYTE;
         self.patient_until = Nanos((from.0 + earned).min(now.0 + PATIENCE));
     }
-}
-
-fn room(port: &PortShared, queue: usize) -> Option<Room> {
-    port.egress.get(queue)?.room()
 }
 
 /// A burst that fits, though every frame leaves a part of its last buffer empty; `None`: not even one is sure to.

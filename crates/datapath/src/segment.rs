@@ -57,19 +57,12 @@ impl Segment<'_> {
         let span = headers.copy(template, payload);
         let bytes = headers.get_mut(span);
         let transport_len = payload - l4 + self.len;
-        if self.train.parsed.traits.contains(Traits::IPV4) {
-            if let Some(ip) = Ipv4Header::at_mut(bytes, l3) {
-                ip.total_length = U16::new(l4 - l3 + transport_len);
-                ip.identification =
-                    U16::new(next_identification(ip.identification.get(), self.number));
-            }
-            if let Some(ip) = bytes.get_mut(l3.into()..l4.into()) {
-                wire::ipv4::fill_checksum(ip);
-            }
-        } else if let Some(ip) = Ipv6Header::at_mut(bytes, l3) {
-            // Extension headers count as payload.
-            ip.payload_length = U16::new(l4 - l3 - Ipv6Header::LEN + transport_len);
+        let is_v4 = self.train.parsed.traits.contains(Traits::IPV4);
+        if is_v4 && let Some(ip) = Ipv4Header::at_mut(bytes, l3) {
+            let first = ip.identification.get();
+            ip.identification = U16::new(next_identification(first, self.number));
         }
+        set_ip_length(bytes, is_v4, self.layout, transport_len);
         let checksum_at = self.transport(bytes, transport_len);
         let mut vnet = VnetHeader::default();
         vnet.set_flags(Flags::NEEDS_CSUM);
@@ -107,11 +100,26 @@ impl Segment<'_> {
     }
 }
 
+/// Writes the length of an IP packet with so many bytes behind its headers, and last the checksum of an IPv4 header.
+pub(crate) fn set_ip_length(bytes: &mut [u8], is_v4: bool, layout: Layout, transport_len: u16) {
+    let Layout { l3, l4, .. } = layout;
+    if !is_v4 {
+        if let Some(ip) = Ipv6Header::at_mut(bytes, l3) {
+            // Extension headers count as payload.
+            ip.payload_length = U16::new(l4 - l3 - Ipv6Header::LEN + transport_len);
+        }
+        return;
+    }
+    if let Some(ip) = Ipv4Header::at_mut(bytes, l3) {
+        ip.total_length = U16::new(l4 - l3 + transport_len);
+    }
+    if let Some(ip) = bytes.get_mut(l3.into()..l4.into()) {
+        wire::ipv4::fill_checksum(ip);
+    }
+}
+
 /// The segments of a train, with each one's payload where it lies.
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "a segment is at most gso_size, a train at most 64 KiB / 48 segments (see offload.rs)"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "1365 segments at most, see offload.rs")]
 pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<Item = Segment<'t>> {
     let size = u32::from(train.vnet.gso_size.get().max(1));
     let total = train.parsed.payload_len();

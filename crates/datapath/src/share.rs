@@ -17,9 +17,9 @@ pub(crate) struct Account {
     /// The number of its only queue at an uplink; `None`: all queues of a vNIC.
     queue: Option<usize>,
     /// Never above one quantum: a port that was idle has saved nothing.
-    balance: i64,
+    pub(crate) balance: i64,
     /// The places of its queues among the worker's.
-    queues: Range<usize>,
+    pub(crate) queues: Range<usize>,
     /// The place of the queue that had the last turn.
     last: usize,
 }
@@ -45,15 +45,6 @@ impl Account {
     /// Has at most this balance: one of its queues came with a debt.
     pub(crate) fn owing(self, balance: i64) -> Account {
         Account { balance: self.balance.min(balance), ..self }
-    }
-
-    pub(crate) fn balance(&self) -> i64 {
-        self.balance
-    }
-
-    /// The places of its queues among the worker's.
-    pub(crate) fn places(&self) -> Range<usize> {
-        self.queues.clone()
     }
 
     /// Some rounds pass; whether its queues may have turns.

@@ -98,11 +98,6 @@ pub(crate) fn of_checksum(bytes: u32) -> u64 {
     u64::from(bytes) / BYTES
 }
 
-/// What frames of one slice cost to pass on to one vNIC: the measure for [`Dearness`].
-fn of_plain(frames: usize, bytes: usize) -> u64 {
-    frames as u64 * (FRAME_IN + FRAME_OUT) + bytes as u64 / BYTES
-}
-
 /// How many times as much the frames of a queue cost as if they were passed on plainly to one vNIC, in sixteenths, by its
 /// last bursts: floods, segmentation and system calls make them dear. Rises at once and falls slowly.
 #[derive(Clone, Copy)]
@@ -129,7 +124,9 @@ impl Dearness {
 
     /// A burst of so many frames and bytes has cost so much.
     pub(crate) fn note(&mut self, frames: usize, bytes: usize, work: u64) {
-        let seen = (work * Dearness::PLAIN / of_plain(frames, bytes).max(1)).max(Dearness::PLAIN);
+        // What frames of one slice cost to pass on to one vNIC.
+        let plain = frames as u64 * (FRAME_IN + FRAME_OUT) + bytes as u64 / BYTES;
+        let seen = (work * Dearness::PLAIN / plain.max(1)).max(Dearness::PLAIN);
         self.0 = seen.max(self.0 - (self.0 - seen.min(self.0)) / 4);
     }
 }

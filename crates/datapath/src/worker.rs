@@ -206,8 +206,8 @@ impl Worker {
         is_meant: impl Fn(&OwnedQueue) -> bool,
     ) -> Vec<OwnedQueue> {
         for account in &self.accounts {
-            let queues = self.queues.get_mut(account.places());
-            queues.into_iter().flatten().for_each(|queue| queue.balance = account.balance());
+            let queues = self.queues.get_mut(account.queues.clone());
+            queues.into_iter().flatten().for_each(|queue| queue.balance = account.balance);
         }
         let mut given: Vec<_> = self.queues.extract_if(.., |queue| is_meant(queue)).collect();
         for queue in &mut given {

@@ -1,7 +1,6 @@
 //! Rules compiled: a table for each field, from ranges of its values to the set of rules they satisfy.
 
-use super::{AclAction, AclEnd, AclProtocol, AclRule};
-use crate::Prefix;
+use super::{AclAction, AclEnd, AclProtocol, AclRule, Hits};
 use std::net::IpAddr;
 use std::ops::{Shr, Sub};
 use wire::ethernet::EthernetHeader;
@@ -39,7 +38,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn of(rules: &[AclRule]) -> Tables {
+    pub(super) fn of(rules: &[(AclRule, Hits)]) -> Tables {
         let ends: [fn(&AclRule) -> &AclEnd; 2] = [|rule| &rule.from, |rule| &rule.to];
         let macs = ends.map(|end| {
             Table::of(rules, |rule| match end(rule).mac {
@@ -47,24 +46,16 @@ impl Tables {
                 None => vec![(0, u64::MAX)],
             })
         });
-        let v4 = ends.map(|end| {
-            Table::of(rules, |rule| match end(rule).prefix {
-                None => vec![(0, u32::MAX)],
-                Some(Prefix { first: IpAddr::V4(first), last: IpAddr::V4(last) }) => {
-                    vec![(first.to_bits(), last.to_bits())]
-                }
-                Some(_) => vec![],
-            })
-        });
-        let v6 = ends.map(|end| {
-            Table::of(rules, |rule| match end(rule).prefix {
-                None => vec![(0, u128::MAX)],
-                Some(Prefix { first: IpAddr::V6(first), last: IpAddr::V6(last) }) => {
-                    vec![(first.to_bits(), last.to_bits())]
-                }
-                Some(_) => vec![],
-            })
-        });
+        let v4_bits = |address| match address {
+            IpAddr::V4(address) => Some(address.to_bits()),
+            IpAddr::V6(_) => None,
+        };
+        let v6_bits = |address| match address {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some(address.to_bits()),
+        };
+        let v4 = ends.map(|end| Table::of(rules, |rule| addresses(end(rule), u32::MAX, v4_bits)));
+        let v6 = ends.map(|end| Table::of(rules, |rule| addresses(end(rule), u128::MAX, v6_bits)));
         let ports = ends.map(|end| Table::of(rules, |rule| port_ranges(rule, end(rule))));
         Tables { kinds: Table::of(rules, kinds), ports, v4, v6, macs, all: set_of(0..rules.len()) }
     }
@@ -153,6 +144,16 @@ fn kinds(rule: &AclRule) -> Vec<(u32, u32)> {
     hidden.into_iter().chain(arp).chain(of_ip).collect()
 }
 
+/// Addresses that a rule takes at one end, of the family that `bits` reads; `most` is the highest of it.
+fn addresses<Value: Word>(
+    end: &AclEnd,
+    most: Value,
+    bits: fn(IpAddr) -> Option<Value>,
+) -> Vec<(Value, Value)> {
+    let Some(prefix) = end.prefix else { return vec![(most - most, most)] };
+    bits(prefix.first).zip(bits(prefix.last)).into_iter().collect()
+}
+
 /// Ports that a rule takes at one end; where it denies, also that the frame shows none.
 fn port_ranges(rule: &AclRule, end: &AclEnd) -> Vec<(u32, u32)> {
     let Some(ports) = &end.ports else { return vec![(0, u32::MAX)] };
@@ -197,10 +198,10 @@ const BUCKETS: usize = 512;
 impl<Value: Word> Table<Value> {
     /// `None`: every rule takes all values.
     fn of(
-        rules: &[AclRule],
+        rules: &[(AclRule, Hits)],
         ranges: impl Fn(&AclRule) -> Vec<(Value, Value)>,
     ) -> Option<Table<Value>> {
-        Table::of_ranges(&rules.iter().map(ranges).collect::<Vec<_>>())
+        Table::of_ranges(&rules.iter().map(|(rule, _)| ranges(rule)).collect::<Vec<_>>())
     }
 
     /// `taken`: for each rule the ranges of values it takes, first and last.

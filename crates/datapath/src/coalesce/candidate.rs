@@ -3,6 +3,7 @@
 use crate::counters::RscException;
 use crate::decide::Addresses;
 use crate::frame::Frame;
+use crate::hash::mix;
 use wire::checksum::Sum;
 use wire::ipv4::Ipv4Header;
 use wire::ipv6::Ipv6Header;
@@ -43,17 +44,9 @@ impl FlowKey {
     /// A hash under a seed that guests do not know.
     pub(crate) fn hash(&self, seed: u64) -> u64 {
         let [a, b, c, d] = self.addresses;
-        let mixed = fold(a ^ seed, u64::from(self.ports) ^ seed.rotate_left(32));
-        if self.is_v6() { fold(fold(mixed ^ b, c ^ seed) ^ d, seed | 1) } else { mixed }
+        let mixed = mix(a ^ seed, u64::from(self.ports) ^ seed.rotate_left(32));
+        if self.is_v6() { mix(mix(mixed ^ b, c ^ seed) ^ d, seed | 1) } else { mixed }
     }
-}
-
-/// Both halves of a product. Words that are only added or xored together can be chosen to cancel out under every seed.
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "the lower half")]
-fn fold(one: u64, two: u64) -> u64 {
-    let product = u128::from(one) * u128::from(two);
-    product as u64 ^ (product >> 64) as u64
 }
 
 /// A segment that could be part of a train.
@@ -83,6 +76,47 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
+    /// Reads the headers of TCP; `None`: they are not all there.
+    #[inline]
+    fn read(frame: &Frame, header: &[u8]) -> Option<Candidate> {
+        let parsed = &frame.parsed;
+        let tcp = TcpHeader::at(header, parsed.l4)?;
+        let mut segment = Candidate {
+            key: FlowKey {
+                macs: Addresses::read(header).unwrap_or_default(),
+                addresses: [0; 4],
+                ports: transmute!([tcp.source_port, tcp.destination_port]),
+                tags: tags(header, parsed.l3),
+                ethertype: parsed.ethertype,
+            },
+            sequence: tcp.sequence.get(),
+            acknowledgement: tcp.acknowledgement.get(),
+            window: tcp.window.get(),
+            flags: tcp.flags(),
+            reserved: tcp.data_offset & 0xf,
+            payload: parsed.payload_len(),
+            header_len: parsed.payload,
+            class: 0,
+            hops: 0,
+            dont_fragment: false,
+            identification: 0,
+            timestamps: timestamps(frame, header),
+        };
+        if parsed.traits.contains(Traits::IPV4) {
+            let ip = Ipv4Header::at(header, parsed.l3)?;
+            segment.key.addresses[0] = transmute!([ip.source, ip.destination]);
+            (segment.class, segment.hops) = (ip.tos.into(), ip.ttl);
+            segment.dont_fragment = ip.dont_fragment();
+            segment.identification = ip.identification.get();
+        } else {
+            let ip = Ipv6Header::at(header, parsed.l3)?;
+            segment.key.addresses = transmute!([ip.source, ip.destination]);
+            segment.class = ip.version_class_flow.get() & 0x0fff_ffff;
+            segment.hops = ip.hop_limit;
+        }
+        Some(segment)
+    }
+
     /// The bits of `class` that are the ECN field: the lowest two of the traffic class.
     pub(crate) fn ecn_mask(&self) -> u32 {
         if self.key.is_v6() { 0b11 << 20 } else { 0b11 }
@@ -115,79 +149,17 @@ pub(crate) fn classify(
         }
         _ => return Class::Stranger,
     }
-    let Some(tcp) = TcpHeader::at(header, parsed.l4) else { return Class::Stranger };
-    let Some(network) = Network::read(frame, header) else { return Class::Stranger };
-    let key = flow_key(frame, header, tcp, &network);
+    let Some(segment) = Candidate::read(frame, header) else { return Class::Stranger };
     if frame.is_train() {
-        return Class::Alone(Some(key), None);
+        return Class::Alone(Some(segment.key), None);
     }
-    if let Some(exception) = exception(frame, header, tcp, any_options) {
-        return Class::Alone(Some(key), Some(exception));
+    if let Some(exception) = exception(frame, header, segment.flags, any_options) {
+        return Class::Alone(Some(segment.key), Some(exception));
     }
     if !checksums_good(frame, header, payload_sum) {
-        return Class::Alone(Some(key), Some(RscException::BadChecksum));
+        return Class::Alone(Some(segment.key), Some(RscException::BadChecksum));
     }
-    Class::Segment(Candidate {
-        key,
-        sequence: tcp.sequence.get(),
-        acknowledgement: tcp.acknowledgement.get(),
-        window: tcp.window.get(),
-        flags: tcp.flags(),
-        reserved: tcp.data_offset & 0xf,
-        payload: parsed.payload_len(),
-        header_len: parsed.payload,
-        class: network.class,
-        hops: network.hops,
-        dont_fragment: network.dont_fragment,
-        identification: network.identification,
-        timestamps: timestamps(frame, header),
-    })
-}
-
-/// What both IP versions say in their own way.
-struct Network {
-    addresses: [u64; 4],
-    class: u32,
-    hops: u8,
-    dont_fragment: bool,
-    identification: u16,
-}
-
-impl Network {
-    #[inline]
-    fn read(frame: &Frame, header: &[u8]) -> Option<Network> {
-        let l3 = frame.parsed.l3;
-        if frame.parsed.traits.contains(Traits::IPV4) {
-            let ip = Ipv4Header::at(header, l3)?;
-            return Some(Network {
-                addresses: [transmute!([ip.source, ip.destination]), 0, 0, 0],
-                class: ip.tos.into(),
-                hops: ip.ttl,
-                dont_fragment: ip.dont_fragment(),
-                identification: ip.identification.get(),
-            });
-        }
-        let ip = Ipv6Header::at(header, l3)?;
-        let class = ip.version_class_flow.get() & 0x0fff_ffff;
-        Some(Network {
-            addresses: transmute!([ip.source, ip.destination]),
-            class,
-            hops: ip.hop_limit,
-            dont_fragment: false,
-            identification: 0,
-        })
-    }
-}
-
-#[inline]
-fn flow_key(frame: &Frame, header: &[u8], tcp: &TcpHeader, network: &Network) -> FlowKey {
-    FlowKey {
-        macs: Addresses::read(header).unwrap_or_default(),
-        addresses: network.addresses,
-        ports: transmute!([tcp.source_port, tcp.destination_port]),
-        tags: tags(header, frame.parsed.l3),
-        ethertype: frame.parsed.ethertype,
-    }
+    Class::Segment(segment)
 }
 
 /// The four or eight bytes between the addresses and the EtherType; 0 without a tag.
@@ -205,11 +177,11 @@ fn tags(header: &[u8], l3: u16) -> u64 {
 fn exception(
     frame: &Frame,
     header: &[u8],
-    tcp: &TcpHeader,
+    flags: TcpFlags,
     any_options: bool,
 ) -> Option<RscException> {
     let plain = TcpFlags::ACK | TcpFlags::PSH | TcpFlags::ECE | TcpFlags::CWR;
-    if !tcp.flags().contains(TcpFlags::ACK) || !plain.contains(tcp.flags()) {
+    if !flags.contains(TcpFlags::ACK) || !plain.contains(flags) {
         return Some(RscException::TcpFlags);
     }
     if !any_options && frame.parsed.traits.contains(Traits::IP_OPTIONS) {

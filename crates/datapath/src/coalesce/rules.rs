@@ -92,7 +92,7 @@ pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32, same_headers: boo
     let same_headers = same_headers && counts && !(next.flags | last.flags).contains(TcpFlags::CWR);
     // All of one size that segmentation takes, only the last may be smaller; PSH stays on the last when the train is cut again.
     let ended = train.first_payload < SMALLEST.into()
-        || train.last_payload < train.first_payload
+        || last.payload < train.first_payload
         || last.flags.contains(TcpFlags::PSH);
     if !same_headers || ended || next.payload > train.first_payload {
         return Join::Start(RscException::HeaderChange);

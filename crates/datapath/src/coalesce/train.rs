@@ -4,6 +4,7 @@ use super::candidate::Candidate;
 use super::fast_path::Fingerprint;
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};
+use crate::segment::{Layout, set_ip_length};
 use wire::ipv4::Ipv4Header;
 use wire::ipv6::Ipv6Header;
 use wire::tcp::{TcpFlags, TcpHeader, TimestampOption};
@@ -21,10 +22,9 @@ pub(crate) struct Train {
     pub(crate) segments: u16,
     /// Nothing may join any more.
     pub(crate) closed: bool,
-    /// Payload bytes of all, of the first, the last and the largest.
+    /// Payload bytes of all, of the first and the largest.
     pub(crate) payload: u32,
     pub(crate) first_payload: u32,
-    pub(crate) last_payload: u32,
     pub(crate) largest_payload: u32,
     /// The sequence number that continues it.
     pub(crate) next_sequence: u32,
@@ -44,7 +44,6 @@ impl Train {
             closed: false,
             payload: segment.payload,
             first_payload: segment.payload,
-            last_payload: segment.payload,
             largest_payload: segment.payload,
             next_sequence: segment.sequence.wrapping_add(segment.payload),
             last: segment,
@@ -64,7 +63,6 @@ impl Train {
         self.tail = place;
         self.segments += 1;
         self.payload += payload;
-        self.last_payload = payload;
         self.largest_payload = self.largest_payload.max(payload);
         self.next_sequence = self.next_sequence.wrapping_add(payload);
         self.last.payload = payload;
@@ -74,29 +72,19 @@ impl Train {
 
     /// Writes the header of the whole train into a copy of its first frame's, and says what travels beside it.
     /// NDIS, "Updating the IP Headers for Coalesced Segments": lengths and IPv4 sum anew, fewest hops, the rest the first's.
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "the rules keep a train within 65535 bytes of IP packet"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "a train is one IP packet at most")]
     pub(crate) fn header(&self, first: &Frame, headers: &mut Headers) -> (Span, VnetHeader) {
         let parsed = &first.parsed;
         let span = headers.copy(first.header, parsed.payload);
         let bytes = headers.get_mut(span);
         let transport_len = u32::from(parsed.payload - parsed.l4) + self.payload;
-        if parsed.traits.contains(Traits::IPV4) {
-            if let Some(ip) = Ipv4Header::at_mut(bytes, parsed.l3) {
-                ip.total_length = U16::new(parsed.l4 - parsed.l3 + transport_len as u16);
-                ip.ttl = self.last.hops;
-            }
-            if let Some(ip) = bytes.get_mut(parsed.l3.into()..parsed.l4.into()) {
-                wire::ipv4::fill_checksum(ip);
-            }
-        } else if let Some(ip) = Ipv6Header::at_mut(bytes, parsed.l3) {
-            // Extension headers count as payload.
-            ip.payload_length =
-                U16::new(parsed.l4 - parsed.l3 - Ipv6Header::LEN + transport_len as u16);
-            ip.hop_limit = self.last.hops;
-        }
+        let is_v4 = parsed.traits.contains(Traits::IPV4);
+        let hops = match is_v4 {
+            true => Ipv4Header::at_mut(bytes, parsed.l3).map(|ip| &mut ip.ttl),
+            false => Ipv6Header::at_mut(bytes, parsed.l3).map(|ip| &mut ip.hop_limit),
+        };
+        hops.into_iter().for_each(|hops| *hops = self.last.hops);
+        set_ip_length(bytes, is_v4, Layout::of(parsed, 0), transport_len as u16);
         self.tcp_header(first, bytes, transport_len);
         (span, self.vnet(first))
     }

@@ -5,6 +5,7 @@
 //! once a second.
 
 use crate::frame::Frame;
+use crate::hash::mix;
 use ports::Nanos;
 use ports::capture::Direction;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -139,14 +140,6 @@ pub(crate) fn flow(seed: &Seed, frame: &Frame, header: &[u8], way: Direction) ->
     };
     // Once more: multiplied once, addresses in sequence stay one, which with some seeds is in few sets.
     Some(mix(mixed, second))
-}
-
-/// Both halves of the product: each bit of either factor reaches all of it.
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "the halves")]
-fn mix(one: u64, other: u64) -> u64 {
-    let product = u128::from(one) * u128::from(other);
-    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]

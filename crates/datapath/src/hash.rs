@@ -1,0 +1,10 @@
+//! The step of which the keyed hashes of flows are made.
+
+/// Both halves of the product: each bit of either factor reaches all of it. Words that are only added or xored together can be
+/// chosen to cancel out under every seed.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "the halves")]
+pub(crate) fn mix(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    product as u64 ^ (product >> 64) as u64
+}
