@@ -144,8 +144,6 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["run", "-c", "%/bad.toml"], &["bad.toml:3:7: out of range", "20", "68 to 65535"], 1),
     (&["run", "-c", "%/binary.toml"], &["binary.toml cannot be read", "UTF-8"], 1),
     (&["run", "--socket", "%/bad.toml"], &["exists and is not a socket", "--socket"], 1),
-    (&["run", "--socket", "%/s", "--tcp", "0.0.0.0:0"], &["no authentication", "--tcp-anyone"], 1),
-    (&["run", "--tcp", "localhost"], &["invalid value 'localhost'"], 2),
     (
         &["validate", "rsc", "--fail-if", "throughput < 2"],
         &["\"2\" is not a ratio", "throughput < 2.0x"],

@@ -11,6 +11,7 @@
     reason = "an unwrap in a story is an assertion, and what it prints is read by people"
 )]
 
+mod access;
 mod acl;
 mod breakage;
 mod capture;
@@ -40,6 +41,7 @@ mod topology;
 mod traffic;
 mod transfer;
 mod uml;
+mod unit;
 mod uplink;
 mod validate;
 mod vhost;

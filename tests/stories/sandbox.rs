@@ -26,6 +26,8 @@ fn limit() -> &'static str {
 pub(crate) enum Need {
     /// A program.
     Program(&'static str),
+    /// A user that can become others.
+    Root,
     /// The right to make TAP devices.
     Tap,
     /// A kind of guest that `scripts/guests` brings.
@@ -77,6 +79,8 @@ fn tell(output: &Output) {
     if let Some(skipped) = text.lines().find(|line| line.starts_with("skipped: ")) {
         println!("{skipped}");
     }
+    // A table is a result.
+    text.lines().filter(|line| line.starts_with("| ")).for_each(|line| println!("{line}"));
     let told = output.status.success() && text.contains("test result: ok. 1 passed");
     let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
     // Indented, so that nobody counts the results of the test inside.
@@ -120,6 +124,7 @@ impl Need {
                 let there = Path::new(tools).join("openapi-python-client").is_file();
                 (!there).then(|| "a generator of clients: scripts/openapi --tools".to_owned())
             }
+            Need::Root => (!rustix::process::geteuid().is_root()).then(|| "root".to_owned()),
             Need::Tap => {
                 let opened = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
                 opened.err().map(|error| format!("/dev/net/tun: {error}"))

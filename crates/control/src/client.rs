@@ -2,13 +2,16 @@
 //!
 //! One connection a request on the daemon's Unix socket. Not for use inside an async runtime.
 
+mod capture;
+
 use crate::Problem;
 use crate::body::{
-    AclAdd, AclBody, CaptureBody, CaptureStart, CaptureState, CountersBody, HealthBody, PlanBody,
-    PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SourceBody,
-    SwitchBody, VmmqLoadBody, VmmqMoveBody,
+    AclAdd, AclBody, CaptureBody, CountersBody, HealthBody, PlanBody, PortBody, QueueBody,
+    QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SourceBody, SwitchBody,
+    VmmqLoadBody, VmmqMoveBody,
 };
 use crate::config::{Config, PortConfig};
+pub use capture::CaptureError;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -20,13 +23,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// A request that takes longer has failed: the daemon hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Between two glances at a capture.
-const GLANCE: Duration = Duration::from_millis(250);
 
 /// Why a request gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -215,34 +214,10 @@ impl Client {
         self.get(&format!("/v1/captures/{}", escape(port)))
     }
 
-    /// Stops a capture; the file is complete when this returns.
+    /// Stops a capture; its client gets what is left.
     pub fn stop_capture(&self, port: &str) -> Result<CaptureBody, ClientError> {
         let path = format!("/v1/captures/{}", escape(port));
         read(&self.request(Method::DELETE, &path, Bytes::new(), None)?)
-    }
-
-    /// Starts a capture, waits until it has ended, and stops it at SIGINT or SIGTERM. The daemon writes the file.
-    pub fn run_capture(&self, start: &CaptureStart) -> Result<CaptureBody, ClientError> {
-        let failed = |error: std::io::Error| unreachable_at(&self.socket, &error);
-        let inside = self.runtime.enter();
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        drop(inside);
-        let mut body: CaptureBody = self.post("/v1/captures", start)?;
-        while body.state == CaptureState::Running {
-            let stopped = self.runtime.block_on(async {
-                tokio::select! {
-                    _ = interrupt.recv() => true,
-                    _ = terminate.recv() => true,
-                    () = tokio::time::sleep(GLANCE) => false,
-                }
-            });
-            if stopped {
-                return self.stop_capture(&start.port);
-            }
-            body = self.capture(&start.port)?;
-        }
-        Ok(body)
     }
 
     /// Any resource.
@@ -316,11 +291,7 @@ impl Client {
         if status.is_success() {
             return Ok(body);
         }
-        let problem = serde_json::from_slice(&body).unwrap_or_else(|_| {
-            Problem::new(format!("the daemon answered {status}"))
-                .seen(String::from_utf8_lossy(&body))
-        });
-        Err(ClientError::Refused(Box::new(problem)))
+        Err(refused(status, &body))
     }
 
     async fn exchange(
@@ -360,6 +331,14 @@ impl Client {
 
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, ClientError> {
     serde_json::from_slice(body).map_err(|error| broken_answer(&error))
+}
+
+/// What a refusal says.
+fn refused(status: StatusCode, body: &Bytes) -> ClientError {
+    let problem = serde_json::from_slice(body).unwrap_or_else(|_| {
+        Problem::new(format!("the daemon answered {status}")).seen(String::from_utf8_lossy(body))
+    });
+    ClientError::Refused(Box::new(problem))
 }
 
 fn broken_answer(error: &serde_json::Error) -> ClientError {

@@ -5,6 +5,7 @@
 
 use crate::Problem;
 use crate::config::{Config, PortConfig};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The daemon's own: the API, signals, workers.
 const OWN: u64 = 64;
@@ -43,9 +44,17 @@ pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
     })
 }
 
+/// Takes all descriptors that the process may have: the usual limit is there for programs that use select(2).
+pub(crate) fn raise() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!("raising the limit of descriptors: {error}");
+    }
+}
+
 /// The process's limit.
 pub(crate) fn limit() -> u64 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let limit = getrlimit(Resource::Nofile);
     limit.current.unwrap_or(u64::MAX)
 }
 

@@ -6,9 +6,9 @@
 //! Nothing here is ever called per frame.
 
 mod accounts;
+mod actor;
 pub mod api;
 pub mod body;
-mod capture_files;
 pub mod client;
 pub mod config;
 pub mod daemon;

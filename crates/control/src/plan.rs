@@ -46,6 +46,9 @@ pub enum Step {
 /// Keys of `[switch]` that take effect at once; the others when the daemon starts.
 const LIVE: [&str; 1] = ["rsc"];
 
+/// All of `[metrics]`, in the list of changed keys.
+pub(crate) const METRICS: &str = "metrics.listen";
+
 /// The steps, in the order in which they are safe.
 pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
     let (mut removed, mut changed, mut added) = (Vec::new(), Vec::new(), Vec::new());
@@ -72,8 +75,12 @@ pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
             changed.push(Step::Change { port, keys });
         }
     }
-    let keys = differing(&current.switch, &wanted.switch);
-    let restart = restart_keys(&current.switch, &wanted.switch);
+    let mut keys = differing(&current.switch, &wanted.switch);
+    let mut restart = restart_keys(&current.switch, &wanted.switch);
+    if current.metrics != wanted.metrics {
+        keys.push(METRICS.to_owned());
+        restart.push(METRICS.to_owned());
+    }
     let switch = (!keys.is_empty()).then_some(Step::Switch { keys, restart });
     removed.into_iter().chain(switch).chain(changed).chain(added).collect()
 }
@@ -118,7 +125,10 @@ mod tests {
                     let place = config.ports.iter_mut().find(|other| other.name == port.name);
                     *place.expect("a port to change") = (**port).clone();
                 }
-                Step::Switch { .. } => config.switch = wanted.switch.clone(),
+                Step::Switch { .. } => {
+                    config.switch = wanted.switch.clone();
+                    config.metrics = wanted.metrics.clone();
+                }
                 Step::Add { port, .. } => {
                     let taken = |other: &PortConfig| {
                         other.name == port.name || other.device() == port.device()

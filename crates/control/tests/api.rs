@@ -1,5 +1,5 @@
 //! The API as its clients see it: a daemon with memory ports on a Unix socket.
-#![allow(clippy::panic, reason = "a failure here is a failed test")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod daemon;
 
@@ -382,52 +382,88 @@ fn one_daemon_a_socket_and_nothing_is_left_behind() {
     assert!(matches!(Client::connect(&daemon.socket()), Err(ClientError::Unreachable(_))));
 }
 
-#[test]
-fn others_cannot_be_let_in_by_mistake() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("switch.toml"), "").unwrap();
-    let mut options = daemon::options(directory.path());
-    options.tcp = Some("0.0.0.0:0".parse().unwrap());
-    let (_stop, stopped) = oneshot::channel();
-    let problem = daemon::serve(&options, MemoryDevices::default(), stopped).unwrap_err();
-    assert!(problem.remedy.contains("--tcp-anyone"), "{problem}");
+/// Sends a request to an address and returns the status and all of the answer.
+fn over_tcp(address: std::net::SocketAddr, request: &str) -> (String, String) {
+    let mut stream = eventually("it listens", || std::net::TcpStream::connect(address).ok());
+    std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    (answer.split(' ').nth(1).unwrap_or_default().to_owned(), answer)
 }
 
-/// A page in a browser reached it by a name of its own, or sent what a browser sends without asking.
+/// A page in a browser reached the API by a name of its own.
 #[test]
-fn what_a_web_page_can_send_over_tcp_is_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("switch.toml"), "").unwrap();
-    let mut options = daemon::options(directory.path());
+fn over_tcp_there_are_metrics_and_health_and_nothing_else() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    options.tcp = Some(free);
-    let (stop, stopped) = oneshot::channel();
-    let serving =
-        std::thread::spawn(move || daemon::serve(&options, MemoryDevices::default(), stopped));
-    let answer = |request: &str| {
-        let mut stream = eventually("it listens", || std::net::TcpStream::connect(free).ok());
-        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
-        answer.split(' ').nth(1).unwrap().to_owned()
+    let daemon = Daemon::start(&format!("[metrics]\nlisten = \"{free}\"\n{TWO}"));
+    let ask = |method: &str, path: &str, host: &str| {
+        let close = "Connection: close\r\n\r\n";
+        over_tcp(free, &format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{close}"))
     };
-    let get = |host: &str| {
-        answer(&format!("GET /v1/ports HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
-    };
-    assert_eq!(get(&free.to_string()), "200");
-    assert_eq!(get("evil.example"), "403");
-    let body = "{\"name\":\"vm1\",\"tap\":\"t\"}";
-    let post = |kind: &str| {
+    let own = free.to_string();
+    assert!(ask("GET", "/metrics", &own).1.contains("millrace_port_up{port=\"vm1\"} 1"));
+    assert_eq!(ask("GET", "/healthz", &own).0, "200");
+    assert_eq!(ask("GET", "/readyz", &own).0, "200");
+    for path in ["/v1/ports", "/v1/switch", "/v1/openapi.json", "/"] {
+        assert_eq!(ask("GET", path, &own).0, "404", "{path}");
+    }
+    for (method, path) in [("POST", "/v1/ports"), ("DELETE", "/metrics"), ("PUT", "/v1/config")] {
+        assert_eq!(ask(method, path, &own).0, "405", "{path}");
+    }
+    assert_eq!(ask("GET", "/metrics", "evil.example").0, "403");
+    daemon.devices.set("tap1", Fate::Gone);
+    let (_, answer) = eventually("vm1 is not ready", || {
+        Some(ask("GET", "/readyz", &own)).filter(|(status, _)| status == "503")
+    });
+    assert!(answer.contains("port vm1: "), "{answer}");
+}
+
+/// Sends a request to the API and returns all of the answer.
+fn raw(daemon: &Daemon, request: &[u8]) -> String {
+    let mut stream = std::os::unix::net::UnixStream::connect(daemon.socket()).unwrap();
+    // What is too long is answered, and the connection closed, before all of it is sent.
+    let _ = std::io::Write::write_all(&mut stream, request);
+    let mut answer = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut stream, &mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn a_refusal_has_the_form_of_rfc_9457_whatever_it_is_for() {
+    let daemon = Daemon::start(TWO);
+    let big = "x".repeat(3 << 20);
+    for (request, body, status, title) in [
+        ("GET /v1/ports/vm9", "", 404, "Not Found"),
+        ("DELETE /v1/switch", "", 405, "Method Not Allowed"),
+        ("POST /v1/ports", "{", 400, "Bad Request"),
+        ("POST /v1/ports", "{}", 422, "Unprocessable Entity"),
+        ("POST /v1/ports", &*big, 413, "Payload Too Large"),
+    ] {
         let length = body.len();
-        answer(&format!(
-            "POST /v1/ports HTTP/1.1\r\nHost: {free}\r\nConnection: close\r\nContent-Type: {kind}\r\n\
-             Content-Length: {length}\r\n\r\n{body}"
-        ))
-    };
-    assert_eq!(post("text/plain"), "415");
-    assert_eq!(post("application/json"), "201");
-    drop(stop);
-    serving.join().unwrap().unwrap();
+        let head = format!(
+            "{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        let answer = raw(&daemon, &[head.as_bytes(), body.as_bytes()].concat());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("content-type: application/problem+json"), "{head}");
+        let body: Value = serde_json::from_str(body).unwrap();
+        assert_eq!((&body["status"], &body["title"]), (&json!(status), &json!(title)));
+        assert!(body["type"] == "about:blank" && body["detail"].is_string(), "{body}");
+        assert!(body["error"].is_string() && body["remedy"] != "", "{body}");
+    }
+}
+
+#[test]
+fn a_connection_that_says_nothing_ends_and_others_go_on() {
+    let daemon = Daemon::start(TWO);
+    let connect = || std::os::unix::net::UnixStream::connect(daemon.socket()).unwrap();
+    // More than an admin may have.
+    let idle: Vec<_> = (0..300).map(|_| connect()).collect();
+    let mut last = connect();
+    let ended = std::io::Read::read(&mut last, &mut [0; 1]);
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    drop(idle);
+    eventually("the daemon answers again", || daemon.client.switch().ok());
 }
 
 #[test]
@@ -451,19 +487,9 @@ fn sighup_reads_the_file_again_and_a_bad_file_changes_nothing() {
 }
 
 #[test]
-fn a_capture_writes_what_passes_and_never_over_a_file() {
+fn a_capture_is_sent_to_its_client() {
     let daemon = Daemon::start(TWO);
-    let file = daemon.path("vm1.pcapng");
-    let start = |file: &std::path::Path| {
-        let start = CaptureStart {
-            port: "vm1".into(),
-            file: file.to_owned(),
-            snaplen: None,
-            count: Some(1),
-            seconds: None,
-        };
-        daemon.client.run_capture(&start)
-    };
+    let start = CaptureStart { port: "vm1".into(), snaplen: None, count: Some(1), seconds: None };
     let peer = daemon.devices.peer("tap1").unwrap();
     let sender = std::thread::spawn(move || {
         // Until the capture has its frame; the queue being full ends it, too.
@@ -471,14 +497,45 @@ fn a_capture_writes_what_passes_and_never_over_a_file() {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     });
-    let body = start(&file).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let body = daemon.client.run_capture(&start, || Ok(file.try_clone().unwrap())).unwrap();
     assert_eq!((body.state, body.reason.as_str()), (CaptureState::Done, ""));
     assert!(body.frames >= 1);
-    assert_eq!(std::fs::read(&file).unwrap()[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section");
-    let problem = refused(start(&file));
-    assert!(problem.remedy.contains("not overwritten"), "{problem}");
+    let mut bytes = Vec::new();
+    let mut file = file;
+    std::io::Seek::rewind(&mut file).unwrap();
+    std::io::Read::read_to_end(&mut file, &mut bytes).unwrap();
+    assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section");
+    assert!(bytes.len() as u64 >= body.bytes, "{} of {} bytes", bytes.len(), body.bytes);
     daemon.client.remove_port("vm1").unwrap();
     sender.join().unwrap();
+}
+
+/// A client that does not read loses frames, which are counted; the port and the API go on, and stopping it waits for nobody.
+#[test]
+fn a_slow_client_loses_frames_and_nobody_else_does() {
+    let daemon = Daemon::start(TWO);
+    let mut slow = std::os::unix::net::UnixStream::connect(daemon.socket()).unwrap();
+    let body = r#"{"port": "vm1"}"#;
+    let head = format!(
+        "POST /v1/captures HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    std::io::Write::write_all(&mut slow, head.as_bytes()).unwrap();
+    let capture = || daemon.client.capture("vm1");
+    eventually("the capture runs", || capture().ok());
+    let peer = daemon.devices.peer("tap1").unwrap();
+    let mut large = frame([2, 0, 0, 0, 0, 9]);
+    large.resize(1500, 0);
+    eventually("frames are missed", || {
+        (0..2000).for_each(|_| {
+            peer.send(wire::vnet::VnetHeader::default(), &large);
+        });
+        (capture().unwrap().missed > 0).then_some(())
+    });
+    assert_eq!(daemon.client.stop_capture("vm1").unwrap().state, CaptureState::Done);
+    assert_eq!(daemon.client.port("vm1").unwrap().state, StateBody::Up);
+    drop(slow);
 }
 
 #[test]

@@ -36,9 +36,9 @@ fn each_operation_has_an_id_of_its_own_and_describes_what_it_answers() {
         for (status, response) in responses {
             let place = format!("{method} {path}: {status}");
             assert!(!response["description"].as_str().unwrap().is_empty(), "{place}");
-            let schema = &response["content"]["application/json"]["schema"]["$ref"];
+            let schema = &response["content"]["application/problem+json"]["schema"]["$ref"];
             let problem = schema.as_str() == Some("#/components/schemas/Problem");
-            assert_eq!(problem, status.starts_with('4'), "{place}");
+            assert_eq!(problem, status.starts_with(['4', '5']), "{place}");
         }
         let takes = |status: &str| responses.contains_key(status);
         assert!(

@@ -1,5 +1,5 @@
 //! Ports that the API has added outlast the daemon, however it ends.
-#![allow(clippy::panic, reason = "a failure here is a failed test")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod daemon;
 

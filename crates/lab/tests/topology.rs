@@ -60,8 +60,6 @@ fn daemon(file: &str) -> Result<(), String> {
         file: Some(file.into()),
         socket: None,
         state_directory: None,
-        tcp: None,
-        tcp_anyone: false,
         poll: None,
     };
     control::daemon::run(&options, Box::new(control::devices::HostDevices))

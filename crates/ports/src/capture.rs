@@ -15,7 +15,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::{DataLink, PcapError};
 use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -28,16 +28,24 @@ pub struct CaptureOptions {
     pub interface: String,
     /// Most bytes kept of each frame.
     pub snaplen: u32,
-    /// Frames that may wait for the disk.
+    /// Frames that may wait for the writer, and bytes of them.
     pub queue: usize,
+    /// Bytes of the frames that wait.
+    pub queue_bytes: usize,
     /// The wall clock at `Nanos(0)` of the switch's clock.
     pub epoch: SystemTime,
 }
 
 impl CaptureOptions {
-    /// Whole frames, 4096 of them waiting at most.
+    /// Whole frames, 4096 of them or 16 MiB waiting at most.
     pub fn new(interface: &str, epoch: SystemTime) -> CaptureOptions {
-        CaptureOptions { interface: interface.to_owned(), snaplen: 262_144, queue: 4096, epoch }
+        CaptureOptions {
+            interface: interface.to_owned(),
+            snaplen: 262_144,
+            queue: 4096,
+            queue_bytes: 16 << 20,
+            epoch,
+        }
     }
 }
 
@@ -69,8 +77,25 @@ pub struct Capture {
     to_writer: SyncSender<Message>,
     progress: Arc<Progress>,
     snaplen: usize,
+    queue_bytes: usize,
     /// Taken by whoever stops the capture first.
     writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How a capture is doing.
+#[derive(Clone)]
+pub struct CaptureProgress(Arc<Progress>);
+
+impl CaptureProgress {
+    /// At this moment.
+    pub fn status(&self) -> CaptureStatus {
+        CaptureStatus {
+            frames: self.0.frames.load(Ordering::Relaxed),
+            bytes: self.0.bytes.load(Ordering::Relaxed),
+            missed: self.0.missed.load(Ordering::Relaxed),
+            error: lock(&self.0.error).clone(),
+        }
+    }
 }
 
 /// Written by the writer thread, `missed` by workers; read by `status`.
@@ -79,6 +104,8 @@ struct Progress {
     frames: AtomicU64,
     bytes: AtomicU64,
     missed: AtomicU64,
+    /// Bytes in the queue: added to by workers, taken from by the writer.
+    waiting: AtomicUsize,
     error: Mutex<Option<String>>,
 }
 
@@ -105,14 +132,14 @@ impl Capture {
     ) -> io::Result<Capture> {
         let (to_writer, from_workers) = sync_channel(options.queue);
         let progress = Arc::new(Progress::default());
-        let snaplen = options.snaplen as usize;
+        let (snaplen, queue_bytes) = (options.snaplen as usize, options.queue_bytes);
         let seen = progress.clone();
         let writer = std::thread::Builder::new().name("capture".into()).spawn(move || {
             if let Err(error) = write_all(output, &options, &from_workers, &seen) {
                 *lock(&seen.error) = Some(words(&error));
             }
         })?;
-        Ok(Capture { to_writer, progress, snaplen, writer: Mutex::new(Some(writer)) })
+        Ok(Capture { to_writer, progress, snaplen, queue_bytes, writer: Mutex::new(Some(writer)) })
     }
 
     /// Offers a frame: private header and lent payload, and why it was dropped if it was. Never waits. Copies what is
@@ -126,26 +153,37 @@ impl Capture {
         drop_reason: Option<&'static str>,
     ) -> usize {
         let length = header.len() + payload.iter().map(Slice::len).sum::<usize>();
-        let mut bytes = Vec::with_capacity(length.min(self.snaplen));
+        let kept = length.min(self.snaplen);
+        let waiting = self.progress.waiting.fetch_add(kept, Ordering::Relaxed);
+        if waiting.saturating_add(kept) > self.queue_bytes {
+            self.miss(kept);
+            return 0;
+        }
+        let mut bytes = Vec::with_capacity(kept);
         for part in std::iter::once(&Slice::from(header)).chain(payload) {
             part.take(self.snaplen - bytes.len()).append_to(&mut bytes);
         }
         let copied = bytes.len();
         let record = Record { time, direction, length, bytes, drop_reason };
         if self.to_writer.try_send(Message::Frame(record)).is_err() {
-            self.progress.missed.fetch_add(1, Ordering::Relaxed);
+            self.miss(kept);
         }
         copied
     }
 
+    fn miss(&self, kept: usize) {
+        self.progress.waiting.fetch_sub(kept, Ordering::Relaxed);
+        self.progress.missed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How it is doing, to be asked when the capture itself has gone.
+    pub fn progress(&self) -> CaptureProgress {
+        CaptureProgress(self.progress.clone())
+    }
+
     /// How it is doing.
     pub fn status(&self) -> CaptureStatus {
-        CaptureStatus {
-            frames: self.progress.frames.load(Ordering::Relaxed),
-            bytes: self.progress.bytes.load(Ordering::Relaxed),
-            missed: self.progress.missed.load(Ordering::Relaxed),
-            error: lock(&self.progress.error).clone(),
-        }
+        self.progress().status()
     }
 
     /// Writes what was offered so far and ends. Waits for the disk, so it is not for workers to call.
@@ -188,6 +226,7 @@ fn write_all(
     })?;
     let epoch = options.epoch.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     while let Some(record) = next(from_workers, &mut file)? {
+        progress.waiting.fetch_sub(record.bytes.len(), Ordering::Relaxed);
         let written = file.write_pcapng_block(block(&record, epoch))?;
         progress.frames.fetch_add(1, Ordering::Relaxed);
         progress.bytes.fetch_add(written as u64, Ordering::Relaxed);

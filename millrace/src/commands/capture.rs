@@ -5,7 +5,12 @@ use crate::output::{self, Failure, Outcome};
 use clap::Args;
 use control::Problem;
 use control::body::{CaptureBody, CaptureStart, CaptureState};
+use control::client::CaptureError;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -13,14 +18,16 @@ Examples:
   millrace capture vm1 -w vm1.pcapng              # until Ctrl-C
   millrace capture vm1 -w vm1.pcapng --seconds 10 --snaplen 128
 
-The daemon creates the file, in a directory it can write to, and never overwrites an existing file.
-Users other than root and the daemon's own name a file in /var/lib/millrace/captures.
+  millrace capture vm1 -w - | tcpdump -r -
+
+The file is created with your own rights; an existing one is never overwritten. Frames are missed, and counted, where it is
+slower than the traffic.
 Dropped frames are included, with the reason as a comment.
 A capture that fails (on a full disk, for example) exits with 1; traffic is not affected.")]
 pub(crate) struct Arguments {
     /// The port.
     port: String,
-    /// The pcapng file to create.
+    /// The pcapng file to create; - for standard output.
     #[arg(short, long, value_name = "FILE", required_unless_present = "stop")]
     write: Option<PathBuf>,
     /// Keep at most this many bytes of each frame.
@@ -39,48 +46,68 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let client = global.client()?;
-    let body = match &arguments.write {
-        None => client.stop_capture(&arguments.port)?,
-        Some(file) => client.run_capture(&CaptureStart {
-            port: arguments.port.clone(),
-            file: absolute(file)?,
-            snaplen: arguments.snaplen,
-            count: arguments.count,
-            seconds: arguments.seconds,
-        })?,
+    let Some(file) = &arguments.write else {
+        let body = client.stop_capture(&arguments.port)?;
+        return output::show(global, &body, |body| text(body, None));
     };
+    let start = CaptureStart {
+        port: arguments.port.clone(),
+        snaplen: arguments.snaplen,
+        count: arguments.count,
+        seconds: arguments.seconds,
+    };
+    let body = client.run_capture(&start, || create(file)).map_err(|error| match error {
+        CaptureError::Daemon(error) => error.into(),
+        CaptureError::File(problem) => Failure::Failed(problem),
+        CaptureError::Write(error, body) => {
+            Failure::Failed(failed(file, &arguments.port, &error.to_string(), body.as_ref()))
+        }
+    })?;
     if body.state == CaptureState::Failed {
-        return Err(Failure::Failed(failed(&body)));
+        return Err(Failure::Failed(failed(file, &arguments.port, &body.reason, Some(&body))));
     }
-    output::show(global, &body, text)
+    if is_standard_output(file) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::show(global, &body, |body| text(body, Some(file)))
 }
 
-/// The daemon has another working directory.
-fn absolute(file: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(file).map_err(|error| {
-        Failure::Usage(
-            Problem::new("not a file name").seen(error).wanted("a path").remedy("name a file"),
-        )
-    })
+fn is_standard_output(file: &Path) -> bool {
+    file == Path::new("-")
 }
 
-fn failed(body: &CaptureBody) -> Problem {
-    let file = body.file.display();
-    Problem::new(format!("the capture at port {} has failed", body.port))
-        .seen(format!(
-            "{}; {file} holds {} frames in {} bytes",
-            body.reason, body.frames, body.bytes
-        ))
+fn create(file: &Path) -> Result<Box<dyn Write>, Problem> {
+    if is_standard_output(file) {
+        return Ok(Box::new(std::io::stdout()));
+    }
+    let new = OpenOptions::new().write(true).create_new(true).mode(0o640).open(file);
+    let new = new.map_err(|error| {
+        Problem::new(format!("the capture's file {} cannot be created", file.display()))
+            .seen(error)
+            .wanted("a new file in a directory that you can write to")
+            .remedy("name another file; an existing one is not overwritten")
+    })?;
+    Ok(Box::new(new))
+}
+
+fn failed(file: &Path, port: &str, reason: &str, body: Option<&CaptureBody>) -> Problem {
+    let holds = body.map_or_else(String::new, |body| {
+        let (file, frames, bytes) = (file.display(), body.frames, body.bytes);
+        format!("; {file} holds less than {frames} frames in {bytes} bytes")
+    });
+    Problem::new(format!("the capture at port {port} has failed"))
+        .seen(format!("{reason}{holds}"))
         .wanted("a capture that runs until it is stopped")
         .remedy(
             "free disk space, or keep less of each frame with --snaplen; traffic was not affected",
         )
 }
 
-fn text(body: &CaptureBody) -> String {
+fn text(body: &CaptureBody, file: Option<&Path>) -> String {
     let missed = match body.missed {
         0 => String::new(),
-        missed => format!(", {missed} missed because the disk was slower than the traffic"),
+        missed => format!(", {missed} missed because the file was slower than the traffic"),
     };
-    format!("{} frames, {} bytes in {}{missed}", body.frames, body.bytes, body.file.display())
+    let place = file.map_or_else(String::new, |file| format!(" in {}", file.display()));
+    format!("{} frames, {} bytes{place}{missed}", body.frames, body.bytes)
 }

@@ -8,7 +8,6 @@ use control::config::Poll;
 use control::daemon::{self, Options};
 use control::devices::HostDevices;
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -33,12 +32,6 @@ pub(crate) struct Arguments {
     /// How idle workers wait, overriding the file: keep polling, poll briefly and then sleep, or sleep at once.
     #[arg(long, value_name = "WHEN")]
     poll: Option<PollWhen>,
-    /// Also serve the API on this address, to all local users: it has no authentication, so only loopback is accepted.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    tcp: Option<SocketAddr>,
-    /// Accept an address for --tcp that other hosts can reach.
-    #[arg(long, requires = "tcp")]
-    tcp_anyone: bool,
 }
 
 /// [`Poll`], as it is typed.
@@ -71,8 +64,6 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         socket: global.socket.clone(),
         state_directory: arguments.state_dir.clone(),
         poll: arguments.poll.map(Poll::from),
-        tcp: arguments.tcp,
-        tcp_anyone: arguments.tcp_anyone,
     };
     daemon::run(&options, Box::new(HostDevices)).map_err(Failure::Failed)?;
     Ok(ExitCode::SUCCESS)

@@ -1,14 +1,18 @@
-//! Captures: start, look, stop.
+//! Captures: the answer to a start is the capture itself, for as long as it lasts. The client writes the file, with its own
+//! rights; the daemon opens none.
 
+use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply};
-use super::{Peer, Shared};
 use crate::Problem;
 use crate::body::{CaptureBody, CaptureStart};
-use crate::capture_files;
 use axum::Json;
-use axum::extract::{ConnectInfo, State};
-use axum::http::StatusCode;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
 use std::time::Instant;
+
+/// Of a capture.
+const PCAPNG: &str = "application/x-pcapng";
 
 /// The last capture at each port.
 #[utoipa::path(get, path = "/v1/captures", operation_id = "list_captures", tag = "captures", responses(
@@ -18,28 +22,25 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<CaptureBody>>
     Json(shared.lock().captures())
 }
 
-/// Starts a capture. The daemon writes the file.
+/// Captures at a port. The answer is a pcapng file that goes on until the capture is stopped, has enough, or the connection
+/// ends. A client that reads too slowly loses frames, which are counted as missed.
 #[utoipa::path(post, path = "/v1/captures", operation_id = "start_capture", tag = "captures",
     request_body = CaptureStart,
     responses(
-        (status = 201, body = CaptureBody, description = "The capture runs"),
+        (status = 200, body = Vec<u8>, content_type = PCAPNG, description = "The capture, from now on"),
         (status = 400, body = Problem, description = "The body is not JSON"),
         (status = 404, body = Problem, description = "There is no such port"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
-        (status = 422, body = Problem, description = "A key or value is refused, the file cannot be created, or a capture is already running"),
+        (status = 422, body = Problem, description = "A key or value is refused, a capture is already running, or too many are"),
 ))]
 pub(super) async fn start(
     State(shared): State<Shared>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
     Body(start): Body<CaptureStart>,
-) -> Result<(StatusCode, Json<CaptureBody>), Refusal> {
+) -> Result<impl IntoResponse, Refusal> {
     let mut running = shared.lock();
     running.port_body(&start.port).map_err(Refusal::not_found)?;
-    let directory = (!peer.is_trusted_with_files()).then(capture_files::directory);
-    let body = running
-        .start_capture(&start, directory.as_deref(), Instant::now())
-        .map_err(Refusal::refused)?;
-    Ok((StatusCode::CREATED, Json(body)))
+    let stream = running.start_capture(&start, Instant::now()).map_err(Refusal::refused)?;
+    Ok(([(CONTENT_TYPE, PCAPNG)], axum::body::Body::new(stream)))
 }
 
 /// The last capture at a port.
@@ -54,7 +55,7 @@ pub(super) async fn show(State(shared): State<Shared>, Name(port): Name) -> Repl
     shared.lock().capture(&port).map(Json).map_err(Refusal::not_found)
 }
 
-/// Stops a capture; the file is complete when this returns.
+/// Stops a capture. What was captured until then is still sent to the client that started it, whose answer ends after it.
 #[utoipa::path(delete, path = "/v1/captures/{port}", operation_id = "stop_capture", tag = "captures",
     params(("port" = String, Path, description = "Name of the port")),
     responses(

@@ -7,11 +7,12 @@ mod acl;
 mod captures;
 mod config;
 mod etag;
-mod kept;
-mod over_tcp;
+mod guard;
 mod peer;
+mod peer_groups;
 mod ports;
 mod queues;
+mod refusals;
 mod reply;
 mod rsc;
 mod rss;
@@ -19,15 +20,16 @@ mod switch;
 mod vmmq;
 
 use crate::Problem;
+use crate::actor;
 use crate::daemon::Source;
 use crate::running::Running;
 use crate::state::Keeper;
-use axum::http::{Method, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-pub use peer::Peer;
+pub(crate) use peer::{Groups, Peer};
 use reply::Refusal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use utoipa::OpenApi;
@@ -80,25 +82,28 @@ impl Shared {
 ))]
 struct Document;
 
-/// All routes.
-pub fn router(shared: Shared) -> Router {
-    let (router, document) = documented().split_for_parts();
+/// All routes. Each request must carry its [`Peer`].
+pub(crate) fn router(shared: Shared) -> Router {
+    let (router, mut document) = documented().split_for_parts();
+    refusals::describe(&mut document);
     router
         .route("/v1/openapi.json", get(async move || Json(document)))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
-        .layer(middleware::from_fn_with_state(shared.clone(), kept::keep))
+        .layer(middleware::from_fn_with_state(shared.clone(), guard::admit))
         .with_state(shared)
 }
 
-/// All routes, for clients that come over TCP.
-pub fn router_over_tcp(shared: Shared) -> Router {
-    router(shared).layer(middleware::from_fn(over_tcp::admit))
+/// A problem as an answer.
+pub(crate) fn problem(status: StatusCode, problem: Problem) -> Response {
+    Refusal::of(status, problem).into_response()
 }
 
 /// The OpenAPI document.
 pub fn document() -> utoipa::openapi::OpenApi {
-    documented().split_for_parts().1
+    let mut document = documented().split_for_parts().1;
+    refusals::describe(&mut document);
+    document
 }
 
 fn documented() -> OpenApiRouter<Shared> {

@@ -1,35 +1,128 @@
-//! The client of a connection, as far as the kernel knows it.
+//! The client of a connection, and what it may do. The kernel says which process connected: the socket's mode decides who may,
+//! and this decides what.
 
-use axum::extract::connect_info::Connected;
-use axum::serve::IncomingStream;
-use tokio::net::{TcpListener, UnixListener};
+use super::peer_groups;
+use super::reply::Refusal;
+use crate::config::SwitchConfig;
+use crate::{Problem, accounts};
+use axum::http::Method;
+use rustix::net::sockopt::socket_peercred;
+use std::os::fd::AsFd;
+
+/// The user that numbers without a meaning here are shown as (`/proc/sys/kernel/overflowuid`).
+const OVERFLOW: u32 = 65534;
+
+/// What a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Access {
+    /// Nothing.
+    None,
+    /// See: state, counters, configuration.
+    Read,
+    /// Change everything, and see what guests send.
+    Admin,
+}
+
+/// Which groups may do what.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Groups {
+    read: Option<u32>,
+    admin: Option<u32>,
+    /// Of the admins, as it was configured.
+    name: Option<String>,
+}
+
+impl Groups {
+    /// The groups of `[switch]`.
+    pub(crate) fn of(config: &SwitchConfig) -> Result<Groups, Problem> {
+        let number = |account: &Option<crate::config::Account>| {
+            account.as_ref().map(|name| accounts::group(name.as_str())).transpose()
+        };
+        Ok(Groups {
+            read: number(&config.socket_group)?,
+            admin: number(&config.admin_group)?,
+            name: config.admin_group.as_ref().map(|name| name.as_str().to_owned()),
+        })
+    }
+}
 
 /// The client of a connection.
-#[derive(Clone, Copy, Debug)]
-pub enum Peer {
-    /// A process of this user connected to the Unix socket.
-    User(u32),
-    /// Not known: a client over TCP.
-    Unknown,
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// Its user.
+    pub(crate) uid: u32,
+    /// Its process; 0: one of another process namespace.
+    pub(crate) pid: i32,
+    pub(crate) access: Access,
+    /// Which group would make it an admin.
+    admin_group: Option<String>,
 }
 
 impl Peer {
-    /// Whether it could do itself what the daemon does with files: it is root, or the daemon's own user.
-    pub(super) fn is_trusted_with_files(self) -> bool {
+    /// The process that connected. One that the kernel does not tell of has no access.
+    pub(crate) fn of(socket: impl AsFd, allowed: &Groups) -> Peer {
+        let admin_group = allowed.name.clone();
+        let Ok(peer) = socket_peercred(&socket) else {
+            return Peer { uid: OVERFLOW, pid: 0, access: Access::None, admin_group };
+        };
+        let uid = peer.uid.as_raw();
+        let mut groups = peer_groups::groups(socket.as_fd()).unwrap_or_default();
+        groups.push(peer.gid.as_raw());
         let own = rustix::process::geteuid().as_raw();
-        matches!(self, Peer::User(user) if user == 0 || user == own)
+        let access = access(uid, &groups, own, allowed);
+        Peer { uid, pid: peer.pid.as_raw_pid(), access, admin_group }
+    }
+
+    /// Whether it may change everything.
+    pub(crate) fn is_admin(&self) -> bool {
+        self.access == Access::Admin
+    }
+
+    /// Refuses what this client may not do, and says what would help.
+    pub(super) fn check(&self, method: &Method) -> Result<(), Refusal> {
+        let wanted = match *method {
+            Method::GET | Method::HEAD => Access::Read,
+            _ => Access::Admin,
+        };
+        if self.access >= wanted {
+            return Ok(());
+        }
+        let (what, group) = match (wanted, &self.admin_group) {
+            (Access::Admin, Some(group)) => {
+                ("change the switch", format!("a member of group {group}"))
+            }
+            (Access::Admin, None) => {
+                ("change the switch", "a member of an `admin-group`".to_owned())
+            }
+            _ => ("see the switch", "a member of the socket's group".to_owned()),
+        };
+        let remedy = match &self.admin_group {
+            Some(group) if wanted == Access::Admin => {
+                format!("run as root, or `usermod -aG {group} USER` and log in again")
+            }
+            _ if wanted == Access::Admin => {
+                "run as root, or name a group with `admin-group` in [switch]".to_owned()
+            }
+            _ => "run as root, or name a group with `socket-group` in [switch]".to_owned(),
+        };
+        Err(Refusal::forbidden(
+            Problem::new(format!("this user may not {what}"))
+                .seen(format!("user {}", self.uid))
+                .wanted(format!("root, the daemon's own user, or {group}"))
+                .remedy(remedy),
+        ))
     }
 }
 
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Peer {
-        stream.io().peer_cred().map_or(Peer::Unknown, |peer| Peer::User(peer.uid()))
-    }
-}
-
-impl Connected<IncomingStream<'_, TcpListener>> for Peer {
-    fn connect_info(_: IncomingStream<'_, TcpListener>) -> Peer {
-        Peer::Unknown
+fn access(uid: u32, groups: &[u32], own: u32, allowed: &Groups) -> Access {
+    let is_in = |group: Option<u32>| group.is_some_and(|group| groups.contains(&group));
+    // Users without a number here all look alike, so that number is no one's own.
+    if uid == 0 || (uid == own && uid != OVERFLOW) || is_in(allowed.admin) {
+        Access::Admin
+    } else if is_in(allowed.read) {
+        Access::Read
+    } else {
+        Access::None
     }
 }
 
@@ -38,10 +131,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_of_the_socket_s_group_is_not_trusted_with_files() {
-        let own = rustix::process::geteuid().as_raw();
-        assert!(Peer::User(own).is_trusted_with_files() && Peer::User(0).is_trusted_with_files());
-        assert!(!Peer::User(own + 1).is_trusted_with_files());
-        assert!(!Peer::Unknown.is_trusted_with_files());
+    fn who_may_do_what() {
+        let allowed = Groups { read: Some(20), admin: Some(30), name: None };
+        let row = |uid, groups: &[u32]| access(uid, groups, 500, &allowed);
+        for (uid, groups, wanted) in [
+            (0, &[][..], Access::Admin),
+            (500, &[], Access::Admin),
+            (1000, &[30], Access::Admin),
+            (1000, &[20, 30], Access::Admin),
+            (1000, &[7, 20], Access::Read),
+            (1000, &[7], Access::None),
+            (1000, &[], Access::None),
+        ] {
+            assert_eq!(row(uid, groups), wanted, "{uid} {groups:?}");
+        }
+        assert_eq!(access(OVERFLOW, &[], OVERFLOW, &allowed), Access::None);
+        // No group is configured: none is let in, not group 0 either.
+        assert_eq!(access(1000, &[0], 500, &Groups::default()), Access::None);
+    }
+
+    #[test]
+    fn a_reader_is_told_what_would_help() {
+        let peer = Peer { uid: 7, pid: 0, access: Access::Read, admin_group: Some("ops".into()) };
+        assert!(peer.check(&Method::GET).is_ok() && peer.check(&Method::HEAD).is_ok());
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS] {
+            assert!(peer.check(&method).is_err(), "{method}");
+        }
+        let none = Peer { access: Access::None, ..peer };
+        assert!(none.check(&Method::GET).is_err());
     }
 }

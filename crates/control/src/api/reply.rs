@@ -1,13 +1,20 @@
 //! Bodies and errors of the API: what comes in is read, and what is refused is answered, in the one shape of [`Problem`].
 
+use super::refusals::PROBLEM_JSON;
 use crate::Problem;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use std::time::Duration;
+
+/// How long a body may take.
+const BODY: Duration = Duration::from_secs(10);
 
 /// A problem and its status.
 pub(super) struct Refusal(StatusCode, Box<Problem>);
@@ -16,6 +23,11 @@ pub(super) struct Refusal(StatusCode, Box<Problem>);
 pub(super) type Reply<T> = Result<Json<T>, Refusal>;
 
 impl Refusal {
+    /// Any status.
+    pub(super) fn of(status: StatusCode, problem: Problem) -> Refusal {
+        Refusal(status, Box::new(problem))
+    }
+
     /// 400: the request cannot be read: its body is not JSON, its path not UTF-8.
     pub(super) fn bad_request(problem: Problem) -> Refusal {
         Refusal(StatusCode::BAD_REQUEST, Box::new(problem))
@@ -46,11 +58,6 @@ impl Refusal {
         Refusal(StatusCode::PRECONDITION_FAILED, Box::new(problem))
     }
 
-    /// 415: the body is not said to be JSON.
-    pub(super) fn wrong_type(problem: Problem) -> Refusal {
-        Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, Box::new(problem))
-    }
-
     /// 507: done, and not kept: the state's disk refuses.
     pub(super) fn not_kept(problem: Problem) -> Refusal {
         Refusal(StatusCode::INSUFFICIENT_STORAGE, Box::new(problem))
@@ -62,20 +69,45 @@ impl Refusal {
     }
 }
 
+/// The body of a refusal: the members of RFC 9457, and ours.
+#[derive(Serialize)]
+struct Refused<'a> {
+    r#type: &'static str,
+    title: &'a str,
+    status: u16,
+    detail: String,
+    #[serde(flatten)]
+    problem: &'a Problem,
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.0, Json(self.1)).into_response()
+        let Refusal(status, problem) = self;
+        let body = Refused {
+            r#type: "about:blank",
+            title: status.canonical_reason().unwrap_or_default(),
+            status: status.as_u16(),
+            detail: problem.to_string(),
+            problem: &problem,
+        };
+        (status, [(CONTENT_TYPE, PROBLEM_JSON)], Json(body)).into_response()
     }
 }
 
-/// A JSON body, whatever its content type says: over TCP that was looked at before.
+/// A JSON body, whatever its content type says.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, Refusal> {
-        let bytes = Bytes::from_request(request, state).await.map_err(|error| {
+        let bytes = tokio::time::timeout(BODY, Bytes::from_request(request, state));
+        let bytes = bytes.await.map_err(|_| {
+            let problem = Problem::new("the body did not come in 10 s");
+            let problem = problem.wanted("the whole body").remedy("send it without a pause");
+            Refusal::of(StatusCode::REQUEST_TIMEOUT, problem)
+        })?;
+        let bytes = bytes.map_err(|error| {
             let problem = Problem::new("the body cannot be read").seen(error.body_text());
             Refusal(error.status(), Box::new(problem.wanted("at most 2 MiB").remedy("send less")))
         })?;

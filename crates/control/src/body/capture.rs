@@ -2,7 +2,6 @@
 
 use crate::config;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 use utoipa::ToSchema;
 
 /// Body of `POST /v1/captures`.
@@ -11,9 +10,6 @@ use utoipa::ToSchema;
 pub struct CaptureStart {
     /// The port.
     pub port: String,
-    /// Absolute path of the pcapng file. The daemon creates it and never overwrites an existing file.
-    #[schema(value_type = String)]
-    pub file: PathBuf,
     /// Most bytes kept of each frame; whole frames where absent.
     #[serde(
         default,
@@ -48,7 +44,7 @@ pub enum CaptureState {
     Running,
     /// It ended as requested.
     Done,
-    /// It ended early; the file holds what was written until then.
+    /// It ended early; what was captured until then was sent.
     Failed,
 }
 
@@ -57,17 +53,14 @@ pub enum CaptureState {
 pub struct CaptureBody {
     /// The port.
     pub port: String,
-    /// The file.
-    #[schema(value_type = String)]
-    pub file: PathBuf,
     /// Its state.
     pub state: CaptureState,
     /// Why it failed; empty if it did not.
     pub reason: String,
-    /// Frames in the file.
+    /// Frames sent, or on their way.
     pub frames: u64,
-    /// Bytes they take there.
+    /// Bytes they take in the file.
     pub bytes: u64,
-    /// Frames missing from the file because the disk was too slow.
+    /// Frames missing because the client was too slow.
     pub missed: u64,
 }

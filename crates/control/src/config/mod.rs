@@ -7,6 +7,7 @@
 mod acl;
 mod change;
 mod guard;
+mod metrics;
 mod port;
 mod quantity;
 mod read;
@@ -22,6 +23,7 @@ mod vlan;
 pub use acl::Rule;
 pub use change::typed_value;
 pub use guard::{IpGuard, IpPrefix};
+pub use metrics::MetricsConfig;
 pub use port::{MacSpoofing, PortConfig, PortRole, RscMode, VmmqMode};
 pub use quantity::{Rate, Seconds, Size};
 pub(crate) use read::nearest;
@@ -47,6 +49,9 @@ use utoipa::ToSchema;
 pub struct Config {
     /// The switch as a whole.
     pub switch: SwitchConfig,
+    /// Counters and health over TCP.
+    #[serde(skip_serializing_if = "MetricsConfig::is_empty")]
+    pub metrics: MetricsConfig,
     /// The ports, in any order.
     #[serde(rename = "port", skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortConfig>,

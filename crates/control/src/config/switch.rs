@@ -56,10 +56,15 @@ pub struct SwitchConfig {
     /// Permissions of the socket, in octal.
     #[schema(value_type = String, pattern = "^0?[0-7]{3}$", example = "0660")]
     pub socket_mode: FileMode,
-    /// Group of the socket.
+    /// Group of the socket: its members may connect, and see everything but what guests send.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "millrace")]
     pub socket_group: Option<Account>,
+    /// Members of this group may change everything, as root and the daemon's own user may. Where it is another than
+    /// `socket-group`, all users may connect, and those of neither group are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "millrace-admin")]
+    pub admin_group: Option<Account>,
     /// Where ports that the API has added are kept, unless the command line says. Where absent: `/var/lib/millrace` for root and
     /// `$XDG_STATE_HOME/millrace` for others if the socket is the usual one, else the socket's path with `.state` behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,6 +84,7 @@ impl Default for SwitchConfig {
             socket: None,
             socket_mode: FileMode(0o660),
             socket_group: None,
+            admin_group: None,
             state_directory: None,
             rsc: RscMode::Ndis,
         }

@@ -41,7 +41,12 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ),
     (
         "[swich]",
-        ["switch.toml:1:2: unknown key", "swich", "switch, port", "did you mean `switch`?"],
+        [
+            "switch.toml:1:2: unknown key",
+            "swich",
+            "switch, metrics, port",
+            "did you mean `switch`?",
+        ],
     ),
     (
         "[switch]\nrsc = \"ndsi\"",

@@ -1,5 +1,8 @@
 //! The daemon: one thread that serves the API, looks at everything once a second, and listens to signals.
 
+mod connections;
+mod metrics_listener;
+mod serving;
 mod socket;
 mod source;
 
@@ -7,20 +10,18 @@ pub use socket::default_path;
 pub(crate) use source::Source;
 
 use crate::Problem;
-use crate::api::{self, Shared};
+use crate::api::{Groups, Shared};
 use crate::body::StepOutcome;
 use crate::config::{Config, Poll, SwitchConfig};
 use crate::descriptors;
 use crate::devices::Opener;
 use crate::running::Running;
-use crate::state::{self, Keeper};
+use crate::state::{self, Keeper, Kept};
 use sd_notify::NotifyState;
 use socket::Socket;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -34,10 +35,6 @@ pub struct Options {
     pub state_directory: Option<PathBuf>,
     /// How idle workers wait; `None`: as in the file.
     pub poll: Option<Poll>,
-    /// The API also listens here.
-    pub tcp: Option<SocketAddr>,
-    /// `tcp` may be an address that other hosts can reach. Any client that reaches it controls the switch.
-    pub tcp_anyone: bool,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -73,44 +70,26 @@ pub async fn serve(
     let source = Source::new(options.file.clone(), options.poll);
     let config = source.read()?;
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
-    let tcp = bind_tcp(options).await?;
+    let groups = Groups::of(&config.switch)?;
+    let metrics = match config.metrics.listen {
+        Some(address) => Some(metrics_listener::bind(address).await?),
+        None => None,
+    };
+    descriptors::raise();
     let directory = options.state_directory.clone().or(config.switch.state_directory.clone());
     let (keeper, kept) = Keeper::start(&state::directory(directory, socket.path()))?;
-    let mut running = Running::start_with(config, kept.ports, opener, Instant::now())?;
-    for problem in kept.refused {
-        running.note(Instant::now(), problem.to_string());
-    }
-    if let Some(problem) = running.denied() {
-        return Err(problem);
-    }
-    if let Some(problem) = descriptors::shortage(running.config(), descriptors::limit()) {
-        running.note(Instant::now(), problem.to_string());
-    }
-    let shared = Shared::new(running, keeper.clone(), source);
+    let shared = Shared::new(start(config, kept, opener)?, keeper.clone(), source);
     // What had to give way to the file is given up for good.
     store(&shared);
     let (stopping, stopped) = watch::channel(false);
-    let done = |mut stopped: watch::Receiver<bool>| async move {
-        let _ = stopped.wait_for(|stop| *stop).await;
-    };
-    let unix = tokio::spawn(
-        axum::serve(
-            socket.listener()?,
-            api::router(shared.clone()).into_make_service_with_connect_info::<api::Peer>(),
-        )
-        .with_graceful_shutdown(done(stopped.clone()))
-        .into_future(),
-    );
-    if let Some(listener) = tcp {
-        tokio::spawn(
-            axum::serve(
-                listener,
-                api::router_over_tcp(shared.clone())
-                    .into_make_service_with_connect_info::<api::Peer>(),
-            )
-            .with_graceful_shutdown(done(stopped))
-            .into_future(),
-        );
+    let mut answering = vec![tokio::spawn(serving::api(
+        socket.listener()?,
+        shared.clone(),
+        groups,
+        stopped.clone(),
+    ))];
+    if let Some(listener) = metrics {
+        answering.push(tokio::spawn(serving::metrics(listener, shared.clone(), stopped)));
     }
     tracing::info!(
         "serving the API on {}; ports that it adds are kept in {}",
@@ -126,34 +105,35 @@ pub async fn serve(
     tracing::info!("stopping");
     let _ = stopping.send(true);
     // A client that keeps its connection open does not keep the daemon.
-    let _ = tokio::time::timeout(Duration::from_millis(500), unix).await;
+    let all = async {
+        for serving in answering {
+            let _ = serving.await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_millis(500), all).await;
     if let Err(problem) = keeper.end().await {
         tracing::warn!("{problem}");
     }
     Ok(())
 }
 
-fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
-    options.socket.clone().or_else(|| config.socket.clone()).unwrap_or_else(default_path)
+/// Starts the switch, and tells what may be told at the start.
+fn start(config: Config, kept: Kept, opener: Box<dyn Opener>) -> Result<Running, Problem> {
+    let mut running = Running::start_with(config, kept.ports, opener, Instant::now())?;
+    for problem in kept.refused {
+        running.note(Instant::now(), problem.to_string());
+    }
+    if let Some(problem) = running.denied() {
+        return Err(problem);
+    }
+    if let Some(problem) = descriptors::shortage(running.config(), descriptors::limit()) {
+        running.note(Instant::now(), problem.to_string());
+    }
+    Ok(running)
 }
 
-async fn bind_tcp(options: &Options) -> Result<Option<TcpListener>, Problem> {
-    let Some(address) = options.tcp else { return Ok(None) };
-    if !address.ip().is_loopback() && !options.tcp_anyone {
-        return Err(Problem::new(
-            "the API has no authentication and would be reachable from other hosts",
-        )
-        .seen(address)
-        .wanted("a loopback address such as 127.0.0.1:8008")
-        .remedy("choose one, or add --tcp-anyone where the network itself restricts access"));
-    }
-    let listener = TcpListener::bind(address).await;
-    listener.map(Some).map_err(|error| {
-        Problem::new(format!("cannot listen on {address}"))
-            .seen(error)
-            .wanted("a free port")
-            .remedy("choose another address with --tcp")
-    })
+fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
+    options.socket.clone().or_else(|| config.socket.clone()).unwrap_or_else(default_path)
 }
 
 /// Looks once a second and reads the file again at SIGHUP, for ever.

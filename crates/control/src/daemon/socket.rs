@@ -1,14 +1,27 @@
 //! The API's Unix socket: one daemon a path, permissions that follow the configuration, and nothing left behind.
+//!
+//! The directory is opened once. Permissions are set on the open file that was found there to be our socket, and the file is
+//! removed only while it is still that one: a directory that others may write to leads to no other file.
 
 use crate::config::SwitchConfig;
 use crate::{Problem, accounts};
-use ports::vhost::{Access, permit};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, chmod, chownat, fchmod, fstat, open, openat,
+    statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs;
-use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Where the API listens by default: `/run/millrace/api.sock` for root, below `$XDG_RUNTIME_DIR` for others.
 pub fn default_path() -> PathBuf {
@@ -20,21 +33,24 @@ pub fn default_path() -> PathBuf {
 /// A bound socket; its file goes when this does.
 pub(super) struct Socket {
     path: PathBuf,
+    folder: OwnedFd,
+    /// Device and inode of its file.
+    file: (u64, u64),
     listener: UnixListener,
 }
 
 impl Socket {
     /// Binds the path. A socket without a listener is left over from a crash and replaced.
     pub(super) fn bind(path: &Path, config: &SwitchConfig) -> Result<Socket, Problem> {
-        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty())
-        {
-            fs::create_dir_all(directory).map_err(|error| trouble(path, &error))?;
-        }
-        remove_stale(path)?;
-        let listener = UnixListener::bind(path).map_err(|error| trouble(path, &error))?;
-        let socket = Socket { path: path.to_owned(), listener };
-        socket.protect(config)?;
-        Ok(socket)
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or_else(|| Path::new("."));
+        fs::create_dir_all(parent).map_err(|error| trouble(path, &error))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open(parent, flags, Mode::empty()).map_err(|error| trouble(path, &error))?;
+        remove_stale(path, &folder)?;
+        let bound = bind_in(path, &folder, config);
+        let (listener, file) = bound.map_err(|error| trouble(path, &error))??;
+        Ok(Socket { path: path.to_owned(), folder, file, listener })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -43,43 +59,101 @@ impl Socket {
 
     /// For the runtime.
     pub(super) fn listener(&self) -> Result<tokio::net::UnixListener, Problem> {
-        let listener = self.listener.try_clone().and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            tokio::net::UnixListener::from_std(listener)
-        });
+        let listener = self.listener.try_clone().and_then(tokio::net::UnixListener::from_std);
         listener.map_err(|error| trouble(&self.path, &error))
-    }
-
-    fn protect(&self, config: &SwitchConfig) -> Result<(), Problem> {
-        let group = config.socket_group.as_ref().map(|name| accounts::group(name.as_str()));
-        let access =
-            Access { mode: Some(config.socket_mode.0), owner: None, group: group.transpose()? };
-        permit(&self.path, access).map_err(|error| trouble(&self.path, &error))
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // The file may already be gone; other errors have no remedy here.
-        let _ = fs::remove_file(&self.path);
+        let found = statat(&self.folder, name(&self.path), AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| identity(&found) == self.file) {
+            // The file may already be gone; other errors have no remedy here.
+            let _ = unlinkat(&self.folder, name(&self.path), AtFlags::empty());
+        }
     }
 }
 
-fn remove_stale(path: &Path) -> Result<(), Problem> {
-    let Ok(facts) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !facts.file_type().is_socket() {
+type Bound = (UnixListener, (u64, u64));
+
+/// Nobody can connect until owner, group and mode are set: the file is made without any permission.
+fn bind_in(
+    path: &Path,
+    folder: &OwnedFd,
+    config: &SwitchConfig,
+) -> Result<Result<Bound, Problem>, Errno> {
+    let socket = new_socket()?;
+    fchmod(&socket, Mode::empty())?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(folder, name(path), flags, Mode::empty())?;
+    let facts = fstat(&file)?;
+    let ours = facts.st_uid == rustix::process::geteuid().as_raw();
+    if FileType::from_raw_mode(facts.st_mode) != FileType::Socket || !ours || facts.st_nlink != 1 {
+        return Ok(Err(trouble(path, &format!("user {} put another file there", facts.st_uid))));
+    }
+    let (mode, group) = match access(config) {
+        Ok(access) => access,
+        Err(problem) => {
+            unlinkat(folder, name(path), AtFlags::empty())?;
+            return Ok(Err(problem));
+        }
+    };
+    if let Some(group) = group {
+        chownat(&file, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;
+    }
+    // The link leads to the open file itself.
+    chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::from_raw_mode(mode))?;
+    listen(&socket, BACKLOG)?;
+    Ok(Ok((UnixListener::from(socket), identity(&facts))))
+}
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Mode and group. Where two groups may connect, everybody can, and [`Access`](crate::api::Access) decides.
+fn access(config: &SwitchConfig) -> Result<(u32, Option<u32>), Problem> {
+    let number = |account: &Option<crate::config::Account>| {
+        account.as_ref().map(|name| accounts::group(name.as_str())).transpose()
+    };
+    let (mode, read, admin) =
+        (config.socket_mode.0, number(&config.socket_group)?, number(&config.admin_group)?);
+    Ok(match (read, admin) {
+        (Some(read), Some(admin)) if read != admin => (mode | 0o006, Some(read)),
+        (read, admin) => (mode, read.or(admin)),
+    })
+}
+
+fn name(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
+}
+
+#[allow(clippy::unnecessary_cast, reason = "their types differ by architecture")]
+fn identity(facts: &Stat) -> (u64, u64) {
+    (facts.st_dev as u64, facts.st_ino as u64)
+}
+
+fn remove_stale(path: &Path, folder: &OwnedFd) -> Result<(), Problem> {
+    let Ok(facts) = statat(folder, name(path), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+    if FileType::from_raw_mode(facts.st_mode) != FileType::Socket {
         return Err(Problem::new(format!("{} exists and is not a socket", path.display()))
             .seen("another kind of file")
             .wanted("a free path for the API's socket")
             .remedy("remove the file, or name another path with --socket"));
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(Problem::new(format!("a daemon already listens on {}", path.display()))
-            .seen("an answer on the socket")
-            .wanted("one daemon a socket")
-            .remedy("stop the other one, or name another path with --socket")),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|error| trouble(path, &error))
+    // Without waiting: a daemon whose backlog is full is there, too.
+    let connected = new_socket().and_then(|socket| connect(&socket, &SocketAddrUnix::new(path)?));
+    match connected {
+        Ok(()) | Err(Errno::AGAIN) => {
+            Err(Problem::new(format!("a daemon already listens on {}", path.display()))
+                .seen("an answer on the socket")
+                .wanted("one daemon a socket")
+                .remedy("stop the other one, or name another path with --socket"))
+        }
+        Err(Errno::CONNREFUSED) => {
+            unlinkat(folder, name(path), AtFlags::empty()).map_err(|error| trouble(path, &error))
         }
         Err(error) => Err(trouble(path, &error)),
     }
@@ -95,7 +169,11 @@ fn trouble(path: &Path, error: &dyn Display) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
 
     #[test]
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
@@ -103,7 +181,7 @@ mod tests {
         let path = directory.path().join("deep/api.sock");
         let config = SwitchConfig::default();
         let first = Socket::bind(&path, &config).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+        assert_eq!(mode(&path), 0o660);
         let problem = Socket::bind(&path, &config).err().unwrap();
         assert!(problem.error.contains("already listens"), "{problem}");
         drop(first);
@@ -121,5 +199,40 @@ mod tests {
         let problem = Socket::bind(&path, &SwitchConfig::default()).err().unwrap();
         assert!(problem.error.contains("not a socket"), "{problem}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    /// The daemon that ended removed the socket of the next one.
+    #[test]
+    fn the_socket_of_another_daemon_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("api.sock");
+        let first = Socket::bind(&path, &SwitchConfig::default()).unwrap();
+        fs::remove_file(&path).unwrap();
+        let second = UnixListener::bind(&path).unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+    }
+
+    #[test]
+    fn a_group_that_may_change_gets_the_socket_or_everybody_may_connect() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("api.sock");
+        let own = rustix::process::getegid().as_raw();
+        let account = |number: u32| number.to_string().parse().ok();
+        let config = |read, admin| SwitchConfig {
+            socket_group: read,
+            admin_group: admin,
+            ..SwitchConfig::default()
+        };
+        for (config, wanted) in [
+            (config(None, account(own)), 0o660),
+            (config(account(own), account(own)), 0o660),
+            (config(account(own), account(own + 1)), 0o666),
+        ] {
+            let socket = Socket::bind(&path, &config).unwrap();
+            assert_eq!((mode(&path), fs::metadata(&path).unwrap().gid()), (wanted, own));
+            drop(socket);
+        }
     }
 }

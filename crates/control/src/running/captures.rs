@@ -1,23 +1,29 @@
-//! Captures: started and stopped live, one at a port at a time, written to a file by the daemon.
+//! Captures: started and stopped live, one at a port at a time, and sent to the client that started them.
 //!
-//! A capture that fails, for a full disk say, ends with its reason; traffic goes on. An existing file is
-//! never overwritten: a client of the API must not overwrite what only the daemon may.
+//! No capture holds up traffic or the control thread: a client that is slow loses frames, and one that has gone ends its
+//! capture. Nothing here waits for a capture's thread.
+
+mod stream;
 
 use super::{PortDevice, Running, RunningPort};
+use crate::Problem;
 use crate::body::{CaptureBody, CaptureStart, CaptureState};
 use crate::config::PortName;
-use crate::{Problem, capture_files};
 use datapath::PortId;
-use ports::capture::{Capture, CaptureOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use ports::capture::{Capture, CaptureOptions, CaptureProgress};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+pub(crate) use stream::CaptureStream;
+use stream::Gone;
+
+/// Captures at once.
+const MOST: usize = 16;
 
 /// A capture that runs, or has ended and can still be asked about.
 pub(super) struct Capturing {
-    file: PathBuf,
-    capture: Arc<Capture>,
+    progress: CaptureProgress,
+    /// Whether the client has gone.
+    gone: Gone,
     /// Where it ends by itself.
     frames: Option<u64>,
     until: Option<Instant>,
@@ -26,50 +32,33 @@ pub(super) struct Capturing {
 }
 
 impl Running {
-    /// Starts a capture at a port, into a file below `directory` where there is one.
-    pub fn start_capture(
+    /// Starts a capture at a port. It ends with what is returned.
+    pub(crate) fn start_capture(
         &mut self,
         start: &CaptureStart,
-        directory: Option<&Path>,
         now: Instant,
-    ) -> Result<CaptureBody, Problem> {
-        if !start.file.is_absolute() {
-            return Err(Problem::new("the capture's file is a relative path")
-                .seen(start.file.display())
-                .wanted("an absolute path")
-                .remedy("write the absolute path"));
-        }
-        self.free_for_capture(&start.port)?;
-        let file = capture_files::create(&start.file, directory)?;
-        self.capture_to(file, start, now)
-    }
-
-    /// The same into anything that takes bytes.
-    fn capture_to(
-        &mut self,
-        output: impl Write + Send + 'static,
-        start: &CaptureStart,
-        now: Instant,
-    ) -> Result<CaptureBody, Problem> {
+    ) -> Result<CaptureStream, Problem> {
+        self.poll_captures(now);
         let (name, id) = self.free_for_capture(&start.port)?;
         let mut options = CaptureOptions::new(name.as_str(), self.epoch);
         options.snaplen = start.snaplen.unwrap_or(options.snaplen);
-        let capture = Capture::start(output, options)
+        let (to_client, stream, gone) = stream::queue();
+        let capture = Capture::start(to_client, options)
             .map_err(|error| Problem::new("starting the capture's thread").seen(error))?;
-        let capture = Arc::new(capture);
+        let progress = capture.progress();
+        // The workers have the capture alone: without them its thread writes what is left and ends.
         self.switch
-            .set_capture(id, Some(capture.clone()))
+            .set_capture(id, Some(Arc::new(capture)))
             .map_err(|error| Problem::new(error.to_string()))?;
         let capturing = Capturing {
-            file: start.file.clone(),
-            capture,
+            progress,
+            gone,
             frames: start.count,
             until: start.seconds.and_then(|seconds| now.checked_add(Duration::from_secs(seconds))),
             ended: None,
         };
-        let body = capturing.body(&name);
         self.captures.insert(name, capturing);
-        Ok(body)
+        Ok(stream)
     }
 
     /// Stops a capture and says what it wrote. Stopping one that has ended only says so.
@@ -94,11 +83,13 @@ impl Running {
     pub(super) fn poll_captures(&mut self, now: Instant) {
         let mut over = Vec::new();
         for (name, capturing) in &self.captures {
-            let status = capturing.capture.status();
+            let status = capturing.progress.status();
             let enough = capturing.frames.is_some_and(|most| status.frames >= most)
-                || capturing.until.is_some_and(|until| now >= until);
+                || capturing.until.is_some_and(|until| now >= until)
+                || capturing.gone.is_so();
             if capturing.ended.is_none() && (enough || status.error.is_some()) {
-                over.push((name.clone(), status.error));
+                // That its client has gone is how a capture ends.
+                over.push((name.clone(), status.error.filter(|_| !capturing.gone.is_so())));
             }
         }
         for (name, reason) in over {
@@ -124,8 +115,7 @@ impl Running {
         {
             tracing::debug!("the port of a capture is gone: {error}");
         }
-        let status = capturing.capture.stop();
-        capturing.ended = Some(reason.or(status.error));
+        capturing.ended = Some(reason);
     }
 
     /// The port, where it is open and nobody captures at it.
@@ -135,9 +125,16 @@ impl Running {
         let busy = self.captures.get(name).filter(|capturing| capturing.ended.is_none());
         if let Some(capturing) = busy {
             return Err(Problem::new(format!("a capture at port {port} is already running"))
-                .seen(capturing.file.display())
+                .seen(format!("{} frames so far", capturing.progress.status().frames))
                 .wanted("one capture a port")
                 .remedy(format!("stop it with `millrace capture {port} --stop`")));
+        }
+        let at_once = self.captures.values().filter(|capturing| capturing.ended.is_none()).count();
+        if at_once >= MOST {
+            return Err(Problem::new("too many captures are running")
+                .seen(at_once)
+                .wanted(format!("at most {MOST}"))
+                .remedy("stop one with `millrace capture PORT --stop`"));
         }
         match &running.device {
             PortDevice::Open(open) => Ok((name.clone(), open.id)),
@@ -165,7 +162,7 @@ fn none_at(port: &str) -> Problem {
 
 impl Capturing {
     fn body(&self, name: &PortName) -> CaptureBody {
-        let status = self.capture.status();
+        let status = self.progress.status();
         let (state, reason) = match (&self.ended, status.error) {
             (Some(Some(reason)), _) => (CaptureState::Failed, reason.clone()),
             (Some(None), _) => (CaptureState::Done, String::new()),
@@ -174,7 +171,6 @@ impl Capturing {
         };
         CaptureBody {
             port: name.to_string(),
-            file: self.file.clone(),
             state,
             reason,
             frames: status.frames,
@@ -188,58 +184,70 @@ impl Capturing {
 mod tests {
     use super::*;
     use crate::memory::MemoryDevices;
+    use hyper::body::Body;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
 
-    struct FullDisk;
-
-    impl Write for FullDisk {
-        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-            Err(std::io::ErrorKind::StorageFull.into())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
+    fn start(port: &str) -> CaptureStart {
+        CaptureStart { port: port.into(), snaplen: None, count: None, seconds: Some(5) }
     }
 
-    fn start() -> CaptureStart {
-        let file = PathBuf::from("/full/vm1.pcapng");
-        CaptureStart { port: "vm1".into(), file, snaplen: None, count: None, seconds: Some(5) }
-    }
-
-    fn running(now: Instant) -> Running {
-        let config =
-            crate::config::Config::from_toml("t", "[[port]]\nname='vm1'\ntap='t'").unwrap();
+    fn running(ports: usize, now: Instant) -> Running {
+        let port = |number| format!("[[port]]\nname='vm{number}'\ntap='t{number}'\n");
+        let text = (0..ports).map(port).collect::<String>();
+        let config = crate::config::Config::from_toml("t", &text).unwrap();
         Running::start(config, Box::new(MemoryDevices::default()), now).unwrap()
     }
 
-    #[test]
-    fn a_full_disk_ends_the_capture_with_its_reason_and_not_the_port() {
-        let now = Instant::now();
-        let mut running = running(now);
-        running.capture_to(FullDisk, &start(), now).unwrap();
-        let body = running.stop_capture("vm1").unwrap();
-        assert_eq!(body.state, CaptureState::Failed);
-        assert!(body.reason.contains("cannot write"), "{}", body.reason);
-        assert_eq!(running.port_body("vm1").unwrap().reason, "");
-        running.capture_to(std::io::sink(), &start(), now).unwrap();
+    /// Reads a stream to its end.
+    fn read(mut stream: CaptureStream) -> Vec<u8> {
+        let (mut all, mut context) = (Vec::new(), Context::from_waker(Waker::noop()));
+        loop {
+            match Pin::new(&mut stream).poll_frame(&mut context) {
+                Poll::Ready(Some(Ok(frame))) => all.extend(frame.into_data().unwrap()),
+                Poll::Ready(None) => return all,
+                Poll::Pending => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 
     #[test]
     fn a_capture_ends_by_itself_and_when_its_port_goes() {
         let now = Instant::now();
-        let mut running = running(now);
-        running.capture_to(std::io::sink(), &start(), now).unwrap();
-        assert!(running.capture_to(std::io::sink(), &start(), now).is_err());
+        let mut running = running(1, now);
+        let stream = running.start_capture(&start("vm0"), now).unwrap();
+        assert!(running.start_capture(&start("vm0"), now).is_err());
         running.poll(now + Duration::from_secs(4));
-        assert_eq!(running.capture("vm1").unwrap().state, CaptureState::Running);
+        assert_eq!(running.capture("vm0").unwrap().state, CaptureState::Running);
         running.poll(now + Duration::from_secs(5));
-        assert_eq!(running.capture("vm1").unwrap().state, CaptureState::Done);
-        running.capture_to(std::io::sink(), &start(), now).unwrap();
-        running.remove("vm1", now).unwrap();
-        let body = running.capture("vm1").unwrap();
+        assert_eq!(running.capture("vm0").unwrap().state, CaptureState::Done);
+        assert_eq!(read(stream)[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section, and an end");
+        let stream = running.start_capture(&start("vm0"), now).unwrap();
+        running.remove("vm0", now).unwrap();
+        let body = running.capture("vm0").unwrap();
         assert_eq!(
             (body.state, body.reason.as_str()),
             (CaptureState::Failed, "the port was closed")
         );
+        read(stream);
+    }
+
+    #[test]
+    fn a_client_that_goes_ends_its_capture_and_makes_room() {
+        let now = Instant::now();
+        let mut running = running(MOST + 1, now);
+        let name = |number: usize| format!("vm{number}");
+        let mut streams: Vec<_> = (0..MOST)
+            .map(|number| running.start_capture(&start(&name(number)), now).unwrap())
+            .collect();
+        let last = name(MOST);
+        let problem = running.start_capture(&start(&last), now).err().unwrap();
+        assert!(problem.error.contains("too many captures"), "{problem}");
+        drop(streams.remove(0));
+        streams.push(running.start_capture(&start(&last), now).unwrap());
+        let body = running.capture("vm0").unwrap();
+        assert_eq!((body.state, body.reason.as_str()), (CaptureState::Done, ""));
+        // It reads nothing, and stopping it waits for nothing.
+        assert_eq!(running.stop_capture(&last).unwrap().state, CaptureState::Done);
     }
 }

@@ -5,6 +5,7 @@
 
 mod acl;
 mod captures;
+mod changes;
 mod entries;
 mod level;
 mod loads;
@@ -22,7 +23,7 @@ mod vmmq;
 
 use crate::Problem;
 use crate::body::StepBody;
-use crate::config::{Config, PortConfig, PortName, SwitchConfig, nearest};
+use crate::config::{Config, MetricsConfig, PortConfig, PortName, SwitchConfig, nearest};
 use crate::devices::{Opener, Watch};
 use crate::event_log::EventLog;
 use crate::plan::{self, Step, plan};
@@ -40,6 +41,8 @@ pub struct Running {
     api: BTreeSet<PortName>,
     /// `[switch]` as the workers were started with it.
     started: SwitchConfig,
+    /// `[metrics]` as it was started with.
+    started_metrics: MetricsConfig,
     switch: Switch,
     opener: Box<dyn Opener>,
     ports: BTreeMap<PortName, RunningPort>,
@@ -120,11 +123,12 @@ impl Running {
             Problem::new(error.to_string())
                 .remedy("correct `workers` in [switch]; `lscpu -e` shows the cores")
         })?;
-        let bare = Config { switch: config.switch.clone(), ports: Vec::new() };
+        let bare = Config { ports: Vec::new(), ..config.clone() };
         let mut running = Running {
             config: bare,
             api: BTreeSet::new(),
             started: config.switch.clone(),
+            started_metrics: config.metrics.clone(),
             switch,
             opener,
             ports: BTreeMap::new(),
@@ -162,6 +166,9 @@ impl Running {
         now: Instant,
     ) -> Result<Vec<StepBody>, Problem> {
         let steps = self.dry_run(&wanted)?;
+        for step in &steps {
+            changes::log(&self.config, &wanted, step);
+        }
         self.config = wanted;
         self.api = api;
         let taken = steps.into_iter().map(|step| {
@@ -177,6 +184,15 @@ impl Running {
     /// Keeps an event for `status` and the log.
     pub(crate) fn note(&mut self, now: Instant, text: String) {
         self.events.note(now, text);
+    }
+
+    /// Ports that are not open, each with its reason.
+    pub(crate) fn closed_ports(&self) -> Vec<(String, String)> {
+        let closed = self.ports.iter().filter_map(|(name, port)| match &port.device {
+            PortDevice::Closed { reason, .. } => Some((name.to_string(), reason.clone())),
+            PortDevice::Open(_) => None,
+        });
+        closed.collect()
     }
 
     /// No port could be opened because this process may not: what would help.
@@ -198,7 +214,11 @@ impl Running {
 
     /// Keys of `[switch]` that were changed and take effect when the daemon starts again.
     fn restart_needed(&self) -> Vec<String> {
-        plan::restart_keys(&self.started, &self.config.switch)
+        let mut keys = plan::restart_keys(&self.started, &self.config.switch);
+        if self.started_metrics != self.config.metrics {
+            keys.push(plan::METRICS.to_owned());
+        }
+        keys
     }
 
     fn no_such_port(&self, name: &str) -> Problem {

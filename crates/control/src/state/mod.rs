@@ -32,7 +32,6 @@ struct Written<'a> {
 #[derive(Deserialize)]
 struct Versioned {
     version: u64,
-    #[serde(default)]
     ports: Vec<Value>,
 }
 

@@ -84,8 +84,6 @@ pub(crate) fn options(directory: &Path) -> Options {
         socket: Some(directory.join("api.sock")),
         state_directory: None,
         poll: None,
-        tcp: None,
-        tcp_anyone: false,
     }
 }
 

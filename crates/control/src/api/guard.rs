@@ -1,0 +1,37 @@
+//! What every request passes: whether its client may make it, and, where it changes something, a line of the log that names the
+//! client, and the state on the disk before the answer.
+
+use super::peer::Peer;
+use super::reply::Refusal;
+use super::{Shared, actor};
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+/// Refuses with 403, or answers. 507: a change is in force and cannot be kept.
+pub(super) async fn admit(
+    State(shared): State<Shared>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if let Err(refusal) = peer.check(request.method()) {
+        return refusal.into_response();
+    }
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let client = actor::name(&peer);
+    let line = format!("{} {}", request.method(), request.uri());
+    let answer = actor::acting(client.clone(), next.run(request)).await;
+    tracing::info!(by = client, status = answer.status().as_u16(), "{line}");
+    match shared.keep().await {
+        Err(problem) if answer.status().is_success() => {
+            Refusal::not_kept(problem.at("the change is in force and would not outlast a restart"))
+                .into_response()
+        }
+        _ => answer,
+    }
+}

@@ -1,0 +1,98 @@
+//! A capture as its client has it: the bytes go into a file of the client's own.
+
+use super::{Client, ClientError, broken_answer, unreachable_at};
+use crate::Problem;
+use crate::body::{CaptureBody, CaptureStart};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use std::io::Write;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Why a capture did not go on.
+#[derive(Debug)]
+pub enum CaptureError {
+    /// The daemon refused it, or went away.
+    Daemon(ClientError),
+    /// The file could not be made.
+    File(Problem),
+    /// The file could not be written to; so much is in it, if the daemon still told.
+    Write(std::io::Error, Option<CaptureBody>),
+}
+
+impl From<ClientError> for CaptureError {
+    fn from(error: ClientError) -> CaptureError {
+        CaptureError::Daemon(error)
+    }
+}
+
+impl Client {
+    /// Captures until the capture ends, and stops it at SIGINT or SIGTERM. The file is made once the daemon has agreed.
+    pub fn run_capture<W: Write>(
+        &self,
+        start: &CaptureStart,
+        make: impl FnOnce() -> Result<W, Problem>,
+    ) -> Result<CaptureBody, CaptureError> {
+        match self.runtime.block_on(self.receive(start, make)) {
+            Ok(()) => Ok(self.capture(&start.port)?),
+            Err(CaptureError::Write(error, _)) => {
+                Err(CaptureError::Write(error, self.stop_capture(&start.port).ok()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn receive<W: Write>(
+        &self,
+        start: &CaptureStart,
+        make: impl FnOnce() -> Result<W, Problem>,
+    ) -> Result<(), CaptureError> {
+        let lost = |error: &dyn std::error::Error| unreachable_at(&self.socket, error);
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| lost(&error))?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(|error| lost(&error))?;
+        let stream = TokioIo::new(self.stream().await?);
+        let (mut sender, connection) =
+            http1::handshake(stream).await.map_err(|error| lost(&error))?;
+        tokio::spawn(connection);
+        let body = serde_json::to_vec(start).map_err(|error| broken_answer(&error))?;
+        let request = Request::builder().method(Method::POST).uri("/v1/captures");
+        let request = request.header("host", "millrace").header("content-type", "application/json");
+        let request = request.body(Full::new(Bytes::from(body))).map_err(|error| lost(&error))?;
+        let answer = sender.send_request(request).await.map_err(|error| lost(&error))?;
+        let (status, mut body) = (answer.status(), answer.into_body());
+        if !status.is_success() {
+            let text = body.collect().await.map_err(|error| lost(&error))?.to_bytes();
+            return Err(super::refused(status, &text).into());
+        }
+        let mut file = make().map_err(CaptureError::File)?;
+        let mut stopping = false;
+        loop {
+            let frame = tokio::select! {
+                frame = body.frame() => Some(frame),
+                _ = interrupt.recv(), if !stopping => None,
+                _ = terminate.recv(), if !stopping => None,
+            };
+            match frame {
+                Some(Some(frame)) => {
+                    let chunk =
+                        frame.map_err(|error| lost(&error))?.into_data().unwrap_or_default();
+                    file.write_all(&chunk).map_err(|error| CaptureError::Write(error, None))?;
+                }
+                Some(None) => break,
+                None => {
+                    stopping = true;
+                    self.end_capture(&start.port).await?;
+                }
+            }
+        }
+        file.flush().map_err(|error| CaptureError::Write(error, None))
+    }
+
+    /// What was captured so far still comes.
+    async fn end_capture(&self, port: &str) -> Result<(), ClientError> {
+        let path = format!("/v1/captures/{}", super::escape(port));
+        self.exchange(Method::DELETE, &path, Bytes::new(), None).await.map(drop)
+    }
+}

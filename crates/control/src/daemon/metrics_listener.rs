@@ -1,0 +1,96 @@
+//! `[metrics] listen`: counters and health over TCP, for monitoring. It is read-only and has no other path: everybody who reaches
+//! the address may read.
+//!
+//! A page in a browser that resolves a name of its own to this address (DNS rebinding) sends that name as `Host`: requests are
+//! answered only for an address or `localhost`.
+
+use crate::Problem;
+use crate::api::{Shared, problem};
+use crate::metrics;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::uri::Authority;
+use axum::http::{Method, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use std::net::{IpAddr, SocketAddr};
+use tokio::net::TcpListener;
+
+pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener, Problem> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Problem::new(format!("metrics cannot be served on {address}"))
+            .seen(error)
+            .wanted("a free port of an address of this host")
+            .remedy("correct `listen` in [metrics]")
+    })
+}
+
+/// All there is.
+pub(super) fn router(shared: Shared) -> Router {
+    Router::new()
+        .route("/metrics", get(page))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .layer(middleware::from_fn(admit))
+        .with_state(shared)
+}
+
+async fn page(State(shared): State<Shared>) -> Response {
+    match metrics::text(&shared) {
+        Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(told) => problem(StatusCode::INTERNAL_SERVER_ERROR, told),
+    }
+}
+
+/// Ready once each port's device is open. What a guest does, changes nothing about it.
+async fn ready(State(shared): State<Shared>) -> Response {
+    let closed = shared.lock().closed_ports();
+    if closed.is_empty() {
+        return "ready\n".into_response();
+    }
+    let text = closed.iter().map(|(name, reason)| format!("port {name}: {reason}\n"));
+    (StatusCode::SERVICE_UNAVAILABLE, text.collect::<String>()).into_response()
+}
+
+async fn admit(request: Request, next: Next) -> Response {
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if !is_this_host(host) {
+        let told = Problem::new("the request is for another host")
+            .seen(host)
+            .wanted("an IP address or `localhost` as Host")
+            .remedy("use the address that `listen` in [metrics] names");
+        return problem(StatusCode::FORBIDDEN, told);
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let told = Problem::new("nothing can be changed here").seen(request.method()).wanted("GET");
+        let told = told.remedy("use the API's Unix socket");
+        return problem(StatusCode::METHOD_NOT_ALLOWED, told);
+    }
+    next.run(request).await
+}
+
+/// Whether it names this host by an address, and not by a name, which could be anybody's.
+fn is_this_host(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host();
+    let address = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_another_host_is_refused() {
+        for host in ["127.0.0.1:9477", "localhost:9477", "LOCALHOST", "[::1]:9477", "10.0.0.7"] {
+            assert!(is_this_host(host), "{host}");
+        }
+        for host in ["evil.example", "evil.example:9477", "127.0.0.1.evil.example", "", "a b", "@"]
+        {
+            assert!(!is_this_host(host), "{host}");
+        }
+    }
+}

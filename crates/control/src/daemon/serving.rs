@@ -1,0 +1,74 @@
+//! Who is let in: clients of the API by the process that connected, those of monitoring by nothing.
+
+use super::connections::{self, Connections};
+use super::metrics_listener;
+use crate::api::{Groups, Peer, Shared};
+use axum::Extension;
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Accepts clients of the API until the daemon stops, and waits for their answers.
+pub(super) async fn api(
+    listener: UnixListener,
+    shared: Shared,
+    groups: Groups,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let (router, places, mut clients) =
+        (crate::api::router(shared), Connections::default(), JoinSet::new());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted.map(|(stream, _)| stream),
+            _ = stopped.wait_for(|stop| *stop) => break,
+        };
+        while clients.try_join_next().is_some() {}
+        let Ok(stream) = accepted else {
+            hesitate().await;
+            continue;
+        };
+        let peer = Peer::of(&stream, &groups);
+        // Without a place the connection is closed.
+        if let Some(place) = places.place(peer.uid, peer.is_admin()) {
+            let router = router.clone().layer(Extension(peer));
+            let answers = connections::serve(stream, router, stopped.clone());
+            clients.spawn(async move {
+                answers.await;
+                drop(place);
+            });
+        }
+    }
+    while clients.join_next().await.is_some() {}
+}
+
+/// The same for monitoring, where all clients are as of one user.
+pub(super) async fn metrics(
+    listener: TcpListener,
+    shared: Shared,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let (router, places) = (metrics_listener::router(shared), Connections::default());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted.map(|(stream, _)| stream),
+            _ = stopped.wait_for(|stop| *stop) => return,
+        };
+        let Ok(stream) = accepted else {
+            hesitate().await;
+            continue;
+        };
+        if let Some(place) = places.place(0, false) {
+            let answers = connections::serve(stream, router.clone(), stopped.clone());
+            tokio::spawn(async move {
+                answers.await;
+                drop(place);
+            });
+        }
+    }
+}
+
+/// Where no connection can be accepted, for want of descriptors say, the next try is not at once.
+async fn hesitate() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}

@@ -1,0 +1,79 @@
+//! The log of changes: on whose behalf, what, from what, to what.
+
+use crate::actor;
+use crate::config::Config;
+use crate::plan::{METRICS, Step};
+use serde::Serialize;
+use serde_json::Value;
+
+/// One line for each key that a step changes.
+pub(super) fn log(before: &Config, after: &Config, step: &Step) {
+    let by = actor::current();
+    for line in lines(before, after, step) {
+        tracing::info!(by, "{line}");
+    }
+}
+
+fn lines(before: &Config, after: &Config, step: &Step) -> Vec<String> {
+    match step {
+        Step::Add { port, reopens: false } => {
+            vec![format!("port {} is added: {}", port.name, json(Some(&**port)))]
+        }
+        Step::Remove { port, reopens: false, .. } => {
+            vec![format!("port {port} is removed: it was {}", json(before.port(port)))]
+        }
+        Step::Remove { port, keys, .. } => of_port(before, after, port, keys),
+        Step::Change { port, keys } => of_port(before, after, port.name.as_str(), keys),
+        Step::Switch { keys, .. } => {
+            let keys = keys.iter().map(|key| match key.as_str() {
+                METRICS => changed("[metrics]", "listen", &before.metrics, &after.metrics),
+                key => changed("[switch]", key, &before.switch, &after.switch),
+            });
+            keys.collect()
+        }
+        Step::Add { reopens: true, .. } => Vec::new(),
+    }
+}
+
+fn of_port(before: &Config, after: &Config, port: &str, keys: &[String]) -> Vec<String> {
+    let (old, new) = (before.port(port), after.port(port));
+    keys.iter().map(|key| changed(&format!("port {port}"), key, &old, &new)).collect()
+}
+
+fn changed(what: &str, key: &str, old: &impl Serialize, new: &impl Serialize) -> String {
+    let value = |of: Value| of.get(key).map_or_else(|| "absent".to_owned(), Value::to_string);
+    let old = value(serde_json::to_value(old).unwrap_or_default());
+    let new = value(serde_json::to_value(new).unwrap_or_default());
+    format!("{what}: {key} was {old} and is {new}")
+}
+
+fn json(of: Option<&impl Serialize>) -> String {
+    of.and_then(|of| serde_json::to_string(of).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::plan;
+
+    #[test]
+    fn a_change_is_told_from_what_to_what() {
+        let read = |text: &str| Config::from_toml("t", text).unwrap();
+        let before = read("[[port]]\nname='a'\ntap='t'\nmtu=1500\n[[port]]\nname='b'\ntap='u'");
+        let after = read(
+            "[switch]\nrsc='off'\n[[port]]\nname='a'\ntap='t'\nvlan=5\n[[port]]\nname='c'\ntap='v'",
+        );
+        let steps = plan(&before, &after);
+        let lines: Vec<_> = steps.iter().flat_map(|step| lines(&before, &after, step)).collect();
+        assert_eq!(
+            lines,
+            [
+                "port b is removed: it was {\"name\":\"b\",\"tap\":\"u\"}",
+                "[switch]: rsc was \"ndis\" and is \"off\"",
+                "port a: mtu was 1500 and is absent",
+                "port a: vlan was absent and is 5",
+                "port c is added: {\"name\":\"c\",\"tap\":\"v\"}",
+            ]
+        );
+    }
+}

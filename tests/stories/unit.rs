@@ -1,0 +1,43 @@
+//! The systemd unit: how exposed it is by systemd's own measure.
+
+use std::process::Command;
+
+const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/millrace.service");
+/// The most exposure that the unit may have, in tenths.
+const MOST: &str = "30";
+
+fn analyze(unit: &str) -> Option<std::process::Output> {
+    let mut command = Command::new("systemd-analyze");
+    command.args(["security", "--offline=true", "--no-pager", "--threshold", MOST, unit]);
+    command.output().ok()
+}
+
+#[test]
+fn the_unit_is_as_hardened_as_it_says() {
+    let Some(output) = analyze(UNIT) else {
+        println!("skipped: needs the program systemd-analyze");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{told}");
+    assert!(text.contains("Overall exposure level"), "{text}{told}");
+    assert!(!told.contains("ignoring"), "a line that systemd does not know: {told}");
+    // The threshold is no rubber stamp.
+    let folder = tempfile::tempdir().unwrap();
+    let weaker = std::fs::read_to_string(UNIT).unwrap().replace("ProtectClock=yes", "");
+    let path = folder.path().join("millrace.service");
+    std::fs::write(&path, weaker).unwrap();
+    assert!(!analyze(path.to_str().unwrap()).unwrap().status.success());
+}
+
+/// Each capability that is left is explained above the line.
+#[test]
+fn each_capability_is_named_with_what_needs_it() {
+    let unit = std::fs::read_to_string(UNIT).unwrap();
+    let kept = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    for capability in kept.split(' ') {
+        let explained = unit.lines().any(|line| line.starts_with(&format!("#   {capability} ")));
+        assert!(explained, "{capability}");
+    }
+}
