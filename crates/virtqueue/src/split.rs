@@ -90,14 +90,14 @@ impl Split {
     }
 
     /// Our index, and whether the driver wants to be notified of it.
-    fn to_driver(&self) -> SplitWords<'_, AtomicU16> {
+    fn used_words(&self) -> SplitWords<'_, AtomicU16> {
         let SplitArea { used, avail, used_event: event, .. } = &self.area;
         let by_position = self.by_position;
         SplitWords { index: &used.index, flags: &avail.flags, event, by_position }
     }
 
     /// The driver's index, and whether we want to be notified of it.
-    fn from_driver(&self) -> SplitWords<'_, AtomicU16> {
+    fn available_words(&self) -> SplitWords<'_, AtomicU16> {
         let SplitArea { used, avail, avail_event: event, .. } = &self.area;
         let by_position = self.by_position;
         SplitWords { index: &avail.index, flags: &used.flags, event, by_position }
@@ -141,7 +141,7 @@ impl Ring for Split {
             index = index.wrapping_add(1);
         }
         self.used = index;
-        self.to_driver().publish(old, index)
+        self.used_words().publish(old, index)
     }
 
     fn remap(&mut self, memory: &Arc<GuestMemory>, rings: RingAddresses) -> Result<(), SetupError> {
@@ -152,11 +152,11 @@ impl Ring for Split {
     }
 
     fn arm(&mut self) -> bool {
-        self.from_driver().arm(self.next)
+        self.available_words().arm(self.next)
     }
 
     fn disarm(&mut self) {
-        self.from_driver().disarm();
+        self.available_words().disarm();
     }
 
     fn base(&self) -> u32 {

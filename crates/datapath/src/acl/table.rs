@@ -150,7 +150,7 @@ fn addresses<Value: Word>(
     most: Value,
     bits: fn(IpAddr) -> Option<Value>,
 ) -> Vec<(Value, Value)> {
-    let Some(prefix) = end.prefix else { return vec![(most - most, most)] };
+    let Some(prefix) = end.prefix else { return vec![(Value::default(), most)] };
     bits(prefix.first).zip(bits(prefix.last)).into_iter().collect()
 }
 
@@ -164,6 +164,7 @@ fn port_ranges(rule: &AclRule, end: &AclEnd) -> Vec<(u32, u32)> {
 /// A number that fields are.
 trait Word:
     Copy
+    + Default
     + Ord
     + Into<u128>
     + TryFrom<u128>
