@@ -1,7 +1,7 @@
 //! What can be typed.
 
 use crate::commands::{
-    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, ntttcp,
+    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, mtu, ntttcp,
     openapi, port, queue, report, rsc, rss, run, status, sweep, top, validate, vmmq,
 };
 use crate::output::{Failure, unreachable};
@@ -79,6 +79,8 @@ pub(crate) enum Command {
     Capture(capture::Arguments),
     /// Check a configuration file, or the health of the running switch
     Check(check::Arguments),
+    /// Prove by probes that every path carries the MTU
+    Mtu(mtu::Arguments),
     /// Measure a feature on this host, on against off, and write a report
     Validate(validate::Arguments),
     /// Measure what each offload adds to the one before it

@@ -8,7 +8,7 @@ mod output;
 use clap::Parser;
 use cli::{Cli, Command};
 use commands::{
-    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, ntttcp,
+    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, mtu, ntttcp,
     openapi, port, queue, report, rsc, rss, run, status, sweep, top, validate, vmmq,
 };
 use std::process::ExitCode;
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Config(args) => config::run(&args, &global),
         Command::Capture(args) => capture::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
+        Command::Mtu(args) => mtu::run(&args, &global),
         Command::Validate(args) => validate::run(&args, &global),
         Command::Ladder(args) => ladder::run(&args, &global),
         Command::Sweep(args) => sweep::run(&args, &global),

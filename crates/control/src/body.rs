@@ -6,6 +6,7 @@
 mod acl;
 mod capture;
 mod counters;
+mod mtu;
 mod queue;
 mod rsc;
 mod rss;
@@ -14,6 +15,7 @@ mod vmmq;
 pub use acl::{AclAdd, AclBody, AclRuleBody};
 pub use capture::{CaptureBody, CaptureStart, CaptureState};
 pub use counters::{CountersBody, DepthBody, RscCountersBody};
+pub use mtu::{MtuBody, MtuLinkBody, MtuPortBody};
 pub use queue::{QueueBody, QueueMove, QueueVnicBody};
 pub use rsc::{RscBody, RscChange, RscSetting};
 pub use rss::{RssBody, RssChange, RssEntry};

@@ -6,7 +6,7 @@ mod capture;
 
 use crate::Problem;
 use crate::body::{
-    AclAdd, AclBody, CaptureBody, CountersBody, HealthBody, PlanBody, PortBody, QueueBody,
+    AclAdd, AclBody, CaptureBody, CountersBody, HealthBody, MtuBody, PlanBody, PortBody, QueueBody,
     QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SourceBody, SwitchBody,
     VmmqLoadBody, VmmqMoveBody,
 };
@@ -180,6 +180,11 @@ impl Client {
     /// Configuration health.
     pub fn health(&self) -> Result<HealthBody, ClientError> {
         self.get("/v1/health")
+    }
+
+    /// MTUs of ports and devices.
+    pub fn mtu(&self) -> Result<MtuBody, ClientError> {
+        self.get("/v1/mtu")
     }
 
     /// The configuration in force.

@@ -67,6 +67,10 @@ pub trait Opener: Send {
 pub trait Watch: Send {
     /// The device now.
     fn state(&self) -> DeviceState;
+    /// The devices of the host that frames go through, each with its MTU: the port's own, and those below it.
+    fn links(&self) -> Vec<(String, u16)> {
+        Vec::new()
+    }
     /// How flows are spread over several ingress queues, where that is the switch's doing.
     fn spread(&self) -> Spread {
         Spread::Single
@@ -233,6 +237,14 @@ impl Watch for HostLink {
         };
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         DeviceState { condition, mtu, connections: 0 }
+    }
+
+    fn links(&self) -> Vec<(String, u16)> {
+        let of = |link: &Link| {
+            Some((link.name().to_owned(), u16::try_from(link.mtu().ok()?).unwrap_or(u16::MAX)))
+        };
+        let lower = self.link.lower();
+        [&self.link].into_iter().chain(&lower).filter_map(of).collect()
     }
 
     fn spread(&self) -> Spread {

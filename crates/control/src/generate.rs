@@ -2,8 +2,8 @@
 
 use crate::config::{
     AckLimit, Config, Flows, HostName, LengthLimit, MacAddress, MacLimit, MacSpoofing, Mtu,
-    PortConfig, PortName, PortRole, Queues, Rate, RscMode, RssKey, RssTypes, Seconds, Size,
-    SteerMode, Storm, VlanId,
+    PathMtuMode, PortConfig, PortName, PortRole, Queues, Rate, RscMode, RssKey, RssTypes, Seconds,
+    Size, SteerMode, Storm, VlanId,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -29,6 +29,9 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
             } else {
                 port.tap = Some(device);
                 port.napi = (mirror > 4).then_some(true);
+            }
+            if port.vhost_user.is_none() {
+                port.mtu = port.mtu.map(|mtu| Mtu(mtu.0.min(9216)));
             }
             port.mirror_to =
                 names.get(usize::from(mirror)).filter(|other| **other != port.name).cloned();
@@ -62,6 +65,7 @@ fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
         port.promiscuous = device.1;
         port.mtu = device.2.map(Mtu);
         port.vhost_client = device.4;
+        port.path_mtu = device.4.map(|on| if on { PathMtuMode::On } else { PathMtuMode::Off });
         match (vlan.0, vlan.1) {
             (Some(id), true) => {
                 port.trunk = format!("1-{}", id.max(1)).parse().ok();

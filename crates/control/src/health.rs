@@ -17,6 +17,10 @@ pub(crate) struct Picture {
     pub(crate) mtu: Option<u16>,
     /// That of its device, where it is open.
     pub(crate) device_mtu: Option<u16>,
+    /// Those of the devices below, by name.
+    pub(crate) links: Vec<(String, u16)>,
+    /// That its guest was started with, where the port was opened anew since.
+    pub(crate) guest_mtu: Option<u16>,
     pub(crate) mac: Option<Mac>,
     /// The MAC-spoofing guard is on and knows no address: none is configured, and a vhost-user device has none.
     pub(crate) mac_unknown: bool,
@@ -48,6 +52,8 @@ impl Picture {
             isolated: settings.isolated,
             mtu: port.mtu.map(|mtu| mtu.0),
             device_mtu: None,
+            links: Vec::new(),
+            guest_mtu: None,
             mac: port.mac.map(|mac| mac.0),
             mac_unknown: port.vhost_user.is_some() && port.mac.is_none() && port.mac_guard(),
             held_mac: None,
@@ -83,9 +89,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
     for (place, port) in ports.iter().enumerate() {
         let earlier = ports.get(..place).unwrap_or_default();
         found.extend(trouble(port));
-        found.extend(device_mtu(port));
-        found.extend(mtu_mismatch(port, ports));
-        found.extend(too_big(port));
+        found.extend(mtu(port, ports));
         found.extend(guarded(port));
         found.extend(duplicate_mac(port, earlier));
         found.extend(mac_unknown(port));
@@ -96,6 +100,16 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
         found.extend(not_steered(port));
     }
     found
+}
+
+/// Findings about MTUs alone.
+pub(crate) fn mtu_findings(ports: &[Picture]) -> Vec<Problem> {
+    ports.iter().flat_map(|port| mtu(port, ports)).collect()
+}
+
+fn mtu(port: &Picture, ports: &[Picture]) -> Vec<Problem> {
+    let own = [device_mtu(port), guest_mtu(port), mtu_mismatch(port, ports), too_big(port)];
+    own.into_iter().flatten().chain(link_mtus(port)).collect()
 }
 
 fn trouble(port: &Picture) -> Option<Problem> {
@@ -115,6 +129,31 @@ fn device_mtu(port: &Picture) -> Option<Problem> {
             .seen(device)
             .wanted(own)
             .remedy("`ip link set DEVICE mtu`, or lower the port's mtu")
+    })
+}
+
+/// A device below the port's own, a member of a bond say, that carries less.
+fn link_mtus(port: &Picture) -> Vec<Problem> {
+    let own = port.mtu.unwrap_or_default();
+    let smaller = port.links.iter().skip(1).filter(|(_, mtu)| *mtu < own);
+    let finding = |(link, mtu): &(String, u16)| {
+        Problem::new(format!("port {} has MTU {own}, {link} below its device has {mtu}", port.name))
+            .seen(mtu)
+            .wanted(own)
+            .remedy(format!("`ip link set {link} mtu {own}`, or lower the port's mtu"))
+    };
+    smaller.map(finding).collect()
+}
+
+/// A driver reads the MTU when it starts.
+fn guest_mtu(port: &Picture) -> Option<Problem> {
+    let (own, guest) = (port.mtu?, port.guest_mtu?);
+    (own != guest).then(|| {
+        let name = &port.name;
+        Problem::new(format!("port {name} has MTU {own}, its guest was started with MTU {guest}"))
+            .seen(guest)
+            .wanted(own)
+            .remedy("start the guest anew, or set the MTU of its device in the guest")
     })
 }
 

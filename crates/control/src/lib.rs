@@ -25,6 +25,7 @@ mod problem;
 mod replacement;
 pub mod running;
 pub mod state;
+pub mod token;
 mod topology;
 
 pub use problem::Problem;

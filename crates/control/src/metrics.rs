@@ -54,6 +54,9 @@ const PORT_COUNTERS: &[PortCounter] = &[
         "Addresses learned at the port and evicted by another of its own",
         |c| c.evicted_addresses,
     ),
+    ("port_path_mtu_messages", "Messages to the port that a packet was too big", |c| {
+        c.path_mtu_messages
+    }),
     ("port_device_lost", "Frames the device lost before the switch", |c| c.device_lost),
     ("rsc_coalesced_packets", "Segments that joined a train", |c| c.rsc.coalesced_packets),
     ("rsc_coalesced_bytes", "Payload that joined a train", |c| c.rsc.coalesced_bytes),

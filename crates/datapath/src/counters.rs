@@ -152,6 +152,8 @@ pub struct Counts<Count> {
     pub segments: Count,
     /// Transport checksums completed for the port.
     pub checksums: Count,
+    /// Messages to the port that a packet it sent was too big for its way; they are egress frames as well.
+    pub path_mtu_messages: Count,
     /// Frames the device itself lost before the switch saw them. Set in sums only: the device counts them.
     pub device_lost: Count,
     /// Addresses learned at the port that had to make room for another of its own.
@@ -194,6 +196,7 @@ impl PortCounters {
         self.segmented_trains += cell.segmented_trains.get();
         self.segments += cell.segments.get();
         self.checksums += cell.checksums.get();
+        self.path_mtu_messages += cell.path_mtu_messages.get();
         self.evicted_addresses += cell.evicted_addresses.get();
         self.coalesced_packets += cell.coalesced_packets.get();
         self.coalesced_bytes += cell.coalesced_bytes.get();

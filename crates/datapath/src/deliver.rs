@@ -8,10 +8,12 @@ use crate::outbox::{Cause, Run};
 use crate::parts::Parts;
 use crate::pressure::Taken;
 use crate::status::{HealthEvent, PortState};
+use crate::too_big::Answer;
 use crate::view::Port;
 use crate::work;
 use ports::capture::Direction;
 use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, recycle};
+use wire::vnet::VnetHeader;
 
 /// What delivering one list needs to know: the turn it is of, and the egress queue it goes to.
 pub(crate) struct Delivery<'t, 'q> {
@@ -26,6 +28,8 @@ pub(crate) struct Delivery<'t, 'q> {
     pub(crate) parts: &'t mut Parts<'q>,
     /// What this worker counts at `to`.
     pub(crate) cell: &'t PortCell,
+    /// And at `from`.
+    pub(crate) from_cell: &'t PortCell,
     /// What `to` takes without help: read once, so that the whole list is made for the same.
     pub(crate) offloads: Offloads,
 }
@@ -69,7 +73,7 @@ impl Deliverer {
         match to.policy.and_then(|policy| policy.toward(offloads)) {
             Some(policy) => {
                 self.coalesce(list, &policy, delivery);
-                self.fit_items(delivery);
+                self.fit_items(list, delivery);
             }
             // The egress queue takes all of them as they are.
             None if runs(frames, list).all(|run| are_taken(run, to, offloads)) => {
@@ -89,7 +93,7 @@ impl Deliverer {
         for frame in runs(delivery.frames, list).flatten() {
             let mut fitter = Fitter { delivery, fitted: &mut self.fitted, work: &mut self.work };
             if let Err(reason) = fitter.fit(frame) {
-                refuse(frame, reason, delivery);
+                self.work += refuse(frame, reason, list, delivery, &mut self.drops);
             }
         }
     }
@@ -114,7 +118,7 @@ impl Deliverer {
 
     /// Fits what coalescing made of a list.
     #[inline(never)]
-    fn fit_items(&mut self, delivery: &mut Delivery<'_, '_>) {
+    fn fit_items(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
         let frames = delivery.frames;
         let frame = |place: u16| frames.get(usize::from(place));
         for (first, train) in self.coalescer.items() {
@@ -122,13 +126,15 @@ impl Deliverer {
             let mut fitter = Fitter { delivery, fitted: &mut self.fitted, work: &mut self.work };
             let Some(train) = train else {
                 if let Err(reason) = fitter.fit(first) {
-                    refuse(first, reason, delivery);
+                    self.work += refuse(first, reason, list, delivery, &mut self.drops);
                 }
                 continue;
             };
             let members = || self.coalescer.members(train).filter_map(frame);
             if let Err(reason) = fitter.fit_train(train, first, members()) {
-                members().for_each(|it| refuse(it, reason, delivery));
+                for it in members() {
+                    self.work += refuse(it, reason, list, delivery, &mut self.drops);
+                }
             }
         }
     }
@@ -192,9 +198,15 @@ impl Deliverer {
 }
 
 /// Counts a frame that could not be fitted and shows it to the capture. A frame too big is reported once a second for
-/// each port that cannot take it, however many send such frames.
+/// each port that cannot take it, however many send such frames, and its sender is told, which is work.
 #[cold]
-fn refuse(frame: &Frame, reason: DropReason, delivery: &Delivery<'_, '_>) {
+fn refuse(
+    frame: &Frame,
+    reason: DropReason,
+    list: &[Run],
+    delivery: &Delivery<'_, '_>,
+    drops: &mut Vec<(usize, EgressDrop)>,
+) -> u64 {
     let Delivery { from, to, cell, now, .. } = *delivery;
     if reason == DropReason::TooBig && to.shared.may_report_too_big(now) {
         to.shared.events.push(HealthEvent::TooBig {
@@ -206,6 +218,53 @@ fn refuse(frame: &Frame, reason: DropReason, delivery: &Delivery<'_, '_>) {
     }
     count_drop(cell, reason, 1);
     show(to, Direction::Egress, frame, delivery.parts, now, Some(reason));
+    // A mirror and those that get a copy by chance are not on the frame's way.
+    let is_meant = |run: &Run| {
+        run.cause == Cause::Addressed && run.places().contains(&usize::from(frame.place))
+    };
+    let is_told = reason == DropReason::TooBig && from.is_told_of(to);
+    if is_told && list.iter().any(is_meant) && from.shared.may_answer_too_big(now) {
+        tell_sender(frame, delivery, drops)
+    } else {
+        0
+    }
+}
+
+/// Tells the sender of a frame that is too big for `to`, at the port it came from. What that is as work.
+fn tell_sender(
+    frame: &Frame,
+    delivery: &Delivery<'_, '_>,
+    drops: &mut Vec<(usize, EgressDrop)>,
+) -> u64 {
+    let Delivery { from, to, from_cell, now, .. } = *delivery;
+    let headers = delivery.parts.headers.get(frame.header);
+    let own = from.settings.vlan.tagging(frame.vlan).map(|tagging| (from.settings.mtu, tagging));
+    let message = own.and_then(|own| Answer::about(frame, headers, to.settings.mtu, own));
+    let (Some(message), Some(queue)) = (message, from.shared.egress.first()) else { return 0 };
+    let header = message.bytes();
+    #[allow(clippy::cast_possible_truncation, reason = "it is a header and a quote")]
+    let len = header.len() as u32;
+    let outgoing = Outgoing { vnet: VnetHeader::default(), header, payload: &[], len };
+    drops.clear();
+    let is_delivered = !from.shared.is_at_rest(0, now)
+        && queue.deliver(&[outgoing], drops).is_ok()
+        && drops.is_empty();
+    let reason = match drops.first() {
+        Some((_, drop)) => egress_reason(*drop),
+        None => DropReason::EgressDown,
+    };
+    if is_delivered {
+        from_cell.path_mtu_messages.add(1);
+        from_cell.egress_frames.add(1);
+        from_cell.egress_bytes.add(len.into());
+    } else {
+        count_drop(from_cell, reason, 1);
+    }
+    if let Some(capture) = &from.capture {
+        let reason = (!is_delivered).then(|| reason.name());
+        capture.offer(now, Direction::Egress, header, &[], reason);
+    }
+    work::of_delivering(1, 0, len.into(), from.shared.kernel_ns)
 }
 
 /// The frames of a list of the outbox, in order.

@@ -11,6 +11,7 @@
 //! Time is an argument everywhere below the worker's loop.
 
 pub mod acl;
+mod black_hole;
 mod coalesce;
 pub mod counters;
 mod decide;
@@ -37,6 +38,7 @@ mod share;
 pub mod status;
 mod steer;
 pub mod switch;
+mod too_big;
 mod view;
 mod wait;
 mod work;
@@ -47,8 +49,8 @@ pub use counters::{DropReason, PortCounters, RscException};
 pub use guard::{Guards, Prefix};
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
 pub use settings::{
-    PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit, Vlan,
-    VlanSet,
+    PathMtu, PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit,
+    Vlan, VlanSet,
 };
 pub use status::{
     HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, RssInfo,

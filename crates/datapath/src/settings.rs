@@ -160,6 +160,18 @@ pub struct Rss {
     pub types: HashTypes,
 }
 
+/// Whether what a port sends is answered, as a router would, where it is too big for the port it is to leave by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PathMtu {
+    /// Toward ports of another MTU.
+    #[default]
+    WhereMtusDiffer,
+    /// Toward all ports.
+    On,
+    /// It is dropped without a word.
+    Off,
+}
+
 /// Everything about a port that can change while it runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortSettings {
@@ -167,6 +179,8 @@ pub struct PortSettings {
     pub role: PortRole,
     /// Largest IP packet that leaves through this port, in bytes.
     pub mtu: u16,
+    /// Whether it is told of smaller MTUs.
+    pub path_mtu: PathMtu,
     /// VLAN mode.
     pub vlan: Vlan,
     /// The port's own address. It belongs to this port alone in the port's VLANs: it is known there without being

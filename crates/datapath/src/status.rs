@@ -166,6 +166,17 @@ pub enum HealthEvent {
         /// Its MTU.
         to_mtu: u16,
     },
+    /// Large segments of a flow are sent again and again while small ones pass: something behind `to` carries less.
+    BlackHole {
+        /// Where they come from.
+        from: PortId,
+        /// Its MTU.
+        from_mtu: u16,
+        /// Where they leave.
+        to: PortId,
+        /// Its MTU.
+        to_mtu: u16,
+    },
     /// A port went up, down or broke.
     PortState {
         /// The port.

@@ -106,6 +106,7 @@ impl Switch {
             lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
             state: StateCell::default(),
             too_big_at: AtomicU64::new(u64::MAX),
+            answered_until: AtomicU64::new(0),
             steering: Steering::new(egress.len()),
             egress: egress.into(),
             events: self.events.clone(),

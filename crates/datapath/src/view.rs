@@ -4,7 +4,7 @@ use crate::coalesce::Policy;
 use crate::counters::PortCell;
 use crate::filter::Filter;
 use crate::rate::{Bucket, Storm};
-use crate::settings::{PortId, PortRole, PortSettings, Vlan};
+use crate::settings::{PathMtu, PortId, PortRole, PortSettings, Vlan};
 use crate::status::{HealthEvent, PortState};
 use crate::steer::Steering;
 use crossbeam_utils::CachePadded;
@@ -86,6 +86,8 @@ pub(crate) struct PortShared {
     pub(crate) state: StateCell,
     /// The second of the last report that a frame was too big for the port.
     pub(crate) too_big_at: AtomicU64,
+    /// When (nanoseconds) the port will have had all messages about packets too big, at their steady rate.
+    pub(crate) answered_until: AtomicU64,
     pub(crate) events: Arc<Events>,
 }
 
@@ -131,6 +133,15 @@ impl Port {
     /// Whether no uplink may have the port's own address: it is configured, and the port carries frames.
     pub(crate) fn insists(&self) -> bool {
         self.settings.mac.is_some() && self.shared.is_ready()
+    }
+
+    /// Whether the port is told what is too big for another.
+    pub(crate) fn is_told_of(&self, other: &Port) -> bool {
+        match self.settings.path_mtu {
+            PathMtu::WhereMtusDiffer => self.settings.mtu != other.settings.mtu,
+            PathMtu::On => true,
+            PathMtu::Off => false,
+        }
     }
 
     /// Isolated ports reach uplinks only.
@@ -282,6 +293,17 @@ impl PortShared {
         let second = now.as_secs();
         self.too_big_at.load(Ordering::Relaxed) != second
             && self.too_big_at.swap(second, Ordering::Relaxed) != second
+    }
+
+    /// Whether the port may be sent one more message that a packet was too big (RFC 1812, 4.3.2.8): a thousand a second, and
+    /// 64 at once.
+    pub(crate) fn may_answer_too_big(&self, now: Nanos) -> bool {
+        const INTERVAL: u64 = 1_000_000;
+        let next = |until: u64| {
+            let until = until.max(now.0);
+            (until < now.0 + 64 * INTERVAL).then_some(until + INTERVAL)
+        };
+        self.answered_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 
     /// Notes a state; a change is an event.

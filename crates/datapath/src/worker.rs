@@ -1,5 +1,6 @@
 //! A worker: one thread, the queues it owns, and [`Worker::turn`], the whole journey of a frame.
 
+use crate::black_hole::{self, BlackHoles};
 use crate::counters::{Counter, PortCell};
 use crate::decide::Decider;
 use crate::deliver::{Deliverer, Delivery, count_drop, show};
@@ -14,6 +15,7 @@ use crate::parts::Parts;
 use crate::pressure::PAUSE;
 use crate::settings::{PortId, PortRole};
 use crate::share::{self, Account, QUANTUM};
+use crate::status::HealthEvent;
 use crate::steer::Noter;
 use crate::view::{Owners, Port, View};
 use crate::wait::{Waiter, Waker};
@@ -73,6 +75,7 @@ struct Scratch {
     outbox: Outbox,
     deliverer: Deliverer,
     filtering: Filtering,
+    black_holes: BlackHoles,
 }
 
 /// One thread of the switch, and the queues it polls.
@@ -98,6 +101,7 @@ impl Worker {
             outbox: Outbox::default(),
             deliverer: Deliverer::new(),
             filtering: Filtering::new(index),
+            black_holes: BlackHoles::new(),
         };
         let (view, owners, queues, accounts) = Default::default();
         Worker { index, shared, macs, view, owners, held: 0, queues, accounts, scratch }
@@ -290,13 +294,13 @@ impl Turn<'_> {
     /// there was only one.
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch) -> Option<Target> {
         let Scratch { frames, outbox, deliverer, filtering, .. } = scratch;
-        let cell = self.from.cell(self.worker)?;
+        let from_cell = self.from.cell(self.worker)?;
         let mut parts = std::mem::take(&mut scratch.parts).recycle();
-        let frames = self.read(burst, &mut parts, frames, cell);
+        let frames = self.read(burst, &mut parts, frames, from_cell);
         if self.from.filter.asks_ingress() {
-            filtering.enter(self.from, frames, &parts, cell, self.now);
+            filtering.enter(self.from, frames, &parts, from_cell, self.now);
         }
-        deliverer.work += self.decide(&parts, frames, outbox, cell);
+        deliverer.work += self.decide(&parts, frames, outbox, from_cell);
         let frames = &*frames;
         let (mut last, mut targets) = (None, 0);
         while let Some((target, mut list)) = outbox.take() {
@@ -312,6 +316,7 @@ impl Turn<'_> {
                     frames,
                     parts: &mut parts,
                     cell,
+                    from_cell,
                     offloads: to.shared.live.offloads(),
                 };
                 if to.filter.egress.is_some() && !to.shared.is_at_rest(target.queue, self.now) {
@@ -322,8 +327,26 @@ impl Turn<'_> {
             outbox.put_back(target, list);
             (last, targets) = (Some(target), targets + 1);
         }
+        let sole = last.filter(|_| targets == 1);
+        if frames.len() <= black_hole::SPARSE
+            && let Some(target) = sole
+            && scratch.black_holes.look(frames, &parts.headers, self.now)
+        {
+            self.tell_black_hole(target.port);
+        }
         scratch.parts = parts.recycle();
-        last.filter(|_| targets == 1)
+        sole
+    }
+
+    #[cold]
+    fn tell_black_hole(&self, to: PortId) {
+        let (from, Some(to)) = (self.from, self.view.port(to)) else { return };
+        from.shared.events.push(HealthEvent::BlackHole {
+            from: from.shared.id,
+            from_mtu: from.settings.mtu,
+            to: to.shared.id,
+            to_mtu: to.settings.mtu,
+        });
     }
 
     /// Copies and parses each frame of the burst into its place in `frames`.

@@ -17,16 +17,15 @@ mod load;
 mod namespace;
 mod protocol;
 mod router;
-mod token;
 
 pub use agent::{serve, serve_in};
+pub use control::token::{Token, Whereabouts};
 pub(crate) use handle::{Host, connecting};
 pub use listen::Listening;
 pub use namespace::{become_root, is_root};
 pub(crate) use protocol::{Identity, ROUND_TRIPS_MAX, Reading};
 pub use protocol::{Reply, Request};
 pub use router::{LENGTH_MAX, PATH};
-pub use token::{Token, Whereabouts};
 
 /// The hidden command of the binary that runs [`serve`].
 pub const COMMAND: &str = "lab-host";

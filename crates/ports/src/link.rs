@@ -14,6 +14,8 @@ use wire::Mac;
 /// See the module.
 pub struct Link {
     name: String,
+    /// It is in the namespace of the process, which `/sys` shows.
+    is_here: bool,
     /// Any socket of the namespace will do; nothing is ever sent on it.
     socket: OwnedFd,
 }
@@ -91,10 +93,28 @@ impl Link {
     /// A link by name, in a namespace or in that of the calling thread. It need not exist yet.
     pub fn open(name: &str, netns: Option<&Path>) -> Result<Link, LinkError> {
         match netns {
-            None => Link::here(name),
-            Some(path) => namespace::within(netns, || Link::here(name))
+            None => Link::here(name, true),
+            Some(path) => namespace::within(netns, || Link::here(name, false))
                 .map_err(|source| LinkError::Namespace { path: path.to_owned(), source })?,
         }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The links that it stands on, as a VLAN or a bond does; none where it is in another network namespace.
+    pub fn lower(&self) -> Vec<Link> {
+        let entries =
+            self.is_here.then(|| std::fs::read_dir(format!("/sys/class/net/{}", self.name)));
+        let names =
+            entries.into_iter().flatten().flatten().flatten().map(|entry| entry.file_name());
+        let lower = names.filter_map(|name| {
+            let name = name.to_str()?.strip_prefix("lower_")?.to_owned();
+            Link::open(&name, None).ok()
+        });
+        lower.collect()
     }
 
     /// The kernel's number of it.
@@ -171,10 +191,10 @@ impl Link {
             .map_err(|error| self.error("set its offloads", error))
     }
 
-    fn here(name: &str) -> Result<Link, LinkError> {
+    fn here(name: &str, is_here: bool) -> Result<Link, LinkError> {
         let flags = SocketFlags::CLOEXEC;
         match socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None) {
-            Ok(socket) => Ok(Link { name: name.to_owned(), socket }),
+            Ok(socket) => Ok(Link { name: name.to_owned(), is_here, socket }),
             Err(error) => Err(LinkError::Io {
                 name: name.to_owned(),
                 doing: "open a socket to ask about it",

@@ -12,6 +12,7 @@ pub(crate) mod lab_host;
 pub(crate) mod ladder;
 pub(crate) mod man;
 pub(crate) mod measuring;
+pub(crate) mod mtu;
 pub(crate) mod ntttcp;
 pub(crate) mod openapi;
 pub(crate) mod port;

@@ -266,6 +266,7 @@ fn text(shown: &Shown) -> String {
         ("segments made", counters.segments),
         ("partial checksums", counters.unfinished_checksums),
         ("checksums completed", counters.checksums),
+        ("path MTU messages", counters.path_mtu_messages),
         ("addresses evicted", counters.evicted_addresses),
         ("lost by the device", counters.device_lost),
         ("dropped", counters.dropped),

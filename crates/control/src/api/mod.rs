@@ -114,6 +114,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(queues::show, queues::set))
         .routes(routes!(switch::macs, switch::forget_macs))
         .routes(routes!(switch::health))
+        .routes(routes!(switch::mtu))
         .routes(routes!(switch::metrics))
         .routes(routes!(ports::list, ports::add))
         .routes(routes!(ports::show, ports::patch, ports::remove))

@@ -3,7 +3,7 @@
 use super::Shared;
 use super::reply::Refusal;
 use crate::Problem;
-use crate::body::{HealthBody, MacBody, SwitchBody, WorkerBody};
+use crate::body::{HealthBody, MacBody, MtuBody, SwitchBody, WorkerBody};
 use crate::metrics;
 use axum::Json;
 use axum::extract::State;
@@ -52,6 +52,14 @@ pub(super) async fn forget_macs(State(shared): State<Shared>) -> StatusCode {
 pub(super) async fn health(State(shared): State<Shared>) -> Json<HealthBody> {
     let findings = shared.lock().findings();
     Json(HealthBody { healthy: findings.is_empty(), findings })
+}
+
+/// MTUs of ports and devices, and what of them does not fit together.
+#[utoipa::path(get, path = "/v1/mtu", operation_id = "show_mtu", tag = "switch", responses(
+    (status = 200, body = MtuBody, description = "Ports by name, with findings"),
+))]
+pub(super) async fn mtu(State(shared): State<Shared>) -> Json<MtuBody> {
+    Json(shared.lock().mtu_body())
 }
 
 /// All counters in the text format of Prometheus.

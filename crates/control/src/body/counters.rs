@@ -31,6 +31,9 @@ pub struct CountersBody {
     pub evicted_addresses: u64,
     /// Transport checksums completed in software for the port.
     pub checksums: u64,
+    /// Messages to the port that a packet it sent was too big for its way; they are egress frames as well.
+    #[serde(default)]
+    pub path_mtu_messages: u64,
     /// Frames the device lost before the switch saw them.
     pub device_lost: u64,
     /// Drops by reason.

@@ -46,6 +46,16 @@ pub enum RscMode {
     Off,
 }
 
+/// Whether what a port sends is answered, as a router would (ICMP, ICMPv6), where it is too big for its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathMtuMode {
+    /// The port is told, so that TCP heals by itself.
+    On,
+    /// It is dropped without a word.
+    Off,
+}
+
 /// Whether the queues of a port, or the entries of its indirection tables, move between workers by load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -111,10 +121,14 @@ pub struct PortConfig {
     /// has a `gro_flush_timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub napi: Option<bool>,
-    /// Largest IP packet in bytes, 68 to 65535; the device's own where absent.
+    /// Largest IP packet in bytes, 68 to 9216, at a vhost-user port 65535; the device's own where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 68, maximum = 65535, example = 1500)]
     pub mtu: Option<Mtu>,
+    /// Tells the port, as a router would, that a packet it sent is too big for the port it was to leave by. Where absent, `on`
+    /// toward ports of another MTU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_mtu: Option<PathMtuMode>,
     /// Which way it faces; `uplink` for a packet port and `vnic` for the others where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<PortRole>,
@@ -263,6 +277,7 @@ impl PortConfig {
             promiscuous: None,
             napi: None,
             mtu: None,
+            path_mtu: None,
             role: None,
             vlan: None,
             trunk: None,

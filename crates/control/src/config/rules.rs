@@ -58,7 +58,19 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
     if port.napi.is_some() && port.tap.is_none() {
         return Some(("napi", needs("napi", "tap", "remove it")));
     }
-    socket_rules(port)
+    mtu_rule(port).or_else(|| socket_rules(port))
+}
+
+/// Largest IP packet that a device of the kernel is sure to carry as a frame.
+const JUMBO: u16 = 9216;
+
+fn mtu_rule(port: &PortConfig) -> Option<Fault> {
+    let mtu = port.mtu.filter(|mtu| port.vhost_user.is_none() && mtu.0 > JUMBO)?;
+    let problem = Problem::new("mtu is too large for a device of the kernel")
+        .seen(mtu.0)
+        .wanted(format!("68 to {JUMBO}; up to 65535 at a vhost-user port"))
+        .remedy(format!("set mtu = {JUMBO} or less"));
+    Some(("mtu", problem))
 }
 
 /// Keys that speak of a vhost-user socket, and of one that is ours.

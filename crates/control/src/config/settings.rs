@@ -1,9 +1,9 @@
 //! What a port's keys mean for the data path: its settings, with what is absent decided by the role, the device or `[switch]`.
 
-use super::port::{MacSpoofing, PortConfig, PortRole, RscMode};
+use super::port::{MacSpoofing, PathMtuMode, PortConfig, PortRole, RscMode};
 use super::storm::Storm;
 use super::{IpGuard, Rate, Rule, SwitchConfig};
-use datapath::{Guards, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Vlan};
+use datapath::{Guards, PathMtu, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Vlan};
 use wire::Mac;
 
 impl PortConfig {
@@ -22,6 +22,11 @@ impl PortConfig {
                 PortRole::Uplink => datapath::PortRole::Uplink,
             },
             mtu: self.mtu.map_or(device_mtu, |mtu| mtu.0),
+            path_mtu: match self.path_mtu {
+                None => PathMtu::WhereMtusDiffer,
+                Some(PathMtuMode::On) => PathMtu::On,
+                Some(PathMtuMode::Off) => PathMtu::Off,
+            },
             vlan: self.vlan_mode(),
             mac: self.own_mac(device_mac),
             mac_guard: self.mac_guard(),

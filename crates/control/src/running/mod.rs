@@ -52,6 +52,8 @@ pub struct Running {
     epoch: SystemTime,
     events: EventLog,
     vmmq: vmmq::Vmmq,
+    /// By the name of a port that was opened anew with another MTU: the one that its guest was started with.
+    guest_mtus: BTreeMap<String, u16>,
 }
 
 /// A port of the configuration.
@@ -136,6 +138,7 @@ impl Running {
             epoch: SystemTime::now() - Duration::from_secs(1),
             events: EventLog::new(now),
             vmmq: vmmq::Vmmq::new(now),
+            guest_mtus: BTreeMap::new(),
         };
         running.reload_with(config, kept, now)?;
         Ok(running)

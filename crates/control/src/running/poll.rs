@@ -34,6 +34,14 @@ impl Running {
                     );
                     (from, text)
                 }
+                HealthEvent::BlackHole { from, from_mtu, to, to_mtu } => {
+                    let (from, to) = (self.name_of(from), self.name_of(to));
+                    let text = format!(
+                        "{from} (MTU {from_mtu}) sends large packets again and again by way of {to} (MTU {to_mtu}) while small \
+                         ones pass: something behind {to} carries less and does not say so; `millrace mtu check` finds it"
+                    );
+                    (from, text)
+                }
                 HealthEvent::PortState { port, state } => {
                     let port = self.name_of(port);
                     let text = format!("port {port} {}", state_text(&state));
@@ -88,6 +96,10 @@ impl Running {
                 }
             };
             open.mtu = look.mtu;
+            if look.connections > 1 {
+                // The first front end was the guest that there was before.
+                self.guest_mtus.remove(name.as_str());
+            }
             let before = std::mem::replace(&mut open.connections, look.connections);
             let Some(known) = infos.iter().find(|info| info.id == open.id) else { continue };
             if before != look.connections && known.held_mac.is_some() {
@@ -295,6 +307,37 @@ mod tests {
         let events = running.switch_body(start).events;
         assert!(events.iter().any(|event| event.text.contains("set `mac`")), "{events:?}");
         assert_eq!(remade_with(&mut running, first), Some(first), "its own is known again");
+    }
+
+    /// A guest that reconnected went on with the MTU that it was started with, and nothing said so.
+    #[test]
+    fn a_running_guests_changed_mtu_is_told_until_it_starts_anew() {
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        let text = |mtu: u16| {
+            let text = format!("[[port]]\nname='vm1'\nvhost-user='/run/vm1'\nmtu={mtu}\n");
+            Config::from_toml("t", &text).unwrap()
+        };
+        let mut running = Running::start(text(1500), Box::new(devices.clone()), start).unwrap();
+        let mut second = 0;
+        let mut told = |running: &mut Running| {
+            second += 1;
+            running.poll(start + Duration::from_secs(second));
+            let errors = running.findings().into_iter().map(|found| found.error);
+            errors.filter(|error| error.contains("was started with MTU")).collect::<Vec<_>>()
+        };
+        let mut change = |running: &mut Running, mtu| running.reload(text(mtu), start).map(drop);
+        change(&mut running, 1600).unwrap();
+        assert!(told(&mut running).is_empty(), "there was no guest");
+        devices.replace_guest("/run/vm1");
+        assert!(told(&mut running).is_empty());
+        change(&mut running, 9000).unwrap();
+        let wanted = "port vm1 has MTU 9000, its guest was started with MTU 1600";
+        assert_eq!(
+            (told(&mut running), told(&mut running)),
+            (vec![wanted.into()], vec![wanted.into()])
+        );
+        devices.replace_guest("/run/vm1");
+        assert!(told(&mut running).is_empty(), "it has started anew");
     }
 
     /// Nothing was said of an address that a guest had taken from a machine outside.

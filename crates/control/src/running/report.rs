@@ -3,8 +3,8 @@
 use super::{OpenPort, PortDevice, Running, RunningPort};
 use crate::Problem;
 use crate::body::{
-    CountersBody, DepthBody, MacBody, PortBody, RscBody, RscCountersBody, SpreadBody, StateBody,
-    SwitchBody, WorkerBody,
+    CountersBody, DepthBody, MacBody, MtuBody, MtuLinkBody, MtuPortBody, PortBody, RscBody,
+    RscCountersBody, SpreadBody, StateBody, SwitchBody, WorkerBody,
 };
 use crate::config::{PortConfig, PortName, VmmqMode};
 use crate::devices::Condition;
@@ -98,11 +98,7 @@ impl Running {
 
     /// What a look at the configuration's health finds.
     pub fn findings(&self) -> Vec<Problem> {
-        let (infos, macs) = (self.infos(), self.switch.macs());
-        let picture =
-            |(name, port): (&PortName, &RunningPort)| self.picture(name, port, &infos, &macs);
-        let pictures: Vec<_> = self.ports.iter().map(picture).collect();
-        let mut findings = health::findings(&pictures);
+        let mut findings = health::findings(&self.pictures());
         let restart = self.restart_needed();
         if !restart.is_empty() {
             findings.push(
@@ -112,6 +108,35 @@ impl Running {
             );
         }
         findings
+    }
+
+    fn pictures(&self) -> Vec<Picture> {
+        let (infos, macs) = (self.infos(), self.switch.macs());
+        let picture =
+            |(name, port): (&PortName, &RunningPort)| self.picture(name, port, &infos, &macs);
+        self.ports.iter().map(picture).collect()
+    }
+
+    /// MTUs of ports and devices.
+    pub fn mtu_body(&self) -> MtuBody {
+        let pictures = self.pictures();
+        let findings = health::mtu_findings(&pictures);
+        let port = |((_, port), picture): ((&PortName, &RunningPort), &Picture)| MtuPortBody {
+            port: picture.name.clone(),
+            device: port.config.device(),
+            vlan: vlan_text(&port.config),
+            mtu: port.open().map(|open| open.settings.mtu),
+            links: picture
+                .links
+                .iter()
+                .cloned()
+                .map(|(name, mtu)| MtuLinkBody { name, mtu })
+                .collect(),
+            too_big: picture.too_big,
+            netns: port.config.netns.as_ref().map(|netns| netns.path().display().to_string()),
+        };
+        let ports = self.ports.iter().zip(&pictures).map(port).collect();
+        MtuBody { healthy: findings.is_empty(), ports, findings }
     }
 
     pub(super) fn port(&self, name: &str) -> Result<(&PortName, &RunningPort), Problem> {
@@ -187,6 +212,8 @@ impl Running {
         if let Some(open) = port.open() {
             picture.mtu = Some(open.settings.mtu);
             picture.device_mtu = Some(open.mtu);
+            picture.links = open.watch.links();
+            picture.guest_mtu = self.guest_mtus.get(name.as_str()).copied();
             picture.mac = port.config.mac.map(|mac| mac.0).or(open.mac);
             picture.degraded.clone_from(&open.degraded);
             if let Spread::Hash(reason) = open.watch.spread() {
@@ -293,6 +320,7 @@ fn counters_body(counters: &PortCounters) -> CountersBody {
         unfinished_checksums: counters.unfinished_checksums,
         evicted_addresses: counters.evicted_addresses,
         checksums: counters.checksums,
+        path_mtu_messages: counters.path_mtu_messages,
         device_lost: counters.device_lost,
         drops: drops.zip(counters.drops).collect(),
         dropped: counters.dropped(),

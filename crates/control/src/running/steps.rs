@@ -17,11 +17,28 @@ impl Running {
     /// Takes a step; the error says why it could not be taken, or not whole.
     pub(super) fn carry_out(&mut self, step: &Step, now: Instant) -> Result<(), String> {
         match step {
-            Step::Remove { port, .. } => self.close(port, now),
+            Step::Remove { port, keys, .. } => {
+                self.remember_guest_mtu(port, keys);
+                self.close(port, now)
+            }
             Step::Change { port, .. } => self.change(port, now),
             // Settings follow `config`, the rest waits for a restart.
             Step::Switch { .. } => Ok(()),
             Step::Add { port, .. } => self.open((**port).clone(), now),
+        }
+    }
+
+    /// A guest's driver reads the MTU when it starts, not when its port is opened anew.
+    fn remember_guest_mtu(&mut self, name: &str, keys: &[String]) {
+        let port = self.ports.iter().find(|(other, _)| other.as_str() == name);
+        let open =
+            port.and_then(|(_, port)| port.open().filter(|_| port.config.vhost_user.is_some()));
+        match open.filter(|open| open.connections > 0) {
+            Some(open) if keys.iter().any(|key| key == "mtu") => {
+                self.guest_mtus.entry(name.to_owned()).or_insert(open.settings.mtu);
+            }
+            Some(_) if !keys.is_empty() => {}
+            _ => drop(self.guest_mtus.remove(name)),
         }
     }
 

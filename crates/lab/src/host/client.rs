@@ -2,7 +2,7 @@
 
 use super::protocol::{Reply, Request};
 use super::router::PATH;
-use super::token::Whereabouts;
+use control::token::Whereabouts;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};

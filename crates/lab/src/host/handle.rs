@@ -3,11 +3,11 @@
 use super::child::Child;
 use super::client::{Client, Lost};
 use super::protocol::{Identity, Reading, Reply, Request};
-use super::token::Whereabouts;
 use super::{HERE, IN};
 use crate::LabError;
 use crate::experiment::Values;
 use crate::report;
+use control::token::Whereabouts;
 use ports::link::{Link, LinkError, LinkOffload};
 use serde::de::DeserializeOwned;
 use std::net::{IpAddr, SocketAddr};

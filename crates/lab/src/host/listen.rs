@@ -7,7 +7,6 @@
 use super::agent::Agent;
 use super::protocol::{ROUND_TRIPS_MAX, Reply, Request};
 use super::router::{Refusal, router, serve};
-use super::token::Token;
 use crate::LabError;
 use crate::interrupt::Interrupt;
 use axum::Router;
@@ -16,6 +15,7 @@ use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use control::token::Token;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

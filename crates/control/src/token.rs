@@ -1,7 +1,7 @@
-//! The token that an agent prints, and `TOKEN@ADDRESS:PORT`, by which it is named afterwards.
+//! The token that an agent or a responder prints, and `TOKEN@ADDRESS:PORT`, by which it is named afterwards.
 //!
-//! Whoever knows the token may have the agent send and receive, until the agent ends. It travels as it is: between hosts
-//! that strangers listen to, let the control connection run through something that encrypts.
+//! A client that knows the token may have the agent send and receive, until the agent ends. It travels as it is: between
+//! hosts that strangers listen to, let the control connection run through something that encrypts.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::File;
@@ -29,7 +29,7 @@ impl Token {
     }
 
     /// Whether it is the same, in a time that does not tell how much of it is.
-    pub(super) fn matches(&self, given: &str) -> bool {
+    pub fn matches(&self, given: &str) -> bool {
         let (own, given) = (self.0.as_bytes(), given.as_bytes());
         let different = own.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
         own.len() == given.len() && std::hint::black_box(different) == 0
@@ -66,14 +66,15 @@ impl fmt::Debug for Token {
 /// Where an agent listens, and the token it printed: `TOKEN@ADDRESS:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
-    pub(super) token: Token,
+    /// What the agent asks for.
+    pub token: Token,
     /// Address or name, and port.
-    pub(super) at: String,
+    pub at: String,
 }
 
 impl Whereabouts {
     /// As it is typed, with words of the same form in place of the token.
-    pub(crate) fn without_token(&self, role: &str) -> String {
+    pub fn without_token(&self, role: &str) -> String {
         format!("TOKEN-OF-THE-{role}@{}", self.at)
     }
 }

@@ -1,0 +1,325 @@
+//! The messages between a checker and responders, and between responders.
+//!
+//! Over TCP, from the checker to a responder: one [`Hello`], then an [`Order`] for each direction to be probed. Each is
+//! answered by one [`Answer`], and all three have the same length. Over UDP, from responder to responder: a [`Probe`] at the
+//! start of a datagram of any size, answered by the same bytes with another first word. What reads them is fuzzed
+//! (`tests/fuzz_frame.rs`).
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use zerocopy::network_endian::{U16, U32};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of each message over TCP.
+pub const LEN: usize = 192;
+/// Sizes in one order.
+pub const SIZES: usize = 32;
+/// The smallest size that can be asked for: what IPv4 has every link carry.
+pub const SMALLEST: u16 = 68;
+/// The largest: one below what IP can say, which has a device refuse a packet.
+pub const LARGEST: u16 = u16::MAX - 1;
+/// First bytes of a connection: the protocol and its version.
+const MAGIC: [u8; 8] = *b"mrmtu\0\0\x01";
+/// First bytes of a probe, and of its acknowledgement.
+const PROBE: [u8; 4] = *b"mrp?";
+const ACKNOWLEDGEMENT: [u8; 4] = *b"mrp!";
+
+/// What the checker draws at random for a run: a responder acknowledges only probes that carry the badge of an open session.
+pub type Badge = [u8; 16];
+
+/// Opens a session.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Hello {
+    magic: [u8; 8],
+    /// Padded with zero bytes.
+    token: [u8; 128],
+    /// Of this run.
+    pub badge: Badge,
+    unused: [u8; 40],
+}
+
+/// Has a responder probe one peer.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Order {
+    /// As an IPv6 address, IPv4 mapped.
+    to: [u8; 16],
+    scope: U32,
+    port: U16,
+    count: U16,
+    /// IP packets in bytes.
+    sizes: [U16; SIZES],
+    patience_ms: U16,
+    unused: [u8; 102],
+}
+
+/// What a responder found out.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct Answer {
+    status: u8,
+    unused: u8,
+    device_mtu: U16,
+    arrived: U32,
+    told_mtu: U16,
+    told_by: [u8; 16],
+    interface: [u8; 16],
+    rest: [u8; 150],
+}
+
+/// What is sent from responder to responder.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct Probe {
+    kind: [u8; 4],
+    badge: Badge,
+    /// The IP packet, in bytes.
+    size: U16,
+    /// Of the order, so that an acknowledgement that comes late is not taken for another's.
+    order: U16,
+}
+
+const _: () =
+    assert!(size_of::<Hello>() == LEN && size_of::<Order>() == LEN && size_of::<Answer>() == LEN);
+// An acknowledgement is never longer than the smallest probe.
+const _: () = assert!(size_of::<Probe>() + 28 <= SMALLEST as usize);
+
+/// An order, read and checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// The peer's responder.
+    pub to: SocketAddr,
+    /// IP packets in bytes, at most [`SIZES`], each from [`SMALLEST`] to [`LARGEST`].
+    pub sizes: Vec<u16>,
+    /// How long to wait for acknowledgements, all tries together.
+    pub patience_ms: u16,
+}
+
+/// What came of probing one direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// MTU of the device that the probes left by; 0: not known.
+    pub device_mtu: u16,
+    /// Its name; empty: not known.
+    pub interface: String,
+    /// For each size of the order, whether it arrived whole.
+    pub arrived: Vec<bool>,
+    /// The smallest MTU that a hop on the way said it has, with its address.
+    pub told: Option<(IpAddr, u16)>,
+}
+
+impl Hello {
+    /// For a session of the run with this badge.
+    pub fn new(token: &str, badge: Badge) -> Hello {
+        let mut hello = Hello { magic: MAGIC, token: [0; 128], badge, unused: [0; 40] };
+        hello.token.iter_mut().zip(token.bytes()).for_each(|(place, byte)| *place = byte);
+        hello
+    }
+
+    /// The token that a client sent; `None`: it speaks another protocol.
+    pub fn token(&self) -> Option<&str> {
+        let end = self.token.iter().position(|byte| *byte == 0).unwrap_or(self.token.len());
+        (self.magic == MAGIC).then(|| std::str::from_utf8(self.token.get(..end)?).ok())?
+    }
+}
+
+impl Order {
+    /// As it is sent. What is more than [`SIZES`] is left out.
+    pub fn new(wish: &Wish) -> Order {
+        let mut order = Order {
+            to: mapped(wish.to.ip()),
+            scope: U32::new(if let SocketAddr::V6(to) = wish.to { to.scope_id() } else { 0 }),
+            port: U16::new(wish.to.port()),
+            count: U16::new(u16::try_from(wish.sizes.len().min(SIZES)).unwrap_or_default()),
+            sizes: [U16::ZERO; SIZES],
+            patience_ms: U16::new(wish.patience_ms),
+            unused: [0; 102],
+        };
+        order.sizes.iter_mut().zip(&wish.sizes).for_each(|(place, size)| place.set(*size));
+        order
+    }
+
+    /// Checks what a client sent: one station as target, and sizes that are IP packets.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn read(&self) -> Result<Wish, Status> {
+        let ip = unmapped(self.to);
+        let to = match ip {
+            IpAddr::V4(_) => SocketAddr::new(ip, self.port.get()),
+            IpAddr::V6(ip) => SocketAddrV6::new(ip, self.port.get(), 0, self.scope.get()).into(),
+        };
+        let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+        if ip.is_multicast() || ip.is_unspecified() || is_broadcast || to.port() == 0 {
+            return Err(Status::BadOrder);
+        }
+        let sizes = self.sizes.get(..self.count.get().into()).ok_or(Status::BadOrder)?;
+        let sizes: Vec<u16> = sizes.iter().map(|size| size.get()).collect();
+        if sizes.iter().any(|size| !(SMALLEST..=LARGEST).contains(size)) {
+            return Err(Status::BadOrder);
+        }
+        Ok(Wish { to, sizes, patience_ms: self.patience_ms.get() })
+    }
+}
+
+/// What an answer is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// A session is open, or probes were sent.
+    Done,
+    /// The order breaks a rule.
+    BadOrder,
+    /// The responder could not send: no route, or no rights.
+    Unable,
+}
+
+impl Answer {
+    /// Without anything found.
+    pub fn only(status: Status) -> Answer {
+        let status = match status {
+            Status::Done => 0,
+            Status::BadOrder => 1,
+            Status::Unable => 2,
+        };
+        Answer { status, ..Answer::new_zeroed() }
+    }
+
+    /// What was found.
+    pub fn new(outcome: &Outcome) -> Answer {
+        let mut answer = Answer::only(Status::Done);
+        answer.device_mtu.set(outcome.device_mtu);
+        let bits = outcome.arrived.iter().take(SIZES).enumerate();
+        answer
+            .arrived
+            .set(bits.fold(0, |bits, (place, arrived)| bits | u32::from(*arrived) << place));
+        if let Some((by, mtu)) = outcome.told {
+            answer.told_mtu.set(mtu);
+            answer.told_by = mapped(by);
+        }
+        let name = outcome.interface.bytes();
+        answer.interface.iter_mut().zip(name).for_each(|(place, byte)| *place = byte);
+        answer
+    }
+
+    /// Reads what a responder said about an order of so many sizes.
+    ///
+    /// # Errors
+    /// Why it found nothing out.
+    pub fn read(&self, sizes: usize) -> Result<Outcome, Status> {
+        match self.status {
+            0 => {}
+            1 => return Err(Status::BadOrder),
+            _ => return Err(Status::Unable),
+        }
+        let told = self.told_mtu.get();
+        let end = self.interface.iter().position(|byte| *byte == 0).unwrap_or(16);
+        let name = String::from_utf8_lossy(self.interface.get(..end).unwrap_or_default());
+        Ok(Outcome {
+            device_mtu: self.device_mtu.get(),
+            // It is printed as it is.
+            interface: name.chars().filter(|letter| letter.is_ascii_graphic()).collect(),
+            arrived: (0..sizes.min(SIZES))
+                .map(|place| self.arrived.get() >> place & 1 != 0)
+                .collect(),
+            told: (told != 0).then(|| (unmapped(self.told_by), told)),
+        })
+    }
+}
+
+impl Probe {
+    /// Bytes at the start of a datagram.
+    pub const LEN: usize = size_of::<Probe>();
+
+    /// For one size of an order.
+    pub fn new(badge: Badge, size: u16, order: u16) -> Probe {
+        Probe { kind: PROBE, badge, size: U16::new(size), order: U16::new(order) }
+    }
+
+    /// What a datagram starts with; `None`: it is no probe.
+    pub fn read(datagram: &[u8]) -> Option<Probe> {
+        let (probe, _) = Probe::read_from_prefix(datagram).ok()?;
+        (probe.kind == PROBE).then_some(probe)
+    }
+
+    /// The acknowledgement of this probe.
+    pub fn acknowledgement(self) -> Probe {
+        Probe { kind: ACKNOWLEDGEMENT, ..self }
+    }
+
+    /// The size, if a datagram acknowledges a probe of this badge and order.
+    pub fn acknowledged(datagram: &[u8], badge: Badge, order: u16) -> Option<u16> {
+        let (probe, _) = Probe::read_from_prefix(datagram).ok()?;
+        let size = probe.size.get();
+        (probe == Probe::new(badge, size, order).acknowledgement()).then_some(size)
+    }
+
+    /// The badge it carries.
+    pub fn badge(&self) -> &Badge {
+        &self.badge
+    }
+
+    /// The order it belongs to.
+    pub fn order(&self) -> u16 {
+        self.order.get()
+    }
+
+    /// Whether a datagram of so many bytes from this address is the whole packet.
+    pub fn is_whole(&self, datagram: usize, from: IpAddr) -> bool {
+        usize::from(self.size.get()) == datagram + usize::from(overhead(from))
+    }
+}
+
+/// Bytes of IP and UDP headers toward or from an address.
+pub fn overhead(peer: IpAddr) -> u16 {
+    if peer.to_canonical().is_ipv4() { 28 } else { 48 }
+}
+
+fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+fn unmapped(octets: [u8; 16]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_order_is_read_as_it_was_written(
+            ip: IpAddr, port in 1..=u16::MAX, sizes in prop::collection::vec(SMALLEST..=LARGEST, 0..=SIZES), patience_ms: u16,
+        ) {
+            let ip = ip.to_canonical();
+            let is_station = !ip.is_multicast() && !ip.is_unspecified() && ip != IpAddr::from([255; 4]);
+            let wish = Wish { to: SocketAddr::new(ip, port), sizes, patience_ms };
+            let read = Order::new(&wish).read();
+            prop_assert_eq!(read, if is_station { Ok(wish) } else { Err(Status::BadOrder) });
+        }
+
+        #[test]
+        fn an_answer_is_read_as_it_was_written(
+            device_mtu: u16, arrived in prop::collection::vec(any::<bool>(), 0..=SIZES), told: Option<(IpAddr, u16)>,
+        ) {
+            let told = told.filter(|told| told.1 > 0).map(|(by, mtu)| (by.to_canonical(), mtu));
+            let outcome = Outcome { device_mtu, interface: "eth0".into(), arrived, told };
+            prop_assert_eq!(Answer::new(&outcome).read(outcome.arrived.len()), Ok(outcome));
+        }
+    }
+
+    #[test]
+    fn a_token_is_read_back_and_another_protocol_has_none() {
+        let hello = Hello::new("0123456789abcdef", [7; 16]);
+        assert_eq!(hello.token(), Some("0123456789abcdef"));
+        assert_eq!(Hello::new_zeroed().token(), None);
+    }
+}

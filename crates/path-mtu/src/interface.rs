@@ -1,0 +1,96 @@
+// UNSAFETY: the addresses of this host come as a linked list of C structs from `getifaddrs`.
+//! The addresses of this host's devices.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::io;
+use std::net::IpAddr;
+
+/// An address of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The device's name.
+    pub interface: String,
+    /// Its address.
+    pub ip: IpAddr,
+    /// The mask of its network.
+    pub mask: IpAddr,
+}
+
+impl Address {
+    /// Whether another address is in the same network.
+    pub fn is_near(&self, other: IpAddr) -> bool {
+        let bits = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) => u128::from(ip.to_bits()),
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        let same = (bits(self.ip) ^ bits(other)) & bits(self.mask) == 0;
+        same && self.ip.is_ipv4() == other.is_ipv4()
+    }
+}
+
+/// All IPv4 and IPv6 addresses of the calling thread's network namespace.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn addresses() -> io::Result<Vec<Address>> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: writes a pointer to a list that is freed below.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let (mut found, mut entry) = (Vec::new(), list);
+    // SAFETY: `getifaddrs` made a list of entries that end with a null pointer and stay until they are freed.
+    while let Some(it) = unsafe { entry.as_ref() } {
+        // SAFETY: each entry has a name that ends with a zero byte, and null or complete addresses.
+        let (name, ip, mask) =
+            unsafe { (CStr::from_ptr(it.ifa_name), read(it.ifa_addr), read(it.ifa_netmask)) };
+        if let (Some(ip), Some(mask)) = (ip, mask) {
+            found.push(Address { interface: name.to_string_lossy().into_owned(), ip, mask });
+        }
+        entry = it.ifa_next;
+    }
+    // SAFETY: made by `getifaddrs`, and nothing keeps a reference into it.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// The name of the device that has an address.
+pub(crate) fn name_of(ip: IpAddr) -> Option<String> {
+    let addresses = addresses().ok()?;
+    addresses.into_iter().find(|address| address.ip == ip).map(|address| address.interface)
+}
+
+/// # Safety
+/// `address` is null or points to a socket address as long as its family says.
+unsafe fn read(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: as the caller promises.
+    let family = i32::from(unsafe { address.as_ref() }?.sa_family);
+    match family {
+        libc::AF_INET => {
+            // SAFETY: as the caller promises, for this family.
+            let ip = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(IpAddr::from(ip.sin_addr.s_addr.to_ne_bytes()))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let ip = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(IpAddr::from(ip.sin6_addr.s6_addr))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_among_them_with_its_mask() {
+        let all = addresses().unwrap();
+        let own = all.iter().find(|address| address.ip == IpAddr::from([127, 0, 0, 1])).unwrap();
+        assert_eq!((own.interface.as_str(), own.mask), ("lo", IpAddr::from([255, 0, 0, 0])));
+        assert!(own.is_near(IpAddr::from([127, 1, 2, 3])) && !own.is_near(IpAddr::from([10; 4])));
+        assert_eq!(name_of(own.ip).as_deref(), Some("lo"));
+    }
+}

@@ -1,0 +1,286 @@
+//! From observations to findings: which hop limits, which values, which remedy. Pure.
+//!
+//! What explains most comes first. A host whose device has another MTU explains every direction from and to it; a router that
+//! says its MTU explains the directions it said it about. What is left was dropped without a word, or by a switch that speaks
+//! in the name of the target, and is located by comparison: all directions toward a host, and no others, fail at its switch
+//! port; all from one group of hosts to another at the link between them; a single direction somewhere on its way.
+
+use control::Problem;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+mod located;
+
+use located::{Located, Place};
+
+/// A host as far as judging needs it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// For people.
+    pub name: String,
+    /// Where it was probed.
+    pub ip: IpAddr,
+}
+
+/// What probing one direction came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Observation {
+    /// Place of the sender in the list of hosts.
+    pub from: usize,
+    /// Of the receiver.
+    pub to: usize,
+    /// The device that the probes left by; empty: not known.
+    pub interface: String,
+    /// Its MTU; 0: not known.
+    pub device_mtu: u16,
+    /// The largest packet that arrived, at most the MTU wanted; 0: none did.
+    pub carried: u16,
+    /// Whether a packet one byte larger than the MTU wanted arrived.
+    pub over: bool,
+    /// The hop that said that a packet was too big, and the MTU it said.
+    pub told: Option<(IpAddr, u16)>,
+}
+
+/// Kind of the hop that limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hop {
+    /// A host's own device: a NIC, or a guest's vNIC.
+    Vnic,
+    /// The port of a switch that a host is attached to.
+    SwitchPort,
+    /// A link between switches.
+    Uplink,
+    /// Something on the way that two hosts alone cannot tell apart: a switch port or an uplink.
+    Between,
+    /// A router, or what lies behind the links that were told apart.
+    Beyond,
+}
+
+/// Something that limits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Kind of the hop.
+    pub hop: Hop,
+    /// The hosts it is about, or the address of a router.
+    pub at: String,
+    /// Directions it explains.
+    pub directions: usize,
+    /// What is wrong, the values seen and wanted, the remedy.
+    #[serde(flatten)]
+    pub problem: Problem,
+}
+
+/// All findings, what explains most first.
+pub fn judge(hosts: &[Host], observations: &[Observation], wanted: u16) -> Vec<Finding> {
+    let case = Case { hosts, observations, wanted };
+    let devices = case.devices();
+    let mut findings: Vec<Finding> = devices.iter().map(|device| case.device(device)).collect();
+    let fails: Vec<&Observation> = observations
+        .iter()
+        .filter(|it| it.carried < wanted && !case.is_explained(&devices, it))
+        .collect();
+    let (by_routers, rest): (Vec<_>, Vec<_>) =
+        fails.into_iter().partition(|it| case.router(it).is_some());
+    findings.extend(case.routers(&by_routers));
+    findings.extend(located::locate(observations, &rest).iter().map(|it| case.located(it)));
+    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.directions), finding.hop));
+    findings
+}
+
+/// The MTU that most devices have; of several the largest.
+pub fn usual_mtu(device_mtus: impl IntoIterator<Item = u16>) -> Option<u16> {
+    let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
+    device_mtus
+        .into_iter()
+        .filter(|mtu| *mtu > 0)
+        .for_each(|mtu| *counts.entry(mtu).or_default() += 1);
+    counts.into_iter().max_by_key(|(mtu, count)| (*count, *mtu)).map(|(mtu, _)| mtu)
+}
+
+/// A host's device whose MTU is not the one wanted.
+struct Device<'c> {
+    host: usize,
+    interface: &'c str,
+    mtu: u16,
+    directions: usize,
+}
+
+struct Case<'c> {
+    hosts: &'c [Host],
+    observations: &'c [Observation],
+    wanted: u16,
+}
+
+impl<'c> Case<'c> {
+    /// Devices with another MTU than the one wanted. That all of them could send more is no fault.
+    fn devices(&self) -> Vec<Device<'c>> {
+        let least = match self.observations.iter().any(|it| it.device_mtu == self.wanted) {
+            true => u16::MAX,
+            false => self.wanted,
+        };
+        let differs = |it: &&Observation| {
+            it.device_mtu > 0 && it.device_mtu != self.wanted && it.device_mtu <= least
+        };
+        let mut devices: BTreeMap<(usize, &str, u16), usize> = BTreeMap::new();
+        for it in self.observations.iter().filter(differs) {
+            *devices.entry((it.from, &it.interface, it.device_mtu)).or_default() += 1;
+        }
+        let device =
+            |((host, interface, mtu), directions)| Device { host, interface, mtu, directions };
+        devices.into_iter().map(device).collect()
+    }
+
+    /// Whether a small device at either end is reason enough. A device may take a little more than its MTU, as a tag needs it.
+    fn is_explained(&self, devices: &[Device<'_>], it: &Observation) -> bool {
+        let ends = devices.iter().filter(|device| {
+            device.host == it.to || device.host == it.from && device.interface == it.interface
+        });
+        ends.map(|device| device.mtu)
+            .min()
+            .is_some_and(|mtu| mtu < self.wanted && it.carried >= mtu)
+    }
+
+    /// The router that limits a direction. A switch speaks in the name of the target, which says nothing about where it is.
+    fn router(&self, it: &Observation) -> Option<(IpAddr, u16)> {
+        let is_target = |by: IpAddr| self.hosts.get(it.to).is_some_and(|host| host.ip == by);
+        it.told.filter(|(by, mtu)| !is_target(*by) && *mtu < self.wanted && it.carried >= *mtu)
+    }
+
+    fn device(&self, device: &Device<'_>) -> Finding {
+        let (wanted, mtu, name) = (self.wanted, device.mtu, self.name(device.host));
+        let interface = if device.interface.is_empty() { "its device" } else { device.interface };
+        Finding {
+            hop: Hop::Vnic,
+            at: name.clone(),
+            directions: device.directions,
+            problem: Problem::new(format!("{name}: {interface} has MTU {mtu}, the path has {wanted}"))
+                .seen(mtu)
+                .wanted(wanted)
+                .remedy(format!(
+                    "`ip link set {interface} mtu {wanted}` on {name} (a guest's MTU also at its port: `millrace port set PORT mtu={wanted}`), \
+                     or `--mtu {mtu}` on all hosts"
+                )),
+        }
+    }
+
+    fn routers(&self, fails: &[&Observation]) -> Vec<Finding> {
+        let mut routers: BTreeMap<(IpAddr, u16), usize> = BTreeMap::new();
+        fails
+            .iter()
+            .filter_map(|it| self.router(it))
+            .for_each(|it| *routers.entry(it).or_default() += 1);
+        let finding = |((by, mtu), directions)| Finding {
+            hop: Hop::Beyond,
+            at: IpAddr::to_string(&by),
+            directions,
+            problem: Problem::new(format!("router {by} says that its next link has MTU {mtu}"))
+                .seen(mtu)
+                .wanted(self.wanted)
+                .remedy(format!(
+                    "raise the MTU of that link to {}, or lower that of the hosts",
+                    self.wanted
+                )),
+        };
+        routers.into_iter().map(finding).collect()
+    }
+
+    fn located(&self, located: &Located) -> Finding {
+        let (wanted, carried) = (self.wanted, located.carried);
+        let hop = self.hop(&located.place);
+        let way = self.way(located);
+        let said =
+            if located.told { "and says so in the name of the target" } else { "without a word" };
+        let problem = match carried {
+            0 => Problem::new(format!("{way} carries nothing"))
+                .seen("no packet, however small")
+                .wanted(format!("packets of {wanted} bytes"))
+                .remedy(
+                    "look at VLANs and firewalls on the way: the responders' UDP ports must pass",
+                ),
+            _ => Problem::new(format!("{way} drops packets above {carried} bytes {said}"))
+                .seen(carried)
+                .wanted(wanted)
+                .remedy(self.remedy(hop, carried)),
+        };
+        Finding {
+            hop,
+            at: self.names(&located.place.hosts()),
+            directions: located.directions,
+            problem,
+        }
+    }
+
+    fn hop(&self, place: &Place) -> Hop {
+        match place {
+            _ if self.hosts.len() == 2 => Hop::Between,
+            Place::Port { .. } => Hop::SwitchPort,
+            Place::Link { from, to } if from.len() + to.len() > 2 => Hop::Uplink,
+            Place::Link { .. } => Hop::Beyond,
+        }
+    }
+
+    /// What drops, in words.
+    fn way(&self, located: &Located) -> String {
+        match &located.place {
+            Place::Port { host, toward, from } => {
+                let name = self.name(*host);
+                match (toward, from) {
+                    (true, false) => format!("the switch port of {name}, toward it only,"),
+                    (false, true) => format!("the switch port of {name}, from it only,"),
+                    _ => format!("the switch port of {name}, in both directions,"),
+                }
+            }
+            Place::Link { from, to } => {
+                let (from, to) = (self.names(from), self.names(to));
+                if located.both {
+                    format!("the way between {from} and {to}, in both directions,")
+                } else {
+                    format!("the way from {from} to {to}, in this direction only,")
+                }
+            }
+        }
+    }
+
+    fn remedy(&self, hop: Hop, carried: u16) -> String {
+        let wanted = self.wanted;
+        let what = match hop {
+            Hop::SwitchPort => "raise the MTU of that switch port",
+            Hop::Uplink => "raise the MTU of the ports at both ends of that link",
+            _ => "raise the MTU of the switch ports and uplinks on the way",
+        };
+        let tags = match wanted - carried {
+            4 => Some("a VLAN tag"),
+            8 => Some("two VLAN tags"),
+            _ => None,
+        };
+        match tags {
+            Some(tags) => format!(
+                "{what}: {tags} of {} bytes counted as payload; allow frames of {} bytes, not {}",
+                wanted - carried,
+                u32::from(wanted) + 22,
+                u32::from(carried) + 22,
+            ),
+            None => format!(
+                "{what} (`millrace port set PORT mtu={wanted}` for one of ours), or lower that of the hosts to {carried}"
+            ),
+        }
+    }
+
+    fn name(&self, host: usize) -> String {
+        self.hosts.get(host).map_or_else(|| format!("host {host}"), |host| host.name.clone())
+    }
+
+    fn names(&self, hosts: &BTreeSet<usize>) -> String {
+        const SHOWN: usize = 4;
+        let shown: Vec<_> = hosts.iter().take(SHOWN).map(|host| self.name(*host)).collect();
+        match hosts.len().saturating_sub(SHOWN) {
+            0 => shown.join(", "),
+            more => format!("{} and {more} more", shown.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Judging held to seeded faults of a small world: all are found, none is invented.
+
+use super::*;
+use fastrand::Rng;
+
+/// Hosts on two switches with a link between them: odd places on one, even ones on the other.
+struct World {
+    devices: Vec<u16>,
+    /// Of each host's switch port: toward it, and from it.
+    ports: Vec<(u16, u16)>,
+    /// From the odd switch to the even one, and back.
+    link: (u16, u16),
+    /// Between the two: says what is too big.
+    router: Option<(IpAddr, u16)>,
+    /// One direction that has a way of its own.
+    single: Option<(usize, usize, u16)>,
+    wanted: u16,
+}
+
+const ROUTER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+impl World {
+    fn healthy(hosts: usize, wanted: u16) -> World {
+        World {
+            devices: vec![wanted; hosts],
+            ports: vec![(wanted, wanted); hosts],
+            link: (wanted, wanted),
+            router: None,
+            single: None,
+            wanted,
+        }
+    }
+
+    fn hosts(&self) -> Vec<Host> {
+        let host = |place: usize| Host {
+            name: format!("host{place}"),
+            ip: IpAddr::from([10, 0, 0, u8::try_from(place).unwrap()]),
+        };
+        (0..self.devices.len()).map(host).collect()
+    }
+
+    /// What probing would come to. A receiver's device takes a tag more than its MTU, as a veth does.
+    fn observe(&self, from: usize, to: usize) -> Observation {
+        let crosses = from % 2 != to % 2;
+        let link = if from % 2 == 1 { self.link.0 } else { self.link.1 };
+        let single = self.single.filter(|it| (it.0, it.1) == (from, to));
+        let limits = [
+            Some(self.devices[from]),
+            Some(self.ports[from].1),
+            crosses.then_some(link),
+            self.router.filter(|_| crosses).map(|router| router.1),
+            single.map(|it| it.2),
+            Some(self.ports[to].0),
+            Some(self.devices[to] + 4),
+        ];
+        let carried = limits.into_iter().flatten().min().unwrap().min(self.wanted);
+        let told =
+            self.router.filter(|router| crosses && router.1 < self.devices[from].min(self.wanted));
+        let (interface, device_mtu) = ("eth0".to_owned(), self.devices[from]);
+        Observation { from, to, interface, device_mtu, carried, over: false, told }
+    }
+
+    fn judge(&self, directions: &[(usize, usize)]) -> Vec<Finding> {
+        let observations: Vec<_> =
+            directions.iter().map(|(from, to)| self.observe(*from, *to)).collect();
+        judge(&self.hosts(), &observations, self.wanted)
+    }
+}
+
+/// A fault, and what must be found: the hop, words of where it is, and the value seen.
+fn seed(world: &mut World, random: &mut Rng) -> (Hop, String, u16) {
+    let hosts = world.devices.len();
+    let host = random.usize(..hosts);
+    let small =
+        *random.choice(&[1500, 1496, 1400, 1280, world.wanted - 4, world.wanted - 8]).unwrap();
+    let small = small.min(world.wanted - 4);
+    let name = format!("host{host}");
+    let port =
+        |words: &str| (Hop::SwitchPort, format!("the switch port of {name}, {words}"), small);
+    match random.u8(..9) {
+        0 => {
+            world.devices[host] = small;
+            (Hop::Vnic, format!("{name}: eth0"), small)
+        }
+        1 => {
+            world.ports[host] = (small, small);
+            port("in both directions")
+        }
+        2 => {
+            world.ports[host].0 = small;
+            port("toward it only")
+        }
+        3 => {
+            world.ports[host].1 = small;
+            port("from it only")
+        }
+        4 => {
+            world.link = (small, small);
+            (Hop::Uplink, "both directions".into(), small)
+        }
+        5 => {
+            world.link.0 = small;
+            (Hop::Uplink, "from host1, host3".into(), small)
+        }
+        6 => {
+            world.router = Some((ROUTER, small));
+            (Hop::Beyond, format!("router {ROUTER}"), small)
+        }
+        7 => {
+            let to = (host + 1 + random.usize(..hosts - 1)) % hosts;
+            world.single = Some((host, to, small));
+            (Hop::Beyond, format!("from {name} to host{to}, in this direction only"), small)
+        }
+        _ => {
+            world.ports[host].0 = 0;
+            (
+                Hop::SwitchPort,
+                format!("the switch port of {name}, toward it only, carries nothing"),
+                0,
+            )
+        }
+    }
+}
+
+fn fault(number: u64) -> (World, (Hop, String, u16)) {
+    let mut random = Rng::with_seed(number);
+    let wanted = *random.choice(&[9000, 1500, 4000, 9216]).unwrap();
+    let mut world = World::healthy(random.usize(4..=12), wanted);
+    let fault = seed(&mut world, &mut random);
+    (world, fault)
+}
+
+#[test]
+fn two_hundred_seeded_faults_are_found_and_none_is_invented() {
+    for number in 0..200 {
+        let (world, (hop, words, seen)) = fault(number);
+        let directions = crate::plan::all(world.devices.len());
+        assert_eq!(World::healthy(world.devices.len(), world.wanted).judge(&directions), []);
+        let findings = world.judge(&directions);
+        let texts: Vec<_> = findings.iter().map(|it| it.problem.to_string()).collect();
+        assert_eq!(findings.len(), 1, "{number}: {words}: {texts:#?}");
+        let found = &findings[0];
+        assert_eq!(found.hop, hop, "{number}: {words}: {texts:#?}");
+        assert!(found.problem.error.contains(&words), "{number}: {words}: {texts:#?}");
+        let value = if seen == 0 { "no packet, however small".into() } else { seen.to_string() };
+        assert_eq!(found.problem.seen, value, "{number}: {texts:#?}");
+        assert!(!found.problem.remedy.is_empty());
+    }
+}
+
+#[test]
+fn two_faults_at_two_hosts_are_two_findings() {
+    let (mut pairs, mut random) = (0, Rng::with_seed(7));
+    while pairs < 200 {
+        let mut world = World::healthy(random.usize(6..=12), 9000);
+        let (one, other) =
+            (random.usize(..world.devices.len()), random.usize(..world.devices.len()));
+        if one == other {
+            continue;
+        }
+        pairs += 1;
+        world.devices[one] = 1500;
+        let toward = random.bool();
+        world.ports[other] = if toward { (4000, 9000) } else { (9000, 4000) };
+        let findings = world.judge(&crate::plan::all(world.devices.len()));
+        let found: Vec<_> = findings.iter().map(|it| (it.hop, it.at.clone())).collect();
+        let wanted = [(Hop::Vnic, format!("host{one}")), (Hop::SwitchPort, format!("host{other}"))];
+        assert!(found.len() == 2 && wanted.iter().all(|it| found.contains(it)), "{found:?}");
+    }
+}
+
+#[test]
+fn a_sample_finds_the_faults_of_hosts_and_links_too() {
+    for number in 0..200 {
+        let mut random = Rng::with_seed(number);
+        let mut world = World::healthy(random.usize(20..60), 9000);
+        let fault = seed(&mut world, &mut random);
+        let findings = world.judge(&crate::plan::sample(world.devices.len(), 4, number));
+        let is_single = world.single.is_some();
+        assert!(is_single || !findings.is_empty(), "{number}: {fault:?}");
+        assert_eq!(World::healthy(20, 9000).judge(&crate::plan::sample(20, 4, number)), []);
+    }
+}
+
+#[test]
+fn two_hosts_alone_cannot_tell_a_port_from_an_uplink() {
+    let mut world = World::healthy(2, 9000);
+    world.link = (1500, 9000);
+    let findings = world.judge(&[(0, 1), (1, 0)]);
+    assert_eq!((findings.len(), findings[0].hop), (1, Hop::Between));
+    let said = &findings[0].problem.error;
+    assert!(
+        said.contains("from host1 to host0, in this direction only, drops packets above 1500"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_switch_that_speaks_for_the_target_is_no_router() {
+    let world = World::healthy(3, 9000);
+    let mut all: Vec<_> =
+        crate::plan::all(3).into_iter().map(|it| world.observe(it.0, it.1)).collect();
+    for it in all.iter_mut().filter(|it| it.to == 2) {
+        (it.carried, it.told) = (1500, Some((IpAddr::from([10, 0, 0, 2]), 1500)));
+    }
+    let findings = judge(&world.hosts(), &all, 9000);
+    assert_eq!((findings.len(), findings[0].hop), (1, Hop::SwitchPort));
+    assert!(findings[0].problem.error.contains("says so in the name of the target"));
+}
+
+#[test]
+fn the_usual_mtu_is_that_of_most_and_of_several_the_largest() {
+    assert_eq!(usual_mtu([9000, 1500, 9000, 0, 0, 0]), Some(9000));
+    assert_eq!(usual_mtu([1500, 9000]), Some(9000));
+    assert_eq!(usual_mtu([0]), None);
+}
+
+#[test]
+fn devices_that_all_could_send_more_are_no_fault_and_one_that_could_is() {
+    let mut world = World::healthy(4, 1500);
+    world.devices.fill(9000);
+    assert_eq!(world.judge(&crate::plan::all(4)), []);
+    world.devices = vec![1500, 1500, 9000, 1500];
+    let findings = world.judge(&crate::plan::all(4));
+    assert_eq!((findings.len(), findings[0].hop, findings[0].at.as_str()), (1, Hop::Vnic, "host2"));
+}

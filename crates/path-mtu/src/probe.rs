@@ -1,0 +1,175 @@
+//! Carries out one order: sends probes to a peer, again until they are acknowledged or patience ends.
+
+use crate::frame::{Badge, Outcome, Probe, Status, Wish, overhead};
+use crate::interface::name_of;
+use crate::rate::Rate;
+use crate::socket::{ProbeSocket, TooBig};
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+
+/// The first try waits so long; each further one twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(30);
+/// Longer than that no order takes.
+const PATIENCE_MAX: Duration = Duration::from_secs(3);
+/// A size that every device but loopback refuses, and tells its MTU with: no order may name it.
+const REFUSED: u16 = u16::MAX;
+
+/// What one responder's orders have in common.
+pub(crate) struct Sender<'s> {
+    pub(crate) netns: Option<&'s Path>,
+    pub(crate) from: Option<IpAddr>,
+    pub(crate) badge: Badge,
+    pub(crate) datagrams: &'s Rate,
+    pub(crate) bytes: &'s Rate,
+}
+
+impl Sender<'_> {
+    /// Probes one peer.
+    pub(crate) fn probe(&self, wish: &Wish, order: u16) -> Result<Outcome, Status> {
+        let open = || {
+            let socket = ProbeSocket::connect(self.from, wish.to)?;
+            let interface = name_of(socket.socket().local_addr()?.ip()).unwrap_or_default();
+            Ok((socket, interface))
+        };
+        let opened: io::Result<_> = ports::namespace::within(self.netns, open).flatten();
+        let (socket, interface) = opened.map_err(|_| Status::Unable)?;
+        let arrived = vec![false; wish.sizes.len()];
+        let outcome = Outcome { interface, arrived, ..Outcome::default() };
+        let refused = vec![false; wish.sizes.len()];
+        let mut round = Round { sender: self, wish, order, socket, outcome, refused };
+        round.find_device().map_err(|_| Status::Unable)?;
+        round.run().map_err(|_| Status::Unable)?;
+        Ok(round.outcome)
+    }
+}
+
+/// One order, being carried out.
+struct Round<'r> {
+    sender: &'r Sender<'r>,
+    wish: &'r Wish,
+    order: u16,
+    socket: ProbeSocket,
+    outcome: Outcome,
+    /// Sizes that this host's own device does not take.
+    refused: Vec<bool>,
+}
+
+impl Round<'_> {
+    /// Has the device say its MTU.
+    fn find_device(&mut self) -> io::Result<()> {
+        self.send(REFUSED).map(drop)
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let patience = Duration::from_millis(self.wish.patience_ms.into()).min(PATIENCE_MAX);
+        let (end, mut wait) = (Instant::now() + patience, FIRST_WAIT);
+        while self.is_waiting() {
+            for place in 0..self.wish.sizes.len() {
+                let Some(size) = self.wish.sizes.get(place).copied() else { break };
+                if self.is_open(place) && !self.send(size)? {
+                    self.refused.get_mut(place).into_iter().for_each(|refused| *refused = true);
+                }
+            }
+            let now = Instant::now();
+            if now >= end {
+                break;
+            }
+            self.listen((now + wait).min(end))?;
+            wait *= 2;
+        }
+        self.note_errors();
+        Ok(())
+    }
+
+    /// Whether it is not known yet what becomes of a size.
+    fn is_open(&self, place: usize) -> bool {
+        let holds = |list: &[bool]| list.get(place).copied().unwrap_or(true);
+        !holds(&self.outcome.arrived) && !holds(&self.refused)
+    }
+
+    fn is_waiting(&self) -> bool {
+        (0..self.wish.sizes.len()).any(|place| self.is_open(place))
+    }
+
+    /// Sends a probe. `false`: the device does not take it.
+    fn send(&mut self, size: u16) -> io::Result<bool> {
+        self.sender.datagrams.wait(1);
+        if size != REFUSED {
+            self.sender.bytes.wait(size.into());
+        }
+        let mut datagram = vec![0; usize::from(size - overhead(self.wish.to.ip()))];
+        let probe = Probe::new(self.sender.badge, size, self.order);
+        datagram.iter_mut().zip(probe.as_bytes()).for_each(|(place, byte)| *place = *byte);
+        // What a hop said about an earlier probe is the error of a later call, once.
+        for _ in 0..3 {
+            let Err(error) = self.socket.socket().send(&datagram) else { return Ok(true) };
+            let was_refused = self.note_errors();
+            match error.raw_os_error() {
+                Some(libc::EMSGSIZE) if was_refused => return Ok(false),
+                Some(libc::EMSGSIZE | libc::ECONNREFUSED) => {}
+                Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENOBUFS) => return Ok(true),
+                _ => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Receives acknowledgements until there is nothing more to wait for.
+    fn listen(&mut self, until: Instant) -> io::Result<()> {
+        let mut room = [0; 64];
+        while self.is_waiting() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.socket.socket().set_read_timeout(Some(left))?;
+            match self.socket.socket().recv(&mut room) {
+                Ok(length) => self.acknowledge(room.get(..length).unwrap_or_default()),
+                Err(error) if is_timeout(&error) => break,
+                // An error of an earlier probe: the queue has the rest of it.
+                Err(_) => {
+                    self.note_errors();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, datagram: &[u8]) {
+        let Some(size) = Probe::acknowledged(datagram, self.sender.badge, self.order) else {
+            return;
+        };
+        for (arrived, _) in
+            self.outcome.arrived.iter_mut().zip(&self.wish.sizes).filter(|(_, it)| **it == size)
+        {
+            *arrived = true;
+        }
+    }
+
+    /// Reads the error queue. Whether the device refused something.
+    fn note_errors(&mut self) -> bool {
+        let mut was_refused = false;
+        for error in self.socket.errors() {
+            match error {
+                TooBig::Device(mtu) => {
+                    self.outcome.device_mtu = mtu;
+                    was_refused = true;
+                }
+                TooBig::Hop(by, mtu) => {
+                    let told = self.outcome.told.get_or_insert((by, mtu));
+                    if mtu < told.1 {
+                        *told = (by, mtu);
+                    }
+                }
+            }
+        }
+        was_refused
+    }
+}
+
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}

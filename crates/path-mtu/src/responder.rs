@@ -1,0 +1,256 @@
+//! The responder: the end of a host that probes leave from and arrive at, run by `millrace mtu responder`.
+//!
+//! A client that sends the token may have it probe other responders, and while its session is open the responder
+//! acknowledges probes that carry the session's badge. It answers nothing else, sends no more than [`Options`] allow, and
+//! changes nothing on its host. A client that is silent for long, or breaks the protocol, loses its session.
+
+use crate::frame::{Answer, Badge, Hello, LEN, Order, Probe, Status};
+use crate::probe::{Sender, is_timeout};
+use crate::rate::Rate;
+use crate::socket;
+use control::token::Token;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// A client that has not sent the token by then never will, and others wait for its seat.
+const HELLO: Duration = Duration::from_secs(2);
+/// A checker sends its next order by then.
+const SILENCE: Duration = Duration::from_secs(120);
+/// Most connections at once; others are closed.
+const SEATS: usize = 32;
+/// How often it is looked whether to go on.
+const GLANCE: Duration = Duration::from_millis(50);
+/// After an error of `accept`, which may last.
+const REST: Duration = Duration::from_millis(100);
+
+/// How a responder runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where it listens, TCP and UDP; port 0: a free one.
+    pub listen: SocketAddr,
+    /// What a client has to send.
+    pub token: Token,
+    /// The network namespace it listens and sends in, where that is not the caller's own.
+    pub netns: Option<PathBuf>,
+    /// Most probes sent in a second, and as many at once; as many again are acknowledged.
+    pub datagrams_per_s: u32,
+    /// Most bytes of probes sent in a second, and as many at once.
+    pub bytes_per_s: u32,
+}
+
+impl Options {
+    /// With limits that let two hosts of a thousand be checked in moments, and fill no link.
+    pub fn new(listen: SocketAddr, token: Token) -> Options {
+        Options { listen, token, netns: None, datagrams_per_s: 2000, bytes_per_s: 16 << 20 }
+    }
+}
+
+/// A responder that runs until it is dropped.
+pub struct Responder {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    options: Options,
+    stopped: AtomicBool,
+    /// Of each open session.
+    badges: Mutex<Vec<Badge>>,
+    seats: AtomicUsize,
+    datagrams: Rate,
+    bytes: Rate,
+    acknowledgements: Rate,
+}
+
+impl Responder {
+    /// Listens, on threads of its own.
+    ///
+    /// # Errors
+    /// The address is not this host's, or the port is taken.
+    pub fn start(options: Options) -> io::Result<Responder> {
+        let open = || {
+            let listener = TcpListener::bind(options.listen)?;
+            let address = listener.local_addr()?;
+            Ok((listener, UdpSocket::bind(address)?, address))
+        };
+        let opened: io::Result<_> =
+            ports::namespace::within(options.netns.as_deref(), open).flatten();
+        let (listener, probes, address) = opened?;
+        listener.set_nonblocking(true)?;
+        probes.set_read_timeout(Some(GLANCE))?;
+        socket::widen(&probes);
+        let shared = Arc::new(Shared {
+            datagrams: Rate::new(options.datagrams_per_s, options.datagrams_per_s),
+            acknowledgements: Rate::new(options.datagrams_per_s, options.datagrams_per_s),
+            bytes: Rate::new(options.bytes_per_s, options.bytes_per_s),
+            options,
+            stopped: AtomicBool::new(false),
+            badges: Mutex::default(),
+            seats: AtomicUsize::new(0),
+        });
+        let (one, other) = (shared.clone(), shared.clone());
+        let threads = vec![
+            std::thread::spawn(move || one.accept(&listener)),
+            std::thread::spawn(move || other.acknowledge(&probes)),
+        ];
+        Ok(Responder { shared, address, threads })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until it ends, which it does not by itself.
+    pub fn wait(mut self) {
+        for thread in std::mem::take(&mut self.threads) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    fn accept(self: Arc<Shared>, listener: &TcpListener) {
+        while !self.is_stopped() {
+            match listener.accept() {
+                Ok((stream, _)) if self.seats.fetch_add(1, Ordering::Relaxed) < SEATS => {
+                    let shared = self.clone();
+                    std::thread::spawn(move || {
+                        // A client that has gone is told nothing.
+                        let _ = shared.serve(stream);
+                        shared.seats.fetch_sub(1, Ordering::Relaxed);
+                    });
+                }
+                Ok(_) => {
+                    self.seats.fetch_sub(1, Ordering::Relaxed);
+                }
+                Err(error) if is_timeout(&error) => std::thread::sleep(GLANCE / 5),
+                Err(_) => std::thread::sleep(REST),
+            }
+        }
+    }
+
+    /// A client, from its first byte to its last.
+    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        let mut bytes = [0; LEN];
+        read_by(&mut stream, &mut bytes, Instant::now() + HELLO)?;
+        let hello = Hello::read_from_bytes(&bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+        if !hello.token().is_some_and(|token| self.options.token.matches(token)) {
+            return Ok(());
+        }
+        let _session = Session::open(self, hello.badge);
+        stream.write_all(Answer::only(Status::Done).as_bytes())?;
+        let ip = self.options.listen.ip();
+        let sender = Sender {
+            netns: self.options.netns.as_deref(),
+            from: (!ip.is_unspecified()).then_some(ip),
+            badge: hello.badge,
+            datagrams: &self.datagrams,
+            bytes: &self.bytes,
+        };
+        let mut number: u16 = 0;
+        while !self.is_stopped() {
+            read_by(&mut stream, &mut bytes, Instant::now() + SILENCE)?;
+            stream.write_all(answer(&sender, &bytes, number).as_bytes())?;
+            number = number.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// Acknowledges probes of open sessions.
+    fn acknowledge(&self, socket: &UdpSocket) {
+        let mut room = vec![0; 1 << 16];
+        while !self.is_stopped() {
+            // Errors are those of acknowledgements that nobody took.
+            let Ok((length, from)) = socket.recv_from(&mut room) else { continue };
+            let Some(reply) = self.reply(room.get(..length).unwrap_or_default(), from.ip()) else {
+                continue;
+            };
+            if self.acknowledgements.take(1, Instant::now()).is_ok() {
+                let _ = socket.send_to(reply.as_bytes(), from);
+            }
+        }
+    }
+
+    fn reply(&self, datagram: &[u8], from: IpAddr) -> Option<Probe> {
+        let probe = Probe::read(datagram)?;
+        let is_known = holds(&ports::lock(&self.badges), probe.badge());
+        (is_known && probe.is_whole(datagram.len(), from)).then(|| probe.acknowledgement())
+    }
+}
+
+/// Whether a badge is in the list, in a time that does not tell how much of it is.
+fn holds(badges: &[Badge], given: &Badge) -> bool {
+    let same = |badge: &Badge| {
+        let different = badge.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
+        std::hint::black_box(different) == 0
+    };
+    badges.iter().fold(false, |found, badge| found | same(badge))
+}
+
+/// Carries out an order of any bytes.
+fn answer(sender: &Sender<'_>, bytes: &[u8; LEN], number: u16) -> Answer {
+    let wish = Order::read_from_bytes(bytes).map_err(|_| Status::BadOrder);
+    match wish.and_then(|order| order.read()).and_then(|wish| sender.probe(&wish, number)) {
+        Ok(outcome) => Answer::new(&outcome),
+        Err(status) => Answer::only(status),
+    }
+}
+
+/// Fills `bytes`, by then.
+fn read_by(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    let mut filled = 0;
+    while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(room)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => filled += read,
+        }
+    }
+    Ok(())
+}
+
+/// A session's badge, as long as it is open.
+struct Session<'s>(&'s Shared, Badge);
+
+impl<'s> Session<'s> {
+    fn open(shared: &'s Shared, badge: Badge) -> Session<'s> {
+        ports::lock(&shared.badges).push(badge);
+        Session(shared, badge)
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        let mut badges = ports::lock(&self.0.badges);
+        if let Some(place) = badges.iter().position(|badge| *badge == self.1) {
+            badges.swap_remove(place);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A checker's connection to one responder.
+
+use crate::frame::{Answer, Badge, Hello, LEN, Order, Outcome, SIZES, Status, Wish};
+use control::Problem;
+use control::token::Whereabouts;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// A responder answers an order by then: it takes no longer than the patience asked for, and its turn.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A connection is there by then.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// A responder and how it is reached.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// For people.
+    pub name: String,
+    /// Its token, address and port.
+    pub at: Whereabouts,
+    /// The network namespace to connect from, where that is not the caller's own.
+    pub netns: Option<PathBuf>,
+}
+
+/// See the module.
+pub struct Session {
+    stream: TcpStream,
+    name: String,
+    address: SocketAddr,
+}
+
+/// A badge that nothing else has.
+///
+/// # Errors
+/// The kernel has no random numbers.
+pub fn badge() -> io::Result<Badge> {
+    let mut badge = Badge::default();
+    File::open("/dev/urandom")?.read_exact(&mut badge)?;
+    Ok(badge)
+}
+
+impl Session {
+    /// Connects and presents the token.
+    ///
+    /// # Errors
+    /// The responder is not reached, or does not take the token.
+    pub fn open(host: &Host, badge: Badge) -> Result<Session, Problem> {
+        let reach = |error: io::Error| {
+            Problem::new(format!("the responder of {} is not reached", host.name))
+                .seen(error)
+                .wanted("a connection over TCP")
+                .remedy("start `millrace mtu responder` there, and let its port pass, TCP and UDP")
+        };
+        let stream = connect(&host.at.at, host.netns.as_deref()).map_err(reach)?;
+        let address = stream.peer_addr().map_err(reach)?;
+        let mut session = Session { stream, name: host.name.clone(), address };
+        let hello = Hello::new(&host.at.token.to_string(), badge);
+        let answer = session.ask(hello.as_bytes()).map_err(|error| {
+            Problem::new(format!("the responder of {} does not take the token", host.name))
+                .seen(error)
+                .wanted("the token that it printed")
+                .remedy(
+                    "copy TOKEN@ADDRESS:PORT from there; a responder started anew has another one",
+                )
+        })?;
+        answer.read(0).map_err(|status| session.refused(status))?;
+        Ok(session)
+    }
+
+    /// Where the responder listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Has the host probe a peer by packets of these sizes, at most [`SIZES`].
+    ///
+    /// # Errors
+    /// The responder has gone, or cannot send.
+    pub fn probe(
+        &mut self,
+        to: SocketAddr,
+        sizes: &[u16],
+        patience: Duration,
+    ) -> Result<Outcome, Problem> {
+        let sizes = sizes.get(..SIZES).unwrap_or(sizes).to_vec();
+        let patience_ms = u16::try_from(patience.as_millis()).unwrap_or(u16::MAX);
+        let count = sizes.len();
+        let order = Order::new(&Wish { to, sizes, patience_ms });
+        let answer = self.ask(order.as_bytes()).map_err(|error| {
+            Problem::new(format!("the responder of {} has gone", self.name))
+                .seen(error)
+                .remedy("start it again, and run the check again")
+        })?;
+        answer.read(count).map_err(|status| self.refused(status))
+    }
+
+    fn ask(&mut self, message: &[u8]) -> io::Result<Answer> {
+        self.stream.write_all(message)?;
+        let mut bytes = [0; LEN];
+        self.stream.read_exact(&mut bytes)?;
+        Answer::read_from_bytes(&bytes).map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+
+    fn refused(&self, status: Status) -> Problem {
+        let problem = Problem::new(format!("the responder of {} sends no probes", self.name));
+        match status {
+            Status::Unable => problem
+                .seen("its host has no route to a peer, or the address it listens on has gone")
+                .remedy("listen on an address of the network that is to be checked"),
+            Status::Done | Status::BadOrder => problem
+                .seen("it refused the order")
+                .remedy("run the same version of millrace on all hosts"),
+        }
+    }
+}
+
+fn connect(at: &str, netns: Option<&Path>) -> io::Result<TcpStream> {
+    let work = || {
+        let mut last = io::ErrorKind::NotFound.into();
+        for address in at.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, CONNECT) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    };
+    let stream = ports::namespace::within(netns, work).flatten()?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

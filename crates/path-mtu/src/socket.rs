@@ -1,0 +1,165 @@
+// UNSAFETY: the kernel's error queue and the options of path MTU discovery are reached by `recvmsg` and `setsockopt` alone.
+//! A UDP socket whose datagrams are never fragmented, and what the kernel and hops on the way say about those too big.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::zeroed;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+/// Bytes that a responder's socket keeps of what arrives at once.
+const RECEIVE_BUFFER: i32 = 4 << 20;
+
+/// A datagram that was too big.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TooBig {
+    /// For the device it was to leave by, which has this MTU.
+    Device(u16),
+    /// For a hop on the way, by an ICMP message from this address.
+    Hop(IpAddr, u16),
+}
+
+/// See the module.
+pub(crate) struct ProbeSocket(UdpSocket);
+
+impl ProbeSocket {
+    /// A socket that sends to one peer, from one address or from any.
+    pub(crate) fn connect(from: Option<IpAddr>, to: SocketAddr) -> io::Result<ProbeSocket> {
+        let any: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let from = from.filter(|from| from.is_ipv4() == to.is_ipv4()).unwrap_or(any);
+        let socket = UdpSocket::bind((from, 0))?;
+        // PROBE: what hops said earlier is not held against what is sent now.
+        let options: &[(i32, i32, i32)] = if to.is_ipv4() {
+            &[
+                (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+                (libc::IPPROTO_IP, libc::IP_RECVERR, 1),
+            ]
+        } else {
+            &[
+                (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+                (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
+                (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1),
+            ]
+        };
+        for (level, name, value) in options {
+            set(&socket, *level, *name, *value)?;
+        }
+        socket.connect(to)?;
+        Ok(ProbeSocket(socket))
+    }
+
+    /// The socket, to send and receive.
+    pub(crate) fn socket(&self) -> &UdpSocket {
+        &self.0
+    }
+
+    /// What came as errors since the last call.
+    pub(crate) fn errors(&self) -> Vec<TooBig> {
+        std::iter::from_fn(|| next_error(&self.0)).flatten().collect()
+    }
+}
+
+/// Gives a socket room for the probes of many peers at once, as far as the kernel allows.
+pub(crate) fn widen(socket: &UdpSocket) {
+    let force = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER);
+    if force.is_err() {
+        // The default has room for a few peers, and what is lost is sent again.
+        let _ = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER);
+    }
+}
+
+fn set(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(size_of::<i32>()).unwrap_or_default();
+    // SAFETY: the option's value is an `int`, which lives until the call returns.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The next entry of the error queue; `None`: there is none. The inner `None`: it is about something else.
+fn next_error(socket: &UdpSocket) -> Option<Option<TooBig>> {
+    // Aligned as the kernel aligns control messages.
+    let mut control = [0_u64; 64];
+    // SAFETY: all fields of a `msghdr` may be zero.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: the message names no data and a control buffer of the length given, which outlives the call.
+    let received = unsafe {
+        libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
+    };
+    if received < 0 {
+        return None;
+    }
+    #[allow(clippy::unnecessary_cast, reason = "another C library has another type")]
+    let used = message.msg_controllen as usize;
+    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    Some(read_control(bytes.get(..used).unwrap_or(&bytes)))
+}
+
+/// Finds the `sock_extended_err` among control messages: each a length, a level, a type, and data, aligned to 8 bytes.
+fn read_control(mut bytes: &[u8]) -> Option<TooBig> {
+    loop {
+        let (length, rest) = bytes.split_first_chunk::<8>()?;
+        let (level, rest) = rest.split_first_chunk::<4>()?;
+        let (kind, _) = rest.split_first_chunk::<4>()?;
+        let length = usize::from_ne_bytes(*length);
+        let which = (i32::from_ne_bytes(*level), i32::from_ne_bytes(*kind));
+        let is_error =
+            [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
+        if is_error.contains(&which) {
+            return read_error(bytes.get(16..length)?);
+        }
+        bytes = bytes.get(length.next_multiple_of(8).max(16)..)?;
+    }
+}
+
+/// `struct sock_extended_err`: errno, origin, type, code, a byte of padding, info, data; then the address of the offender.
+fn read_error(error: &[u8]) -> Option<TooBig> {
+    let number = |at: usize| Some(u32::from_ne_bytes(*error.get(at..)?.first_chunk()?));
+    if number(0)? != libc::EMSGSIZE.unsigned_abs() {
+        return None;
+    }
+    let mtu = u16::try_from(number(8)?).unwrap_or(u16::MAX);
+    let offender = error.get(16..).unwrap_or_default();
+    match *error.get(4)? {
+        libc::SO_EE_ORIGIN_LOCAL => Some(TooBig::Device(mtu)),
+        libc::SO_EE_ORIGIN_ICMP => {
+            let octets: [u8; 4] = *offender.get(4..)?.first_chunk()?;
+            Some(TooBig::Hop(IpAddr::from(octets), mtu))
+        }
+        libc::SO_EE_ORIGIN_ICMP6 => {
+            let octets: [u8; 16] = *offender.get(8..)?.first_chunk()?;
+            Some(TooBig::Hop(IpAddr::from(octets).to_canonical(), mtu))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Loopback's MTU is 65536, so nothing is too big for it; but it takes no packet with more than UDP can say.
+    #[test]
+    fn a_datagram_reaches_its_peer_whole() {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let probe = ProbeSocket::connect(None, peer.local_addr().unwrap()).unwrap();
+        assert_eq!(probe.socket().send(&[7; 9000]).unwrap(), 9000);
+        let mut room = [0; 10_000];
+        assert_eq!(peer.recv(&mut room).unwrap(), 9000);
+        assert_eq!(probe.errors(), []);
+    }
+
+    proptest! {
+        #[test]
+        fn control_messages_of_any_kind_are_read_without_a_panic(bytes: Vec<u8>) {
+            let _ = (read_control(&bytes), read_error(&bytes));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `millrace mtu`: whether every path carries the MTU, proved by probes between responders.
+
+use crate::cli::Global;
+use crate::output::{self, Failure, Outcome};
+use clap::{Args, Subcommand};
+use control::Problem;
+use control::token::{Token, Whereabouts};
+use path_mtu::check::{self, check};
+use path_mtu::local::{LocalReport, check_host};
+use path_mtu::report::Report;
+use path_mtu::session::Host;
+use path_mtu::{Options, Responder};
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Check that every path carries the MTU
+    Check(Check),
+    /// Send and acknowledge probes for `millrace mtu check`
+    Responder(Respond),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  a$ millrace mtu responder --listen 192.0.2.1:5910      # prints TOKEN@192.0.2.1:5910
+  b$ millrace mtu responder --listen 192.0.2.2:5910
+  $  millrace mtu check TOKEN@192.0.2.1:5910 TOKEN@192.0.2.2:5910
+  $  millrace mtu check --list hosts.txt --sample 16     # a thousand hosts, 16 peers each
+  $  millrace mtu check                                  # this host: ports, devices, and probes between its TAPs
+
+Between responders, each host sends UDP packets with don't-fragment to each other, in both directions: at the MTU, which must
+arrive, and at the MTU + 1, which its device must refuse. What fails is named: the hop (vNIC, switch port, uplink, or
+beyond), the values seen and wanted, and the remedy. docs/jumbo.md explains each finding.
+Exits with 0 when nothing is found and with 1 when something is.")]
+struct Check {
+    /// Responders to check against each other; none: the ports of the running daemon.
+    #[arg(value_name = "TOKEN@ADDRESS:PORT")]
+    hosts: Vec<Whereabouts>,
+    /// A file with more of them, one a line.
+    #[arg(long, value_name = "FILE")]
+    list: Option<PathBuf>,
+    /// The MTU every path has to carry [default: that of most hosts' devices].
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65_533))]
+    mtu: Option<u16>,
+    /// Probe so many peers of each host instead of all; the chance to miss a fault is printed.
+    #[arg(long, value_name = "PEERS", value_parser = clap::value_parser!(u16).range(2..))]
+    sample: Option<u16>,
+    /// Draw the sample by this number.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "sample")]
+    seed: u64,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  millrace mtu responder --listen 192.0.2.1:5910
+
+Listens on TCP and UDP until it is interrupted, and prints TOKEN@ADDRESS:PORT for `millrace mtu check`. A client that sends
+the token may have it send probes to other responders, at most --probes a second; nothing else is answered, and no answer
+is longer than what it answers. The token goes as it is: use a network you trust, or a tunnel.")]
+struct Respond {
+    /// Address to listen on, one of the network to be checked; port 0 picks a free port.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// The token to ask for [default: drawn at random].
+    #[arg(long, value_name = "TOKEN", env = "MILLRACE_MTU_TOKEN", hide_env_values = true)]
+    token: Option<Token>,
+    /// Most probes sent in a second, and most acknowledged.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    probes: u32,
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    match &arguments.what {
+        What::Check(arguments) => check_paths(arguments, global),
+        What::Responder(arguments) => respond(arguments),
+    }
+}
+
+fn check_paths(arguments: &Check, global: &Global) -> Outcome {
+    let hosts = arguments.hosts()?;
+    let options = check::Options {
+        mtu: arguments.mtu,
+        peers: arguments.sample.map(usize::from),
+        seed: arguments.seed,
+        ..check::Options::default()
+    };
+    let shown = AtomicUsize::new(0);
+    let progress = |done, of| progress(&shown, done, of);
+    let healthy = if hosts.is_empty() {
+        let report = check_host(global.client()?.mtu()?, arguments.mtu, &progress)?;
+        output::show(global, &report, LocalReport::text)?;
+        report.healthy
+    } else {
+        let report = check(&hosts, &options, &progress)?;
+        output::show(global, &report, Report::text)?;
+        report.healthy
+    };
+    Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Check {
+    fn hosts(&self) -> Result<Vec<Host>, Failure> {
+        let mut hosts = self.hosts.clone();
+        if let Some(path) = &self.list {
+            let read = |error| Problem::new(format!("reading {}", path.display())).seen(error);
+            let text = std::fs::read_to_string(path).map_err(read)?;
+            for (number, line) in text.lines().enumerate() {
+                let line = line.split('#').next().unwrap_or_default().trim();
+                if !line.is_empty() {
+                    let place = format!("{}:{}", path.display(), number + 1);
+                    let wrong = |why: String| Problem::new(why).seen(line).at(place);
+                    hosts.push(line.parse().map_err(wrong)?);
+                }
+            }
+        }
+        let host = |at: Whereabouts| Host { name: at.at.clone(), at, netns: None };
+        Ok(hosts.into_iter().map(host).collect())
+    }
+}
+
+/// A line that is drawn over itself on a terminal, and a few lines elsewhere.
+fn progress(shown: &AtomicUsize, done: usize, of: usize) {
+    let tenth = done * 10 / of.max(1);
+    if shown.fetch_max(tenth, Ordering::Relaxed) >= tenth {
+        return;
+    }
+    let mut out = std::io::stderr().lock();
+    // Progress that cannot be shown is no reason to stop.
+    let _ = if out.is_terminal() {
+        write!(out, "\r{done} of {of} directions probed{}", if tenth == 10 { "\n" } else { "" })
+    } else if tenth.is_multiple_of(5) {
+        writeln!(out, "{done} of {of} directions probed")
+    } else {
+        Ok(())
+    };
+}
+
+fn respond(arguments: &Respond) -> Outcome {
+    let token = match &arguments.token {
+        Some(token) => token.clone(),
+        None => Token::random()
+            .map_err(|error| Problem::new("drawing a token at random").seen(error))?,
+    };
+    let mut options = Options::new(arguments.listen, token.clone());
+    options.datagrams_per_s = arguments.probes;
+    let responder = Responder::start(options).map_err(|error| {
+        Problem::new(format!("listening on {}", arguments.listen))
+            .seen(error)
+            .remedy("choose an address of this host and a port that is free for TCP and UDP")
+    })?;
+    output::print(&format!("{token}@{}", responder.address()))?;
+    responder.wait();
+    Ok(ExitCode::SUCCESS)
+}

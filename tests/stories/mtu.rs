@@ -1,0 +1,258 @@
+//! `millrace mtu check` between hosts: each kind of fault, seeded in turn, is found and named; a healthy network has none.
+//!
+//! ```text
+//! h1 to h4, TAPs ── millrace ── uplink ══ rack (a Linux bridge) ── h5 to h8      a ── router ── b
+//! ```
+
+use crate::host::Host;
+use crate::sandbox::{Need, run, story};
+use crate::switch::{Switch, millrace};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::Instant;
+
+const NEEDS: [Need; 1] = [Need::Tap];
+
+/// Names last as long as the story.
+fn host(name: String) -> Host {
+    Host::new(name.leak())
+}
+
+/// A responder on a host, and how it is named to a check.
+struct Responder(Child, String);
+
+impl Responder {
+    fn start(host: Host, address: &str) -> Responder {
+        let program = millrace().get_program().to_owned();
+        let mut command = host.command(program.to_str().unwrap());
+        command.args(["mtu", "responder", "--listen", address]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Responder(child, line.trim().to_owned())
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// Checks from a host; the report and the exit code.
+fn check(from: Host, responders: &[Responder], more: &[&str]) -> (Value, i32) {
+    let program = millrace().get_program().to_owned();
+    let mut command = from.command(program.to_str().unwrap());
+    command.args(["mtu", "check", "--json"]).args(more);
+    command.args(responders.iter().map(|responder| &responder.1));
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
+    (report, output.status.code().unwrap())
+}
+
+/// Each finding's hop, where it is, and the value seen, with its sentence.
+fn findings(report: &Value) -> Vec<(String, String, String, String)> {
+    let word = |it: &Value, key: &str| it[key].as_str().unwrap().to_owned();
+    let finding =
+        |it: &Value| (word(it, "hop"), word(it, "at"), word(it, "seen"), word(it, "error"));
+    report["findings"].as_array().unwrap().iter().map(finding).collect()
+}
+
+/// Eight hosts on two switches, all with jumbo frames.
+struct Racks {
+    switch: Switch,
+    hosts: Vec<Host>,
+    rack: Host,
+    responders: Vec<Responder>,
+}
+
+impl Racks {
+    fn new() -> Racks {
+        let rack = Host::new("rack");
+        let hosts: Vec<Host> = (1..=8).map(|number| host(format!("h{number}"))).collect();
+        rack.run("ip link add br0 mtu 9000 type bridge");
+        rack.run("ip link set br0 up");
+        run("ip link add uplink mtu 9000 type veth peer name up0 mtu 9000 netns rack");
+        run("ip link set uplink up");
+        rack.run("ip link set up0 master br0 up");
+        for number in 5..=8 {
+            rack.run(&format!(
+                "ip link add b{number} mtu 9000 type veth peer name eth0 mtu 9000 netns h{number}"
+            ));
+            rack.run(&format!("ip link set b{number} master br0 up"));
+            hosts[number - 1].address("eth0", number.try_into().unwrap());
+        }
+        let port = |number| {
+            format!(
+                "[[port]]\nname = 'vm{number}'\ntap = 'tap0'\nnetns = 'h{number}'\nmtu = 9000\n"
+            )
+        };
+        let vms: String = (1..=4).map(port).collect();
+        let switch = Switch::start(&format!("[[port]]\nname = 'uplink'\npacket = 'uplink'\n{vms}"));
+        for number in 1..=4 {
+            hosts[number - 1].address("tap0", number.try_into().unwrap());
+            switch.wait_for(&format!("vm{number}"), "up");
+        }
+        let address = |number| format!("10.9.0.{number}:5910");
+        let responders =
+            hosts.iter().zip(1..).map(|(host, number)| Responder::start(*host, &address(number)));
+        let responders = responders.collect();
+        Racks { switch, hosts, rack, responders }
+    }
+
+    /// Seeds a fault, has it found as the only one, and mends it.
+    fn finds(
+        &self,
+        seed: impl Fn(&Racks),
+        mend: impl Fn(&Racks),
+        wanted: (&str, &str, &str, &str),
+    ) {
+        seed(self);
+        let (report, code) = check(self.hosts[0], &self.responders, &["--mtu", "9000"]);
+        let found = findings(&report);
+        mend(self);
+        let (hop, at, seen, words) = wanted;
+        assert_eq!(
+            (found.len(), code),
+            (1, 1),
+            "{wanted:?}: {found:#?}\n{:#}",
+            report["unchecked"]
+        );
+        let (found_hop, found_at, found_seen, error) = &found[0];
+        assert_eq!((found_hop.as_str(), found_seen.as_str()), (hop, seen), "{error}");
+        assert!(found_at.contains(at) && error.contains(words), "{wanted:?}: {found_at}: {error}");
+        println!("    found {hop}: {error}");
+    }
+
+    fn is_healthy(&self) {
+        let (report, code) = check(self.hosts[0], &self.responders, &[]);
+        assert_eq!((findings(&report), code), (vec![], 0), "{:#}", report["unchecked"]);
+        assert_eq!(
+            (&report["wanted"], report["directions"].as_array().unwrap().len()),
+            (&9000.into(), 56)
+        );
+    }
+}
+
+#[test]
+fn each_kind_of_mtu_fault_is_found_and_named() {
+    story(&NEEDS, || {
+        let racks = Racks::new();
+        racks.is_healthy();
+        racks.finds(
+            |it| drop(it.hosts[2].run("ip link set tap0 mtu 1500")),
+            |it| drop(it.hosts[2].run("ip link set tap0 mtu 9000")),
+            ("vnic", "10.9.0.3", "1500", "tap0 has MTU 1500"),
+        );
+        racks.finds(
+            |it| drop(it.hosts[6].run("ip link set eth0 mtu 4000")),
+            |it| drop(it.hosts[6].run("ip link set eth0 mtu 9000")),
+            ("vnic", "10.9.0.7", "4000", "eth0 has MTU 4000"),
+        );
+        racks.finds(
+            |it| drop(it.rack.run("ip link set b6 mtu 1500")),
+            |it| drop(it.rack.run("ip link set b6 mtu 9000")),
+            ("switch-port", "10.9.0.6", "1500", "in both directions"),
+        );
+        racks.finds(
+            |it| it.switch.tell("port set uplink mtu=1500"),
+            |it| it.switch.tell("port set uplink mtu="),
+            ("uplink", "10.9.0.1", "1500", "in this direction only"),
+        );
+        racks.finds(
+            |it| it.switch.tell("port set uplink mtu=8996"),
+            |it| it.switch.tell("port set uplink mtu="),
+            ("uplink", "10.9.0.1", "8996", "drops packets above 8996"),
+        );
+        racks.finds(
+            |it| drop(it.rack.run("ip link set up0 mtu 2000")),
+            |it| drop(it.rack.run("ip link set up0 mtu 9000")),
+            ("uplink", "10.9.0.1", "2000", "in both directions"),
+        );
+        racks.is_healthy();
+    });
+}
+
+#[test]
+fn a_router_that_says_too_big_is_named_and_one_that_does_not_is_located() {
+    story(&[], || {
+        let [a, router, b] = ["a", "router", "b"].map(Host::new);
+        router.run("ip link add east mtu 9000 type veth peer name eth0 mtu 9000 netns a");
+        router.run("ip link add west mtu 9000 type veth peer name eth0 mtu 9000 netns b");
+        router.run("sysctl -qw net.ipv4.ip_forward=1");
+        for (host, number) in [(a, 1), (b, 2)] {
+            let device = if number == 1 { "east" } else { "west" };
+            router.run(&format!("ip address add 10.8.{number}.254/24 dev {device}"));
+            router.run(&format!("ip link set {device} up"));
+            host.run(&format!("ip address add 10.8.{number}.1/24 dev eth0"));
+            host.run("ip link set eth0 up");
+            host.run(&format!("ip route add default via 10.8.{number}.254"));
+        }
+        let responders = [(a, "10.8.1.1:5910"), (b, "10.8.2.1:5910")]
+            .map(|(host, address)| Responder::start(host, address));
+        let (report, code) = check(a, &responders, &[]);
+        assert_eq!((findings(&report), code), (vec![], 0));
+        // Only on the way to b: the router's own device is smaller.
+        router.run("ip link set west mtu 1500");
+        let (report, code) = check(a, &responders, &["--mtu", "9000"]);
+        let found = findings(&report);
+        let of = |hop: &str| found.iter().filter(|it| it.0 == hop).count();
+        assert_eq!((code, of("beyond")), (1, 1), "{found:#?}");
+        assert!(found.iter().any(|it| it.3.contains("router 10.8.1.254 says")), "{found:#?}");
+        // Nothing that it sends itself gets out.
+        router.run("ip rule add pref 1 iif lo blackhole");
+        let (report, code) = check(a, &responders, &["--mtu", "9000"]);
+        let found = findings(&report);
+        assert_eq!((found.len(), code), (1, 1), "{found:#?}");
+        assert_eq!((found[0].0.as_str(), found[0].2.as_str()), ("between", "1500"), "{found:#?}");
+        println!("    found {}: {}", found[0].0, found[0].3);
+    });
+}
+
+#[test]
+fn sixty_four_hosts_are_checked_in_seconds() {
+    story(&[], || {
+        run("ip link add br0 mtu 9000 type bridge");
+        run("ip link set br0 up");
+        let start = Instant::now();
+        // The kernel of all has room for 1,024 neighbours that it finds by itself.
+        let mac = |number| format!("02:00:00:00:00:{number:02x}");
+        let neighbour = |number| {
+            let mac = mac(number);
+            format!("neigh add 10.9.0.{number} lladdr {mac} dev eth0 nud permanent\n")
+        };
+        std::fs::write("/run/neighbours", (1..=64).map(neighbour).collect::<String>()).unwrap();
+        let attach = |number: usize| {
+            let host = host(format!("n{number}"));
+            run(&format!(
+                "ip link add v{number} mtu 9000 type veth peer name eth0 mtu 9000 address {} netns n{number}",
+                mac(number)
+            ));
+            run(&format!("ip link set v{number} master br0 up"));
+            host.address("eth0", number.try_into().unwrap());
+            host.run("ip -batch /run/neighbours");
+            (host, Responder::start(host, &format!("10.9.0.{number}:5910")))
+        };
+        let (hosts, responders): (Vec<_>, Vec<_>) = (1..=64).map(attach).unzip();
+        println!("    64 hosts made in {:.1} s", start.elapsed().as_secs_f64());
+        let start = Instant::now();
+        let (report, code) = check(hosts[0], &responders, &[]);
+        let took = start.elapsed().as_secs_f64();
+        assert_eq!((findings(&report), code), (vec![], 0), "{:#}", report["unchecked"]);
+        let directions = report["directions"].as_array().unwrap().len();
+        println!("    64 hosts, {directions} directions, healthy: {took:.1} s");
+        run("ip link set v40 mtu 1500");
+        let start = Instant::now();
+        let (report, code) = check(hosts[0], &responders, &["--mtu", "9000"]);
+        let took = start.elapsed().as_secs_f64();
+        let found = findings(&report);
+        assert_eq!((found.len(), code), (1, 1), "{found:#?}");
+        assert_eq!((found[0].0.as_str(), found[0].1.as_str()), ("switch-port", "10.9.0.40:5910"));
+        println!("    one port at 1500: {took:.1} s: {}", found[0].3);
+        let (report, code) = check(hosts[0], &responders, &["--mtu", "9000", "--sample", "4"]);
+        assert_eq!((findings(&report).len(), code), (1, 1));
+        assert!(report["sampled"]["missed_one"].as_f64() > Some(0.9));
+    });
+}
