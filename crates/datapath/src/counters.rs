@@ -70,6 +70,8 @@ reasons! {
         EgressFull = "egress_full",
         /// The egress port is down or broken.
         EgressDown = "egress_down",
+        /// The one member of a team that the frame may leave by is down, or went down with the frame.
+        PathDown = "path_down",
         /// The device refused the frame.
         EgressRefused = "egress_refused",
     }

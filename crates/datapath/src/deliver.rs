@@ -144,7 +144,7 @@ impl Deliverer {
         self.drops.clear();
         let shared = &delivery.to.shared;
         let Some(queue) = shared.egress.get(delivery.queue) else { return };
-        let result = queue.deliver(outgoing, &mut self.drops);
+        let result = queue.deliver_at(delivery.now, outgoing, &mut self.drops);
         match result {
             Ok(()) => {
                 if !shared.state.is_up() && self.drops.is_empty() && !outgoing.is_empty() {
@@ -293,6 +293,7 @@ fn egress_reason(drop: EgressDrop) -> DropReason {
     match drop {
         EgressDrop::Full => DropReason::EgressFull,
         EgressDrop::Down => DropReason::EgressDown,
+        EgressDrop::PathDown => DropReason::PathDown,
         EgressDrop::Refused => DropReason::EgressRefused,
     }
 }

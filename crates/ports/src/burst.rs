@@ -150,6 +150,19 @@ impl<'q> Burst<'q> {
         }));
     }
 
+    /// Keeps the frames that `keeps` says yes to, given each with its slices. The others are no frames of the burst any more;
+    /// what they lent is released with the rest.
+    pub fn retain(&mut self, mut keeps: impl FnMut(&RawFrame, &[Slice<'q>]) -> bool) {
+        let Burst { frames, slices, bytes, .. } = self;
+        frames.retain(|frame| {
+            let first = frame.first as usize;
+            let of_frame = slices.get(first..first + frame.count as usize).unwrap_or_default();
+            let kept = keeps(frame, of_frame);
+            *bytes -= if kept { 0 } else { frame.len as usize };
+            kept
+        });
+    }
+
     /// The frames, in order of arrival.
     #[inline]
     pub fn frames(&self) -> &[RawFrame] {

@@ -53,6 +53,8 @@ pub enum EgressDrop {
     Full,
     /// The device is administratively down or has no carrier.
     Down,
+    /// The one way this frame may take is down, and the device has others.
+    PathDown,
     /// The device refused this frame (its own words are in the log of the state change, not per frame).
     Refused,
 }
@@ -126,6 +128,16 @@ pub trait Egress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault>;
+
+    /// [`Egress::deliver`] by a queue that asks for the time; `now` is the turn's clock.
+    fn deliver_at(
+        &self,
+        _now: Nanos,
+        frames: &[Outgoing<'_>],
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) -> Result<(), PortFault> {
+        self.deliver(frames, drops)
+    }
 
     /// Nanoseconds that the kernel takes for each frame, roughly: the call, and the way through the kernel that is walked
     /// in it. 0 where frames go through shared memory.

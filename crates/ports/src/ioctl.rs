@@ -123,11 +123,35 @@ pub(crate) fn ethtool(fd: impl AsFd, name: &str, command: Ethtool, value: u32) -
     Ok(exchange[1])
 }
 
+/// The speed of a device in megabits a second (`ETHTOOL_GSET`); all ones or 0 where it does not know.
+pub(crate) fn ethtool_speed(fd: impl AsFd, name: &str) -> io::Result<u32> {
+    /// `struct ethtool_cmd` has 44 bytes.
+    const WORDS: usize = 11;
+    const GET_SETTINGS: u32 = 1;
+    let mut exchange = [0u32; WORDS];
+    exchange[0] = GET_SETTINGS;
+    let mut request = Request::new(name)?;
+    let pointer = (&raw mut exchange) as usize;
+    request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
+    // SAFETY: the request carries a pointer to `exchange`, as long and as aligned as `struct ethtool_cmd`, which is what
+    // this command reads and writes and which outlives the call.
+    unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
+    let bytes = exchange.map(u32::to_ne_bytes);
+    let half = |word: usize| {
+        bytes.get(word).map_or(0, |[a, b, ..]| u32::from(u16::from_ne_bytes([*a, *b])))
+    };
+    // `speed` and `speed_hi` lead their words.
+    Ok(half(7) << 16 | half(3))
+}
+
 /// The commands of `linux/ethtool.h` that take a `struct ethtool_value`, which `libc` lacks.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 #[allow(missing_docs, reason = "named as in linux/ethtool.h: get or set, and the feature")]
 pub(crate) enum Ethtool {
+    GetLink = 0x0a,
+    GetRxCsum = 0x14,
+    SetRxCsum = 0x15,
     GetTxCsum = 0x16,
     SetTxCsum = 0x17,
     GetTso = 0x1e,

@@ -79,6 +79,8 @@ pub enum LinkError {
 /// A segmentation or checksum feature of a link, as `ethtool -K` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkOffload {
+    /// Receive checksumming.
+    RxCsum,
     /// Transmit checksumming.
     TxCsum,
     /// TCP segmentation by the device.
@@ -152,6 +154,21 @@ impl Link {
     /// Whether it is up and the other side is there.
     pub fn has_carrier(&self) -> Result<bool, LinkError> {
         Ok(self.flags()? & libc::IFF_RUNNING != 0)
+    }
+
+    /// Whether the other side is there, as the device itself knows it: `has_carrier` may follow up to a second later where it
+    /// changes often.
+    pub fn detects_carrier(&self) -> Result<bool, LinkError> {
+        ioctl::ethtool(&self.socket, &self.name, Ethtool::GetLink, 0)
+            .map(|value| value != 0)
+            .map_err(|error| self.error("read its carrier", error))
+    }
+
+    /// Megabits a second, where the device knows.
+    pub fn speed(&self) -> Result<Option<u32>, LinkError> {
+        let speed = ioctl::ethtool_speed(&self.socket, &self.name);
+        let speed = speed.map_err(|error| self.error("read its speed", error))?;
+        Ok((speed != 0 && speed != u32::MAX).then_some(speed))
     }
 
     /// Brings it up or down.
@@ -233,6 +250,7 @@ impl LinkOffload {
     /// ethtool's short name of it.
     pub fn name(self) -> &'static str {
         match self {
+            LinkOffload::RxCsum => "rx",
             LinkOffload::TxCsum => "tx",
             LinkOffload::Tso => "tso",
             LinkOffload::Gso => "gso",
@@ -242,6 +260,7 @@ impl LinkOffload {
 
     fn commands(self) -> (Ethtool, Ethtool) {
         match self {
+            LinkOffload::RxCsum => (Ethtool::GetRxCsum, Ethtool::SetRxCsum),
             LinkOffload::TxCsum => (Ethtool::GetTxCsum, Ethtool::SetTxCsum),
             LinkOffload::Tso => (Ethtool::GetTso, Ethtool::SetTso),
             LinkOffload::Gso => (Ethtool::GetGso, Ethtool::SetGso),

@@ -2,7 +2,7 @@
 //! switch calls once per burst.
 
 use crate::{Egress, Ingress};
-use crate::{fault, memory, packet, tap, vhost};
+use crate::{fault, memory, packet, tap, team, vhost};
 use std::ops::{Deref, DerefMut};
 
 /// The taking side of a queue pair of any kind of port.
@@ -15,6 +15,8 @@ pub enum IngressQueue {
     Packet(packet::PacketIngress),
     /// A guest.
     Vhost(vhost::VhostIngress),
+    /// A member of a team.
+    Team(Box<team::TeamIngress>),
     /// Any of these, behind a bad wire.
     Fault(Box<fault::FaultIngress>),
 }
@@ -29,6 +31,8 @@ pub enum EgressQueue {
     Packet(packet::PacketEgress),
     /// A guest.
     Vhost(vhost::VhostEgress),
+    /// All members of a team.
+    Team(team::TeamEgress),
     /// Any of these, behind a bad wire.
     Fault(Box<fault::FaultEgress>),
 }
@@ -42,6 +46,7 @@ impl Deref for IngressQueue {
             IngressQueue::Tap(queue) => queue,
             IngressQueue::Packet(queue) => queue,
             IngressQueue::Vhost(queue) => queue,
+            IngressQueue::Team(queue) => queue.as_ref(),
             IngressQueue::Fault(queue) => queue.as_ref(),
         }
     }
@@ -54,6 +59,7 @@ impl DerefMut for IngressQueue {
             IngressQueue::Tap(queue) => queue,
             IngressQueue::Packet(queue) => queue,
             IngressQueue::Vhost(queue) => queue,
+            IngressQueue::Team(queue) => queue.as_mut(),
             IngressQueue::Fault(queue) => queue.as_mut(),
         }
     }
@@ -68,6 +74,7 @@ impl Deref for EgressQueue {
             EgressQueue::Tap(queue) => queue,
             EgressQueue::Packet(queue) => queue,
             EgressQueue::Vhost(queue) => queue,
+            EgressQueue::Team(queue) => queue,
             EgressQueue::Fault(queue) => queue.as_ref(),
         }
     }

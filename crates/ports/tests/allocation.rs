@@ -7,6 +7,7 @@ mod support;
 
 use ports::packet::{self, PacketOptions};
 use ports::tap::{self, TapOptions};
+use ports::team::{self, Algorithm, Member, MemberError, TeamOptions};
 use ports::{Burst, Device, Nanos, Outgoing, Slice};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -82,6 +83,40 @@ fn packet_ports_allocate_nothing_in_a_turn() {
         let (allocations, taken) = allocations(&mut open("mill0"), &mut open("mill1"));
         assert_eq!(allocations, 0);
         assert!(taken > Burst::FRAMES, "{taken}");
+    });
+}
+
+/// Of two members, by either algorithm; with `dynamic` frames leave under a member's own address.
+#[test]
+fn teams_allocate_nothing_in_a_turn() {
+    in_namespace(|| {
+        for (team, peer) in [("mill0", "mill1"), ("mill2", "mill3")] {
+            ip(&format!("link add {team} type veth peer name {peer}"));
+            ip(&format!("link set {team} up"));
+            ip(&format!("link set {peer} up"));
+        }
+        for algorithm in [Algorithm::HyperVPort, Algorithm::Dynamic] {
+            let opener = |name: &str| {
+                Member::packet(name, None)
+                    .map_err(|error| MemberError { reason: error.to_string(), denied: false })
+            };
+            let options = TeamOptions { algorithm, ..TeamOptions::new(&["mill0", "mill2"]) };
+            let (mut team, handle) = team::assemble(&options, Box::new(opener)).expect("a team");
+            let open = |name| packet::open(&PacketOptions::new(name)).expect("open").device;
+            let mut peers = [open("mill1"), open("mill3")];
+            let mut taken = [0; 2];
+            for (peer, taken) in peers.iter_mut().zip(&mut taken) {
+                let (allocations, count) = allocations(&mut team, peer);
+                assert_eq!(allocations, 0);
+                *taken = count;
+            }
+            assert!(taken.iter().sum::<usize>() > Burst::FRAMES, "{taken:?}");
+            let (allocations, taken) = allocations(&mut peers[0], &mut team);
+            assert_eq!(allocations, 0);
+            // What was sent just now from this address comes back.
+            assert_eq!(taken, 0);
+            assert!(handle.status().members[0].counters.reflected > 0);
+        }
     });
 }
 

@@ -1,0 +1,95 @@
+//! The member a frame leaves by.
+//!
+//! What teaches others where a station is (ARP, neighbour discovery, DHCP, all that goes to a group) leaves by the home
+//! member under the station's own address, and so does whatever has no ports. With the algorithm `dynamic` the rest goes by
+//! its flow.
+
+use super::mask::{Mask, Place};
+use super::state::State;
+use super::stations;
+use crate::{EgressDrop, Nanos, Outgoing, lock};
+use wire::{Mac, parse};
+
+/// Chooses for the frames of one call. The home of the last source is remembered: most frames have the same.
+pub(super) struct Chooser<'s> {
+    state: &'s State,
+    alive: Mask,
+    now: Nanos,
+    now_ms: u32,
+    last: Option<(Mac, Result<Standing, EgressDrop>)>,
+}
+
+/// Where an address is now.
+#[derive(Clone, Copy)]
+struct Standing {
+    place: Place,
+    is_pinned: bool,
+}
+
+/// How a frame leaves.
+pub(super) struct Way {
+    pub(super) place: Place,
+    /// By the member that stands for its source, which it keeps.
+    pub(super) is_home: bool,
+}
+
+impl<'s> Chooser<'s> {
+    pub(super) fn new(state: &'s State, alive: Mask, now: Nanos) -> Chooser<'s> {
+        Chooser { state, alive, now, now_ms: state.tick(now), last: None }
+    }
+
+    pub(super) fn choose(&mut self, frame: &Outgoing<'_>) -> Result<Way, EgressDrop> {
+        let header = frame.header;
+        let Some(source) = header.get(6..).and_then(<[u8]>::first_chunk) else {
+            let place = self.alive.nth(0).ok_or(EgressDrop::Down)?;
+            return Ok(Way { place, is_home: true });
+        };
+        let standing = self.standing(Mac(*source), header)?;
+        if let Some(told) = stations::told(header) {
+            lock(&self.state.stations).note(header, Some(told), self.now_ms);
+        }
+        let place = if self.state.is_dynamic() && !standing.is_pinned {
+            self.by_flow(frame).unwrap_or(standing.place)
+        } else {
+            standing.place
+        };
+        Ok(Way { place, is_home: place == standing.place })
+    }
+
+    fn standing(&mut self, mac: Mac, header: &[u8]) -> Result<Standing, EgressDrop> {
+        if let Some((last, standing)) = self.last
+            && last == mac
+        {
+            return standing;
+        }
+        let standing = self.find(mac, header);
+        self.last = Some((mac, standing));
+        standing
+    }
+
+    fn find(&self, mac: Mac, header: &[u8]) -> Result<Standing, EgressDrop> {
+        let none = if self.alive.is_empty() { EgressDrop::Down } else { EgressDrop::PathDown };
+        let State { homes, stations, .. } = self.state;
+        let number = mac.to_u64();
+        let is_new = homes.get(number).is_none();
+        let home = homes.note(number, self.alive, self.now_ms);
+        if is_new && home.is_some() {
+            lock(stations).note(header, None, self.now_ms);
+        }
+        let place = home.map_or_else(|| self.alive.nth(number), |home| home.current(self.alive));
+        let is_pinned = home.is_some_and(super::homes::Home::is_pinned);
+        place.map(|place| Standing { place, is_pinned }).ok_or(none)
+    }
+
+    /// `None`: not by its flow.
+    #[inline]
+    fn by_flow(&self, frame: &Outgoing<'_>) -> Option<Place> {
+        let is_group = frame.header.first()? & 1 != 0;
+        if is_group {
+            return None;
+        }
+        let parsed = parse(frame.header, frame.len as usize)?;
+        let flow = self.state.flowlets.flow(frame.header, &parsed)?;
+        self.state.flowlets.member(flow, self.alive, self.now)
+    }
+}

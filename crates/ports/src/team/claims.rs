@@ -1,0 +1,139 @@
+//! Copies of one frame that come in at several members, of which one is taken.
+//!
+//! The switch outside floods a frame for a group, or for an address it has not learned, to every member. The member that
+//! brings a pair of source and destination first *claims* it, and copies at others are dropped until the claim has
+//! rested for [`REST`]. So nothing is lost where a member does not get what others get: behind a switch that snoops
+//! multicast, in a VLAN or a fabric of its own, or while it is silently dead. A fixed member for all such frames would be
+//! deaf to these.
+//!
+//! A pair is a slot of a table, chosen by a hash that is keyed at random. Two pairs in one slot take it from each other:
+//! a copy may then be taken twice, never is a frame lost.
+
+use super::mask::{Mask, Place};
+use crate::Nanos;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+const SLOTS: usize = 4096;
+
+/// How long a claim holds after its last frame. More than copies of a frame lie apart.
+pub(super) const REST: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
+
+/// Bits of the time in a slot, in milliseconds; then come the place and the pair's tag.
+const TIME: u64 = (1 << 32) - 1;
+
+pub(super) struct Claims {
+    slots: Box<[AtomicU64]>,
+    random: RandomState,
+}
+
+impl Claims {
+    pub(super) fn new() -> Claims {
+        let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        Claims { slots, random: RandomState::new() }
+    }
+
+    /// A pair of addresses in a VLAN, as [`Claims::take`] and [`Claims::may_take`] know it.
+    pub(super) fn pair(&self, addresses: [u8; 12], vlan: u16) -> u64 {
+        self.random.hash_one((addresses, vlan))
+    }
+
+    /// The pair is claimed for a member, whatever was before.
+    pub(super) fn take(&self, pair: u64, place: Place, now: Nanos) {
+        if let Some(slot) = self.slot(pair) {
+            let word = word(pair, place, now);
+            if slot.load(Relaxed) != word {
+                slot.store(word, Relaxed);
+            }
+        }
+    }
+
+    /// Whether a member may bring a frame of the pair: it has the claim, or no other that is alive had one lately.
+    pub(super) fn may_take(&self, pair: u64, place: Place, alive: Mask, now: Nanos) -> bool {
+        let Some(slot) = self.slot(pair) else { return true };
+        let mine = word(pair, place, now);
+        let found = slot.load(Relaxed);
+        let held = found >> 35 == mine >> 35 && found != 0 && {
+            let holder = Place((found >> 32 & 7) as u8);
+            let rested = (mine & TIME).wrapping_sub(found & TIME) & TIME;
+            holder != place && alive.has(holder) && rested < millis(REST)
+        };
+        // Of two members that claim it in one moment, one wins.
+        !held && (found == mine || slot.compare_exchange(found, mine, Relaxed, Relaxed).is_ok())
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "cut to the number of slots")]
+    fn slot(&self, pair: u64) -> Option<&AtomicU64> {
+        self.slots.get(pair as usize % SLOTS)
+    }
+}
+
+const fn millis(time: Nanos) -> u64 {
+    time.0 / Nanos::MILLISECOND.0
+}
+
+fn word(pair: u64, place: Place, now: Nanos) -> u64 {
+    (pair >> 35) << 35 | (place.index() as u64) << 32 | millis(now) & TIME
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BOTH: Mask = Mask(3);
+
+    fn at(ms: u64) -> Nanos {
+        Nanos(ms * Nanos::MILLISECOND.0)
+    }
+
+    proptest! {
+        /// Frames of one pair, each with copies at some members in any order, no later than the claim rests: each frame is
+        /// taken at least once if the members that get it stay the same, and never twice.
+        #[test]
+        fn of_all_copies_one_is_taken(
+            frames in proptest::collection::vec((0u64..400, proptest::sample::subsequence(vec![0u8, 1, 2], 1..=3)), 1..20)
+        ) {
+            let claims = Claims::new();
+            let pair = claims.pair([7; 12], 0);
+            let mut now = 1000;
+            for (gap, places) in frames {
+                now += gap;
+                let taken = places.iter().filter(|place| {
+                    claims.may_take(pair, Place(**place), Mask(7), at(now))
+                });
+                let taken = taken.count();
+                prop_assert!(taken <= 1);
+                // All members get it: whichever has the claim takes it.
+                prop_assert!(taken == 1 || places.len() < 3);
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_that_died_holds_no_claim() {
+        let claims = Claims::new();
+        let pair = claims.pair([7; 12], 0);
+        assert!(claims.may_take(pair, Place(0), BOTH, at(5)));
+        assert!(!claims.may_take(pair, Place(1), BOTH, at(5)));
+        assert!(claims.may_take(pair, Place(1), Mask(2), at(5)));
+    }
+
+    #[test]
+    fn a_member_that_gets_no_more_loses_its_claim() {
+        let claims = Claims::new();
+        let pair = claims.pair([7; 12], 0);
+        assert!(claims.may_take(pair, Place(0), BOTH, at(5)));
+        assert!(!claims.may_take(pair, Place(1), BOTH, at(104)));
+        assert!(claims.may_take(pair, Place(1), BOTH, at(105)));
+        assert!(!claims.may_take(pair, Place(0), BOTH, at(106)));
+    }
+
+    #[test]
+    fn pairs_do_not_stand_in_each_others_way() {
+        let claims = Claims::new();
+        for byte in 0..=255 {
+            assert!(claims.may_take(claims.pair([byte; 12], 0), Place(byte % 2), BOTH, at(9)));
+        }
+    }
+}

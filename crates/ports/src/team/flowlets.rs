@@ -1,0 +1,158 @@
+//! Which member a flow leaves by: algorithm `dynamic`.
+//!
+//! A flow keeps its member while its frames follow each other within [`GAP`]. After a longer pause, a *flowlet*, it may
+//! take another one without overtaking itself, since paths through one network differ by less. The choice starts at the
+//! flow's hash and goes on to the member that sent least lately where that one is well ahead of it.
+//!
+//! The table's place is by hash alone: flows that share one share a member, which breaks no order.
+
+use super::mask::{Mask, PLACES, Place};
+use super::mix::Mix;
+use crate::Nanos;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use wire::{Kind, Parsed, Traits, upper};
+
+const SLOTS: usize = 4096;
+
+/// A longer pause between two frames of a flow lets it change its member.
+pub const GAP: Nanos = Nanos(500_000);
+
+/// What was sent counts half after so long.
+const HALF_LIFE: Nanos = Nanos(5 * Nanos::MILLISECOND.0);
+
+/// Bytes by which a member may be ahead of another before new flowlets avoid it.
+const SLACK: u64 = 64 * 1024;
+
+/// Set in a slot that was used.
+const USED: u64 = 8;
+
+pub(super) struct Flowlets {
+    /// When the flow last sent, in units of 16 ns; [`USED`]; its member.
+    slots: Box<[AtomicU64]>,
+    /// Bytes each member sent lately.
+    sent: [AtomicU64; PLACES],
+    /// When `sent` was last halved.
+    halved: AtomicU64,
+    mix: Mix,
+}
+
+impl Flowlets {
+    pub(super) fn new() -> Flowlets {
+        Flowlets {
+            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            sent: Default::default(),
+            halved: AtomicU64::new(0),
+            mix: Mix::new(),
+        }
+    }
+
+    /// The member of a flow, given its [hash](Flowlets::flow).
+    #[allow(clippy::cast_possible_truncation, reason = "cut to the number of slots and of places")]
+    #[inline]
+    pub(super) fn member(&self, flow: u64, alive: Mask, now: Nanos) -> Option<Place> {
+        let slot = self.slots.get((flow >> 40) as usize % SLOTS)?;
+        let word = slot.load(Relaxed);
+        let (place, last) = (Place((word & 7) as u8), Nanos(word & !15));
+        let keeps = word & USED != 0 && now.since(last) < GAP && alive.has(place);
+        let place = if keeps { place } else { self.choose(flow, alive)? };
+        let new = now.0 & !15 | USED | u64::from(place.0);
+        if new != word {
+            slot.store(new, Relaxed);
+        }
+        Some(place)
+    }
+
+    /// For a new flowlet.
+    #[cold]
+    fn choose(&self, flow: u64, alive: Mask) -> Option<Place> {
+        let sent =
+            |place: &Place| self.sent.get(place.index()).map_or(0, |sent| sent.load(Relaxed));
+        let by_hash = alive.nth(flow & 0xffff_ffff)?;
+        let least = alive.places().min_by_key(sent)?;
+        Some(if sent(&by_hash) > sent(&least) + SLACK { least } else { by_hash })
+    }
+
+    /// A member was given so many bytes.
+    pub(super) fn count(&self, place: Place, bytes: u64, now: Nanos) {
+        let halved = self.halved.load(Relaxed);
+        if now.since(Nanos(halved)) >= HALF_LIFE
+            && self.halved.compare_exchange(halved, now.0, Relaxed, Relaxed).is_ok()
+        {
+            for sent in &self.sent {
+                sent.store(sent.load(Relaxed) / 2, Relaxed);
+            }
+        }
+        if let Some(sent) = self.sent.get(place.index()) {
+            sent.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// A hash of addresses and ports, keyed at random; `None`: the frame teaches where its sender is, or has no ports, and
+    /// leaves by the home member.
+    #[inline]
+    pub(super) fn flow(&self, header: &[u8], parsed: &Parsed) -> Option<u64> {
+        const IP: Traits = Traits::IPV4.union(Traits::IPV6);
+        let is_plain = matches!(parsed.kind, Kind::Tcp | Kind::Udp) && parsed.traits.intersects(IP);
+        let (source, destination) = upper::ports(header, parsed.protocol, parsed.l4)?;
+        if !is_plain || is_dhcp(parsed, source) || is_dhcp(parsed, destination) {
+            return None;
+        }
+        let ports = u64::from(source) << 32 | u64::from(destination) << 16;
+        let start = self.mix.hash(ports | u64::from(parsed.protocol));
+        let words = parsed.addresses(header)?.as_chunks::<8>().0;
+        let add = |hash, word: &[u8; 8]| self.mix.hash(hash ^ u64::from_ne_bytes(*word));
+        Some(words.iter().fold(start, add))
+    }
+}
+
+fn is_dhcp(parsed: &Parsed, port: u16) -> bool {
+    parsed.kind == Kind::Udp && matches!(port, 67 | 68 | 546 | 547)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_flow_keeps_its_member_while_its_gaps_are_short(
+            frames in vec((0usize..40, 0u64..2_000_000, 0u64..70_000), 1..300),
+            members in 1u8..=255,
+        ) {
+            let (flowlets, alive) = (Flowlets::new(), Mask(members));
+            let mut last: std::collections::HashMap<usize, (Nanos, Place)> = Default::default();
+            let mut now = Nanos(1);
+            for (flow, gap, bytes) in frames {
+                now = now + Nanos(gap / 40);
+                let hash = (flow as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let place = flowlets.member(hash, alive, now).unwrap();
+                prop_assert!(alive.has(place));
+                flowlets.count(place, bytes, now);
+                if let Some((at, before)) = last.insert(flow, (now, place))
+                    && now.since(at) < Nanos(GAP.0 - 16)
+                {
+                    prop_assert_eq!(place, before);
+                }
+            }
+        }
+
+        #[test]
+        fn a_flow_leaves_a_member_that_is_gone(flow: u64, before in 1u8..=255, after in 1u8..=255) {
+            let flowlets = Flowlets::new();
+            flowlets.member(flow, Mask(before), Nanos(5)).unwrap();
+            prop_assert!(Mask(after).has(flowlets.member(flow, Mask(after), Nanos(6)).unwrap()));
+            prop_assert_eq!(flowlets.member(flow, Mask(0), Nanos(6)), None);
+        }
+    }
+
+    #[test]
+    fn new_flowlets_go_where_less_was_sent() {
+        let flowlets = Flowlets::new();
+        flowlets.count(Place(0), 1 << 20, Nanos(1));
+        for flow in 0..100u64 {
+            assert_eq!(flowlets.member(flow << 40, Mask(3), Nanos(2)), Some(Place(1)));
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The home member of each address that sends through the team.
+//!
+//! A word an address, in a table of fixed size that workers read without a lock; it is written under one, for an address
+//! that is new and when members come or go. An address whose home is down leaves by its *substitute*, so it returns
+//! without a write when its home does. Where the table has no room for an address, its hash chooses among the members.
+
+use super::mask::{Mask, PLACES, Place};
+use super::mix::Mix;
+use crate::lock;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use wire::Mac;
+
+/// Slots of addresses: some 4000 find room before the first does not. Guests may send from any number; the switch limits them
+/// for each port.
+const SLOTS: usize = 8192;
+
+/// Slots that an address may be in.
+const WINDOW: usize = 16;
+
+/// Milliseconds of silence after which an address may lose its slot to a new one: longer than switches remember.
+const STALE_MS: u32 = 600_000;
+
+/// What is known of an address, in one word: its 48 bits, home, substitute, and [`Home::PINNED`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Home(u64);
+
+impl Home {
+    const PINNED: u64 = 1 << 8;
+    const USED: u64 = 1 << 9;
+
+    fn new(mac: u64, home: Place, substitute: Place, pinned: bool) -> Home {
+        let pinned = if pinned { Self::PINNED } else { 0 };
+        Home(mac << 16 | Self::USED | pinned | u64::from(substitute.0) << 4 | u64::from(home.0))
+    }
+
+    fn read(word: u64) -> Option<Home> {
+        (word & Self::USED != 0).then_some(Home(word))
+    }
+
+    fn mac(self) -> u64 {
+        self.0 >> 16
+    }
+
+    pub(super) fn home(self) -> Place {
+        Place((self.0 & 7) as u8)
+    }
+
+    fn substitute(self) -> Place {
+        Place((self.0 >> 4 & 7) as u8)
+    }
+
+    /// May leave by its home alone.
+    pub(super) fn is_pinned(self) -> bool {
+        self.0 & Self::PINNED != 0
+    }
+
+    /// The member that stands for it while these are alive; `None`: none may.
+    #[inline]
+    pub(super) fn current(self, alive: Mask) -> Option<Place> {
+        if alive.has(self.home()) {
+            Some(self.home())
+        } else if self.is_pinned() {
+            None
+        } else if alive.has(self.substitute()) {
+            Some(self.substitute())
+        } else {
+            alive.nth(self.mac())
+        }
+    }
+}
+
+/// Addresses by place.
+type Counts = [usize; PLACES];
+
+/// An address that has another member now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moved {
+    /// The address.
+    pub mac: Mac,
+    /// The member's place.
+    pub to: Place,
+}
+
+pub(super) struct Homes {
+    words: Box<[AtomicU64]>,
+    /// When an address last sent, in milliseconds of the workers' clock.
+    seen: Box<[AtomicU32]>,
+    /// Taken to write.
+    writing: Mutex<()>,
+    mix: Mix,
+}
+
+impl Homes {
+    pub(super) fn new() -> Homes {
+        Homes {
+            words: (0..SLOTS + WINDOW).map(|_| AtomicU64::new(0)).collect(),
+            seen: (0..SLOTS + WINDOW).map(|_| AtomicU32::new(0)).collect(),
+            writing: Mutex::new(()),
+            mix: Mix::new(),
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "cut to the number of slots")]
+    fn window(&self, mac: u64) -> std::ops::Range<usize> {
+        let start = self.mix.hash(mac) as usize % SLOTS;
+        start..start + WINDOW
+    }
+
+    /// The slot of an address, and what is known of it.
+    #[inline]
+    fn find(&self, mac: u64) -> Option<(usize, Home)> {
+        self.window(mac).find_map(|slot| {
+            let home = Home::read(self.words.get(slot)?.load(Relaxed))?;
+            (home.mac() == mac).then_some((slot, home))
+        })
+    }
+
+    /// What is known of an address.
+    #[inline]
+    pub(super) fn get(&self, mac: u64) -> Option<Home> {
+        self.find(mac).map(|(_, home)| home)
+    }
+
+    /// An address, and milliseconds since it last sent.
+    #[inline]
+    pub(super) fn get_with_age(&self, mac: u64, now_ms: u32) -> Option<(Home, u32)> {
+        let (slot, home) = self.find(mac)?;
+        let seen = self.seen.get(slot)?.load(Relaxed);
+        Some((home, now_ms.wrapping_sub(seen)))
+    }
+
+    /// The address sends now. One that is new gets the member that is home of the fewest; `None`: there is no room for it.
+    #[inline]
+    pub(super) fn note(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<Home> {
+        let (slot, home) = match self.find(mac) {
+            Some(found) => found,
+            None => self.insert(mac, alive, now_ms)?,
+        };
+        let seen = self.seen.get(slot)?;
+        if seen.load(Relaxed) != now_ms {
+            seen.store(now_ms, Relaxed);
+        }
+        Some(home)
+    }
+
+    #[cold]
+    fn insert(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<(usize, Home)> {
+        let _writing = lock(&self.writing);
+        if let Some(found) = self.find(mac) {
+            return Some(found);
+        }
+        let slot = self.free_slot(mac, now_ms)?;
+        let home = least(&self.counts(), alive)?;
+        let home = Home::new(mac, home, home, false);
+        self.seen.get(slot)?.store(now_ms, Relaxed);
+        self.words.get(slot)?.store(home.0, Relaxed);
+        Some((slot, home))
+    }
+
+    /// A slot that is free or stale.
+    fn free_slot(&self, mac: u64, now_ms: u32) -> Option<usize> {
+        let word = |slot: usize| self.words.get(slot).map_or(0, |word| word.load(Relaxed));
+        let is_stale = |slot: &usize| {
+            let seen = self.seen.get(*slot).map_or(now_ms, |seen| seen.load(Relaxed));
+            let pinned = Home::read(word(*slot)).is_some_and(Home::is_pinned);
+            !pinned && now_ms.wrapping_sub(seen) > STALE_MS
+        };
+        let is_free = |slot: &usize| Home::read(word(*slot)).is_none();
+        self.window(mac).find(is_free).or_else(|| self.window(mac).find(is_stale))
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&AtomicU64, Home)> {
+        self.words.iter().filter_map(|word| Some((word, Home::read(word.load(Relaxed))?)))
+    }
+
+    /// How many addresses that may move each member is home of.
+    fn counts(&self) -> Counts {
+        let mut counts = [0; PLACES];
+        for (_, home) in self.all().filter(|(_, home)| !home.is_pinned()) {
+            add(&mut counts, home.home(), 1);
+        }
+        counts
+    }
+
+    /// Every address with its home, in no order.
+    pub(super) fn list(&self) -> Vec<(Mac, Home)> {
+        self.all().map(|(_, home)| (Mac::from_u64(home.mac()), home)).collect()
+    }
+
+    /// Pins addresses to the members named and frees all others. Returns those that another member stands for now.
+    pub(super) fn pin(&self, pins: &[(Mac, Place)], alive: Mask, now_ms: u32) -> Vec<Moved> {
+        let _writing = lock(&self.writing);
+        let mut moved = Vec::new();
+        let pin_of =
+            |mac| pins.iter().find(|(pinned, _)| pinned.to_u64() == mac).map(|(_, to)| *to);
+        for (word, old) in self.all() {
+            let new = match pin_of(old.mac()) {
+                Some(to) => Home::new(old.mac(), to, to, true),
+                None if old.is_pinned() => {
+                    Home::new(old.mac(), old.home(), old.substitute(), false)
+                }
+                None => continue,
+            };
+            word.store(new.0, Relaxed);
+            moved.extend(change((old, alive), (new, alive)));
+        }
+        for (mac, to) in pins {
+            let mac = mac.to_u64();
+            if self.find(mac).is_none()
+                && let Some(slot) = self.free_slot(mac, now_ms)
+                && let Some(word) = self.words.get(slot)
+            {
+                word.store(Home::new(mac, *to, *to, true).0, Relaxed);
+            }
+        }
+        moved
+    }
+
+    /// Members went down or came back: each address without a member gets a substitute, evenly. The homes stay, except
+    /// that one that has `joined` takes over what makes them even, and that none is left at a place without a member.
+    /// `tell` is called when the words stand and before the lock is given up. Returns what moved.
+    pub(super) fn change(
+        &self,
+        old: Mask,
+        new: Mask,
+        present: Mask,
+        tell: impl FnOnce(),
+    ) -> Vec<Moved> {
+        let _writing = lock(&self.writing);
+        let before: Vec<(&AtomicU64, Home)> = self.all().collect();
+        self.leave(present, new);
+        self.even_out(new);
+        self.substitute(new);
+        tell();
+        let after = |(word, was): (&AtomicU64, Home)| {
+            let is = Home::read(word.load(Relaxed))?;
+            change((was, old), (is, new))
+        };
+        before.into_iter().filter_map(after).collect()
+    }
+
+    /// Gives each address at a place without a member another home.
+    fn leave(&self, present: Mask, alive: Mask) {
+        let mut counts = self.counts();
+        let to_share = if alive.is_empty() { present } else { alive };
+        for (word, home) in self.all() {
+            if !present.has(home.home())
+                && !home.is_pinned()
+                && let Some(to) = least(&counts, to_share)
+            {
+                word.store(Home::new(home.mac(), to, to, false).0, Relaxed);
+                add(&mut counts, to, 1);
+            }
+        }
+    }
+
+    /// Moves as few homes as make the members that are alive differ by one at most.
+    fn even_out(&self, alive: Mask) {
+        let mut counts = self.counts();
+        let targets = targets(&counts, alive);
+        let is_above = |counts: &Counts, place| count(counts, place) > count(&targets, place);
+        let is_below = |counts: &Counts, place| count(counts, place) < count(&targets, place);
+        for (word, home) in self.all().filter(|(_, home)| !home.is_pinned()) {
+            let from = home.home();
+            if alive.has(from)
+                && is_above(&counts, from)
+                && let Some(to) = alive.places().find(|place| is_below(&counts, *place))
+            {
+                word.store(Home::new(home.mac(), to, to, false).0, Relaxed);
+                add(&mut counts, to, 1);
+                take(&mut counts, from);
+            }
+        }
+    }
+
+    /// Spreads the addresses of members that are down over those that are alive; a substitute that is alive stays.
+    fn substitute(&self, alive: Mask) {
+        let mut counts = self.counts();
+        let is_away = |home: Home| !home.is_pinned() && !alive.has(home.home());
+        for (_, home) in self.all().filter(|(_, home)| is_away(*home)) {
+            if alive.has(home.substitute()) {
+                add(&mut counts, home.substitute(), 1);
+            }
+        }
+        for (word, home) in self.all().filter(|(_, home)| is_away(*home)) {
+            if !alive.has(home.substitute())
+                && let Some(to) = least(&counts, alive)
+            {
+                word.store(Home::new(home.mac(), home.home(), to, false).0, Relaxed);
+                add(&mut counts, to, 1);
+            }
+        }
+    }
+}
+
+fn change(old: (Home, Mask), new: (Home, Mask)) -> Option<Moved> {
+    let to = new.0.current(new.1)?;
+    let moved = old.0.current(old.1) != Some(to);
+    moved.then(|| Moved { mac: Mac::from_u64(new.0.mac()), to })
+}
+
+fn count(counts: &Counts, place: Place) -> usize {
+    counts.get(place.index()).copied().unwrap_or_default()
+}
+
+fn add(counts: &mut Counts, place: Place, amount: usize) {
+    counts.get_mut(place.index()).into_iter().for_each(|count| *count += amount);
+}
+
+fn take(counts: &mut Counts, place: Place) {
+    counts.get_mut(place.index()).into_iter().for_each(|count| *count = count.saturating_sub(1));
+}
+
+/// What each member shall be home of: those that have the most now may have one more than the others.
+fn targets(counts: &Counts, alive: Mask) -> Counts {
+    let mut places: Vec<Place> = alive.places().collect();
+    places.sort_by_key(|place| std::cmp::Reverse(count(counts, *place)));
+    let total: usize = places.iter().map(|place| count(counts, *place)).sum();
+    let members = places.len().max(1);
+    let mut targets = [0; PLACES];
+    for (rank, place) in places.into_iter().enumerate() {
+        add(&mut targets, place, total / members + usize::from(rank < total % members));
+    }
+    targets
+}
+
+fn least(counts: &Counts, among: Mask) -> Option<Place> {
+    among.places().min_by_key(|place| count(counts, *place))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! A member: any port of one queue pair on a link of the host.
+
+use crate::link::Link;
+use crate::packet::{self, PacketError, PacketOptions, StallWatch};
+use crate::{Device, EgressQueue, IngressQueue, Offloads};
+use std::path::Path;
+use wire::Mac;
+
+/// A member, opened.
+pub struct Member {
+    pub(super) ingress: IngressQueue,
+    pub(super) egress: EgressQueue,
+    pub(super) offloads: Offloads,
+    pub(super) mtu: u16,
+    pub(super) mac: Mac,
+    pub(super) link: Option<Link>,
+    pub(super) stalls: Option<StallWatch>,
+    pub(super) degraded: Vec<String>,
+}
+
+/// Whether a member carries frames, and why not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Condition {
+    /// It does.
+    Up,
+    /// It does not.
+    Down(String),
+}
+
+/// Why a member did not open.
+#[derive(Clone, Debug)]
+pub struct MemberError {
+    /// For people.
+    pub reason: String,
+    /// This process lacks a privilege.
+    pub denied: bool,
+}
+
+/// Opens the member of this name.
+pub type MemberOpener = dyn Fn(&str) -> Result<Member, MemberError> + Send + Sync;
+
+impl Member {
+    /// The first queue pair of a device, with the link behind it: without one it is up until [`Team::note`] says otherwise.
+    /// `None`: it has no queue pair.
+    ///
+    /// [`Team::note`]: super::Team::note
+    pub fn new(device: Device, link: Option<Link>) -> Option<Member> {
+        Some(Member {
+            offloads: device.live.offloads(),
+            mtu: device.mtu,
+            mac: device.mac.unwrap_or_default(),
+            ingress: device.ingress.into_iter().next()?,
+            egress: device.egress.into_iter().next()?,
+            link,
+            stalls: None,
+            degraded: Vec::new(),
+        })
+    }
+
+    /// An interface of the host, by AF_PACKET.
+    pub fn packet(name: &str, netns: Option<&Path>) -> Result<Member, PacketError> {
+        let options =
+            PacketOptions { netns: netns.map(Path::to_owned), ..PacketOptions::new(name) };
+        let opened = packet::open(&options)?;
+        let down = || PacketError::Down { interface: name.to_owned() };
+        let member = Member::new(opened.device, Some(opened.link)).ok_or_else(down)?;
+        Ok(Member { stalls: Some(opened.stalls), degraded: opened.degraded, ..member })
+    }
+}

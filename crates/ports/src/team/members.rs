@@ -1,0 +1,297 @@
+//! The members of a team as the control plane and the thread that watches their links keep them.
+//!
+//! A member whose link is lost is taken out at once. One that is up again is used once it has been up for the fail-back
+//! time, so that a flapping link moves no addresses; earlier only if no other is left. All of it is decided here, with
+//! time as an argument.
+
+use super::Shared;
+use super::announcer::announce;
+use super::homes::{Home, Moved};
+use super::mask::{Mask, PLACES, Place};
+use super::state::{Counters, Heard};
+use super::{Condition, HomeStatus, Member};
+use crate::link::Link;
+use crate::packet::StallWatch;
+use crate::{Nanos, Offloads};
+use std::sync::Arc;
+
+/// A second time, should the first announcement get lost.
+const AGAIN: Nanos = Nanos::SECOND;
+
+pub(super) struct Members {
+    shared: Arc<Shared>,
+    pub(super) seats: [Option<Seat>; PLACES],
+    /// How long a member has to be up before it is used again.
+    pub(super) fail_back: Nanos,
+    /// Those that are used, as addresses were moved and announced last.
+    used: Mask,
+    /// The places that were taken then.
+    taken: Mask,
+    /// What is to be announced a second time, and when.
+    again: Option<(Nanos, Vec<Moved>)>,
+}
+
+/// A place that is taken.
+pub(super) struct Seat {
+    pub(super) name: String,
+    pub(super) device: Option<Opened>,
+    /// Why it carries nothing.
+    pub(super) trouble: Option<String>,
+    /// Since when its link is up, without a break.
+    up_since: Option<Nanos>,
+    /// It was used before, or is there since the team was made: only what fails has to prove itself.
+    trusted: bool,
+}
+
+/// What of a member stays with the control plane.
+pub(super) struct Opened {
+    pub(super) link: Option<Link>,
+    pub(super) index: u32,
+    pub(super) stalls: Option<StallWatch>,
+    pub(super) offloads: Offloads,
+    pub(super) mtu: u16,
+    pub(super) degraded: Vec<String>,
+}
+
+impl Members {
+    pub(super) fn new(shared: Arc<Shared>, fail_back: Nanos) -> Members {
+        Members {
+            shared,
+            seats: Default::default(),
+            fail_back,
+            used: Mask::default(),
+            taken: Mask::default(),
+            again: None,
+        }
+    }
+
+    pub(super) fn present(&self) -> Mask {
+        self.seated().fold(Mask::default(), |mask, (place, _)| mask.with(place))
+    }
+
+    pub(super) fn seated(&self) -> impl Iterator<Item = (Place, &Seat)> {
+        (0..).map(Place).zip(&self.seats).filter_map(|(place, seat)| Some((place, seat.as_ref()?)))
+    }
+
+    fn seated_mut(&mut self) -> impl Iterator<Item = (Place, &mut Seat)> {
+        let seats = (0..).map(Place).zip(&mut self.seats);
+        seats.filter_map(|(place, seat)| Some((place, seat.as_mut()?)))
+    }
+
+    pub(super) fn place_of(&self, name: &str) -> Option<Place> {
+        self.seated().find(|(_, seat)| seat.name == name).map(|(place, _)| place)
+    }
+
+    /// Seats a member, opened or not yet to be opened, at the first place that is free. `None`: none is.
+    pub(super) fn seat(&mut self, name: &str, member: Result<Member, String>) -> Option<Place> {
+        let place = (0..8).map(Place).find(|place| !self.present().has(*place))?;
+        let seat = Seat {
+            name: name.to_owned(),
+            device: None,
+            trouble: Some("it is not open".to_owned()),
+            up_since: None,
+            trusted: true,
+        };
+        self.seats.get_mut(place.index())?.replace(seat);
+        self.install(place, member);
+        Some(place)
+    }
+
+    /// Puts a member's queues into its place, or keeps the reason why there are none.
+    pub(super) fn install(&mut self, place: Place, member: Result<Member, String>) {
+        let Members { shared, seats, .. } = self;
+        let (Some(slot), Some(Some(seat))) = (shared.slot(place), seats.get_mut(place.index()))
+        else {
+            return;
+        };
+        match member {
+            Err(reason) => seat.trouble = Some(reason),
+            Ok(member) => {
+                shared.state.set_mac(place, member.mac);
+                let index = member.link.as_ref().and_then(|link| link.index().ok());
+                seat.device = Some(Opened {
+                    index: index.unwrap_or_default(),
+                    link: member.link,
+                    stalls: member.stalls,
+                    offloads: member.offloads,
+                    mtu: member.mtu,
+                    degraded: member.degraded,
+                });
+                // Without a link it is up until it is told otherwise.
+                if seat.device.as_ref().is_some_and(|device| device.link.is_none()) {
+                    seat.up_since = Some(Nanos(0));
+                }
+                seat.trouble = None;
+                slot.put(Some((member.ingress, member.egress)));
+            }
+        }
+    }
+
+    /// Gives a place up. Its addresses have moved when this is back.
+    pub(super) fn leave(&mut self, place: Place, now: Nanos) {
+        if let Some(seat) = self.seats.get_mut(place.index()) {
+            *seat = None;
+        }
+        self.decide(now);
+        self.shared.state.set_mac(place, wire::Mac::default());
+        if let Some(heard) = self.shared.state.heard.get(place.index()) {
+            heard.forget();
+        }
+        self.shared.slot(place).into_iter().for_each(|slot| slot.put(None));
+    }
+
+    /// Looks at all links.
+    pub(super) fn look(&mut self, now: Nanos) {
+        let conditions: Vec<(Place, Condition)> = self
+            .seated()
+            .filter_map(|(place, seat)| Some((place, seat.device.as_ref()?.condition()?)))
+            .collect();
+        for (place, condition) in conditions {
+            self.note(place, &condition, now);
+        }
+        self.decide(now);
+    }
+
+    /// The link of a member is so now. [`Members::decide`] draws the conclusion.
+    pub(super) fn note(&mut self, place: Place, condition: &Condition, now: Nanos) {
+        let Some(Some(seat)) = self.seats.get_mut(place.index()) else { return };
+        match condition {
+            Condition::Up => {
+                seat.trouble = None;
+                seat.up_since.get_or_insert(now);
+            }
+            Condition::Down(reason) => {
+                seat.trouble = Some(reason.clone());
+                seat.up_since = None;
+                seat.trusted = false;
+            }
+        }
+    }
+
+    /// Makes those members carry frames that shall, and moves and announces addresses accordingly.
+    pub(super) fn decide(&mut self, now: Nanos) {
+        let fallen = self.used.0 & !self.shared.state.alive().0;
+        let fail_back = self.fail_back;
+        let (mut up, mut usable) = (Mask::default(), Mask::default());
+        for (place, seat) in self.seated_mut() {
+            if Mask(fallen).has(place) {
+                // A worker found it down, whatever its link says by now.
+                seat.trusted = false;
+                seat.up_since = seat.up_since.map(|_| now);
+            }
+            let Some(since) = seat.up_since else { continue };
+            up = up.with(place);
+            seat.trusted |= now.since(since) >= fail_back;
+            if seat.trusted {
+                usable = usable.with(place);
+            }
+        }
+        let used = if usable.is_empty() { up } else { usable };
+        let present = self.present();
+        let Shared { state, .. } = &*self.shared;
+        if used != self.used || fallen != 0 || present != self.taken {
+            self.taken = present;
+            let old = std::mem::replace(&mut self.used, used);
+            let moved = state.homes.change(old, used, present, || state.set_alive(used));
+            announce(&self.shared, &moved);
+            self.announce_again(moved, now);
+        }
+        self.repeat(now);
+    }
+
+    /// Pins addresses to members and frees the others.
+    pub(super) fn pin(&mut self, pins: &[(wire::Mac, Place)], now: Nanos) {
+        let state = &self.shared.state;
+        let moved = state.homes.pin(pins, self.used, state.now_ms());
+        announce(&self.shared, &moved);
+        self.announce_again(moved, now);
+    }
+
+    fn announce_again(&mut self, moved: Vec<Moved>, now: Nanos) {
+        if moved.is_empty() {
+            return;
+        }
+        let (_, waiting) = self.again.get_or_insert((now + AGAIN, Vec::new()));
+        waiting.retain(|old| !moved.iter().any(|new| new.mac == old.mac));
+        waiting.extend(moved);
+    }
+
+    /// Announces what is still where it moved to.
+    fn repeat(&mut self, now: Nanos) {
+        let Some((_, waiting)) = self.again.take_if(|(due, _)| now >= *due) else { return };
+        let used = self.used;
+        let stands = |moved: &Moved| {
+            let home = self.shared.state.homes.get(moved.mac.to_u64());
+            home.and_then(|home| home.current(used)) == Some(moved.to)
+        };
+        let waiting: Vec<Moved> = waiting.into_iter().filter(stands).collect();
+        announce(&self.shared, &waiting);
+    }
+
+    /// When to look next, if no link changes: a member's fail-back time is over, or something is to be announced.
+    pub(super) fn due(&self) -> Option<Nanos> {
+        let proving = self.seated().filter(|(_, seat)| !seat.trusted);
+        let proven = proving.filter_map(|(_, seat)| Some(seat.up_since? + self.fail_back));
+        proven.chain(self.again.as_ref().map(|(due, _)| *due)).min()
+    }
+
+    /// Whether a member carries frames.
+    pub(super) fn is_used(&self, place: Place) -> bool {
+        self.used.has(place)
+    }
+
+    /// The address of a member, the VLANs heard there, and its counters.
+    pub(super) fn shown(&self, place: Place) -> (wire::Mac, Vec<u16>, Option<&Counters>) {
+        let state = &self.shared.state;
+        let vlans = state.heard.get(place.index()).map_or_else(Vec::new, Heard::list);
+        (state.mac(place), vlans, state.counters(place))
+    }
+
+    /// Every address that sent, with its members.
+    pub(super) fn homes(&self) -> Vec<HomeStatus> {
+        let status = |(mac, home): (wire::Mac, Home)| HomeStatus {
+            mac,
+            home: home.home(),
+            current: home.current(self.used),
+            pinned: home.is_pinned(),
+        };
+        let mut homes: Vec<_> = self.shared.state.homes.list().into_iter().map(status).collect();
+        homes.sort_by_key(|home| home.mac);
+        homes
+    }
+}
+
+impl Seat {
+    /// Largest IP packet, in bytes, as the device is now.
+    pub(super) fn mtu(&self) -> Option<u16> {
+        let device = self.device.as_ref()?;
+        let now = device.link.as_ref().and_then(|link| link.mtu().ok());
+        Some(now.map_or(device.mtu, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX)))
+    }
+}
+
+impl Opened {
+    /// `None`: it has no link, and is told otherwise.
+    fn condition(&self) -> Option<Condition> {
+        let link = self.link.as_ref()?;
+        let down = |reason: &str| Some(Condition::Down(reason.to_owned()));
+        match link.index() {
+            Err(_) => return down("its device no longer exists"),
+            Ok(index) if index != self.index => return down("its device was made anew"),
+            Ok(_) => {}
+        }
+        if !link.is_up().unwrap_or(false) {
+            down("its device is administratively down")
+        } else if !link.detects_carrier().unwrap_or(false) {
+            down("its device has no carrier")
+        } else {
+            Some(Condition::Up)
+        }
+    }
+
+    /// Whether it has to be opened anew to carry frames again.
+    pub(super) fn is_lost(&self) -> bool {
+        let same = self.link.as_ref().is_none_or(|link| link.index().ok() == Some(self.index));
+        !same || self.stalls.as_ref().is_some_and(|stalls| stalls.stalled().is_some())
+    }
+}

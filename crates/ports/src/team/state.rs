@@ -1,0 +1,183 @@
+//! What the workers of a team share: which members are alive, where addresses are at home, and what is counted.
+//!
+//! Workers read it without a lock. The thread that watches the links writes it ([`super::watch`]), and a worker that finds
+//! a member down.
+
+use super::claims::Claims;
+use super::flowlets::Flowlets;
+use super::homes::Homes;
+use super::mask::{Mask, PLACES, Place};
+use super::stations::Stations;
+use crate::Nanos;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use wire::Mac;
+
+/// How frames toward the network are spread over the members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Algorithm {
+    /// All frames of an address leave by its home member.
+    #[default]
+    HyperVPort,
+    /// TCP and UDP leave by the member of the flow, under its address where that is not the home member.
+    Dynamic,
+}
+
+pub(super) struct State {
+    alive: AtomicU8,
+    dynamic: AtomicBool,
+    /// Counts changes of the members that are alive or present.
+    changes: AtomicU32,
+    /// The workers' clock in milliseconds, as they read it last.
+    clock_ms: AtomicU32,
+    /// The members' own addresses; 0: none.
+    macs: [AtomicU64; PLACES],
+    pub(super) homes: Homes,
+    pub(super) claims: Claims,
+    pub(super) flowlets: Flowlets,
+    pub(super) stations: Mutex<Stations>,
+    pub(super) counters: [Counters; PLACES],
+    pub(super) heard: [Heard; PLACES],
+    /// Readable when the thread that watches the links shall look.
+    pub(super) kick: OwnedFd,
+}
+
+/// What is counted at a member. Added to once a burst.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) ingress_frames: AtomicU64,
+    pub(super) egress_frames: AtomicU64,
+    pub(super) egress_bytes: AtomicU64,
+    pub(super) replaced_sources: AtomicU64,
+    pub(super) reflected: AtomicU64,
+    pub(super) copies: AtomicU64,
+    pub(super) to_member: AtomicU64,
+    pub(super) announcements: AtomicU64,
+}
+
+/// The VLANs of the group frames that came in at a member, as a bitmap.
+pub(super) struct Heard([AtomicU64; 64]);
+
+impl Heard {
+    pub(super) fn note(&self, vlan: u16) {
+        let bit = 1 << (vlan % 64);
+        if let Some(word) = self.0.get(usize::from(vlan & 0xfff) / 64)
+            && word.load(Relaxed) & bit == 0
+        {
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+
+    pub(super) fn list(&self) -> Vec<u16> {
+        let has = |id: &u16| {
+            self.0
+                .get(usize::from(id / 64))
+                .is_some_and(|word| word.load(Relaxed) >> (id % 64) & 1 != 0)
+        };
+        (0..4096).filter(has).collect()
+    }
+
+    pub(super) fn forget(&self) {
+        self.0.iter().for_each(|word| word.store(0, Relaxed));
+    }
+}
+
+impl State {
+    pub(super) fn new(algorithm: Algorithm) -> io::Result<State> {
+        Ok(State {
+            alive: AtomicU8::new(0),
+            dynamic: AtomicBool::new(algorithm == Algorithm::Dynamic),
+            changes: AtomicU32::new(0),
+            clock_ms: AtomicU32::new(0),
+            macs: Default::default(),
+            homes: Homes::new(),
+            claims: Claims::new(),
+            flowlets: Flowlets::new(),
+            stations: Mutex::default(),
+            counters: Default::default(),
+            heard: std::array::from_fn(|_| Heard(std::array::from_fn(|_| AtomicU64::new(0)))),
+            kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// The members that carry frames.
+    #[inline]
+    pub(super) fn alive(&self) -> Mask {
+        Mask(self.alive.load(Relaxed))
+    }
+
+    pub(super) fn set_alive(&self, alive: Mask) {
+        self.alive.store(alive.0, Relaxed);
+        self.changes.fetch_add(1, Relaxed);
+    }
+
+    /// A worker found the member down. The links are looked at, at once.
+    #[cold]
+    pub(super) fn fell(&self, place: Place) {
+        self.alive.fetch_and(Mask(u8::MAX).without(place).0, Relaxed);
+        self.changes.fetch_add(1, Relaxed);
+        self.look();
+    }
+
+    /// Has the links looked at.
+    pub(super) fn look(&self) {
+        // A counter that is full is readable.
+        let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+    }
+
+    /// The workers' clock stands at `now`; in milliseconds.
+    #[allow(clippy::cast_possible_truncation, reason = "only differences are looked at")]
+    #[inline]
+    pub(super) fn tick(&self, now: Nanos) -> u32 {
+        let now_ms = (now.0 / Nanos::MILLISECOND.0) as u32;
+        if self.clock_ms.load(Relaxed) != now_ms {
+            self.clock_ms.store(now_ms, Relaxed);
+        }
+        now_ms
+    }
+
+    /// The workers' clock, in milliseconds.
+    pub(super) fn now_ms(&self) -> u32 {
+        self.clock_ms.load(Relaxed)
+    }
+
+    pub(super) fn changes(&self) -> u32 {
+        self.changes.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn is_dynamic(&self) -> bool {
+        self.dynamic.load(Relaxed)
+    }
+
+    pub(super) fn set_algorithm(&self, algorithm: Algorithm) {
+        self.dynamic.store(algorithm == Algorithm::Dynamic, Relaxed);
+    }
+
+    pub(super) fn mac(&self, place: Place) -> Mac {
+        Mac::from_u64(self.macs.get(place.index()).map_or(0, |mac| mac.load(Relaxed)))
+    }
+
+    pub(super) fn set_mac(&self, place: Place, mac: Mac) {
+        self.macs.get(place.index()).into_iter().for_each(|own| own.store(mac.to_u64(), Relaxed));
+        self.changes.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn macs(&self) -> [u64; PLACES] {
+        self.macs.each_ref().map(|mac| mac.load(Relaxed))
+    }
+
+    pub(super) fn counters(&self, place: Place) -> Option<&Counters> {
+        self.counters.get(place.index())
+    }
+}
+
+/// Adds where there is something to add.
+pub(super) fn count(counter: &AtomicU64, amount: u64) {
+    if amount > 0 {
+        counter.fetch_add(amount, Relaxed);
+    }
+}

@@ -1,0 +1,234 @@
+//! The IP addresses of the stations behind a team, as they told them in ARP and neighbour discovery, so that they can be
+//! announced from another member. Addresses of packets that a station merely sends are not taken: it may route for others.
+
+use std::collections::HashMap;
+use wire::Mac;
+use wire::announce::{self, Station};
+use wire::ethernet::ethertype;
+
+/// Most stations, VLANs and addresses of one: of its addresses the newest take the place of the oldest.
+const MOST: usize = 4096;
+const VLANS: usize = 16;
+const V4: usize = 4;
+const V6: usize = 8;
+
+/// An address not told for so long is not announced: it may be another station's by now.
+const FRESH_MS: u32 = 300_000;
+
+#[derive(Default)]
+pub(super) struct Stations(HashMap<Mac, Vec<Addresses>>);
+
+/// Of a station in a VLAN, with the milliseconds at which each was told last.
+struct Addresses {
+    vlan: Option<u16>,
+    v4: Vec<([u8; 4], u32)>,
+    v6: Vec<([u8; 16], u32)>,
+}
+
+/// What a frame tells of its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Told {
+    V4([u8; 4]),
+    V6([u8; 16]),
+}
+
+/// Ethernet header and 802.1Q tag as far as they matter here: source, id in the tag, EtherType, and where the packet starts.
+fn read(header: &[u8]) -> Option<(Mac, Option<u16>, u16, usize)> {
+    let word =
+        |at: usize| header.get(at..at + 2)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes));
+    let source = Mac(*header.get(6..)?.first_chunk()?);
+    match word(12)? {
+        ethertype::VLAN => Some((source, Some(word(14)? & 0xfff), word(16)?, 18)),
+        other => Some((source, None, other, 14)),
+    }
+}
+
+/// The address that ARP or neighbour discovery says the sender has; `None` in all other frames.
+#[inline]
+pub(super) fn told(header: &[u8]) -> Option<Told> {
+    let kind = header.get(12..14)?;
+    // IPv4, most of all that there is.
+    if kind == ethertype::IPV4.to_be_bytes() {
+        return None;
+    }
+    let (source, _, kind, start) = read(header)?;
+    let packet = header.get(start..)?;
+    match kind {
+        ethertype::ARP => arp(packet, source),
+        ethertype::IPV6 => neighbour(packet),
+        _ => None,
+    }
+}
+
+fn arp(packet: &[u8], source: Mac) -> Option<Told> {
+    let is_ethernet = packet.get(..6)? == [0, 1, 8, 0, 6, 4];
+    let sender: [u8; 4] = *packet.get(14..)?.first_chunk()?;
+    let is_own = packet.get(8..14)? == source.0;
+    (is_ethernet && is_own && sender != [0; 4]).then_some(Told::V4(sender))
+}
+
+/// A solicitation tells its source, an advertisement its target.
+fn neighbour(packet: &[u8]) -> Option<Told> {
+    const ICMPV6: u8 = wire::upper::ICMPV6;
+    if *packet.get(6)? != ICMPV6 {
+        return None;
+    }
+    let at = match *packet.get(40)? {
+        135 => 8,
+        136 => 48,
+        _ => return None,
+    };
+    let address: [u8; 16] = *packet.get(at..)?.first_chunk()?;
+    let is_station = address != [0; 16] && address[0] != 0xff;
+    is_station.then_some(Told::V6(address))
+}
+
+impl Addresses {
+    fn is_fresh(&self, now_ms: u32) -> bool {
+        let last = self.v4.last().map(|(_, told)| *told).into_iter();
+        let mut last = last.chain(self.v6.last().map(|(_, told)| *told));
+        last.any(|told| is_fresh(told, now_ms))
+    }
+}
+
+fn is_fresh(told: u32, now_ms: u32) -> bool {
+    now_ms.wrapping_sub(told) < FRESH_MS
+}
+
+impl Stations {
+    /// Keeps the sender of a frame, with what it told.
+    pub(super) fn note(&mut self, header: &[u8], told: Option<Told>, now_ms: u32) {
+        let Some((mac, vlan, ..)) = read(header) else { return };
+        if self.0.len() >= MOST && !self.0.contains_key(&mac) {
+            // Those that told nothing lately are announced as well when nothing is known of them.
+            self.0.retain(|_, vlans| vlans.iter().any(|vlan| vlan.is_fresh(now_ms)));
+            if self.0.len() >= MOST {
+                return;
+            }
+        }
+        let vlans = self.0.entry(mac).or_default();
+        if vlans.len() < VLANS && !vlans.iter().any(|known| known.vlan == vlan) {
+            vlans.push(Addresses { vlan, v4: Vec::new(), v6: Vec::new() });
+        }
+        let Some(addresses) = vlans.iter_mut().find(|known| known.vlan == vlan) else { return };
+        match told {
+            Some(Told::V4(address)) => keep(&mut addresses.v4, address, V4, now_ms),
+            Some(Told::V6(address)) => keep(&mut addresses.v6, address, V6, now_ms),
+            None => {}
+        }
+    }
+
+    /// Calls `send` with each frame that announces a station.
+    pub(super) fn announce(&self, mac: Mac, now_ms: u32, mut send: impl FnMut(&[u8])) {
+        let mut buffer = [0; 90];
+        for Addresses { vlan, v4, v6 } in self.0.get(&mac).into_iter().flatten() {
+            let station = Station { mac, tci: *vlan };
+            let mut known = false;
+            for (address, _) in v4.iter().filter(|(_, told)| is_fresh(*told, now_ms)) {
+                send(announce::gratuitous_arp(&mut buffer, station, *address));
+                known = true;
+            }
+            for (address, _) in v6.iter().filter(|(_, told)| is_fresh(*told, now_ms)) {
+                send(announce::unsolicited_advertisement(&mut buffer, station, *address));
+                known = true;
+            }
+            if !known {
+                send(announce::rarp(&mut buffer, station));
+            }
+        }
+        if !self.0.contains_key(&mac) {
+            send(announce::rarp(&mut buffer, Station { mac, tci: None }));
+        }
+    }
+}
+
+/// Puts an address last; the first goes where there are more than `most`.
+fn keep<Address: PartialEq>(list: &mut Vec<(Address, u32)>, told: Address, most: usize, now: u32) {
+    list.retain(|(known, _)| *known != told);
+    list.push((told, now));
+    if list.len() > most {
+        list.remove(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
+
+    fn announced(stations: &Stations, mac: Mac) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        stations.announce(mac, 6, |frame| frames.push(frame.to_vec()));
+        frames.sort();
+        frames
+    }
+
+    proptest! {
+        /// What is announced tells what the station told, in its VLAN.
+        #[test]
+        fn what_a_station_told_is_announced(v4: [u8; 4], last: [u8; 8], vlan in proptest::option::of(0u16..4095)) {
+            prop_assume!(v4 != [0; 4]);
+            let v6 = [[0xfe, 0x80, 0, 0, 0, 0, 0, 1], last].concat().try_into().unwrap();
+            let (station, mut buffer) = (Station { mac: MAC, tci: vlan }, [0; 90]);
+            let mut stations = Stations::default();
+            let mut frames = vec![
+                announce::gratuitous_arp(&mut buffer, station, v4).to_vec(),
+                announce::unsolicited_advertisement(&mut buffer, station, v6).to_vec(),
+            ];
+            for (frame, is) in frames.iter().zip([Told::V4(v4), Told::V6(v6)]) {
+                prop_assert_eq!(told(frame), Some(is));
+                stations.note(frame, told(frame), 5);
+            }
+            frames.sort();
+            prop_assert_eq!(announced(&stations, MAC), frames);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            Stations::default().note(&bytes, told(&bytes), 5);
+        }
+    }
+
+    #[test]
+    fn a_station_that_told_nothing_is_announced_by_rarp() {
+        let mut stations = Stations::default();
+        let frame = announce::rarp(&mut [0; 90], Station { mac: MAC, tci: Some(7) }).to_vec();
+        stations.note(&frame, None, 5);
+        assert_eq!(announced(&stations, MAC), [frame]);
+        assert_eq!(announced(&Stations::default(), MAC).len(), 1);
+    }
+
+    /// Else it would be taken from the station that has it now.
+    #[test]
+    fn an_address_told_long_ago_is_not_announced() {
+        let (mut stations, station) = (Stations::default(), Station { mac: MAC, tci: None });
+        let frame = announce::gratuitous_arp(&mut [0; 90], station, [10, 0, 0, 1]).to_vec();
+        stations.note(&frame, told(&frame), 5);
+        for (now, kind) in [(FRESH_MS + 4, 0x06), (FRESH_MS + 5, 0x35)] {
+            stations.announce(MAC, now, |frame| assert_eq!(frame[13], kind));
+        }
+    }
+
+    /// Else a guest could have the switch announce its gateway's address.
+    #[test]
+    fn an_address_of_another_sender_is_not_taken() {
+        let station = Station { mac: MAC, tci: None };
+        let mut frame = announce::gratuitous_arp(&mut [0; 90], station, [10, 0, 0, 1]).to_vec();
+        frame[6] = 4;
+        assert_eq!(told(&frame), None);
+    }
+
+    #[test]
+    fn a_guest_that_tells_many_addresses_keeps_the_newest() {
+        let mut stations = Stations::default();
+        let station = Station { mac: MAC, tci: None };
+        for last in 0..100 {
+            let frame = announce::gratuitous_arp(&mut [0; 90], station, [10, 0, 0, last]).to_vec();
+            stations.note(&frame, told(&frame), 5);
+        }
+        let frames = announced(&stations, MAC);
+        assert_eq!(frames.iter().map(|frame| frame[31]).collect::<Vec<_>>(), [96, 97, 98, 99]);
+    }
+}

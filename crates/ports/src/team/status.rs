@@ -1,0 +1,126 @@
+//! What a team tells about itself.
+
+use super::mask::Place;
+use super::members::{Members, Seat};
+use super::state::{Algorithm, Counters};
+use crate::link::LinkOffload;
+use crate::{Nanos, Offloads};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use wire::Mac;
+
+/// A team now.
+#[derive(Clone, Debug)]
+pub struct TeamStatus {
+    /// How frames toward the network are spread.
+    pub algorithm: Algorithm,
+    /// How long a member has to be up before it is used again.
+    pub fail_back: Nanos,
+    /// The members, by place.
+    pub members: Vec<MemberStatus>,
+    /// The addresses that sent through the team, in the order of their bytes.
+    pub homes: Vec<HomeStatus>,
+}
+
+/// A member now.
+#[derive(Clone, Debug)]
+pub struct MemberStatus {
+    /// Its interface.
+    pub name: String,
+    /// Its place, which is the number of its ingress queue.
+    pub place: Place,
+    /// It carries frames.
+    pub active: bool,
+    /// Why it does not; it is up and waits to be used again where that is empty.
+    pub trouble: Option<String>,
+    /// Its own address.
+    pub mac: Mac,
+    /// Largest IP packet in bytes; 0 while it is not open.
+    pub mtu: u16,
+    /// Megabits a second, where the device says so.
+    pub speed: Option<u32>,
+    /// What its egress takes without help.
+    pub offloads: Offloads,
+    /// The device checks checksums of what it receives.
+    pub rx_checksum: bool,
+    /// What the kernel does not do, for people.
+    pub degraded: Vec<String>,
+    /// The VLANs of frames for groups that came in.
+    pub vlans: Vec<u16>,
+    /// What was counted since the team was opened.
+    pub counters: MemberCounters,
+}
+
+/// An address and its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HomeStatus {
+    /// The address.
+    pub mac: Mac,
+    /// Where it is at home.
+    pub home: Place,
+    /// The member that stands for it now; `None`: none may.
+    pub current: Option<Place>,
+    /// It may leave by its home alone.
+    pub pinned: bool,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What is counted at a member.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct MemberCounters { $($(#[$doc])* pub $name: u64,)* }
+
+        impl MemberCounters {
+            fn read(counters: &Counters) -> MemberCounters {
+                let get = |counter: &AtomicU64| counter.load(Relaxed);
+                MemberCounters { $($name: get(&counters.$name),)* }
+            }
+
+            /// Each with its name.
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames taken into the switch.
+    ingress_frames,
+    /// Frames that left by it.
+    egress_frames,
+    /// Their bytes.
+    egress_bytes,
+    /// Of these, frames that left under its own address.
+    replaced_sources,
+    /// Not taken: the source is an address of ours, so the switch outside sent it back.
+    reflected,
+    /// Not taken: another member brings these.
+    copies,
+    /// Not taken: for the member's own address.
+    to_member,
+    /// Frames that announced an address.
+    announcements,
+}
+
+impl MemberStatus {
+    pub(super) fn of(place: Place, seat: &Seat, members: &Members) -> MemberStatus {
+        let device = seat.device.as_ref();
+        let link = device.and_then(|device| device.link.as_ref());
+        let (mac, vlans, counters) = members.shown(place);
+        MemberStatus {
+            name: seat.name.clone(),
+            place,
+            active: members.is_used(place),
+            trouble: seat.trouble.clone(),
+            mac,
+            mtu: seat.mtu().unwrap_or_default(),
+            speed: link.and_then(|link| link.speed().ok().flatten()),
+            offloads: device.map_or(Offloads::empty(), |device| device.offloads),
+            rx_checksum: link
+                .is_some_and(|link| link.offload(LinkOffload::RxCsum).unwrap_or(false)),
+            degraded: device.map_or_else(Vec::new, |device| device.degraded.clone()),
+            vlans,
+            counters: counters.map_or_else(MemberCounters::default, MemberCounters::read),
+        }
+    }
+}
