@@ -2,7 +2,7 @@
 
 use crate::commands::{
     acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, mtu, ntttcp,
-    openapi, port, queue, report, rsc, rss, run, status, sweep, top, validate, vmmq,
+    openapi, port, queue, report, rsc, rss, run, status, sweep, team, top, validate, vmmq,
 };
 use crate::output::{Failure, unreachable};
 use clap::{Args, Parser, Subcommand};
@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Rsc(rsc::Arguments),
     /// Show and change how frames are spread over a port's queues
     Rss(rss::Arguments),
+    /// Show uplinks of several members, change the members, and pin vNICs to them
+    Team(team::Arguments),
     /// Show queues with their workers and loads, and move them
     Queue(queue::Arguments),
     /// Show what dynamic VMMQ moved, and why; record loads

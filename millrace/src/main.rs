@@ -9,7 +9,7 @@ use clap::Parser;
 use cli::{Cli, Command};
 use commands::{
     acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, mtu, ntttcp,
-    openapi, port, queue, report, rsc, rss, run, status, sweep, top, validate, vmmq,
+    openapi, port, queue, report, rsc, rss, run, status, sweep, team, top, validate, vmmq,
 };
 use std::process::ExitCode;
 
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Acl(args) => acl::run(&args, &global),
         Command::Rsc(args) => rsc::run(&args, &global),
         Command::Rss(args) => rss::run(&args, &global),
+        Command::Team(args) => team::run(&args, &global),
         Command::Queue(args) => queue::run(&args, &global),
         Command::Vmmq(args) => vmmq::run(&args, &global),
         Command::Config(args) => config::run(&args, &global),

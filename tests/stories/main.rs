@@ -38,6 +38,7 @@ mod replay;
 mod sandbox;
 mod shell;
 mod switch;
+mod team;
 mod testpmd;
 mod topology;
 mod traffic;

@@ -79,8 +79,9 @@ fn tell(output: &Output) {
     if let Some(skipped) = text.lines().find(|line| line.starts_with("skipped: ")) {
         println!("{skipped}");
     }
-    // A table is a result.
-    text.lines().filter(|line| line.starts_with("| ")).for_each(|line| println!("{line}"));
+    // A table is a result, and so is what was measured.
+    let is_result = |line: &&str| ["| ", "measured: "].iter().any(|word| line.starts_with(word));
+    text.lines().filter(is_result).for_each(|line| println!("{line}"));
     let told = output.status.success() && text.contains("test result: ok. 1 passed");
     let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
     // Indented, so that nobody counts the results of the test inside.

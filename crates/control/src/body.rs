@@ -10,6 +10,7 @@ mod mtu;
 mod queue;
 mod rsc;
 mod rss;
+mod team;
 mod vmmq;
 
 pub use acl::{AclAdd, AclBody, AclRuleBody};
@@ -19,6 +20,7 @@ pub use mtu::{MtuBody, MtuLinkBody, MtuPortBody};
 pub use queue::{QueueBody, QueueMove, QueueVnicBody};
 pub use rsc::{RscBody, RscChange, RscSetting};
 pub use rss::{RssBody, RssChange, RssEntry};
+pub use team::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
 pub use vmmq::{
     HeldBody, OrderBody, VmmqLoadBody, VmmqMoveBody, VmmqQueueBody, VmmqTableBody, VmmqWorkerBody,
 };

@@ -8,7 +8,7 @@ use crate::Problem;
 use crate::body::{
     AclAdd, AclBody, CaptureBody, CountersBody, HealthBody, MtuBody, PlanBody, PortBody, QueueBody,
     QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SourceBody, SwitchBody,
-    VmmqLoadBody, VmmqMoveBody,
+    TeamBody, TeamChange, TeamMapping, VmmqLoadBody, VmmqMoveBody,
 };
 use crate::config::{Config, PortConfig};
 pub use capture::CaptureError;
@@ -150,6 +150,24 @@ impl Client {
     /// Changes it; the change is in force when this returns.
     pub fn change_rss(&self, port: &str, change: &RssChange) -> Result<RssBody, ClientError> {
         self.patch(&format!("/v1/ports/{}/rss", escape(port)), change)
+    }
+
+    /// One team, or all.
+    pub fn teams(&self, port: Option<&str>) -> Result<Vec<TeamBody>, ClientError> {
+        match port {
+            Some(name) => Ok(vec![self.get(&format!("/v1/teams/{}", escape(name)))?]),
+            None => self.get("/v1/teams"),
+        }
+    }
+
+    /// Has members join and leave a team; it is done when this returns.
+    pub fn change_team(&self, port: &str, change: &TeamChange) -> Result<TeamBody, ClientError> {
+        self.patch(&format!("/v1/teams/{}", escape(port)), change)
+    }
+
+    /// Pins a vNIC to a member of a team, or frees it.
+    pub fn map_team(&self, port: &str, mapping: &TeamMapping) -> Result<TeamBody, ClientError> {
+        self.put(&format!("/v1/teams/{}/mappings", escape(port)), mapping)
     }
 
     /// Which worker serves which queue.

@@ -2,15 +2,17 @@
 //!
 //! The rest of the crate sees an [`Opener`], so that tests run the whole control plane on memory ports.
 
-use crate::config::{Account, Namespace, PortConfig, Size};
+use crate::config::{Account, Namespace, PortConfig, Size, TeamAlgorithm};
 use crate::{Problem, accounts, guest};
 use ports::Device;
 use ports::link::{Link, LinkError};
 use ports::packet::{self, PacketError, PacketOptions, Spread, StallWatch};
 use ports::tap::{self, TapError, TapOptions};
+use ports::team::{self, Algorithm, Member, MemberError, Team, TeamError, TeamOptions};
 use ports::vhost::{self, Access, Session, SessionError, SocketRole, Status, VhostOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A port's device, opened.
 pub struct Opened {
@@ -79,6 +81,10 @@ pub trait Watch: Send {
     fn guest(&self) -> Option<Status> {
         None
     }
+    /// The team, where the device is one.
+    fn team(&self) -> Option<&Team> {
+        None
+    }
     /// Sets the device's own MTU, where the port's kind says that it is ours to set.
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem>;
 }
@@ -88,13 +94,16 @@ pub struct HostDevices;
 
 impl Opener for HostDevices {
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
-        match (&port.tap, &port.packet, &port.vhost_user) {
-            (Some(name), _, _) => open_tap(port, name.as_str()),
-            (None, Some(name), _) => open_packet(port, name.as_str()),
-            (None, None, Some(socket)) => open_vhost(port, socket.as_path()),
-            (None, None, None) => {
-                Err(OpenError { reason: "the port names no device".into(), denied: false })
-            }
+        if let Some(name) = &port.tap {
+            open_tap(port, name.as_str())
+        } else if let Some(name) = &port.packet {
+            open_packet(port, name.as_str())
+        } else if port.team.is_some() {
+            open_team(port)
+        } else if let Some(socket) = &port.vhost_user {
+            open_vhost(port, socket.as_path())
+        } else {
+            Err(OpenError { reason: "the port names no device".into(), denied: false })
         }
     }
 }
@@ -130,6 +139,43 @@ fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     let (link, spread, stalls) = (opened.link, opened.spread, Some(opened.stalls));
     let watch = Box::new(HostLink { link, ours: false, spread, stalls });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
+}
+
+/// The members are packet ports.
+fn open_team(port: &PortConfig) -> Result<Opened, OpenError> {
+    let options = TeamOptions {
+        members: port.members(),
+        netns: netns(port),
+        algorithm: team_algorithm(port),
+        fail_back: team_fail_back(port),
+    };
+    let path = options.netns.clone();
+    let opener = move |name: &str| {
+        Member::packet(name, path.as_deref()).map_err(|error| MemberError {
+            denied: packet_denied(&error),
+            reason: error.to_string(),
+        })
+    };
+    let (device, team) = team::open(&options, Box::new(opener)).map_err(|error| OpenError {
+        denied: matches!(error, TeamError::NoMember { denied: true, .. }),
+        reason: error.to_string(),
+    })?;
+    let members = team.status().members;
+    let degraded = members.iter().flat_map(|member| member.degraded.iter().cloned()).collect();
+    Ok(Opened { device, degraded, watch: Box::new(HostTeam(team)) })
+}
+
+/// As the port has it, or by default.
+pub(crate) fn team_algorithm(port: &PortConfig) -> Algorithm {
+    match port.team_algorithm.unwrap_or_default() {
+        TeamAlgorithm::HyperVPort => Algorithm::HyperVPort,
+        TeamAlgorithm::Dynamic => Algorithm::Dynamic,
+    }
+}
+
+/// As the port has it, or by default.
+pub(crate) fn team_fail_back(port: &PortConfig) -> Duration {
+    Duration::from_secs(port.team_fail_back.map_or(1, |seconds| seconds.0.into()))
 }
 
 fn vhost_options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> {
@@ -259,6 +305,25 @@ impl Watch for HostLink {
     }
 }
 
+/// Several links of this host.
+struct HostTeam(Team);
+
+impl Watch for HostTeam {
+    fn state(&self) -> DeviceState {
+        let condition = self.0.trouble().map_or(Condition::Up, Condition::Down);
+        DeviceState { condition, mtu: self.0.mtu(), connections: 0 }
+    }
+
+    fn team(&self) -> Option<&Team> {
+        Some(&self.0)
+    }
+
+    /// The links are the host's own.
+    fn set_mtu(&self, _: u16) -> Result<(), Problem> {
+        Ok(())
+    }
+}
+
 /// A guest behind a vhost-user socket. Dropping it ends the session.
 struct Guest {
     session: Session,
@@ -289,7 +354,7 @@ mod tests {
     use crate::config::Config;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::net::UnixStream;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     /// By this the control plane knows that a guest has left although it never saw the port down.
     #[test]

@@ -3,7 +3,7 @@
 use crate::config::{
     AckLimit, Config, Flows, HostName, LengthLimit, MacAddress, MacLimit, MacSpoofing, Mtu,
     PathMtuMode, PortConfig, PortName, PortRole, Queues, Rate, RscMode, RssKey, RssTypes, Seconds,
-    Size, SteerMode, Storm, VlanId,
+    Size, SteerMode, Storm, TeamAlgorithm, VlanId,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -26,6 +26,11 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                 port.vhost_client = None;
             } else if port.vhost_client.is_some() {
                 port.vhost_user = format!("/run/{device}").parse().ok();
+            } else if mirror == 8 {
+                port.team = Some(vec![host(&format!("{device}a")), host(&format!("{device}b"))]);
+                port.queues = None;
+                port.team_algorithm = port.isolated.map(|_| TeamAlgorithm::Dynamic);
+                port.team_fail_back = port.mtu.map(|mtu| Seconds(mtu.0.into()));
             } else {
                 port.tap = Some(device);
                 port.napi = (mirror > 4).then_some(true);

@@ -2,9 +2,12 @@
 //!
 //! Judged from `Picture`s, which come from the running switch, or from a file alone when no daemon is asked.
 
+mod team;
+
 use crate::Problem;
 use crate::config::{Config, PortConfig, PortRole, SwitchConfig};
 use datapath::{RscFailureReason, RscStatus, Vlan};
+use ports::team::MemberStatus;
 use wire::Mac;
 
 /// A port as far as it is known.
@@ -37,6 +40,10 @@ pub(crate) struct Picture {
     pub(crate) degraded: Vec<String>,
     /// Why the kernel's hash spreads its flows, where tables were to.
     pub(crate) not_steered: Option<String>,
+    /// Of a team: its members.
+    pub(crate) members: Vec<MemberStatus>,
+    /// The member that its frames leave by, and why it carries none, where that is so.
+    pub(crate) path_down: Option<(String, String)>,
     /// IPv4 and IPv6, of an open port.
     pub(crate) rsc: Option<(RscStatus, RscStatus)>,
 }
@@ -63,6 +70,8 @@ impl Picture {
             guarded: Default::default(),
             degraded: Vec::new(),
             not_steered: None,
+            members: Vec::new(),
+            path_down: None,
             rsc: None,
         }
     }
@@ -98,6 +107,8 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
         found.extend(rsc_not_operational(port));
         found.extend(degraded(port));
         found.extend(not_steered(port));
+        found.extend(team::path_down(port));
+        found.extend(team::findings(port));
     }
     found
 }

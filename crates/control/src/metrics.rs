@@ -4,7 +4,7 @@
 
 use crate::Problem;
 use crate::api::Shared;
-use crate::body::{CountersBody, PortBody, StateBody};
+use crate::body::{CountersBody, PortBody, StateBody, TeamBody};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -30,6 +30,7 @@ pub(crate) fn text(shared: &Shared) -> Result<String, Problem> {
 #[derive(Debug)]
 struct Scrape {
     ports: Vec<(PortBody, CountersBody)>,
+    teams: Vec<TeamBody>,
     macs: usize,
 }
 
@@ -72,7 +73,7 @@ impl Scrape {
             (port, counters)
         };
         let ports = running.port_bodies().into_iter().map(counted).collect();
-        Scrape { ports, macs: running.macs().len() }
+        Scrape { ports, teams: running.team_bodies(), macs: running.macs().len() }
     }
 }
 
@@ -86,6 +87,7 @@ impl Collector for Scrape {
             MetricType::Gauge,
         )?)?;
         self.encode_up(&mut out)?;
+        self.encode_teams(&mut out)?;
         for (name, help, read) in PORT_COUNTERS {
             let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (port, counters) in &self.ports {
@@ -110,6 +112,25 @@ impl Scrape {
         for (port, _) in &self.ports {
             let up = i64::from(port.state == StateBody::Up);
             ConstGauge::new(up).encode(family.encode_family(&[("port", port.name.as_str())])?)?;
+        }
+        Ok(())
+    }
+
+    /// Each counter of a team's members.
+    fn encode_teams(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.teams.is_empty() {
+            return Ok(());
+        }
+        let help = "What was counted at a member of a team, by name";
+        let mut family = out.encode_descriptor("team_member", help, None, MetricType::Counter)?;
+        for team in &self.teams {
+            for member in &team.members {
+                for (name, count) in &member.counters {
+                    let labels =
+                        [("port", &*team.port), ("member", &*member.name), ("counter", &**name)];
+                    ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+                }
+            }
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ pub(crate) mod run;
 mod snippet;
 pub(crate) mod status;
 pub(crate) mod sweep;
+pub(crate) mod team;
 pub(crate) mod top;
 pub(crate) mod validate;
 pub(crate) mod vmmq;

@@ -41,6 +41,7 @@ Examples:
   millrace port add vm1 --tap tap1 --vlan 10 --mac 52:54:00:12:34:56
   millrace port add vm2 --vhost-user /run/millrace/vm2.sock --queues 4 --mac 52:54:00:12:34:57
   millrace port add uplink0 --packet eth1 --trunk 10,20-30
+  millrace port add uplink0 --team eth1,eth2
 
 A port added here is kept: it is there again after a restart, and reading the file again leaves it alone.")]
 struct Add {
@@ -52,6 +53,9 @@ struct Add {
     /// Use this network device as an uplink.
     #[arg(long, group = "device", value_name = "DEVICE")]
     packet: Option<HostName>,
+    /// Use these network devices, up to 8, as one uplink.
+    #[arg(long, group = "device", value_name = "DEVICES", value_delimiter = ',')]
+    team: Vec<HostName>,
     /// Serve a virtual machine or a DPDK application at this Unix socket.
     #[arg(long, group = "device", value_name = "PATH")]
     vhost_user: Option<SocketPath>,
@@ -194,6 +198,7 @@ impl Add {
         PortConfig {
             tap: self.tap,
             packet: self.packet,
+            team: (!self.team.is_empty()).then_some(self.team),
             vhost_user: self.vhost_user,
             vhost_client: self.vhost_client.then_some(true),
             socket_mode: self.socket_mode,

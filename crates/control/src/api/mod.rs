@@ -17,6 +17,7 @@ mod reply;
 mod rsc;
 mod rss;
 mod switch;
+mod team;
 mod vmmq;
 
 use crate::Problem;
@@ -125,6 +126,9 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(rsc::show, rsc::set))
         .routes(routes!(rss::list))
         .routes(routes!(rss::show, rss::change))
+        .routes(routes!(team::list))
+        .routes(routes!(team::show, team::change))
+        .routes(routes!(team::map))
         .routes(routes!(vmmq::moves))
         .routes(routes!(vmmq::load))
         .routes(routes!(config::show, config::put))

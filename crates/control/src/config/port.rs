@@ -10,7 +10,7 @@ use super::value::{
     Namespace, PortName, Queues, SocketPath,
 };
 use super::vlan::{VlanId, VlanList};
-use super::{IpGuard, Rate, Rule, Size};
+use super::{IpGuard, Rate, Rule, Seconds, Size};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -66,6 +66,17 @@ pub enum VmmqMode {
     Dynamic,
 }
 
+/// How a team spreads what leaves by it over its members, in the words of `Set-VMSwitchTeam`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TeamAlgorithm {
+    /// All frames of an address leave by its home member.
+    #[default]
+    HyperVPort,
+    /// TCP and UDP leave by the member of their flow, which may change after a pause.
+    Dynamic,
+}
+
 /// One port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -81,6 +92,22 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
     pub packet: Option<HostName>,
+    /// Uses these network devices of the host as one uplink: 1 to 8, all of which carry frames. They may change while the
+    /// port is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 8, example = json!(["eth1", "eth2"]))]
+    pub team: Option<Vec<HostName>>,
+    /// How a team spreads what leaves by it; `hyper-v-port` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team_algorithm: Option<TeamAlgorithm>,
+    /// How long a team member whose link came back has to stay up before it is used again; 1 s where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "1s")]
+    pub team_fail_back: Option<Seconds>,
+    /// The team member that a vNIC's frames leave by: this one or none. Any where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
+    pub team_member: Option<HostName>,
     /// Serves a virtual machine, a DPDK application or a user-mode Linux at this Unix socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^/", max_length = 107, example = "/run/millrace/vm1.sock")]
@@ -129,7 +156,7 @@ pub struct PortConfig {
     /// toward ports of another MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<PathMtuMode>,
-    /// Which way it faces; `uplink` for a packet port and `vnic` for the others where absent.
+    /// Which way it faces; `uplink` for a packet port and a team, `vnic` for the others where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<PortRole>,
     /// Access mode: untagged frames belong to this VLAN, 0 to 4094; 0 where absent.
@@ -257,7 +284,12 @@ impl PortConfig {
     /// Whether another value of this key takes closing the port and opening it again.
     pub fn reopens(&self, key: &str) -> bool {
         let is_read = self.vhost_user.is_some() && PortConfig::READ_BY_DRIVER.contains(&key);
-        is_read || PortConfig::REOPENING.contains(&key)
+        is_read || PortConfig::REOPENING.contains(&key) || self.team.is_none() && key == "team"
+    }
+
+    /// The members of its team; none, if it is no team.
+    pub fn members(&self) -> Vec<String> {
+        self.team.iter().flatten().map(ToString::to_string).collect()
     }
 
     /// A port with nothing but a name.
@@ -266,6 +298,10 @@ impl PortConfig {
             name,
             tap: None,
             packet: None,
+            team: None,
+            team_algorithm: None,
+            team_fail_back: None,
+            team_member: None,
             vhost_user: None,
             vhost_client: None,
             socket_mode: None,
@@ -310,11 +346,8 @@ impl PortConfig {
 
     /// Which way it faces, configured or by default.
     pub fn role(&self) -> PortRole {
-        match (self.role, &self.packet) {
-            (Some(role), _) => role,
-            (None, Some(_)) => PortRole::Uplink,
-            (None, None) => PortRole::Vnic,
-        }
+        let faces_network = self.packet.is_some() || self.team.is_some();
+        self.role.unwrap_or(if faces_network { PortRole::Uplink } else { PortRole::Vnic })
     }
 
     /// Coalescing, configured or by default.
@@ -339,6 +372,7 @@ impl PortConfig {
         [
             text("tap", self.tap.as_ref().map(ToString::to_string)),
             text("packet", self.packet.as_ref().map(ToString::to_string)),
+            text("team", self.team.as_ref().map(|_| self.members().join("+"))),
             text("vhost-user", self.vhost_user.as_ref().map(ToString::to_string)),
         ]
         .into_iter()

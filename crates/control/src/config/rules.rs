@@ -1,6 +1,6 @@
 //! What takes two keys or two ports to judge: the rules a configuration that reads well can still break.
 
-use super::{Config, PortConfig, Rule};
+use super::{Config, HostName, PortConfig, Rule};
 use crate::Problem;
 
 /// A broken rule and the key at fault, so that the reader can find its line.
@@ -44,9 +44,9 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
     match devices.as_slice() {
         [] => {
             let problem = Problem::new("the port names no device")
-                .seen("neither tap nor packet nor vhost-user")
+                .seen("neither tap nor packet nor team nor vhost-user")
                 .wanted("one of them")
-                .remedy("add tap = \"NAME\" or vhost-user = \"/PATH\" for a guest, or packet = \"NAME\" for an uplink");
+                .remedy("add tap = \"NAME\" or vhost-user = \"/PATH\" for a guest, packet = \"NAME\" or team = [\"NAME\", ...] for an uplink");
             return Some(("name", problem));
         }
         [_] => {}
@@ -58,7 +58,7 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
     if port.napi.is_some() && port.tap.is_none() {
         return Some(("napi", needs("napi", "tap", "remove it")));
     }
-    mtu_rule(port).or_else(|| socket_rules(port))
+    mtu_rule(port).or_else(|| team_rules(port)).or_else(|| socket_rules(port))
 }
 
 /// Largest IP packet that a device of the kernel is sure to carry as a frame.
@@ -71,6 +71,35 @@ fn mtu_rule(port: &PortConfig) -> Option<Fault> {
         .wanted(format!("68 to {JUMBO}; up to 65535 at a vhost-user port"))
         .remedy(format!("set mtu = {JUMBO} or less"));
     Some(("mtu", problem))
+}
+
+/// Keys that speak of a team, and of one of its members.
+fn team_rules(port: &PortConfig) -> Option<Fault> {
+    let Some(members) = &port.team else {
+        let keys = [
+            ("team-algorithm", port.team_algorithm.is_some()),
+            ("team-fail-back", port.team_fail_back.is_some()),
+        ];
+        let (key, _) = keys.into_iter().find(|(_, said)| *said)?;
+        return Some((key, needs(key, "team", "remove it")));
+    };
+    if port.queues.is_some() {
+        return Some(("queues", excludes("team", "queues")));
+    }
+    if port.team_member.is_some() {
+        return Some(("team-member", excludes("team", "team-member")));
+    }
+    let is_repeated = |(place, name): &(usize, &HostName)| {
+        members.iter().take(*place).any(|other| other == *name)
+    };
+    let problem = if let Some((_, name)) = members.iter().enumerate().find(is_repeated) {
+        Problem::new("a team has a member twice").seen(name).wanted("each member once")
+    } else if !(1..=8).contains(&members.len()) {
+        Problem::new("a team has too few or too many members").seen(members.len()).wanted("1 to 8")
+    } else {
+        return None;
+    };
+    Some(("team", problem.remedy("name the members anew; `ip link` lists what there is")))
 }
 
 /// Keys that speak of a vhost-user socket, and of one that is ours.
@@ -139,16 +168,43 @@ fn rules_among(config: &Config, place: usize, port: &PortConfig) -> Option<Fault
             .remedy("rename one of the two");
         return Some(("name", problem));
     }
-    let device =
-        |port: &PortConfig| (port.devices().next().map(|(_, device)| device), port.netns.clone());
-    if let Some(other) = earlier.iter().find(|other| device(other) == device(port)) {
+    let shares = |other: &&PortConfig| {
+        let names = device_names(port);
+        other.netns == port.netns && device_names(other).iter().any(|name| names.contains(name))
+    };
+    if let Some(other) = earlier.iter().find(shares) {
         let problem = Problem::new("its device belongs to another port")
             .seen(format!("{}, which is port {}'s", port.device(), other.name))
             .wanted("a device of its own for each port")
             .remedy("name another device or remove one of the two ports");
         return Some((port.devices().next().map_or("name", |(key, _)| key), problem));
     }
-    mirror_rule(config, port)
+    member_rule(config, port).or_else(|| mirror_rule(config, port))
+}
+
+/// What it opens; the members of a team.
+fn device_names(port: &PortConfig) -> Vec<String> {
+    match &port.team {
+        Some(_) => port.members(),
+        None => port.devices().map(|(_, device)| device).collect(),
+    }
+}
+
+fn member_rule(config: &Config, port: &PortConfig) -> Option<Fault> {
+    let name = port.team_member.as_ref()?;
+    let members: Vec<String> = config.ports.iter().flat_map(PortConfig::members).collect();
+    (!members.iter().any(|member| member == name.as_str())).then(|| {
+        let wanted = if members.is_empty() {
+            "a team, of which there is none".into()
+        } else {
+            members.join(", ")
+        };
+        let problem = Problem::new("its frames leave by a member that no team has")
+            .seen(name)
+            .wanted(wanted)
+            .remedy("name a member of a team, or remove team-member");
+        ("team-member", problem)
+    })
 }
 
 fn mirror_rule(config: &Config, port: &PortConfig) -> Option<Fault> {

@@ -18,6 +18,7 @@ mod report;
 mod rsc;
 mod rss;
 mod steps;
+mod team;
 mod uplinks;
 mod vmmq;
 
@@ -89,6 +90,8 @@ struct OpenPort {
     settings: PortSettings,
     /// Where it is an uplink with tables of its own: whose they are.
     stations: uplinks::Stations,
+    /// Where it is a team: the addresses pinned to members, as it was told last.
+    pins: Vec<(Mac, String)>,
     /// The counters and rates of the last look.
     last: Sample,
 }
@@ -181,6 +184,7 @@ impl Running {
         });
         let taken = taken.collect();
         self.settle_vnics(now);
+        self.settle_pins();
         Ok(taken)
     }
 

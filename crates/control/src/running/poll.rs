@@ -20,6 +20,7 @@ impl Running {
         // Failures are events.
         let _ = self.settle(now);
         self.settle_vnics(now);
+        self.settle_pins();
         self.find_homes(now);
         self.sample(now);
     }

@@ -85,7 +85,7 @@ impl Running {
 }
 
 /// RFC 7396 on one level, which is all a port has.
-fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<PortConfig, Problem> {
+pub(super) fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<PortConfig, Problem> {
     let wrong = || {
         Problem::new("the change is not an object")
             .seen(change)

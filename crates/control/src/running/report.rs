@@ -220,6 +220,10 @@ impl Running {
                 picture.not_steered = Some(reason);
             }
         }
+        if let Some(team) = port.team() {
+            picture.members = team.status().members;
+        }
+        picture.path_down = self.path_down(&port.config);
         picture.held_mac = info.and_then(|info| info.held_mac);
         picture.held_mac_behind = picture.held_mac.and_then(|held| {
             // A port's own address is learned at other ports only.
@@ -302,7 +306,7 @@ fn spread_body(spread: Spread) -> Option<SpreadBody> {
     }
 }
 
-fn offload_names(offloads: Offloads) -> Vec<String> {
+pub(super) fn offload_names(offloads: Offloads) -> Vec<String> {
     offloads.iter_names().map(|(name, _)| name.to_lowercase()).collect()
 }
 

@@ -61,6 +61,10 @@ impl Running {
     }
 
     fn change(&mut self, port: &PortConfig, now: Instant) -> Result<(), String> {
+        let done = self.change_team(port);
+        if let Err(reason) = &done {
+            self.events.note(now, format!("port {}: {reason}", port.name));
+        }
         let Some(running) = self.ports.get_mut(&port.name) else { return Ok(()) };
         let mtu = port.mtu.filter(|mtu| running.config.mtu != Some(*mtu));
         running.config = port.clone();
@@ -73,7 +77,7 @@ impl Running {
                 }
             }
         }
-        Ok(())
+        done
     }
 
     /// Opens a port, or keeps it as broken with the reason.
@@ -149,6 +153,7 @@ impl Running {
             home: None,
             settings,
             stations: Stations::default(),
+            pins: Vec::new(),
             last: Sample::default(),
         })
     }

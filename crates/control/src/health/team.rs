@@ -1,0 +1,165 @@
+//! Teams: members that carry nothing, and members that are not alike.
+
+use super::Picture;
+use crate::Problem;
+use ports::team::MemberStatus;
+
+/// A pinned vNIC has no other way.
+pub(super) fn path_down(port: &Picture) -> Option<Problem> {
+    let (member, reason) = port.path_down.as_ref()?;
+    Some(
+        Problem::new(format!(
+            "port {}: its frames leave by {member}, which carries none",
+            port.name
+        ))
+        .seen(reason)
+        .wanted("a member that carries frames")
+        .remedy("bring the member up, or `millrace team map TEAM PORT --any`"),
+    )
+}
+
+pub(super) fn findings(port: &Picture) -> impl Iterator<Item = Problem> {
+    let down = port.members.iter().filter_map(|member| down(port, member));
+    down.chain(unlike(port)).chain(vlans(port))
+}
+
+fn down(port: &Picture, member: &MemberStatus) -> Option<Problem> {
+    let reason = member.trouble.as_ref()?;
+    Some(
+        Problem::new(format!("team {}: member {} carries no frames", port.name, member.name))
+            .seen(reason)
+            .wanted("all members active")
+            .remedy("fix the cause; the member comes back by itself"),
+    )
+}
+
+/// What should be alike at all members: MTU, speed.
+fn unlike(port: &Picture) -> impl Iterator<Item = Problem> {
+    let mtu = |member: &MemberStatus| (member.mtu > 0).then(|| u32::from(member.mtu));
+    let speed = |member: &MemberStatus| member.speed;
+    let mtus = differing(&port.members, mtu).map(|seen| {
+        Problem::new(format!("team {}: its members have different MTUs", port.name))
+            .seen(seen)
+            .wanted("the same at all")
+            .remedy("`ip link set MEMBER mtu`; the team carries what the smallest does")
+    });
+    let speeds = differing(&port.members, speed).map(|seen| {
+        Problem::new(format!("team {}: its members have different speeds", port.name))
+            .seen(format!("{seen} (Mbit/s)"))
+            .wanted("the same at all")
+            .remedy("use links of one speed: addresses and flows are spread evenly")
+    });
+    mtus.into_iter().chain(speeds)
+}
+
+/// Each member with its value, where two differ.
+fn differing(
+    members: &[MemberStatus],
+    value: impl Fn(&MemberStatus) -> Option<u32>,
+) -> Option<String> {
+    let known: Vec<(&str, u32)> =
+        members.iter().filter_map(|member| Some((&*member.name, value(member)?))).collect();
+    let (_, first) = known.first()?;
+    let differ = known.iter().any(|(_, value)| value != first);
+    let text = |(name, value): &(&str, u32)| format!("{name}: {value}");
+    differ.then(|| known.iter().map(text).collect::<Vec<_>>().join(", "))
+}
+
+/// A VLAN that comes in at one member and not at another: the switch outside carries it at one of its ports alone. Told
+/// once every member has brought frames for groups.
+fn vlans(port: &Picture) -> Option<Problem> {
+    let active: Vec<&MemberStatus> = port.members.iter().filter(|member| member.active).collect();
+    if active.iter().any(|member| member.vlans.is_empty()) {
+        return None;
+    }
+    let lacks = |member: &&MemberStatus| {
+        let others = active.iter().flat_map(|other| &other.vlans);
+        let mut missing: Vec<u16> =
+            others.filter(|vlan| !member.vlans.contains(vlan)).copied().collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let missing: Vec<String> = missing.iter().map(vlan_name).collect();
+        (!missing.is_empty())
+            .then(|| format!("{} has not brought {}", member.name, missing.join(", ")))
+    };
+    let seen: Vec<String> = active.iter().filter_map(lacks).collect();
+    (!seen.is_empty()).then(|| {
+        Problem::new(format!("team {}: its members bring different VLANs", port.name))
+            .seen(seen.join("; "))
+            .wanted("the same VLANs at all")
+            .remedy(
+                "allow the same VLANs at all ports of the switches outside that lead to the team",
+            )
+    })
+}
+
+fn vlan_name(vlan: &u16) -> String {
+    if *vlan == 0 { "untagged frames".to_owned() } else { format!("VLAN {vlan}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use ports::Offloads;
+    use ports::team::{MemberCounters, Place};
+    use wire::Mac;
+
+    fn member(name: &str) -> MemberStatus {
+        MemberStatus {
+            name: name.to_owned(),
+            place: Place(0),
+            active: true,
+            trouble: None,
+            mac: Mac::default(),
+            mtu: 1500,
+            speed: Some(10_000),
+            offloads: Offloads::empty(),
+            rx_checksum: true,
+            degraded: Vec::new(),
+            vlans: vec![0, 10],
+            counters: MemberCounters::default(),
+        }
+    }
+
+    fn found(members: Vec<MemberStatus>) -> Vec<(String, String)> {
+        let config = Config::from_toml("t", "[[port]]\nname='up'\nteam=['e1','e2']").unwrap();
+        let port = Picture { members, ..Picture::of(&config.ports[0]) };
+        findings(&port).map(|problem| (problem.error, problem.seen)).collect()
+    }
+
+    #[test]
+    fn members_that_are_alike_are_no_news() {
+        assert_eq!(found(vec![member("e1"), member("e2")]), []);
+    }
+
+    #[test]
+    fn members_that_differ_are_named() {
+        let other = MemberStatus { mtu: 9000, speed: Some(1000), vlans: vec![0], ..member("e2") };
+        let found = found(vec![member("e1"), other]);
+        let seen: Vec<&str> = found.iter().map(|(_, seen)| &**seen).collect();
+        assert_eq!(
+            seen,
+            ["e1: 1500, e2: 9000", "e1: 10000, e2: 1000 (Mbit/s)", "e2 has not brought VLAN 10"]
+        );
+    }
+
+    #[test]
+    fn a_member_that_has_heard_nothing_yet_lacks_no_vlan() {
+        let silent = MemberStatus { vlans: Vec::new(), ..member("e2") };
+        assert_eq!(found(vec![member("e1"), silent]), []);
+    }
+
+    #[test]
+    fn a_member_that_is_down_is_named_with_the_reason() {
+        let reason = Some("its device has no carrier".to_owned());
+        let down = MemberStatus { active: false, trouble: reason, ..member("e2") };
+        assert_eq!(
+            found(vec![member("e1"), down]),
+            [(
+                "team up: member e2 carries no frames".to_owned(),
+                "its device has no carrier".to_owned()
+            )]
+        );
+    }
+}

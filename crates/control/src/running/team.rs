@@ -1,0 +1,219 @@
+//! Teams: shown, members that come and go, and vNICs that are pinned to one.
+
+use super::report::offload_names;
+use super::{PortDevice, Running, RunningPort};
+use crate::Problem;
+use crate::body::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
+use crate::config::{PortConfig, PortName, PortRole};
+use crate::devices::{team_algorithm, team_fail_back};
+use ports::Offloads;
+use ports::team::{HomeStatus, MemberStatus, Place, Team, TeamStatus};
+use serde_json::json;
+use std::time::Instant;
+use wire::Mac;
+
+impl RunningPort {
+    pub(super) fn team(&self) -> Option<&Team> {
+        self.open()?.watch.team()
+    }
+}
+
+impl Running {
+    /// All teams, by port.
+    pub fn team_bodies(&self) -> Vec<TeamBody> {
+        let teams = self.ports.iter().filter(|(_, port)| port.config.team.is_some());
+        teams.map(|(name, port)| self.team_body_of(name, port)).collect()
+    }
+
+    /// One team.
+    pub fn team_body(&self, name: &str) -> Result<TeamBody, Problem> {
+        let (name, port) = self.port(name)?;
+        if port.config.team.is_none() {
+            let teams: Vec<String> = self.team_bodies().into_iter().map(|team| team.port).collect();
+            let wanted =
+                if teams.is_empty() { "there are no teams".to_owned() } else { teams.join(", ") };
+            return Err(Problem::new(format!("port {name} is no team"))
+                .seen(port.config.device())
+                .wanted(wanted)
+                .remedy("`millrace team show` shows all teams"));
+        }
+        Ok(self.team_body_of(name, port))
+    }
+
+    fn team_body_of(&self, name: &PortName, port: &RunningPort) -> TeamBody {
+        let status = port.team().map(Team::status);
+        let members = status.as_ref().map_or(&[][..], |status| &status.members);
+        let offloads =
+            members.iter().map(|member| member.offloads).reduce(|one, other| one & other);
+        TeamBody {
+            port: name.to_string(),
+            teaming_mode: "SwitchIndependent".to_owned(),
+            load_balancing_algorithm: port.config.team_algorithm.unwrap_or_default(),
+            fail_back_s: team_fail_back(&port.config).as_secs(),
+            mtu: port.team().map_or(0, Team::mtu),
+            tx_offloads: offload_names(offloads.unwrap_or(Offloads::empty())),
+            rx_checksum: members.iter().any(|member| member.rx_checksum),
+            members: members.iter().map(member_body).collect(),
+            mappings: status.map_or_else(Vec::new, |status| self.mappings(&status)),
+        }
+    }
+
+    fn mappings(&self, status: &TeamStatus) -> Vec<TeamHomeBody> {
+        let of = |place: Place| {
+            let member = status.members.iter().find(|member| member.place == place);
+            member.map(|member| member.name.clone())
+        };
+        let owners = self.vnic_addresses();
+        let body = |home: &HomeStatus| TeamHomeBody {
+            mac: home.mac.to_string(),
+            port: owners.iter().find(|(_, mac)| *mac == home.mac).map(|(port, _)| port.to_string()),
+            home: of(home.home).unwrap_or_default(),
+            current: home.current.and_then(of),
+            pinned: home.pinned,
+        };
+        status.homes.iter().map(body).collect()
+    }
+
+    /// The addresses of each vNIC: configured, held and learned.
+    fn vnic_addresses(&self) -> Vec<(PortName, Mac)> {
+        let (infos, learned) = (self.infos(), self.switch.macs());
+        let mut addresses = Vec::new();
+        for (name, port) in &self.ports {
+            let Some(open) = port.open().filter(|_| port.config.role() == PortRole::Vnic) else {
+                continue;
+            };
+            let own = infos.iter().find(|info| info.id == open.id);
+            let own = own.and_then(|info| info.settings.mac.or(info.held_mac));
+            let here = learned.iter().filter(|entry| entry.port == open.id).map(|entry| entry.mac);
+            addresses.extend(own.into_iter().chain(here).map(|mac| (name.clone(), mac)));
+        }
+        addresses.sort();
+        addresses.dedup();
+        addresses
+    }
+
+    /// The member that a vNIC is pinned to and why it carries no frames, where that is so.
+    pub(super) fn path_down(&self, vnic: &PortConfig) -> Option<(String, String)> {
+        let pinned = vnic.team_member.as_ref()?;
+        let teams = self.ports.values().filter_map(RunningPort::team);
+        let mut members = teams.flat_map(|team| team.status().members);
+        let member = members.find(|member| member.name == pinned.as_str())?;
+        let reason = member_body(&member).reason.unwrap_or_default();
+        (!member.active).then_some((member.name, reason))
+    }
+
+    /// Tells the teams which addresses are pinned, where that is news.
+    pub(super) fn settle_pins(&mut self) {
+        if !self.ports.values().any(|port| port.team().is_some()) {
+            return;
+        }
+        let pinned = |(port, mac): (PortName, Mac)| {
+            let member = self.ports.get(&port)?.config.team_member.as_ref()?;
+            Some((mac, member.to_string()))
+        };
+        let pins: Vec<(Mac, String)> =
+            self.vnic_addresses().into_iter().filter_map(pinned).collect();
+        for port in self.ports.values_mut() {
+            let PortDevice::Open(open) = &mut port.device else { continue };
+            if let Some(team) = open.watch.team()
+                && open.pins != pins
+            {
+                team.pin(&pins);
+                open.pins.clone_from(&pins);
+            }
+        }
+    }
+
+    /// Carries out a change of a team's keys.
+    pub(super) fn change_team(&mut self, port: &PortConfig) -> Result<(), String> {
+        let Some(running) = self.ports.get_mut(&port.name) else { return Ok(()) };
+        let PortDevice::Open(open) = &mut running.device else { return Ok(()) };
+        let Some(team) = open.watch.team() else { return Ok(()) };
+        team.set_algorithm(team_algorithm(port));
+        team.set_fail_back(team_fail_back(port));
+        if running.config.team == port.team {
+            return Ok(());
+        }
+        // Places have other members: who is pinned to whom is to be told anew.
+        open.pins.clear();
+        let failed = team.set_members(&port.members());
+        let reasons: Vec<String> =
+            failed.into_iter().map(|(member, reason)| format!("{member}: {reason}")).collect();
+        if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
+    }
+
+    /// Makes network devices members of a team, and others leave it.
+    pub fn change_members(
+        &mut self,
+        name: &str,
+        change: &TeamChange,
+        now: Instant,
+    ) -> Result<(), Problem> {
+        let (_, port) = self.port(name)?;
+        let mut members = port.config.members();
+        for gone in &change.remove {
+            let place = members.iter().position(|member| member == gone);
+            let place = place.ok_or_else(|| {
+                Problem::new(format!("{gone} is no member of {name}"))
+                    .seen(gone)
+                    .wanted(members.join(", "))
+                    .remedy("`millrace team show` shows the members")
+            })?;
+            members.remove(place);
+        }
+        members.extend(change.add.iter().cloned());
+        let patch = json!({ "team": members });
+        let mut wanted = self.config.clone();
+        for port in wanted.ports.iter_mut().filter(|port| port.name.as_str() == name) {
+            *port = super::ports::merge(port, &patch)?;
+        }
+        wanted.check()?;
+        if let Some(team) = port.team() {
+            team.try_members(&members).map_err(|error| {
+                Problem::new(error.to_string())
+                    .wanted("a network device that can be opened")
+                    .remedy("fix the cause, or name another device; nothing was changed")
+            })?;
+        }
+        self.reload(wanted, now).map(drop)
+    }
+
+    /// Pins a vNIC to a member of a team, or frees it.
+    pub fn map_member(
+        &mut self,
+        team: &str,
+        mapping: &TeamMapping,
+        now: Instant,
+    ) -> Result<(), Problem> {
+        let (_, port) = self.port(team)?;
+        let members = port.config.members();
+        if let Some(member) = &mapping.member
+            && !members.contains(member)
+        {
+            return Err(Problem::new(format!("{member} is no member of {team}"))
+                .seen(member)
+                .wanted(members.join(", "))
+                .remedy("name a member of the team"));
+        }
+        self.patch(&mapping.vnic, &json!({ "team-member": mapping.member }), now).map(drop)
+    }
+}
+
+fn member_body(member: &MemberStatus) -> TeamMemberBody {
+    let waits = "its link came back: it is used again after the fail-back time";
+    let reason = member.trouble.clone().or_else(|| (!member.active).then(|| waits.to_owned()));
+    let counters = member.counters.named().into_iter();
+    TeamMemberBody {
+        name: member.name.clone(),
+        queue: member.place.index(),
+        active: member.active,
+        reason,
+        mac: member.mac.to_string(),
+        mtu: member.mtu,
+        speed_mbit: member.speed,
+        tx_offloads: offload_names(member.offloads),
+        rx_checksum: member.rx_checksum,
+        vlans_heard: member.vlans.clone(),
+        counters: counters.map(|(name, count)| (name.to_owned(), count)).collect(),
+    }
+}
