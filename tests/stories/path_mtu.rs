@@ -19,7 +19,8 @@ const NEEDS: [Need; 1] = [Need::Tap];
 const TOTAL: usize = 4 << 20;
 
 fn byte(at: usize) -> u8 {
-    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+    // The top byte.
+    at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]
 }
 
 /// Sends over TCP from one host to another, in the background: how many bytes have arrived, each the right one.

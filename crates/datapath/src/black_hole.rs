@@ -66,6 +66,7 @@ impl BlackHoles {
         }
         let ports = header.get(frame.parsed.l4.into()..)?.first_chunk::<4>()?;
         let hash = hash(frame.parsed.addresses(header)?, *ports);
+        #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
         let flow = self.0.get_mut(hash as usize % FLOWS)?;
         let size = frame.largest_packet();
         if opens || size <= SMALL && (flow.hash != hash || flow.large.is_none()) {

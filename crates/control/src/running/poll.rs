@@ -326,7 +326,7 @@ mod tests {
             let errors = running.findings().into_iter().map(|found| found.error);
             errors.filter(|error| error.contains("was started with MTU")).collect::<Vec<_>>()
         };
-        let mut change = |running: &mut Running, mtu| running.reload(text(mtu), start).map(drop);
+        let change = |running: &mut Running, mtu| running.reload(text(mtu), start).map(drop);
         change(&mut running, 1600).unwrap();
         assert!(told(&mut running).is_empty(), "there was no guest");
         devices.replace_guest("/run/vm1");
