@@ -215,11 +215,17 @@ impl Inner {
         nanos(self.start.elapsed())
     }
 
-    /// Looks at the links, and opens again what was lost.
+    /// Looks at the links and closes what is used no more.
     fn look(&self) {
         let now = self.now();
         lock(&self.members).look(now);
         self.shared.slots.iter().for_each(Slot::close_retired);
+    }
+
+    /// Takes out what is known to be down.
+    fn glance(&self) {
+        let now = self.now();
+        lock(&self.members).glance(now);
     }
 
     /// What all members take without help.

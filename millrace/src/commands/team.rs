@@ -45,7 +45,8 @@ Examples:
   millrace team add uplink0 eth3 eth4
 
 The new members take over their share of the addresses, which are announced from there. Nothing changes
-if one of them does not open. The change lasts until the daemon stops or reads its file again.")]
+if one of them does not open. The change is kept at a port that was added by the API; at a port
+of the file it lasts until the daemon stops or reads its file again.")]
 struct Change {
     /// The team's port.
     port: String,
@@ -77,7 +78,8 @@ Examples:
 
 Two paths of iSCSI multipath stay apart when each has a vNIC that is pinned to a member of its own.
 Frames of a pinned vNIC whose member is down are dropped and counted as `path_down`.
-Sets `team-member` of the vNIC's port, until the daemon stops or reads its file again.")]
+Sets `team-member` of the vNIC's port. That is kept at a port that was added by the API; at a port
+of the file it lasts until the daemon stops or reads its file again.")]
 struct Map {
     /// The team's port.
     port: String,

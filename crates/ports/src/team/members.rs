@@ -18,6 +18,8 @@ use std::sync::Arc;
 /// A second time, should the first announcement get lost.
 const AGAIN: Nanos = Nanos::SECOND;
 
+const NO_CARRIER: &str = "its device has no carrier";
+
 pub(super) struct Members {
     shared: Arc<Shared>,
     pub(super) seats: [Option<Seat>; PLACES],
@@ -140,11 +142,22 @@ impl Members {
         self.shared.slot(place).into_iter().for_each(|slot| slot.put(None));
     }
 
-    /// Looks at all links.
+    /// Takes out the members whose links say that they are down: asks what the kernel tells without a lock.
+    pub(super) fn glance(&mut self, now: Nanos) {
+        self.look_by(now, |device| device.flaw().map(Condition::Down));
+    }
+
+    /// Looks at all links. What is known to be down is out before the devices are asked, which the kernel does under its
+    /// lock of all links: another process may hold that for long.
     pub(super) fn look(&mut self, now: Nanos) {
+        self.glance(now);
+        self.look_by(now, Opened::condition);
+    }
+
+    fn look_by(&mut self, now: Nanos, ask: impl Fn(&Opened) -> Option<Condition>) {
         let conditions: Vec<(Place, Condition)> = self
             .seated()
-            .filter_map(|(place, seat)| Some((place, seat.device.as_ref()?.condition()?)))
+            .filter_map(|(place, seat)| Some((place, ask(seat.device.as_ref()?)?)))
             .collect();
         for (place, condition) in conditions {
             self.note(place, &condition, now);
@@ -271,22 +284,27 @@ impl Seat {
 }
 
 impl Opened {
-    /// `None`: it has no link, and is told otherwise.
+    /// Why it carries no frames, by its flags; `None`: nothing is known against it.
+    fn flaw(&self) -> Option<String> {
+        let link = self.link.as_ref()?;
+        let reason = match link.index() {
+            Err(_) => "its device no longer exists",
+            Ok(index) if index != self.index => "its device was made anew",
+            Ok(_) if !link.is_up().unwrap_or(false) => "its device is administratively down",
+            Ok(_) if !link.has_carrier().unwrap_or(false) => NO_CARRIER,
+            Ok(_) => return None,
+        };
+        Some(reason.to_owned())
+    }
+
+    /// By its flags and by what the device itself says of its carrier. `None`: it has no link, and is told otherwise.
     fn condition(&self) -> Option<Condition> {
         let link = self.link.as_ref()?;
-        let down = |reason: &str| Some(Condition::Down(reason.to_owned()));
-        match link.index() {
-            Err(_) => return down("its device no longer exists"),
-            Ok(index) if index != self.index => return down("its device was made anew"),
-            Ok(_) => {}
-        }
-        if !link.is_up().unwrap_or(false) {
-            down("its device is administratively down")
-        } else if !link.detects_carrier().unwrap_or(false) {
-            down("its device has no carrier")
-        } else {
-            Some(Condition::Up)
-        }
+        let flaw = self.flaw().or_else(|| {
+            let is_there = link.detects_carrier().unwrap_or(false);
+            (!is_there).then(|| NO_CARRIER.to_owned())
+        });
+        Some(flaw.map_or(Condition::Up, Condition::Down))
     }
 
     /// Whether it has to be opened anew to carry frames again.

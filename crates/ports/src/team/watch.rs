@@ -2,7 +2,8 @@
 //!
 //! The kernel tells of a change by rtnetlink, and the thread asks all links how they are: a message says no more than that
 //! it is time to look, so nothing is lost when there are too many. The kernel may hold the message back for up to a second
-//! where a link changed several times, so links are also looked at every [`LOOK`]: carrier is read from the device itself.
+//! where links change often, so the thread also glances at their flags every [`GLANCE`], and asks the devices themselves
+//! for their carrier every [`LOOK`].
 
 use super::Inner;
 use crate::Nanos;
@@ -13,7 +14,9 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv,
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Between two looks without a message.
+/// Between two looks at the flags without a message.
+const GLANCE: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
+/// Between two looks at the devices.
 const LOOK: Nanos = Nanos(50 * Nanos::MILLISECOND.0);
 
 /// `RTMGRP_LINK` of `linux/rtnetlink.h`.
@@ -30,12 +33,16 @@ pub(super) fn subscribe() -> io::Result<OwnedFd> {
 
 /// Runs until the team is closed.
 pub(super) fn run(team: &Inner, links: &OwnedFd) {
-    let mut mended = team.now();
+    let (mut looked, mut mended) = (team.now(), team.now());
     while !team.is_closing() {
+        let wait = team.next_look(team.now()).map_or(GLANCE, |due| due.min(GLANCE));
+        let told = wait_for([links, &team.shared.state.kick], wait);
         let now = team.now();
-        let wait = team.next_look(now).map_or(LOOK, |due| due.min(LOOK));
-        wait_for([links, &team.shared.state.kick], wait);
-        team.look();
+        team.glance();
+        if told || now.since(looked) >= LOOK {
+            looked = now;
+            team.look();
+        }
         if now.since(mended) >= Nanos::SECOND {
             mended = now;
             team.mend();
@@ -43,12 +50,12 @@ pub(super) fn run(team: &Inner, links: &OwnedFd) {
     }
 }
 
-/// Waits until one of them is readable, and reads away what is there.
-fn wait_for(descriptors: [&OwnedFd; 2], wait: Nanos) {
+/// Waits until one of them is readable, and reads away what is there. Whether one was.
+fn wait_for(descriptors: [&OwnedFd; 2], wait: Nanos) -> bool {
     let mut polled = descriptors.map(|fd| PollFd::new(fd, PollFlags::IN));
     let nanoseconds = i64::try_from(wait.0).unwrap_or(i64::MAX);
     let timeout = Timespec { tv_sec: 0, tv_nsec: nanoseconds.min(999_999_999) };
-    let _ = poll(&mut polled, Some(&timeout));
+    let told = poll(&mut polled, Some(&timeout)).is_ok_and(|readable| readable > 0);
     let [links, kick] = descriptors;
     let mut message = [0; 4096];
     // Lost messages are told as an error once; they say no more than the others.
@@ -57,4 +64,5 @@ fn wait_for(descriptors: [&OwnedFd; 2], wait: Nanos) {
         Ok(_) | Err(Errno::NOBUFS | Errno::INTR)
     ) {}
     let _ = rustix::io::read(kick, &mut message[..8]);
+    told
 }
