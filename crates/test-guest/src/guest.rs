@@ -15,7 +15,7 @@ use vhost::vhost_user::message::{
     VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
-use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 /// Where the guest's memory is in what would be its front end's address space.
@@ -321,6 +321,20 @@ impl Guest {
     pub fn announce(&mut self, mac: [u8; 6]) -> io::Result<u64> {
         let [a, b, c, d, e, f] = mac;
         self.ask(19, Some(u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])))
+    }
+
+    /// Has what is written to its memory logged from now on; the log, a byte for 8 pages, which starts with so many zeros.
+    pub fn log(&mut self, offset: u64) -> Result<File, GuestError> {
+        let file = File::from(memfd_create("log", MemfdFlags::CLOEXEC)?);
+        let bytes = self.memory.bytes().div_ceil(4096 * 8);
+        file.set_len(offset + bytes)?;
+        let region = VhostUserDirtyLogRegion {
+            mmap_size: bytes,
+            mmap_offset: offset,
+            mmap_handle: file.as_raw_fd(),
+        };
+        self.frontend.set_log_base(0, Some(region))?;
+        Ok(file)
     }
 
     /// Stops a ring, as before a migration; where it stopped.

@@ -26,6 +26,8 @@ pub(crate) struct Backend {
     /// Queue pairs the guest has asked for by command.
     wished_pairs: Option<u16>,
     log: Option<Arc<DirtyLog>>,
+    /// Rings that were kicked before there was the log that their guest's memory needs, by their numbers in messages.
+    await_log: Vec<u32>,
     /// Where packed rings note their position, for the process that serves them next.
     inflight: Option<Inflight>,
     vrings: Vec<Vring>,
@@ -74,6 +76,7 @@ impl Backend {
             offloads: None,
             wished_pairs: None,
             log: None,
+            await_log: Vec::new(),
             inflight: None,
             vrings,
             owned: false,
@@ -110,6 +113,7 @@ impl Backend {
     /// See [`stop`].
     fn stop_ring(&mut self, number: u32) -> Result<&mut Vring> {
         let shared = self.shared.clone();
+        self.await_log.retain(|waiting| *waiting != number);
         let (vring, ring) = self.vring(number)?;
         stop(vring, ring, &shared.attempts);
         Ok(vring)
@@ -119,10 +123,16 @@ impl Backend {
         self.log.as_ref().filter(|_| self.taken.contains(Features::LOG_ALL))
     }
 
-    /// Starts a ring of which all is known.
+    /// Starts a ring of which all is known, or has it wait: QEMU that connects again in the middle of a migration kicks its rings
+    /// before it says where to log, and what was written between would not move with the guest.
     fn start(&mut self, number: u32) -> Result<()> {
         if let Some(reason) = &self.unfit {
             return Err(refused(reason.as_str()));
+        }
+        if self.taken.contains(Features::LOG_ALL) && self.log.is_none() {
+            self.stop_ring(number)?;
+            self.await_log.push(number);
+            return Ok(());
         }
         let place = self.place(number)?;
         let always_enabled = !self.taken.contains(Features::PROTOCOL_FEATURES);
@@ -151,6 +161,11 @@ impl Backend {
         ring.start(running).map_err(refused)?;
         self.tell(State::Connected);
         Ok(())
+    }
+
+    /// Starts the rings that have waited for the log, where there is no need to wait any longer.
+    fn start_waiting(&mut self) -> Result<()> {
+        std::mem::take(&mut self.await_log).into_iter().try_for_each(|number| self.start(number))
     }
 
     /// Calls `change` for each started ring, while no worker has it.
@@ -187,6 +202,7 @@ impl Backend {
             *vring = Vring::default();
         }
         (self.offloads, self.wished_pairs) = (None, None);
+        self.await_log.clear();
     }
 
     /// Pairs that run and are enabled, as far as the guest uses them.

@@ -436,3 +436,29 @@ fn what_was_not_agreed_on_cuts_the_front_end_off() {
         assert_eq!(connection.read(&mut [0]).unwrap(), 0);
     }
 }
+
+/// What is written between is in no log, so the guest would find the old content at its new host.
+#[test]
+fn rings_kicked_before_there_is_the_log_they_need_wait_for_it() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let session = open(&socket, 1);
+    let wanted = Features::VERSION_1 | Features::LOG_ALL;
+    let mut guest = Guest::connect(&socket, wanted.bits(), 1).unwrap();
+    assert_eq!(session.status().state, State::Connected, "its rings wait");
+    let (receive, _send) = session.pair(0).unwrap();
+    assert!(receive.with(|_| ()).is_none());
+    assert_eq!(guest.stop(0).unwrap(), 0, "one is stopped");
+    guest.log(0).unwrap();
+    assert_eq!(session.status().state, State::Connected);
+    assert!(receive.with(|_| ()).is_none(), "and stays so");
+    guest.kick_anew(0).unwrap();
+    assert_eq!(session.status().state, State::Running);
+    // The next one's migration is cancelled before it has said where to log.
+    drop(guest);
+    until("the end", || session.status().state == State::Waiting);
+    let mut guest = Guest::connect(&socket, wanted.bits(), 1).unwrap();
+    assert_eq!(session.status().state, State::Connected);
+    guest.frontend().set_features((wanted | Features::PROTOCOL_FEATURES).bits() & !Features::LOG_ALL.bits()).unwrap();
+    assert_eq!(session.status().state, State::Running);
+}

@@ -95,6 +95,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         }
         self.taken = Features::from_bits_truncate(bits);
         self.apply_log()?;
+        self.start_waiting()?;
         self.tell(State::Connected);
         Ok(())
     }
@@ -342,6 +343,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         })?;
         // Kept until no ring has it: unmapping gigabytes is not for one who holds a ring's lock.
         let _old = self.log.replace(log);
-        self.apply_log()
+        self.apply_log()?;
+        self.start_waiting()
     }
 }

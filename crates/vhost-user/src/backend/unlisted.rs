@@ -53,6 +53,7 @@ impl Backend {
             for (vring, ring) in self.vrings.iter_mut().zip(&self.shared.rings) {
                 stop(vring, ring, &self.shared.attempts);
             }
+            self.await_log.clear();
             self.tell(State::Connected);
         }
     }
