@@ -55,6 +55,11 @@ impl DirtyLog {
         Ok(Arc::new(DirtyLog { addresses, start, bytes }))
     }
 
+    /// Marks the pages of these places, each with its bytes.
+    pub fn mark_all(&self, places: impl IntoIterator<Item = (Gpa, u64)>) {
+        places.into_iter().for_each(|(gpa, len)| self.mark(gpa, len));
+    }
+
     /// Marks the pages of `len` bytes as written. What lies past the log is left out: the memory it was made for does
     /// not.
     pub fn mark(&self, gpa: Gpa, len: u64) {

@@ -156,9 +156,9 @@ impl GuestMemory {
     /// Marks what was written through a pointer of this memory in the log of a migration.
     pub fn mark_written(&self, log: &DirtyLog, host: NonNull<u8>, len: usize) {
         let address = host.addr().get();
-        let within =
-            |span: &&MemorySpan| address.wrapping_sub(span.host.addr().get()) < native(span.len);
-        if let Some(span) = self.spans.iter().find(within) {
+        // Sorted by these addresses too: spans lie side by side.
+        let after = self.spans.partition_point(|span| span.host.addr().get() <= address);
+        if let Some(span) = after.checked_sub(1).and_then(|place| self.spans.get(place)) {
             let offset = address - span.host.addr().get();
             log.mark(Gpa(span.start + offset as u64), len as u64);
         }

@@ -459,6 +459,9 @@ fn rings_kicked_before_there_is_the_log_they_need_wait_for_it() {
     until("the end", || session.status().state == State::Waiting);
     let mut guest = Guest::connect(&socket, wanted.bits(), 1).unwrap();
     assert_eq!(session.status().state, State::Connected);
-    guest.frontend().set_features((wanted | Features::PROTOCOL_FEATURES).bits() & !Features::LOG_ALL.bits()).unwrap();
+    guest
+        .frontend()
+        .set_features((wanted | Features::PROTOCOL_FEATURES).bits() & !Features::LOG_ALL.bits())
+        .unwrap();
     assert_eq!(session.status().state, State::Running);
 }

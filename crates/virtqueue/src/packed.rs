@@ -96,8 +96,7 @@ fn mark_used(area: &PackedArea, in_order: bool, start: Position, chains: &[Chain
     let [first, rest @ ..] = chains else { return 0 };
     let mut slots = first.slots;
     let mut position = start.advance(slots, area.size);
-    // With IN_ORDER one used descriptor stands for a batch (section 2.8.8), but has no lengths for it.
-    let batch = in_order && chains.iter().all(|chain| chain.written == 0);
+    let batch = is_batch(in_order, chains);
     for chain in rest {
         if !batch {
             area.mark_used(position, chain.id, chain.written);
@@ -108,6 +107,12 @@ fn mark_used(area: &PackedArea, in_order: bool, start: Position, chains: &[Chain
     let id = rest.last().filter(|_| batch).unwrap_or(first).id;
     area.mark_used(start, id, first.written);
     slots
+}
+
+/// With IN_ORDER one used descriptor stands for a batch (section 2.8.8), but has no lengths for it.
+#[inline(always)]
+fn is_batch(in_order: bool, chains: &[Chain]) -> bool {
+    in_order && chains.iter().all(|chain| chain.written == 0)
 }
 
 /// Marks what a device before us had noted and did not live to hand over; where the ring goes on.
@@ -194,8 +199,24 @@ impl Ring for Packed {
         half | half << 16
     }
 
-    fn log(&self, log: &DirtyLog) {
-        self.area.log(log);
+    /// A device before us may have noted chains that are marked as used now.
+    fn log_start(&self, log: &DirtyLog) {
+        log.mark_all(self.journal.iter().map(|_| self.area.descriptors.place()));
+    }
+
+    fn log_used(&self, log: &DirtyLog, base: u32, chains: &[Chain]) {
+        #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+        let mut position = Position::from_packed(base as u16);
+        let written = if is_batch(self.in_order, chains) { 1 } else { chains.len() };
+        log.mark_all(chains.iter().take(written).map(|chain| {
+            let cell = self.area.descriptors.part(position.slot(), 1);
+            position = position.advance(chain.slots, self.area.size);
+            cell
+        }));
+    }
+
+    fn log_wish(&self, log: &DirtyLog) {
+        log.mark_all([self.area.device_event.place()]);
     }
 }
 

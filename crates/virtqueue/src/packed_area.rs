@@ -6,7 +6,7 @@
 use crate::descriptor::{AVAIL, Descriptor, USED};
 use crate::shared::{PackedCell, Shared};
 use crate::{RingAddresses, SetupError};
-use guestmem::{DirtyLog, Gpa, GuestMemory};
+use guestmem::{Gpa, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -114,13 +114,6 @@ impl PackedArea {
     pub(crate) fn mark_used(&self, position: Position, id: u16, written: u32) {
         if let Some(cell) = self.descriptors.get(position.slot()) {
             cell.write_used(id, written, position.used());
-        }
-    }
-
-    /// Marks what the device writes.
-    pub(crate) fn log(&self, log: &DirtyLog) {
-        for (gpa, bytes) in [self.descriptors.place(), self.device_event.place()] {
-            log.mark(gpa, bytes);
         }
     }
 }

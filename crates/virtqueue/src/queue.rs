@@ -47,8 +47,12 @@ pub(crate) trait Ring {
     fn disarm(&mut self);
     /// See [`Queue::base`].
     fn base(&self) -> u32;
-    /// Marks what the device writes of the ring as written.
-    fn log(&self, log: &DirtyLog);
+    /// Marks what was written before there was a log.
+    fn log_start(&self, _log: &DirtyLog) {}
+    /// Marks what giving back these chains at that base has written.
+    fn log_used(&self, log: &DirtyLog, base: u32, chains: &[Chain]);
+    /// Marks what [`Ring::arm`] and [`Ring::disarm`] write.
+    fn log_wish(&self, log: &DirtyLog);
 }
 
 /// A ring of either format. Matched where the loops over a burst begin, so that they are inlined; else a [`Ring`].
@@ -329,12 +333,13 @@ impl Queue {
             return false;
         }
         let given = self.walk.chains().get(..count).unwrap_or_default();
+        let base = self.log.as_ref().map(|_| self.ring.base());
         let notify = match &mut self.ring {
             AnyRing::Split(ring) => ring.give_back(given),
             AnyRing::Packed(ring) => ring.give_back(given),
         };
-        if self.log.is_some() {
-            self.log_given(count);
+        if let Some(base) = base {
+            self.log_given(base, count);
         }
         self.walk.forget_front(count);
         self.filled -= count;
@@ -394,7 +399,7 @@ impl Queue {
     }
 
     #[cold]
-    fn log_given(&self, count: usize) {
+    fn log_given(&self, base: u32, count: usize) {
         let Some(log) = &self.log else { return };
         let memory = self.walk.memory();
         for (chain, elements) in self.walk.chains().iter().zip(self.walk.each()).take(count) {
@@ -407,14 +412,14 @@ impl Queue {
                 }
             }
         }
-        self.ring.log(log);
+        self.ring.log_used(log, base, self.walk.chains().get(..count).unwrap_or_default());
     }
 
     /// Asks the driver to notify us of what comes next. `true`: something is there already, do not sleep.
     pub fn arm(&mut self) -> bool {
         let waiting = self.ring.arm();
         self.armed = true;
-        self.log_ring();
+        self.log_wish();
         waiting && self.enabled && self.fault.is_none()
     }
 
@@ -425,13 +430,11 @@ impl Queue {
         }
         self.armed = false;
         self.ring.disarm();
-        self.log_ring();
+        self.log_wish();
     }
 
-    fn log_ring(&self) {
-        if let Some(log) = &self.log {
-            self.ring.log(log);
-        }
+    fn log_wish(&self) {
+        self.log.iter().for_each(|log| self.ring.log_wish(log));
     }
 
     /// Where a successor resumes, as in `VHOST_USER_GET_VRING_BASE`: the oldest chain that was not given back.
@@ -457,6 +460,7 @@ impl Queue {
     /// Logs every write to the guest from now on, or no longer.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         self.log = log;
+        self.log.iter().for_each(|log| self.ring.log_start(log));
     }
 
     /// Goes on in another generation of the guest's memory, with the ring at the same guest addresses. Chains that were

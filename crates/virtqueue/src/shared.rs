@@ -137,6 +137,14 @@ impl<T: ?Sized> Shared<T> {
     }
 }
 
+impl<T: Shareable> Shared<[T]> {
+    /// The same of some of its cells.
+    pub(crate) fn part(&self, first: usize, count: usize) -> (Gpa, u64) {
+        let [offset, len] = [first, count].map(|cells| (cells * size_of::<T>()) as u64);
+        (Gpa(self.gpa.0 + offset), len)
+    }
+}
+
 impl<T: ?Sized> Deref for Shared<T> {
     type Target = T;
 

@@ -163,7 +163,20 @@ impl Ring for Split {
         u32::from(self.used)
     }
 
-    fn log(&self, log: &DirtyLog) {
-        self.area.log(log);
+    fn log_used(&self, log: &DirtyLog, base: u32, chains: &[Chain]) {
+        #[allow(clippy::cast_possible_truncation, reason = "the base of a split ring is an index")]
+        let first = self.area.place(base as u16);
+        let at_end = chains.len().min(usize::from(self.area.size) - first);
+        let SplitArea { used, used_elements, .. } = &self.area;
+        log.mark_all([
+            used_elements.part(first, at_end),
+            used_elements.part(0, chains.len() - at_end),
+            used.place(),
+        ]);
+    }
+
+    fn log_wish(&self, log: &DirtyLog) {
+        let SplitArea { used, avail_event, .. } = &self.area;
+        log.mark_all([if self.by_position { avail_event.place() } else { used.place() }]);
     }
 }

@@ -4,7 +4,7 @@
 use crate::descriptor::Descriptor;
 use crate::shared::{RingHead, Shared, SplitCell, UsedCell};
 use crate::{RingAddresses, SetupError};
-use guestmem::{DirtyLog, Gpa, GuestMemory};
+use guestmem::{Gpa, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -53,15 +53,6 @@ impl SplitArea {
     #[inline(always)]
     pub(crate) fn place(&self, index: u16) -> usize {
         usize::from(index & (self.size - 1))
-    }
-
-    /// Marks what the device writes.
-    pub(crate) fn log(&self, log: &DirtyLog) {
-        for (gpa, bytes) in
-            [self.used.place(), self.used_elements.place(), self.avail_event.place()]
-        {
-            log.mark(gpa, bytes);
-        }
     }
 }
 

@@ -168,13 +168,9 @@ fn writes_are_logged() {
         rustix::io::pread(&file, &mut map, 0).unwrap();
         let pages: Vec<u64> =
             (0..bytes * 8).filter(|page| map[*page as usize / 8] & 1 << (page % 8) != 0).collect();
-        let ring = if format.is_empty() {
-            vec![guest.setup.rings.device.0]
-        } else {
-            vec![guest.setup.rings.descriptors.0, guest.setup.rings.device.0]
-        };
-        let expected: Vec<u64> =
-            ring.into_iter().chain([BUFFERS, BUFFERS + (1 << 20)]).map(|gpa| gpa / 4096).collect();
+        let rings = guest.setup.rings;
+        let ring = if format.is_empty() { rings.device } else { rings.descriptors };
+        let expected = [ring.0, BUFFERS, BUFFERS + (1 << 20)].map(|gpa| gpa / 4096);
         assert_eq!(pages, expected);
     }
 }
