@@ -471,3 +471,31 @@ fn with_back_pressure_what_finds_no_room_waits_at_its_sender() {
         assert_eq!([send(2), send(2)], [before + 1, before + 2]);
     }
 }
+
+/// Memory is plugged in and out, as far as KVM has slots, while frames go both ways: none is lost.
+#[test]
+fn memory_comes_and_goes_under_traffic() {
+    for format in [Features::empty(), Features::RING_PACKED] {
+        let bench = Bench::new(2, 1);
+        let wanted = modern() | format;
+        let (mut one, mut other) = (bench.guest(0, wanted, 1), bench.guest(1, wanted, 1));
+        let slots = one.memory_slots().unwrap();
+        assert_eq!(slots, 509);
+        // One is the guest's own memory.
+        for round in 0..2 * (slots - 1) {
+            match round.checked_sub(slots - 1) {
+                None => one.plug_memory(round).unwrap(),
+                Some(number) => one.unplug_memory(number).unwrap(),
+            }
+            let sent = frame(2, 1, 60 + round as usize, round as u8);
+            until("room to send", || one.send(0, &[0; 12], &sent).then_some(()));
+            assert!(until("a frame", || other.receive(0)).1 == sent);
+            until("room to answer", || {
+                other.send(0, &[0; 12], &frame(1, 2, 60, round as u8)).then_some(())
+            });
+            assert!(until("an answer", || one.receive(0)).1 == frame(1, 2, 60, round as u8));
+        }
+        let counters = bench.switch.counters(bench.ports[1]).unwrap();
+        assert_eq!(counters.dropped(), 0, "{counters:?}");
+    }
+}

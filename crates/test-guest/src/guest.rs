@@ -78,7 +78,8 @@ fn shake_hands(
             | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::RARP
             | VhostUserProtocolFeatures::MTU
-            | VhostUserProtocolFeatures::STATUS);
+            | VhostUserProtocolFeatures::STATUS
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
     frontend.set_protocol_features(protocol)?;
     frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
     Ok((frontend, connection, features))
@@ -160,6 +161,36 @@ impl Guest {
             mmap_handle: self.file.as_raw_fd(),
         }])?;
         Ok(())
+    }
+
+    /// Memory regions that the back end serves.
+    pub fn memory_slots(&mut self) -> Result<u64, GuestError> {
+        Ok(self.frontend.get_max_mem_slots()?)
+    }
+
+    /// Gives it a page more, of this number.
+    pub fn plug_memory(&mut self, number: u64) -> Result<(), GuestError> {
+        let page = self.page(number);
+        self.frontend.add_mem_region(&page)?;
+        Ok(())
+    }
+
+    /// Takes that page away.
+    pub fn unplug_memory(&mut self, number: u64) -> Result<(), GuestError> {
+        let page = self.page(number);
+        Ok(self.frontend.remove_mem_region(&page)?)
+    }
+
+    /// Apart from all others, and from the guest's own memory.
+    fn page(&self, number: u64) -> VhostUserMemoryRegionInfo {
+        let place = (1 << 40) + (number << 20);
+        VhostUserMemoryRegionInfo {
+            guest_phys_addr: place,
+            memory_size: 4096,
+            userspace_addr: place,
+            mmap_offset: 0,
+            mmap_handle: self.file.as_raw_fd(),
+        }
     }
 
     /// Gives the back end the region by which rings are resumed.

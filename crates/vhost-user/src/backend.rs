@@ -7,6 +7,7 @@ use crate::attempts::Attempts;
 use crate::control::{self, Command};
 use crate::inflight::Inflight;
 use crate::session::Shared;
+use crate::slots::Slots;
 use crate::vring::{StartError, Vring};
 use crate::{Features, Negotiated, RingSlot, State};
 use guestmem::{DirtyLog, GuestMemory, Region};
@@ -20,6 +21,8 @@ use vhost::vhost_user::{Error, Result};
 pub(crate) struct Backend {
     shared: Arc<Shared>,
     memory: Option<Arc<GuestMemory>>,
+    /// Room for its regions.
+    slots: Slots,
     taken: Features,
     /// Receive offloads as the guest has set them by command.
     offloads: Option<Features>,
@@ -72,6 +75,7 @@ impl Backend {
         let backend = Backend {
             shared,
             memory: None,
+            slots: Slots::default(),
             taken: Features::empty(),
             offloads: None,
             wished_pairs: None,
@@ -183,6 +187,7 @@ impl Backend {
         self.each_running(|running| running.queue.remap(memory.clone()).map_err(refused))?;
         let mapped = mapped(&memory);
         self.shared.note(|status| status.mapped = mapped);
+        self.slots.hold(memory.regions().len());
         self.memory = Some(memory);
         Ok(())
     }

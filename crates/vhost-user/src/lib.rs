@@ -48,6 +48,7 @@ mod options;
 mod ring_slot;
 mod session;
 mod signal;
+mod slots;
 mod socket;
 mod sparing;
 mod status;

@@ -5,7 +5,7 @@ use crate::closer::close_aside;
 use crate::inflight::Inflight;
 use crate::signal::{Signal, expect_eventfd};
 use crate::vring::Addresses;
-use crate::{Features, State, config_space};
+use crate::{Features, State, config_space, slots};
 use guestmem::{DirtyLog, Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,8 +17,6 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
-/// Memory regions that are served.
-const MEMORY_SLOTS: u64 = 32;
 /// Descriptors of the largest ring of either format (virtio 1.2, sections 2.7 and 2.8.10.1).
 const LARGEST_RING: u32 = 32768;
 
@@ -283,7 +281,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(MEMORY_SLOTS)
+        Ok(slots::MOST as u64)
     }
 
     fn add_mem_region(
@@ -292,10 +290,14 @@ impl VhostUserBackendReqHandlerMut for Backend {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
-        let slots = self.memory.as_ref().map_or(0, |memory| memory.regions().len() as u64);
-        if slots >= MEMORY_SLOTS {
+        let slots = self.memory.as_ref().map_or(0, |memory| memory.regions().len());
+        if !self.slots.hold(slots + 1) {
             close_aside(file);
-            return Err(refused(format!("one more memory region than the {MEMORY_SLOTS} served")));
+            return Err(refused(format!(
+                "memory region {} is more than the {} served, or than other front ends leave of those they share",
+                slots + 1,
+                slots::MOST
+            )));
         }
         let memory = map(vec![region(said, file)], |mut regions| match &self.memory {
             Some(memory) => regions
