@@ -47,15 +47,20 @@ pub(crate) struct Guest {
 impl Guest {
     /// Starts what is a guest with its console at standard input and output, and waits until it is ready.
     pub(crate) fn boot(name: &str, command: &mut Command) -> Guest {
+        let mut guest = Guest::spawn(name, command);
+        guest.wait_until_ready();
+        guest
+    }
+
+    /// The same without waiting: it boots nothing, or later.
+    pub(crate) fn spawn(name: &str, command: &mut Command) -> Guest {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (sender, output) = channel();
         let console = child.stdout.take().unwrap();
         thread::spawn(move || pass_on(console, &sender));
         let input = child.stdin.take().unwrap();
         let name = name.to_owned();
-        let mut guest = Guest { name, child, input, output, pending: String::new() };
-        guest.wait_until_ready();
-        guest
+        Guest { name, child, input, output, pending: String::new() }
     }
 
     /// Starts it again from within and waits until it is ready.

@@ -41,21 +41,56 @@ impl Machine {
     }
 
     fn start(name: &str, ports: &[&str], mut command: Command) -> Machine {
-        let monitor = format!("/run/{name}.qmp");
-        command.args(["-m", "256M", "-qmp", &format!("unix:{monitor},server=on,wait=off")]);
-        command.args(["-device", "pcie-root-port,id=spare,chassis=1,slot=1"]);
         let mut once = Vec::new();
         for port in ports {
+            // What is said once a guest is said for its first vNIC.
             for option in options_of(port) {
-                // What is said once a guest is said for its first vNIC.
                 if !once.contains(&option) {
-                    command.args(option.split(' '));
                     once.push(option);
                 }
             }
         }
-        let guest = Guest::boot(name, &mut command);
+        Machine::start_with(name, &once, &mut command)
+    }
+
+    /// Boots a machine with these options of its vNICs, or one that waits for another to move in.
+    fn start_with(name: &str, options: &[String], command: &mut Command) -> Machine {
+        let monitor = format!("/run/{name}.qmp");
+        command.args(["-m", "256M", "-qmp", &format!("unix:{monitor},server=on,wait=off")]);
+        command.args(["-device", "pcie-root-port,id=spare,chassis=1,slot=1"]);
+        options.iter().for_each(|option| {
+            command.args(option.split(' '));
+        });
+        let waits = command.get_args().any(|argument| argument == "-incoming");
+        let guest = if waits { Guest::spawn(name, command) } else { Guest::boot(name, command) };
         Machine { guest, monitor: connect(&monitor), events: Vec::new() }
+    }
+
+    /// Boots a machine that can move, with a vNIC as these options say; `waits`: one to which another moves.
+    pub(crate) fn boot_movable(name: &str, options: &[String], waits: bool) -> Machine {
+        let world = directory("qemu").canonicalize().unwrap().join("initramfs");
+        let mut command = qemu();
+        command.arg("-initrd").arg(world);
+        if waits {
+            command.args(["-incoming", "defer"]);
+        }
+        Machine::start_with(name, options, &mut command)
+    }
+
+    /// Moves the guest to a machine that waits for it. Returns how long QEMU says that it did not run, in milliseconds.
+    pub(crate) fn migrate_to(&mut self, other: &mut Machine) -> u64 {
+        let wish = json!({"capabilities": [{"capability": "return-path", "state": true}]});
+        let way = json!({"uri": "unix:/run/migration"});
+        for (machine, command) in [(other, "migrate-incoming"), (&mut *self, "migrate")] {
+            machine.tell("migrate-set-capabilities", &wish);
+            machine.tell(command, &way);
+        }
+        let done = until("the guest has moved", || {
+            let state = self.tell("query-migrate", &json!({}));
+            assert_ne!(state["status"], "failed", "{state}");
+            (state["status"] == "completed").then_some(state)
+        });
+        done["downtime"].as_u64().unwrap()
     }
 
     /// Plugs a vNIC into the running machine.
@@ -84,8 +119,8 @@ impl Machine {
         self.tell("netdev_del", &json!({"id": format!("{id}-net")}));
     }
 
-    /// A command of the monitor, which must succeed.
-    fn tell(&mut self, command: &str, arguments: &Value) {
+    /// A command of the monitor, which must succeed; its answer.
+    fn tell(&mut self, command: &str, arguments: &Value) -> Value {
         let wish = json!({"execute": command, "arguments": arguments});
         self.monitor.get_mut().write_all(format!("{wish}\n").as_bytes()).unwrap();
         loop {
@@ -93,8 +128,7 @@ impl Machine {
             if answer.get("event").is_some() {
                 self.events.push(answer);
             } else {
-                assert!(answer.get("return").is_some(), "{wish}: {answer}");
-                return;
+                return answer.get("return").unwrap_or_else(|| panic!("{wish}: {answer}")).clone();
             }
         }
     }
@@ -140,7 +174,11 @@ pub(crate) fn old() -> bool {
 
 /// What `millrace port show --qemu` says, an option and its value a line, with the memory of these machines.
 fn options_of(port: &str) -> Vec<String> {
-    let text = output_of(millrace().args(["port", "show", port, "--qemu"]));
+    options_as(&output_of(millrace().args(["port", "show", port, "--qemu"])))
+}
+
+/// The same of what it said.
+pub(crate) fn options_as(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.starts_with('-'));
     lines.map(|line| line.replace("size=1G", "size=256M")).collect()
 }
