@@ -9,12 +9,14 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Runs `work` in the network namespace at `path` (`/run/netns/NAME`, `/proc/PID/ns/net`), or here where there is none.
 pub fn within<T: Send>(path: Option<&Path>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let Some(path) = path else { return Ok(work()) };
-    let namespace = File::open(path)?;
+    // A FIFO in its place is not waited for.
+    let namespace = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     on_scratch_thread(
         move || Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?),
         work,
@@ -48,6 +50,15 @@ mod tests {
     fn a_missing_namespace_is_an_error_and_work_does_not_run() {
         let result = within(Some(Path::new("/run/netns/there is no such")), || panic!("ran"));
         assert_eq!(result.err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn a_fifo_in_a_namespace_s_place_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fifo");
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+        assert!(within(Some(&path), || panic!("ran")).is_err());
     }
 
     #[test]

@@ -50,7 +50,8 @@ async fn ready(State(shared): State<Shared>) -> Response {
     if closed.is_empty() {
         return "ready\n".into_response();
     }
-    let text = closed.iter().map(|(name, reason)| format!("port {name}: {reason}\n"));
+    // Names alone: a reason may name devices and paths, and anybody may ask.
+    let text = closed.iter().map(|(name, _)| format!("port {name} is not open\n"));
     (StatusCode::SERVICE_UNAVAILABLE, text.collect::<String>()).into_response()
 }
 

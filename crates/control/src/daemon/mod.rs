@@ -44,7 +44,10 @@ pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
     let inside = runtime.enter();
     let stop = stop_signal()?;
     drop(inside);
-    runtime.block_on(serve(options, opener, stop))
+    let outcome = runtime.block_on(serve(options, opener, stop));
+    // A reload that still waits for its file does not keep the daemon.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Reads the configuration file.

@@ -21,7 +21,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 4096;
 
 /// Where the API listens by default: `/run/millrace/api.sock` for root, below `$XDG_RUNTIME_DIR` for others.
 pub fn default_path() -> PathBuf {
@@ -121,7 +121,7 @@ fn access(config: &SwitchConfig) -> Result<(u32, Option<u32>), Problem> {
     let (mode, read, admin) =
         (config.socket_mode.0, number(&config.socket_group)?, number(&config.admin_group)?);
     Ok(match (read, admin) {
-        (Some(read), Some(admin)) if read != admin => (mode | 0o006, Some(read)),
+        (Some(read), Some(admin)) if read != admin => (mode | 0o066, Some(read)),
         (read, admin) => (mode, read.or(admin)),
     })
 }

@@ -7,6 +7,7 @@ use rustix::fs::{
     statat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -34,6 +35,9 @@ impl StateDirectory {
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(trouble(path, "cannot be opened", &error)),
         };
+        if let Some(flaw) = flaw(&folder) {
+            return Err(trouble(path, "is not to be trusted", &flaw));
+        }
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(StateDirectory { path: path.to_owned(), folder })),
             Err(Errno::WOULDBLOCK) => {
@@ -113,10 +117,19 @@ impl StateDirectory {
     }
 }
 
+/// Why a directory may hold what another user wrote: ports that the daemon, which may be root, would open.
+fn flaw(folder: &OwnedFd) -> Option<String> {
+    let facts = fstat(folder).ok()?;
+    let is_trusted = [0, geteuid().as_raw()].contains(&facts.st_uid);
+    let is_closed = facts.st_mode & 0o022 == 0;
+    (!is_trusted || !is_closed)
+        .then(|| format!("owner {} and mode {:04o}", facts.st_uid, facts.st_mode & 0o7777))
+}
+
 fn trouble(path: &Path, what: &str, error: &dyn std::fmt::Display) -> Problem {
     Problem::new(format!("the state {} {what}", path.display()))
         .seen(error)
-        .wanted("a directory of the daemon's own, on a disk with room")
+        .wanted("a directory that only root or the daemon's user may write to, on a disk with room")
         .remedy("name one with --state-dir or `state-directory` in [switch]")
 }
 
@@ -148,6 +161,24 @@ mod tests {
         assert_eq!(state.read().unwrap(), None);
         drop(state);
         StateDirectory::make(&path).unwrap();
+    }
+
+    /// Root's daemon would open the ports that another user has written into it.
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        for (mode, is_trusted) in [(0o700, true), (0o755, true), (0o770, false), (0o1777, false)] {
+            std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
+            let opened = StateDirectory::open(folder.path());
+            assert_eq!(opened.is_ok(), is_trusted, "{mode:o}");
+        }
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(folder.path(), Some(65534), None).unwrap();
+            let problem = StateDirectory::open(folder.path()).err().unwrap();
+            assert!(problem.seen.contains("owner 65534"), "{problem}");
+        }
     }
 
     /// A link or a FIFO in the file's place is neither followed nor waited for.
