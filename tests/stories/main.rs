@@ -50,3 +50,4 @@ mod uplink;
 mod validate;
 mod vhost;
 mod vmmq;
+mod xdp;

@@ -25,13 +25,18 @@ impl Topology {
 
     /// The same, with further keys of the uplink, a line each.
     pub(crate) fn with(uplink: &str, more: &str) -> Topology {
+        Topology::by("packet", uplink, more)
+    }
+
+    /// The same with an uplink of this kind.
+    pub(crate) fn by(kind: &str, uplink: &str, more: &str) -> Topology {
         let (far, guest) = (Host::new("far"), Host::new("guest"));
         run("ip link add uplink type veth peer name veth netns far");
         run("ip link set uplink up");
         far.address("veth", FAR);
         far.run("ethtool -K veth tso off gso off");
         let switch = Switch::start(&format!(
-            "[[port]]\nname = 'uplink'\npacket = 'uplink'\n{uplink}\
+            "[[port]]\nname = 'uplink'\n{kind} = 'uplink'\n{uplink}\
              [[port]]\nname = 'guest'\ntap = 'tap0'\nnetns = 'guest'\n{more}"
         ));
         guest.address("tap0", GUEST);

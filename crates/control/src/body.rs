@@ -134,7 +134,8 @@ pub struct PortBody {
     /// Where it comes from.
     #[serde(default)]
     pub origin: Origin,
-    /// Kind and name of its device.
+    /// Kind and name of its device; at an open xdp port also the way that its frames come: `(native, zero-copy)`, `(native,
+    /// copied)`, `(generic, copied)` or `(by packet)`.
     pub device: String,
     /// Which way it faces.
     pub role: PortRole,
@@ -157,7 +158,7 @@ pub struct PortBody {
     pub queues: Vec<QueueBody>,
     /// Offloads of its egress: `csum`, `tso4`, `tso6`, `uso`, `ecn`.
     pub offloads: Vec<String>,
-    /// Offloads that the kernel lacks and that are done in software.
+    /// What the kernel lacks and is done in software; at an xdp port what is lost, or why it is served by AF_PACKET.
     pub degraded: Vec<String>,
     /// How the flows of an uplink with several queues are spread over them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

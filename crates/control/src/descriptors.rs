@@ -17,14 +17,16 @@ const GUEST: u64 = 7 + 509 + 32 + 2 + 32;
 const RING: u64 = 5 + 2 * 2;
 /// Of a queue of another port: its device, and what it is watched by.
 const QUEUE: u64 = 4;
-/// Of an uplink with several queues: the steering program and its maps.
+/// Of an uplink with several queues or by AF_XDP: its program, with maps and link.
 const STEERING: u64 = 5;
 
 fn of(port: &PortConfig) -> u64 {
     let queues = port.queues.map_or(1, |queues| u64::from(queues.0));
     match port.vhost_user {
         Some(_) => GUEST + (2 * queues + 1) * RING,
-        None if port.packet.is_some() && queues > 1 => queues * QUEUE + STEERING,
+        None if port.packet.is_some() && queues > 1 || port.xdp.is_some() => {
+            queues * QUEUE + STEERING
+        }
         None => queues * QUEUE,
     }
 }

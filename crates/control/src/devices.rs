@@ -2,6 +2,8 @@
 //!
 //! The rest of the crate sees an [`Opener`], so that tests run the whole control plane on memory ports.
 
+mod xdp;
+
 use crate::config::{Account, Namespace, PortConfig, Size, TeamAlgorithm};
 use crate::{Problem, accounts, guest};
 use ports::Device;
@@ -10,6 +12,7 @@ use ports::packet::{self, PacketError, PacketOptions, Spread, StallWatch};
 use ports::tap::{self, TapError, TapOptions};
 use ports::team::{self, Algorithm, Member, MemberError, Team, TeamError, TeamOptions};
 use ports::vhost::{self, Access, Session, SessionError, SocketRole, Status, VhostOptions};
+use ports::xdp::Fit;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +21,7 @@ use std::time::Duration;
 pub struct Opened {
     /// Its queues.
     pub device: Device,
-    /// What the kernel does not do and is done in software, for people.
+    /// What the kernel does not do, and is done in software or lost, for people.
     pub degraded: Vec<String>,
     /// The link behind it.
     pub watch: Box<dyn Watch>,
@@ -77,6 +80,10 @@ pub trait Watch: Send {
     fn spread(&self) -> Spread {
         Spread::Single
     }
+    /// By which way frames come, where the device's kind has several.
+    fn way(&self) -> Option<&'static str> {
+        None
+    }
     /// The guest, where the device is one's vNIC.
     fn guest(&self) -> Option<Status> {
         None
@@ -98,6 +105,8 @@ impl Opener for HostDevices {
             open_tap(port, name.as_str())
         } else if let Some(name) = &port.packet {
             open_packet(port, name.as_str())
+        } else if let Some(name) = &port.xdp {
+            xdp::open(port, name.as_str())
         } else if port.team.is_some() {
             open_team(port)
         } else if let Some(socket) = &port.vhost_user {
@@ -124,8 +133,8 @@ fn open_tap(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     options.napi = port.napi.unwrap_or(false);
     let opened = tap::open(&options)
         .map_err(|error| OpenError { denied: tap_denied(&error), reason: error.to_string() })?;
-    let watch =
-        Box::new(HostLink { link: opened.link, ours: true, spread: Spread::Single, stalls: None });
+    let (link, spread) = (opened.link, Spread::Single);
+    let watch = Box::new(HostLink { link, ours: true, spread, stalls: None, fit: None });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
 }
 
@@ -137,7 +146,7 @@ fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     let opened = packet::open(&options)
         .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
     let (link, spread, stalls) = (opened.link, opened.spread, Some(opened.stalls));
-    let watch = Box::new(HostLink { link, ours: false, spread, stalls });
+    let watch = Box::new(HostLink { link, ours: false, spread, stalls, fit: None });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
 }
 
@@ -261,6 +270,8 @@ struct HostLink {
     spread: Spread,
     /// Where it has rings that the kernel fills.
     stalls: Option<StallWatch>,
+    /// Where it has sockets for what it was when it was opened.
+    fit: Option<Fit>,
 }
 
 impl Watch for HostLink {
@@ -281,6 +292,8 @@ impl Watch for HostLink {
         } else {
             Condition::Up
         };
+        let misfit = self.fit.as_ref().and_then(|fit| fit.fault(&self.link));
+        let condition = misfit.map_or(condition, Condition::Failed);
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         DeviceState { condition, mtu, connections: 0 }
     }

@@ -21,7 +21,8 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
             port.name = name("p", place);
             let device = host(&format!("d{place}{}", if device { "x" } else { "" }));
             if port.promiscuous.is_some() {
-                port.packet = Some(device);
+                let by = if mirror > 4 { &mut port.xdp } else { &mut port.packet };
+                *by = Some(device);
                 port.queues = None;
                 port.vhost_client = None;
             } else if port.vhost_client.is_some() {

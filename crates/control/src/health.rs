@@ -38,6 +38,7 @@ pub(crate) struct Picture {
     /// Frames that each guard dropped.
     pub(crate) guarded: [(&'static str, u64); 3],
     pub(crate) degraded: Vec<String>,
+    pub(crate) is_xdp: bool,
     /// Why the kernel's hash spreads its flows, where tables were to.
     pub(crate) not_steered: Option<String>,
     /// Of a team: its members.
@@ -69,6 +70,7 @@ impl Picture {
             too_big: 0,
             guarded: Default::default(),
             degraded: Vec::new(),
+            is_xdp: port.xdp.is_some(),
             not_steered: None,
             members: Vec::new(),
             path_down: None,
@@ -282,6 +284,11 @@ fn rsc_not_operational(port: &Picture) -> Option<Problem> {
 }
 
 fn degraded(port: &Picture) -> Option<Problem> {
+    if port.is_xdp && !port.degraded.is_empty() {
+        let problem = Problem::new(format!("port {}: AF_XDP has its limits here", port.name));
+        let problem = problem.seen(port.degraded.join("; ")).wanted("none of them");
+        return Some(problem.remedy("each names its own; none matters where no such frames come"));
+    }
     (!port.degraded.is_empty()).then(|| {
         Problem::new(format!(
             "port {}: offloads are done in software because the kernel lacks them",
@@ -374,6 +381,17 @@ mod tests {
         let found = findings(&[port]);
         assert!(found[0].error.starts_with("port u: the kernel's hash spreads flows"));
         assert_eq!(found[0].seen, "not permitted");
+    }
+
+    #[test]
+    fn limits_of_an_xdp_port_are_told() {
+        let config = Config::from_toml("t", "[[port]]\nname='u'\nxdp='e'").unwrap();
+        let mut port = Picture::of(&config.ports[0]);
+        assert!(findings(std::slice::from_ref(&port)).is_empty());
+        port.degraded = vec!["tags are lost".to_owned()];
+        let found = findings(&[port]);
+        assert_eq!(found[0].error, "port u: AF_XDP has its limits here");
+        assert_eq!(found[0].seen, "tags are lost");
     }
 
     #[test]

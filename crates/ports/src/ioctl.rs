@@ -144,6 +144,19 @@ pub(crate) fn ethtool_speed(fd: impl AsFd, name: &str) -> io::Result<u32> {
     Ok(half(7) << 16 | half(3))
 }
 
+/// Receive queues of a device (`ETHTOOL_GCHANNELS`), those that send as well among them.
+pub(crate) fn receive_queues(fd: impl AsFd, name: &str) -> io::Result<u32> {
+    const GET_CHANNELS: u32 = 0x3c;
+    // `struct ethtool_channels`: the command, four maxima, then receive, transmit, other and combined queues.
+    let mut channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    let mut request = Request::new(name)?;
+    let pointer = (&raw mut channels) as usize;
+    request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
+    // SAFETY: the request carries a pointer to `channels`, laid out as `struct ethtool_channels`, which outlives the call.
+    unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
+    Ok(channels[5].saturating_add(channels[8]))
+}
+
 /// The commands of `linux/ethtool.h` that take a `struct ethtool_value`, which `libc` lacks.
 #[derive(Clone, Copy)]
 #[repr(u32)]
@@ -152,6 +165,8 @@ pub(crate) enum Ethtool {
     GetLink = 0x0a,
     GetRxCsum = 0x14,
     SetRxCsum = 0x15,
+    /// Bits of features, `ETH_FLAG_*`.
+    GetFlags = 0x25,
     GetTxCsum = 0x16,
     SetTxCsum = 0x17,
     GetTso = 0x1e,

@@ -12,11 +12,12 @@
 //! Before it sleeps a worker calls [`Ingress::arm`] and waits for [`Ingress::ready_fd`].
 //!
 //! A new kind of port is a variant of the two enums and a file of its own: [`tap`] is the kernel of this host or of a
-//! container, [`packet`] an interface of the host, [`team`] several of them as one, [`vhost`] a guest behind a Unix socket, [`memory`] a test. [`fault`] wraps any port for tests; [`capture`]
+//! container, [`packet`] and [`xdp`] an interface of the host, [`team`] several of them as one, [`vhost`] a guest behind a Unix socket, [`memory`] a test. [`fault`] wraps any port for tests; [`capture`]
 //! writes what a port sees to pcapng; [`link`] asks the kernel about the device behind a port; [`steering`] says which queue of
 //! an uplink a flow arrives at. Wrappers for tests may copy and allocate; the others never do so per frame.
 
 mod announced;
+mod bpf;
 mod burst;
 mod capabilities;
 pub mod capture;
@@ -36,6 +37,7 @@ pub mod tap;
 pub mod team;
 mod time;
 pub mod vhost;
+pub mod xdp;
 
 pub use announced::Announced;
 pub use burst::{Burst, BurstLimit, RawFrame, VlanTag};

@@ -192,6 +192,19 @@ impl Link {
             .map_err(|error| self.error("set its queue length", error))
     }
 
+    /// How many queues it receives by. `None`: its driver does not tell.
+    pub fn receive_queues(&self) -> Option<u32> {
+        ioctl::receive_queues(&self.socket, &self.name).ok().filter(|count| *count > 0)
+    }
+
+    /// Whether it takes the tag out of a frame that it receives.
+    pub fn strips_tags(&self) -> bool {
+        /// `ETH_FLAG_RXVLAN`
+        const RECEIVE_VLAN: u32 = 1 << 8;
+        ioctl::ethtool(&self.socket, &self.name, Ethtool::GetFlags, 0)
+            .is_ok_and(|flags| flags & RECEIVE_VLAN != 0)
+    }
+
     /// Whether an offload is on.
     pub fn offload(&self, offload: LinkOffload) -> Result<bool, LinkError> {
         let (get, _) = offload.commands();

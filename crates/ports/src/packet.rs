@@ -14,7 +14,7 @@ mod gate;
 mod group;
 mod ingress;
 mod ring;
-mod socket;
+pub(crate) mod socket;
 mod stall;
 mod steering;
 

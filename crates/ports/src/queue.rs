@@ -2,7 +2,7 @@
 //! switch calls once per burst.
 
 use crate::{Egress, Ingress};
-use crate::{fault, memory, packet, tap, team, vhost};
+use crate::{fault, memory, packet, tap, team, vhost, xdp};
 use std::ops::{Deref, DerefMut};
 
 /// The taking side of a queue pair of any kind of port.
@@ -13,6 +13,8 @@ pub enum IngressQueue {
     Tap(tap::TapIngress),
     /// A network interface of this host.
     Packet(packet::PacketIngress),
+    /// A network interface of this host, past its stack.
+    Xdp(xdp::XdpIngress),
     /// A guest.
     Vhost(vhost::VhostIngress),
     /// A member of a team.
@@ -29,6 +31,8 @@ pub enum EgressQueue {
     Tap(tap::TapEgress),
     /// A network interface of this host.
     Packet(packet::PacketEgress),
+    /// A network interface of this host, past its stack.
+    Xdp(xdp::XdpEgress),
     /// A guest.
     Vhost(vhost::VhostEgress),
     /// All members of a team.
@@ -45,6 +49,7 @@ impl Deref for IngressQueue {
             IngressQueue::Memory(queue) => queue,
             IngressQueue::Tap(queue) => queue,
             IngressQueue::Packet(queue) => queue,
+            IngressQueue::Xdp(queue) => queue,
             IngressQueue::Vhost(queue) => queue,
             IngressQueue::Team(queue) => queue.as_ref(),
             IngressQueue::Fault(queue) => queue.as_ref(),
@@ -58,6 +63,7 @@ impl DerefMut for IngressQueue {
             IngressQueue::Memory(queue) => queue,
             IngressQueue::Tap(queue) => queue,
             IngressQueue::Packet(queue) => queue,
+            IngressQueue::Xdp(queue) => queue,
             IngressQueue::Vhost(queue) => queue,
             IngressQueue::Team(queue) => queue.as_mut(),
             IngressQueue::Fault(queue) => queue.as_mut(),
@@ -73,6 +79,7 @@ impl Deref for EgressQueue {
             EgressQueue::Memory(queue) => queue,
             EgressQueue::Tap(queue) => queue,
             EgressQueue::Packet(queue) => queue,
+            EgressQueue::Xdp(queue) => queue,
             EgressQueue::Vhost(queue) => queue,
             EgressQueue::Team(queue) => queue,
             EgressQueue::Fault(queue) => queue.as_ref(),

@@ -1,6 +1,10 @@
-//! No allocation per frame, not even per burst: counted over turns of both kinds of ports after a first one.
+//! No allocation per frame, not even per burst: counted over turns of each kind of port after a first one.
 
-#![allow(clippy::expect_used, reason = "tests, though not only in functions marked so")]
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "tests, though not only in functions marked so"
+)]
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 mod support;
@@ -8,6 +12,7 @@ mod support;
 use ports::packet::{self, PacketOptions};
 use ports::tap::{self, TapOptions};
 use ports::team::{self, Algorithm, Member, MemberError, TeamOptions};
+use ports::xdp::{self, XdpError, XdpOptions};
 use ports::{Burst, Device, Nanos, Outgoing, Slice};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -117,6 +122,26 @@ fn teams_allocate_nothing_in_a_turn() {
             assert_eq!(taken, 0);
             assert!(handle.status().members[0].counters.reflected > 0);
         }
+    });
+}
+
+#[test]
+fn xdp_ports_allocate_nothing_in_a_turn() {
+    in_namespace(|| {
+        ip("link add mill0 type veth peer name mill1");
+        ip("link set mill0 up");
+        ip("link set mill1 up");
+        let open = |name| xdp::open(&XdpOptions::new(name));
+        let mut there = match open("mill1") {
+            Err(XdpError::Program { source, .. }) => {
+                return eprintln!("skipped: needs the right to load eBPF programs: {source}");
+            }
+            other => other.expect("open").device,
+        };
+        let (allocations, taken) =
+            allocations(&mut open("mill0").expect("open").device, &mut there);
+        assert_eq!(allocations, 0);
+        assert!(taken > Burst::FRAMES, "{taken}");
     });
 }
 

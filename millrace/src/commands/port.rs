@@ -42,6 +42,7 @@ Examples:
   millrace port add vm2 --vhost-user /run/millrace/vm2.sock --queues 4 --mac 52:54:00:12:34:57
   millrace port add uplink0 --packet eth1 --trunk 10,20-30
   millrace port add uplink0 --team eth1,eth2
+  millrace port add uplink1 --xdp eth2
 
 A port added here is kept: it is there again after a restart, and reading the file again leaves it alone.")]
 struct Add {
@@ -56,6 +57,9 @@ struct Add {
     /// Use these network devices, up to 8, as one uplink.
     #[arg(long, group = "device", value_name = "DEVICES", value_delimiter = ',')]
     team: Vec<HostName>,
+    /// Use this network device as an uplink by AF_XDP, past the host's stack.
+    #[arg(long, group = "device", value_name = "DEVICE")]
+    xdp: Option<HostName>,
     /// Serve a virtual machine or a DPDK application at this Unix socket.
     #[arg(long, group = "device", value_name = "PATH")]
     vhost_user: Option<SocketPath>,
@@ -199,6 +203,7 @@ impl Add {
             tap: self.tap,
             packet: self.packet,
             team: (!self.team.is_empty()).then_some(self.team),
+            xdp: self.xdp,
             vhost_user: self.vhost_user,
             vhost_client: self.vhost_client.then_some(true),
             socket_mode: self.socket_mode,
@@ -253,7 +258,10 @@ fn text(shown: &Shown) -> String {
         ("address limit", address_limit(&port.config)),
         ("storm control", port.config.storm().to_string()),
         ("takes", port.offloads.join(" ")),
-        ("in software", port.degraded.join("; ")),
+        (
+            if port.config.xdp.is_some() { "limits" } else { "in software" },
+            port.degraded.join("; "),
+        ),
         ("flows spread by", port.spread.as_ref().map(spread).unwrap_or_default()),
     ];
     for (label, fact) in facts.iter().filter(|(_, fact)| !fact.is_empty()) {

@@ -108,6 +108,11 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
     pub team_member: Option<HostName>,
+    /// Uses this network device of the host as an uplink by AF_XDP, past the host's stack, which gets no frame of it meanwhile; by
+    /// AF_PACKET where AF_XDP cannot be had, which `millrace port show` tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
+    pub xdp: Option<HostName>,
     /// Serves a virtual machine, a DPDK application or a user-mode Linux at this Unix socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^/", max_length = 107, example = "/run/millrace/vm1.sock")]
@@ -136,12 +141,12 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1)]
     pub netns: Option<Namespace>,
-    /// Queue pairs; 1 where absent. A vhost-user guest may use fewer. At a packet port each has a ring of 8 MiB, and an
-    /// eBPF program spreads the flows.
+    /// Queue pairs; 1 where absent, at an xdp port as many as the device has receive queues, which is the only number that it
+    /// takes. A vhost-user guest may use fewer. At a packet port each has a ring of 8 MiB, and an eBPF program spreads the flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 1, maximum = 64)]
     pub queues: Option<Queues>,
-    /// Takes frames for all stations; yes where absent. Packet ports only.
+    /// Takes frames for all stations; yes where absent. Packet and xdp ports only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promiscuous: Option<bool>,
     /// The kernel behind a TAP port takes frames by NAPI; no where absent. It coalesces them (GRO) once its polling is threaded or
@@ -156,7 +161,7 @@ pub struct PortConfig {
     /// toward ports of another MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<PathMtuMode>,
-    /// Which way it faces; `uplink` for a packet port and a team, `vnic` for the others where absent.
+    /// Which way it faces; `uplink` for a packet or xdp port and a team, `vnic` for the others where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<PortRole>,
     /// Access mode: untagged frames belong to this VLAN, 0 to 4094; 0 where absent.
@@ -264,9 +269,10 @@ pub struct PortConfig {
 
 impl PortConfig {
     /// Keys that name the device or how it is opened.
-    const REOPENING: [&'static str; 12] = [
+    const REOPENING: [&'static str; 13] = [
         "tap",
         "packet",
+        "xdp",
         "vhost-user",
         "vhost-client",
         "socket-mode",
@@ -302,6 +308,7 @@ impl PortConfig {
             team_algorithm: None,
             team_fail_back: None,
             team_member: None,
+            xdp: None,
             vhost_user: None,
             vhost_client: None,
             socket_mode: None,
@@ -344,9 +351,14 @@ impl PortConfig {
         }
     }
 
+    /// Whether its device is an interface of the host.
+    pub(crate) fn is_interface(&self) -> bool {
+        self.packet.is_some() || self.xdp.is_some()
+    }
+
     /// Which way it faces, configured or by default.
     pub fn role(&self) -> PortRole {
-        let faces_network = self.packet.is_some() || self.team.is_some();
+        let faces_network = self.is_interface() || self.team.is_some();
         self.role.unwrap_or(if faces_network { PortRole::Uplink } else { PortRole::Vnic })
     }
 
@@ -373,6 +385,7 @@ impl PortConfig {
             text("tap", self.tap.as_ref().map(ToString::to_string)),
             text("packet", self.packet.as_ref().map(ToString::to_string)),
             text("team", self.team.as_ref().map(|_| self.members().join("+"))),
+            text("xdp", self.xdp.as_ref().map(ToString::to_string)),
             text("vhost-user", self.vhost_user.as_ref().map(ToString::to_string)),
         ]
         .into_iter()

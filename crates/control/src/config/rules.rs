@@ -44,16 +44,16 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
     match devices.as_slice() {
         [] => {
             let problem = Problem::new("the port names no device")
-                .seen("neither tap nor packet nor team nor vhost-user")
+                .seen("neither tap nor packet nor xdp nor team nor vhost-user")
                 .wanted("one of them")
-                .remedy("add tap = \"NAME\" or vhost-user = \"/PATH\" for a guest, packet = \"NAME\" or team = [\"NAME\", ...] for an uplink");
+                .remedy("add tap = \"NAME\" or vhost-user = \"/PATH\" for a guest, packet = \"NAME\", xdp = \"NAME\" or team = [\"NAME\", ...] for an uplink");
             return Some(("name", problem));
         }
         [_] => {}
         [(one, _), (other, _), ..] => return Some((other, excludes(one, other))),
     }
-    if port.promiscuous.is_some() && port.packet.is_none() {
-        return Some(("promiscuous", needs("promiscuous", "packet", "remove it")));
+    if port.promiscuous.is_some() && !port.is_interface() {
+        return Some(("promiscuous", needs("promiscuous", "packet or xdp", "remove it")));
     }
     if port.napi.is_some() && port.tap.is_none() {
         return Some(("napi", needs("napi", "tap", "remove it")));

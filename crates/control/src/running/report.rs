@@ -156,7 +156,7 @@ impl Running {
         PortBody {
             name: name.to_string(),
             origin: self.origin(name),
-            device: port.config.device(),
+            device: device_text(port),
             role: port.config.role(),
             state,
             reason,
@@ -288,6 +288,15 @@ fn not_open() -> (RscStatus, RscStatus) {
         failure_reason: datapath::RscFailureReason::Capability,
     };
     (status, status)
+}
+
+/// Its device, and by which way its frames come where there are several.
+fn device_text(port: &RunningPort) -> String {
+    let device = port.config.device();
+    match port.open().and_then(|open| open.watch.way()) {
+        Some(way) => format!("{device} ({way})"),
+        None => device,
+    }
 }
 
 pub(super) fn vlan_text(port: &PortConfig) -> String {

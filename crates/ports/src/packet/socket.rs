@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A raw packet socket.
-pub(super) struct PacketSocket {
+pub(crate) struct PacketSocket {
     fd: OwnedFd,
     /// Frames that came for its ring so far, dropped ones among them; the kernel counts from the last question on.
     packets: AtomicU64,
@@ -87,7 +87,7 @@ impl Setting {
 
 impl PacketSocket {
     /// A socket that receives nothing until it is bound to a protocol.
-    pub(super) fn open() -> io::Result<PacketSocket> {
+    pub(crate) fn open() -> io::Result<PacketSocket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         Ok(PacketSocket { fd, packets: AtomicU64::new(0), drops: AtomicU64::new(0) })
@@ -120,7 +120,7 @@ impl PacketSocket {
     }
 
     /// Takes frames for any address, as long as the socket lives.
-    pub(super) fn make_promiscuous(&self, index: u32) -> io::Result<()> {
+    pub(crate) fn make_promiscuous(&self, index: u32) -> io::Result<()> {
         let membership = libc::packet_mreq {
             mr_ifindex: index.cast_signed(),
             mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,

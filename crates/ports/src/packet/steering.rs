@@ -1,15 +1,13 @@
 //! Steering by our own eBPF program: it and its maps, and what changes them.
 
-mod assemble;
-mod bpf;
 mod program;
 
 use super::batch::{Arrivals, batches};
 use super::fence::{Fence, Outcome};
 use super::socket::PacketSocket;
+use crate::bpf::{self, HashMap, MappedArray};
 use crate::lock;
 use crate::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
-use bpf::{HashMap, MappedArray};
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::collections::HashSet;
 use std::io;
@@ -95,7 +93,7 @@ impl ProgramSteering {
             key: words.as_fd(),
         };
         let program = program::assemble(&maps).ok_or(io::ErrorKind::InvalidInput)?;
-        let program = bpf::load(&program)?;
+        let program = bpf::load(bpf::Kind::SocketFilter, &program)?;
         let stations = Mutex::new(Stations { places: vec![None], removed: 0 });
         let changes = Mutex::new(());
         let steering = ProgramSteering {

@@ -17,9 +17,9 @@
     reason = "places in 40 bytes of stack and in 36 tables of 1 KiB"
 )]
 
-use super::assemble::{Assembler, Condition, Helper, Instruction, Label, Operation, Register};
-use super::assemble::{STACK, Width};
 use super::{ENTRIES, TABLE_BYTES};
+use crate::bpf::assemble::{Assembler, Condition, Helper, Instruction, Label, Operation, Register};
+use crate::bpf::assemble::{STACK, Width};
 use Condition::{Equal, Greater, Less, NotEqual};
 use Operation::{Add, And, Set, ShiftLeft, ShiftRight, Xor};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};

@@ -1,9 +1,12 @@
 // UNSAFETY: the `bpf` call takes structs with pointers in them, and a mapped map is memory that the kernel reads.
-//! The `bpf` system call as far as steering needs it: maps, maps that are mapped, programs (Linux `uapi/linux/bpf.h`).
+//! The `bpf` system call as far as ports need it: maps, maps that are mapped, programs, and the link that attaches one to
+//! an interface (Linux `uapi/linux/bpf.h`). Used by [`packet`](crate::packet)'s steering and by [`xdp`](crate::xdp).
 #![allow(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "sizes of small structs, maps and programs")]
 
-use super::assemble::Instruction;
+pub(crate) mod assemble;
+
+use assemble::Instruction;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,16 +17,39 @@ const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
+const LINK_CREATE: libc::c_int = 28;
 
 const MAP_TYPE_HASH: u32 = 1;
 const MAP_TYPE_ARRAY: u32 = 2;
+const MAP_TYPE_XSK: u32 = 17;
 /// `BPF_F_MMAPABLE`.
 const MAPPABLE: u32 = 1 << 10;
-/// `BPF_PROG_TYPE_SOCKET_FILTER`.
-const SOCKET_FILTER: u32 = 1;
+/// `BPF_XDP`, where a link attaches a program.
+const ATTACH_XDP: u32 = 37;
+
+/// What a program is run for.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    /// `BPF_PROG_TYPE_SOCKET_FILTER`
+    SocketFilter = 1,
+    /// `BPF_PROG_TYPE_SCHED_CLS`
+    #[cfg(test)]
+    Classifier = 3,
+    /// `BPF_PROG_TYPE_XDP`
+    Xdp = 6,
+}
+
+/// Where the kernel runs an XDP program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hook {
+    /// `XDP_FLAGS_SKB_MODE`: in the stack, for any device.
+    Generic = 1 << 1,
+    /// `XDP_FLAGS_DRV_MODE`: in the driver.
+    Native = 1 << 2,
+}
 
 /// Shown by `bpftool`; at most 15 bytes.
-const NAME: [u8; 16] = *b"millrace_steer\0\0";
+const NAME: [u8; 16] = *b"millrace\0\0\0\0\0\0\0\0";
 
 /// The start of the attributes of `BPF_MAP_CREATE`.
 #[repr(C)]
@@ -63,22 +89,31 @@ struct ProgramAttributes {
     name: [u8; 16],
 }
 
+/// The attributes of `BPF_LINK_CREATE`.
+#[repr(C)]
+struct LinkAttributes {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
 /// A hash map with keys of 8 bytes and values of 4.
-pub(super) struct HashMap(OwnedFd);
+pub(crate) struct HashMap(OwnedFd);
 
 impl HashMap {
     /// An empty map that holds `entries` at most.
-    pub(super) fn create(entries: usize) -> io::Result<HashMap> {
+    pub(crate) fn create(entries: usize) -> io::Result<HashMap> {
         create_map(MAP_TYPE_HASH, 8, 4, entries as u32, 0).map(HashMap)
     }
 
     /// Inserts or replaces.
-    pub(super) fn insert(&self, key: [u8; 8], value: u32) -> io::Result<()> {
+    pub(crate) fn insert(&self, key: [u8; 8], value: u32) -> io::Result<()> {
         self.element(MAP_UPDATE_ELEM, &key, Some(&value))
     }
 
     /// Removes; an error if it is not there.
-    pub(super) fn remove(&self, key: [u8; 8]) -> io::Result<()> {
+    pub(crate) fn remove(&self, key: [u8; 8]) -> io::Result<()> {
         self.element(MAP_DELETE_ELEM, &key, None)
     }
 
@@ -102,7 +137,7 @@ impl AsFd for HashMap {
 }
 
 /// An array map in this process's memory: a store is what the next run of a program reads.
-pub(super) struct MappedArray {
+pub(crate) struct MappedArray {
     memory: NonNull<u8>,
     len: usize,
     map: OwnedFd,
@@ -115,7 +150,7 @@ unsafe impl Sync for MappedArray {}
 
 impl MappedArray {
     /// `entries` values of `value_size` bytes, a multiple of 8, all zero.
-    pub(super) fn create(value_size: usize, entries: usize) -> io::Result<MappedArray> {
+    pub(crate) fn create(value_size: usize, entries: usize) -> io::Result<MappedArray> {
         let map = create_map(MAP_TYPE_ARRAY, 4, value_size as u32, entries as u32, MAPPABLE)?;
         let len = value_size * entries;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -127,7 +162,7 @@ impl MappedArray {
     }
 
     /// All values, one behind the other.
-    pub(super) fn bytes(&self) -> &[AtomicU8] {
+    pub(crate) fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: mapped as long as the array lives, and never reached but as atomics on our side.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.len) }
     }
@@ -135,7 +170,7 @@ impl MappedArray {
 
 impl MappedArray {
     /// The same as words of 8 bytes.
-    pub(super) fn words(&self) -> &[AtomicU64] {
+    pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: as `bytes`; a mapping starts at a page, and values are multiples of 8 bytes.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.len / 8) }
     }
@@ -155,11 +190,56 @@ impl Drop for MappedArray {
     }
 }
 
-/// Loads a socket filter. EPERM: the process may not (CAP_BPF in the host's user namespace).
-pub(super) fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
+/// The AF_XDP sockets by queue (`BPF_MAP_TYPE_XSKMAP`), to which a program redirects frames.
+pub(crate) struct SocketMap(OwnedFd);
+
+impl SocketMap {
+    /// An empty map for `queues` queues.
+    pub(crate) fn create(queues: u32) -> io::Result<SocketMap> {
+        create_map(MAP_TYPE_XSK, 4, 4, queues, 0).map(SocketMap)
+    }
+
+    /// Frames of the queue go to this socket from now on. It leaves the map when it is closed.
+    pub(crate) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let socket = socket.as_raw_fd().cast_unsigned();
+        let mut attributes = ElementAttributes {
+            map: number(&self.0),
+            padding: 0,
+            key: address(&queue),
+            value: address(&socket),
+            flags: 0,
+        };
+        // SAFETY: key and value outlive the call and have the sizes the map was made with.
+        unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
+    }
+}
+
+impl AsFd for SocketMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Attaches an XDP program to an interface of this thread's network namespace, until the link is closed, by the end of the
+/// process at the latest. EBUSY, EEXIST: another program is attached.
+pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<OwnedFd> {
+    let mut attributes = LinkAttributes {
+        program: program.as_raw_fd().cast_unsigned(),
+        interface,
+        attach_type: ATTACH_XDP,
+        flags: hook as u32,
+    };
+    // SAFETY: the attributes hold no pointers.
+    let link = unsafe { bpf(LINK_CREATE, &mut attributes) }?;
+    // SAFETY: a new descriptor, nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+/// Loads a program. EPERM: the process may not (CAP_BPF in the host's user namespace).
+pub(crate) fn load(kind: Kind, program: &[Instruction]) -> io::Result<OwnedFd> {
     let license = c"Apache-2.0";
     let mut attributes = ProgramAttributes {
-        kind: SOCKET_FILTER,
+        kind: kind as u32,
         count: program.len() as u32,
         instructions: program.as_ptr().addr() as u64,
         license: license.as_ptr().addr() as u64,
@@ -214,7 +294,8 @@ fn address<T>(value: &T) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
+    use super::assemble::{Assembler, Helper, Operation, Register};
     use super::*;
 
     const PROG_TEST_RUN: libc::c_int = 10;
@@ -239,8 +320,31 @@ pub(super) mod tests {
         padding: u32,
     }
 
+    /// Has the interface's stack put a tag beside every frame that is sent, until the link is closed.
+    pub(crate) fn tag_all(interface: u32, tci: u16) -> io::Result<OwnedFd> {
+        /// `BPF_TCX_EGRESS`
+        const ATTACH_EGRESS: u32 = 47;
+        let mut program = Assembler::default();
+        program.compute(Register::R2, Operation::Set, i32::from(0x8100u16.to_be()));
+        program.compute(Register::R3, Operation::Set, i32::from(tci));
+        program.call(Helper::PushTag);
+        program.compute(Register::R0, Operation::Set, 0);
+        program.exit();
+        let program = load(Kind::Classifier, &program.finish().expect("no jumps"))?;
+        let mut attributes = LinkAttributes {
+            program: number(&program),
+            interface,
+            attach_type: ATTACH_EGRESS,
+            flags: 0,
+        };
+        // SAFETY: the attributes hold no pointers.
+        let link = unsafe { bpf(LINK_CREATE, &mut attributes) }?;
+        // SAFETY: a new descriptor, nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(link) })
+    }
+
     /// What a program says of a frame of at least 15 bytes, without a tag beside it; and nanoseconds of a run.
-    pub(in super::super) fn run(program: &OwnedFd, frame: &[u8], times: u32) -> (u32, u32) {
+    pub(crate) fn run(program: &OwnedFd, frame: &[u8], times: u32) -> (u32, u32) {
         let mut attributes = RunAttributes {
             program: number(program),
             input_size: frame.len() as u32,

@@ -1,12 +1,12 @@
-//! An assembler for eBPF (Linux `Documentation/bpf/standardization/instruction-set.rst`): the instructions that
-//! steering uses, and labels to jump to.
+//! An assembler for eBPF (Linux `Documentation/bpf/standardization/instruction-set.rst`): the instructions that our
+//! programs use, and labels to jump to.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 /// One instruction as the kernel reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct Instruction {
+pub(crate) struct Instruction {
     code: u8,
     /// The destination in the low half, the source in the high one.
     registers: u8,
@@ -19,7 +19,7 @@ pub(super) struct Instruction {
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "numbers")]
 #[repr(u8)]
-pub(super) enum Register {
+pub(crate) enum Register {
     R0,
     R1,
     R2,
@@ -34,11 +34,11 @@ pub(super) enum Register {
 }
 
 /// The end of the stack.
-pub(super) const STACK: Register = Register::R10;
+pub(crate) const STACK: Register = Register::R10;
 
 /// Arithmetic on 64 bits.
 #[derive(Clone, Copy)]
-pub(super) enum Operation {
+pub(crate) enum Operation {
     Add = 0x00,
     And = 0x50,
     ShiftLeft = 0x60,
@@ -49,7 +49,7 @@ pub(super) enum Operation {
 
 /// Comparison of unsigned numbers.
 #[derive(Clone, Copy)]
-pub(super) enum Condition {
+pub(crate) enum Condition {
     Equal = 0x10,
     Greater = 0x20,
     NotEqual = 0x50,
@@ -58,7 +58,7 @@ pub(super) enum Condition {
 
 /// Bytes of an access to memory.
 #[derive(Clone, Copy)]
-pub(super) enum Width {
+pub(crate) enum Width {
     Word = 0x00,
     Half = 0x08,
     Byte = 0x10,
@@ -66,22 +66,27 @@ pub(super) enum Width {
 
 /// Functions of the kernel, by their numbers in `uapi/linux/bpf.h`.
 #[derive(Clone, Copy)]
-pub(super) enum Helper {
+pub(crate) enum Helper {
     /// `map_lookup_elem`
     Lookup = 1,
+    /// `skb_vlan_push`
+    #[cfg(test)]
+    PushTag = 18,
     /// `skb_load_bytes`
     Load = 26,
+    /// `redirect_map`
+    RedirectMap = 51,
     /// `skb_load_bytes_relative`
     LoadRelative = 68,
 }
 
 /// A place in the program.
 #[derive(Clone, Copy)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
 /// A program in the making.
 #[derive(Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     program: Vec<Instruction>,
     /// Where each label is.
     places: Vec<usize>,
@@ -108,86 +113,86 @@ const MAP_VALUE: u8 = 2;
 
 impl Assembler {
     /// `register = register OPERATION value`
-    pub(super) fn compute(&mut self, register: Register, operation: Operation, value: i32) {
+    pub(crate) fn compute(&mut self, register: Register, operation: Operation, value: i32) {
         self.push(ALU | operation as u8, register as u8, 0, value);
     }
 
     /// `register = register OPERATION other`
-    pub(super) fn combine(&mut self, register: Register, operation: Operation, other: Register) {
+    pub(crate) fn combine(&mut self, register: Register, operation: Operation, other: Register) {
         self.push(ALU | operation as u8 | REGISTER, pair(register, other), 0, 0);
     }
 
     /// `register = WIDTH at base + offset`
-    pub(super) fn load(&mut self, register: Register, width: Width, base: Register, offset: i16) {
+    pub(crate) fn load(&mut self, register: Register, width: Width, base: Register, offset: i16) {
         self.push(LOAD | width as u8, pair(register, base), offset, 0);
     }
 
     /// The same of a big-endian half word, in the machine's order.
-    pub(super) fn load_big_endian(&mut self, register: Register, base: Register, offset: i16) {
+    pub(crate) fn load_big_endian(&mut self, register: Register, base: Register, offset: i16) {
         self.load(register, Width::Half, base, offset);
         self.push(TO_BIG_ENDIAN, register as u8, 0, 16);
     }
 
     /// `WIDTH at base + offset = register`
-    pub(super) fn store(&mut self, width: Width, base: Register, offset: i16, register: Register) {
+    pub(crate) fn store(&mut self, width: Width, base: Register, offset: i16, register: Register) {
         self.push(STORE | width as u8, pair(base, register), offset, 0);
     }
 
     /// `WIDTH at base + offset = value`
-    pub(super) fn store_value(&mut self, width: Width, base: Register, offset: i16, value: i32) {
+    pub(crate) fn store_value(&mut self, width: Width, base: Register, offset: i16, value: i32) {
         self.push(STORE_IMMEDIATE | width as u8, base as u8, offset, value);
     }
 
     /// `double word at base += register`, which other processors may do as well
-    pub(super) fn add_atomically(&mut self, base: Register, register: Register) {
+    pub(crate) fn add_atomically(&mut self, base: Register, register: Register) {
         self.push(ATOMIC_ADD, pair(base, register), 0, 0);
     }
 
     /// `register = the map`, as a helper takes it
-    pub(super) fn map(&mut self, register: Register, map: impl AsFd) {
+    pub(crate) fn map(&mut self, register: Register, map: impl AsFd) {
         let registers = register as u8 | MAP << 4;
         self.push(LD_IMMEDIATE, registers, 0, map.as_fd().as_raw_fd());
         self.push(0, 0, 0, 0);
     }
 
     /// `register = address of a byte of the map's only value`
-    pub(super) fn map_value(&mut self, register: Register, map: impl AsFd, byte: i32) {
+    pub(crate) fn map_value(&mut self, register: Register, map: impl AsFd, byte: i32) {
         let registers = register as u8 | MAP_VALUE << 4;
         self.push(LD_IMMEDIATE, registers, 0, map.as_fd().as_raw_fd());
         self.push(0, 0, 0, byte);
     }
 
     /// Calls a function of the kernel.
-    pub(super) fn call(&mut self, helper: Helper) {
+    pub(crate) fn call(&mut self, helper: Helper) {
         self.push(CALL, 0, 0, helper as i32);
     }
 
     /// Ends the program; R0 is its result.
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.push(EXIT, 0, 0, 0);
     }
 
     /// A label that has no place yet.
-    pub(super) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> Label {
         self.places.push(usize::MAX);
         Label(self.places.len() - 1)
     }
 
     /// The label is here.
-    pub(super) fn place(&mut self, label: Label) {
+    pub(crate) fn place(&mut self, label: Label) {
         if let Some(place) = self.places.get_mut(label.0) {
             *place = self.program.len();
         }
     }
 
     /// Goes on at the label.
-    pub(super) fn jump(&mut self, label: Label) {
+    pub(crate) fn jump(&mut self, label: Label) {
         self.jumps.push((self.program.len(), label));
         self.push(JUMP, 0, 0, 0);
     }
 
     /// Goes on at the label if `register CONDITION value`.
-    pub(super) fn jump_if(
+    pub(crate) fn jump_if(
         &mut self,
         register: Register,
         condition: Condition,
@@ -199,7 +204,7 @@ impl Assembler {
     }
 
     /// Goes on at the label if `register CONDITION other`.
-    pub(super) fn jump_if_compared(
+    pub(crate) fn jump_if_compared(
         &mut self,
         register: Register,
         condition: Condition,
@@ -211,7 +216,7 @@ impl Assembler {
     }
 
     /// The program, each jump with its distance. `None`: one leads nowhere, or too far.
-    pub(super) fn finish(mut self) -> Option<Vec<Instruction>> {
+    pub(crate) fn finish(mut self) -> Option<Vec<Instruction>> {
         for (jump, label) in self.jumps {
             let place = *self.places.get(label.0)?;
             let distance = i64::try_from(place).ok()? - i64::try_from(jump).ok()? - 1;

@@ -1,0 +1,106 @@
+// UNSAFETY: lends frames of the UMEM by the descriptors of its receive ring.
+//! Taking from a queue of an interface: frames lent from the UMEM.
+#![allow(unsafe_code)]
+
+use super::checksum;
+use super::program::Attached;
+use super::ring::{Reader, Writer};
+use super::socket::XdpSocket;
+use super::umem::Umem;
+use crate::{Burst, Ingress, Nanos, PortFault, Slice};
+use rustix::net::xdp::XdpDesc;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// How often a queue that is only polled looks for an error of the socket.
+const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
+
+/// See [`Ingress`].
+pub struct XdpIngress {
+    /// First, so that it goes first: then no frame is redirected to a socket that is closed.
+    _attached: Arc<Attached>,
+    fill: Writer<u64>,
+    receive: Reader<XdpDesc>,
+    socket: Arc<XdpSocket>,
+    umem: Arc<Umem>,
+    /// Descriptors that named no memory of ours.
+    lost: u64,
+    /// To be reported by the next call.
+    fault: Option<PortFault>,
+    /// When the socket was last asked for an error.
+    looked: Nanos,
+}
+
+impl XdpIngress {
+    pub(super) fn new(
+        attached: Arc<Attached>,
+        (fill, receive): (Writer<u64>, Reader<XdpDesc>),
+        socket: Arc<XdpSocket>,
+        umem: Arc<Umem>,
+    ) -> XdpIngress {
+        XdpIngress {
+            _attached: attached,
+            fill,
+            receive,
+            socket,
+            umem,
+            lost: 0,
+            fault: None,
+            looked: Nanos::default(),
+        }
+    }
+
+    /// An interface that goes down says nothing to the socket; one that is deleted or moved does, once.
+    fn look_for_fault(&mut self) {
+        if self.fault.is_none() {
+            self.fault = self.socket.take_error().map(|error| PortFault::Gone(error.into()));
+        }
+    }
+}
+
+impl Ingress for XdpIngress {
+    fn take<'q>(&'q mut self, now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
+        if now.since(self.looked) >= LOOK && !self.receive.has_filled() {
+            self.looked = now;
+            self.look_for_fault();
+        }
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        self.socket.send_rest();
+        let XdpIngress { receive, umem, lost, .. } = self;
+        while !burst.is_full() {
+            let Some(entry) = receive.take() else { break };
+            // SAFETY: from the receive ring; `release`, which puts it into the fill ring, needs the queue alone.
+            match unsafe { umem.received(entry.addr, entry.len) } {
+                Some(frame) => burst.push(checksum::claim(frame), None, &[Slice::from(frame)]),
+                None => *lost += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        let XdpIngress { receive, fill, umem, .. } = self;
+        receive.release(|entry| fill.put(umem.chunk_of(entry.addr)));
+        fill.publish();
+        if fill.needs_wakeup() {
+            self.socket.wake_fill();
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        self.look_for_fault();
+        let left = self.socket.send_rest();
+        left || self.fault.is_some() || self.receive.has_filled()
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    /// A system call each time.
+    fn lost(&self) -> u64 {
+        self.lost + self.socket.lost()
+    }
+}

@@ -1,0 +1,349 @@
+//! The AF_XDP port on a veth pair: both ways, checksums, tags, trains, several queues, a link that goes down, and opening again.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "tests, though not only in functions marked so"
+)]
+
+mod support;
+
+use ports::link::Link;
+use ports::packet::{self, PacketOptions};
+use ports::xdp::{self, Opened, XdpError, XdpOptions};
+use ports::{
+    Burst, EgressDrop, IngressQueue, Nanos, Offloads, Outgoing, PortFault, Slice, namespace,
+};
+use std::process::Command;
+use support::{Taken, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
+use wire::vnet::{Flags, VnetHeader};
+
+const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
+const ADDRESSES: [[u8; 4]; 2] = [[10, 9, 0, 2], [10, 9, 0, 1]];
+/// Nanoseconds by which a queue has long been due to look at its socket.
+const LATER: Nanos = Nanos(10 * Nanos::SECOND.0);
+
+/// Runs a test with a veth pair, mill0 and mill1, in a namespace of its own, unless programs may not be loaded, which is tried
+/// on another pair.
+fn on_veth(test: impl FnOnce() + Send) {
+    on_veth_of(1, test);
+}
+
+fn on_veth_of(queues: u32, test: impl FnOnce() + Send) {
+    in_namespace(|| {
+        ip("link add mill8 type veth peer name mill9");
+        let refused = xdp::open(&XdpOptions::new("mill8")).err();
+        if let Some(XdpError::Program { source, .. }) = refused {
+            return eprintln!("skipped: needs the right to load eBPF programs: {source}");
+        }
+        let shape = format!("numrxqueues {queues} numtxqueues {queues}");
+        ip(&format!("link add mill0 {shape} type veth peer name mill1 {shape}"));
+        ip("link set mill0 up");
+        ip("link set mill1 up");
+        test();
+    });
+}
+
+fn open(name: &str) -> Opened {
+    xdp::open(&XdpOptions::new(name)).expect("open")
+}
+
+/// `ethtool -K`; `false`: there is no such program, and the test is skipped.
+fn ethtool(words: &str) -> bool {
+    let Ok(output) = Command::new("ethtool").args(words.split(' ')).output() else {
+        eprintln!("skipped: needs ethtool");
+        return false;
+    };
+    assert!(output.status.success(), "ethtool {words}: {output:?}");
+    true
+}
+
+fn is_ours(frame: &Taken) -> bool {
+    frame.bytes.get(..12) == Some(&[THEIR_MAC, OUR_MAC].concat()[..])
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..251u8).cycle().take(len).collect()
+}
+
+/// What `ip -d link` says of a device.
+fn shown(name: &str) -> String {
+    let output = Command::new("ip").args(["-d", "link", "show", name]).output().expect("ip");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn frames_arrive_as_sent_and_in_order_both_ways() {
+    on_veth(|| {
+        let (mut here, mut there) = (open("mill0"), open("mill1"));
+        assert!(there.mode.native && !there.mode.zero_copy, "{:?}", there.mode);
+        assert_eq!((here.device.mtu, here.device.ingress.len()), (1500, 1));
+        let lengths = [18usize, 1472, 700];
+        for len in lengths.iter().copied().cycle().take(900) {
+            let payload = pattern(len);
+            let frame = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, len);
+            let slices = [Slice::from(&payload[..7]), Slice::from(&payload[7..])];
+            deliver(&mut here.device.egress[0], VnetHeader::default(), &frame, &slices);
+        }
+        let frames = take_until(&mut there.device.ingress[0], 900, is_ours);
+        for (frame, len) in frames.iter().zip(lengths.iter().copied().cycle()) {
+            assert_eq!(frame.bytes[42..], pattern(len));
+        }
+        let back = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
+        deliver(&mut there.device.egress[0], VnetHeader::default(), &back, &[]);
+        assert_eq!(take_until(&mut here.device.ingress[0], 1, is_ours)[0].bytes, back);
+        assert_eq!(there.device.ingress[0].lost(), 0);
+    });
+}
+
+/// More frames than chunks, with nobody who reads at the other end until all is sent.
+#[test]
+fn chunks_come_back_and_what_overflows_the_ring_is_counted() {
+    on_veth(|| {
+        let here = open("mill0");
+        let small = XdpOptions { ring_bytes: 1 << 17, ..XdpOptions::new("mill1") };
+        let mut there = xdp::open(&small).expect("open");
+        let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
+        let frame =
+            Outgoing { vnet: VnetHeader::default(), header: &header, payload: &[], len: 42 };
+        let mut drops = Vec::new();
+        for _ in 0..20 {
+            here.device.egress[0].deliver(&[frame; Burst::FRAMES], &mut drops).expect("deliver");
+        }
+        assert_eq!(drops, []);
+        let frames = take_until(&mut there.device.ingress[0], 64, is_ours);
+        assert!(frames.len() >= 64, "{}", frames.len());
+        let lost = there.device.ingress[0].lost();
+        assert!((4900..=5120 - 64).contains(&lost), "{lost}");
+    });
+}
+
+/// A train or a frame longer than a chunk: the switch sends none, and one that slips through stops no other.
+#[test]
+fn a_frame_that_is_refused_does_not_stop_the_others() {
+    on_veth(|| {
+        let (here, mut there) = (open("mill0"), open("mill1"));
+        let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
+        let long = pattern(3000);
+        let long = [Slice::from(&long[..])];
+        let good = Outgoing { vnet: VnetHeader::default(), header: &header, payload: &[], len: 42 };
+        let mut frames = vec![good; 150];
+        frames[3] = Outgoing { payload: &long, len: 3042, ..good };
+        frames[149] = Outgoing { vnet: udp_vnet(1400), ..good };
+        let mut drops = Vec::new();
+        here.device.egress[0].deliver(&frames, &mut drops).expect("deliver");
+        assert_eq!(drops, [(3, EgressDrop::Refused), (149, EgressDrop::Refused)]);
+        assert_eq!(take_until(&mut there.device.ingress[0], 148, is_ours).len(), 148);
+    });
+}
+
+/// A peer's stack leaves checksums to the device, and no word of that comes with the frame.
+#[test]
+fn a_checksum_that_a_peer_left_unfinished_is_claimed() {
+    on_veth(|| {
+        let mut there = open("mill1");
+        let mut peer = packet::open(&PacketOptions::new("mill0")).expect("open");
+        let payload = pattern(100);
+        let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, payload.len());
+        let tagged = [&header[..12], &[0x81, 0, 0, 7], &header[12..]].concat();
+        let mut vnet = udp_vnet(0);
+        deliver(&mut peer.device.egress[0], vnet, &header, &[Slice::from(&payload[..])]);
+        vnet.csum_start.set(38);
+        vnet.hdr_len.set(46);
+        deliver(&mut peer.device.egress[0], vnet, &tagged, &[Slice::from(&payload[..])]);
+        // Another sum is not one that was left unfinished.
+        let mut other = header.clone();
+        other[41] ^= 1;
+        let finished = VnetHeader::default();
+        deliver(&mut peer.device.egress[0], finished, &other, &[Slice::from(&payload[..])]);
+        let frames = take_until(&mut there.device.ingress[0], 3, is_ours);
+        let claims: Vec<_> = frames
+            .iter()
+            .map(|frame| &frame.raw.vnet)
+            .map(|vnet| (vnet.flags(), vnet.csum_start.get(), vnet.csum_offset.get()))
+            .collect();
+        let claimed = |start| (Flags::NEEDS_CSUM, start, 6);
+        assert_eq!(claims, [claimed(34), claimed(38), (Flags::empty(), 0, 0)]);
+        assert_eq!(frames[1].bytes[..46], tagged);
+    });
+}
+
+/// The kernel finishes the checksum, or passes the offer on to a peer on this host.
+#[test]
+fn an_unfinished_checksum_may_be_sent() {
+    on_veth(|| {
+        let mut here = open("mill0");
+        if !here.device.live.offloads().contains(Offloads::CSUM) {
+            eprintln!("skipped: needs Linux 6.8");
+            return;
+        }
+        let mut peer = packet::open(&PacketOptions::new("mill1")).expect("open");
+        let payload = pattern(101);
+        let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, payload.len());
+        deliver(&mut here.device.egress[0], udp_vnet(0), &header, &[Slice::from(&payload[..])]);
+        let frame = &take_until(&mut peer.device.ingress[0], 1, is_ours)[0];
+        assert_eq!(
+            (frame.raw.vnet.flags(), frame.raw.vnet.csum_start.get()),
+            (Flags::NEEDS_CSUM, 34)
+        );
+        assert_eq!(frame.bytes, [header, payload].concat());
+    });
+}
+
+#[test]
+fn the_program_is_there_while_the_port_is_and_it_opens_again_at_once() {
+    on_veth(|| {
+        for _ in 0..20 {
+            let mut there = open("mill1");
+            assert!(shown("mill1").contains("prog/xdp"), "{}", shown("mill1"));
+            // A queue that goes before its port, and one that goes after it.
+            drop(there.device.ingress.pop());
+            assert!(!shown("mill1").contains("prog/xdp"), "{}", shown("mill1"));
+        }
+        let _first = open("mill1");
+        let second = xdp::open(&XdpOptions::new("mill1")).err().expect("refused");
+        let text = second.to_string();
+        assert!(text.contains("cannot attach") && second.leaves_packet(), "{text}");
+    });
+}
+
+#[test]
+fn every_receive_queue_has_a_socket_and_no_other_number_will_do() {
+    on_veth_of(3, || {
+        let wanted = XdpOptions { queues: Some(2), ..XdpOptions::new("mill1") };
+        let text = xdp::open(&wanted).err().expect("refused").to_string();
+        assert!(text.contains("2 queues are wanted and the device has 3"), "{text}");
+        let (here, mut there) = (open("mill0"), open("mill1"));
+        assert_eq!(there.device.ingress.len(), 3);
+        let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
+        let frame =
+            Outgoing { vnet: VnetHeader::default(), header: &header, payload: &[], len: 42 };
+        // A veth hands frames of a transmit queue to the receive queue of its number.
+        for (egress, count) in here.device.egress.iter().zip([10, 20, 30]) {
+            egress.deliver(&vec![frame; count], &mut Vec::new()).expect("deliver");
+        }
+        for (ingress, count) in there.device.ingress.iter_mut().zip([10, 20, 30]) {
+            assert_eq!(take_until(ingress, count, is_ours).len(), count);
+        }
+    });
+}
+
+/// Frames of a queue without a socket would go to the host's stack, and never to the switch.
+#[test]
+fn a_device_that_gets_another_queue_is_to_be_opened_anew() {
+    on_veth_of(3, || {
+        if !ethtool("-L mill0 tx 2 rx 2") || !ethtool("-L mill1 rx 2 tx 2") {
+            return;
+        }
+        let there = open("mill1");
+        assert_eq!((there.device.ingress.len(), there.fit.fault(&there.link)), (2, None));
+        ethtool("-L mill1 rx 3");
+        let fault = there.fit.fault(&there.link).expect("a fault");
+        assert!(fault.contains("has 3 receive queues now, it was opened with 2"), "{fault}");
+        drop(there);
+        assert_eq!(open("mill1").device.ingress.len(), 3);
+    });
+}
+
+#[test]
+fn a_driver_that_takes_no_program_at_this_mtu_says_so_with_both_values() {
+    on_veth(|| {
+        ip("link set mill0 mtu 3507");
+        ip("link set mill1 mtu 3507");
+        let refused = xdp::open(&XdpOptions::new("mill1")).err().expect("refused");
+        let text = refused.to_string();
+        assert!(text.contains("3507") && text.contains("3506"), "{text}");
+        assert!(refused.leaves_packet());
+        ip("link set mill0 mtu 3819");
+        ip("link set mill1 mtu 3819");
+        let text = xdp::open(&XdpOptions::new("mill1")).err().expect("refused").to_string();
+        assert!(text.contains("3819") && text.contains("3818"), "{text}");
+        ip("link set mill0 mtu 3506");
+        ip("link set mill1 mtu 3506");
+        let there = open("mill1");
+        assert_eq!(there.device.mtu, 3506);
+    });
+}
+
+/// Takes until there is a fault; frames of the kernel's own (neighbour discovery) may come first.
+fn next_fault(queue: &mut IngressQueue) -> PortFault {
+    for _ in 0..100 {
+        let fault = queue.take(LATER, &mut Burst::new()).err();
+        queue.release();
+        if let Some(fault) = fault {
+            return fault;
+        }
+        if !queue.arm() {
+            support::wait(queue);
+        }
+    }
+    panic!("no fault");
+}
+
+#[test]
+fn a_link_that_was_down_works_again_and_one_that_is_deleted_is_gone() {
+    on_veth(|| {
+        let (mut here, mut there) = (open("mill0"), open("mill1"));
+        let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
+        let frame =
+            Outgoing { vnet: VnetHeader::default(), header: &header, payload: &[], len: 42 };
+        here.link.set_up(false).expect("down");
+        let all: Vec<_> = (0..70).map(|place| (place, EgressDrop::Down)).collect();
+        for _ in 0..3 {
+            let mut drops = Vec::new();
+            here.device.egress[0].deliver(&[frame; 70], &mut drops).expect("deliver");
+            assert_eq!(drops, all);
+        }
+        here.link.set_up(true).expect("up");
+        deliver(&mut here.device.egress[0], VnetHeader::default(), &header, &[]);
+        // What was in the ring when the link went down may come as well.
+        assert!(!take_until(&mut there.device.ingress[0], 1, is_ours).is_empty());
+
+        // Frames that wait do not hide it.
+        deliver(&mut here.device.egress[0], VnetHeader::default(), &header, &[]);
+        ip("link del mill0");
+        let delivered = here.device.egress[0].deliver(&[frame], &mut Vec::new());
+        assert!(matches!(delivered, Err(PortFault::Gone(_))), "{delivered:?}");
+        assert!(matches!(next_fault(&mut there.device.ingress[0]), PortFault::Gone(_)));
+        assert!(matches!(next_fault(&mut here.device.ingress[0]), PortFault::Gone(_)));
+    });
+}
+
+/// In the stack a train of a peer comes as one long frame, and has no room.
+#[test]
+fn a_train_in_generic_mode_is_counted_as_lost() {
+    on_veth(|| {
+        let generic = XdpOptions { native: false, ..XdpOptions::new("mill1") };
+        let mut there = xdp::open(&generic).expect("open");
+        assert!(!there.mode.native);
+        assert!(there.limits.iter().any(|limit| limit.contains("trains")), "{:?}", there.limits);
+        let mut peer = packet::open(&PacketOptions::new("mill0")).expect("open");
+        let payload = pattern(10_000);
+        let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, payload.len());
+        deliver(&mut peer.device.egress[0], udp_vnet(1400), &header, &[Slice::from(&payload[..])]);
+        let short = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
+        deliver(&mut peer.device.egress[0], udp_vnet(0), &short, &[]);
+        assert_eq!(take_until(&mut there.device.ingress[0], 1, is_ours)[0].bytes, short);
+        assert_eq!(there.device.ingress[0].lost(), 1);
+    });
+}
+
+#[test]
+fn an_interface_of_another_namespace_is_opened_and_asked_there() {
+    on_veth(|| {
+        let path = format!("/proc/self/task/{}/ns/net", rustix::thread::gettid().as_raw_nonzero());
+        let there = XdpOptions { netns: Some(path.into()), ..XdpOptions::new("mill0") };
+        let elsewhere = namespace::fresh(|| {
+            let nowhere = xdp::open(&XdpOptions::new("mill0")).err().expect("not here");
+            assert!(nowhere.to_string().contains("there is no network device mill0"), "{nowhere}");
+            assert!(!nowhere.leaves_packet());
+            xdp::open(&there).expect("open")
+        });
+        let opened = elsewhere.expect("a namespace");
+        assert!(opened.link.is_up().expect("flags"));
+        assert!(Link::open("mill0", None).expect("open").is_up().expect("flags"));
+        assert!(shown("mill0").contains("prog/xdp"));
+    });
+}
