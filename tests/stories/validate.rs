@@ -2,6 +2,7 @@
 
 use crate::sandbox::{Need, story};
 use crate::switch::{cli, complaint, millrace};
+use crate::xdp::is_xdp_possible;
 use serde_json::Value;
 
 #[test]
@@ -198,6 +199,22 @@ fn every_queue_pair_of_a_vnic_carries_traffic_by_table_and_by_flow() {
         let commands = report["commands"].to_string();
         for change in ["queues=4 steer=\\\"follow\\\"", "queues=1 steer="] {
             assert!(commands.contains(change), "{change}: {commands}");
+        }
+    });
+}
+
+#[test]
+fn an_xdp_uplink_is_measured_beside_a_packet_uplink() {
+    story(&[Need::Tap, Need::Program("ethtool")], || {
+        if !is_xdp_possible() {
+            return println!("skipped: needs the right to load eBPF programs");
+        }
+        let report = measured(&["xdp", "--repetitions", "2", "--seconds", "0.2"]);
+        let seen = "xdp uplink0 (native, copied), then packet uplink0";
+        assert!(report["checks"].to_string().contains(seen), "{:#}", report["checks"]);
+        for arm in ["packet", "xdp"] {
+            let median = &report["cases"][0]["arms"][arm]["throughput_bps"]["median"];
+            assert!(median.as_f64() > Some(1e6), "{arm}: {median}");
         }
     });
 }

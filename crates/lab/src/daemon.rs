@@ -8,7 +8,7 @@ use crate::passed::Passed;
 use crate::port::{Port, switch_error};
 use crate::report::Command;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
-use control::body::StateBody;
+use control::body::{PortBody, StateBody};
 use control::client::Client;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -113,6 +113,11 @@ impl Daemon {
     pub(crate) fn set_mtu(&self, mtu: u16) -> Result<(), LabError> {
         let change = json!({ "mtu": mtu });
         self.uplink.change(&change).and_then(|()| self.vnic.change(&change))
+    }
+
+    /// What is said of the uplink.
+    pub(crate) fn uplink(&self) -> Result<PortBody, LabError> {
+        self.uplink.body()
     }
 
     /// Changes both ports and waits until they are up, which takes up to a second where that opens them anew.

@@ -17,6 +17,7 @@ pub mod vlan;
 pub mod vmmq;
 mod vnic;
 pub mod vrss;
+pub mod xdp;
 
 use crate::LabError;
 use crate::daemon::Daemon;

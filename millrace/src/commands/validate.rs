@@ -7,7 +7,7 @@ use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
 use control::Problem;
 use lab::experiments::{
-    Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, rsc, vlan, vmmq, vrss,
+    Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, rsc, vlan, vmmq, vrss, xdp,
 };
 use lab::options::{Options, Receivers};
 use lab::validate;
@@ -49,6 +49,9 @@ enum What {
     /// vRSS: a vNIC with one queue pair, and with several by `steer=rss` and `steer=follow`
     #[command(after_help = VRSS_HELP)]
     Vrss(Queued),
+    /// An uplink by AF_XDP against one by AF_PACKET
+    #[command(after_help = XDP_HELP)]
+    Xdp(OnAndOff),
     /// This command's own verdicts: the same arm twice, and traffic slowed by 5 %, twenty times each
     #[command(name = "self")]
     Itself(Itself),
@@ -161,6 +164,14 @@ throughout. The check fails when one of the vNIC's queues carries nothing. The s
 for each queue, as far as there are processors. Needs namespaces. Exit codes are those of
 `validate rsc`.";
 
+const XDP_HELP: &str = "\
+Example:
+  millrace validate xdp --quick --connections 1,16
+
+The uplink is a packet port and an xdp port in turn while the connections keep running, RSC on in
+both. It ends with an error where AF_XDP cannot be had, and says why. Needs namespaces and the right
+to load eBPF programs. Exit codes are those of `validate rsc`.";
+
 /// Options where ports have several queues.
 #[derive(Args)]
 struct Queued {
@@ -269,6 +280,10 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         What::Hotplug(common) => own(hotplug::FEATURE, common),
         What::Acl(common) => own(acl::FEATURE, common),
         What::Vlan(common) => own(vlan::FEATURE, common),
+        What::Xdp(common) => {
+            common.hosts.refuse("xdp")?;
+            carry_out(&xdp::campaign, &common.options(global)?, global)
+        }
         What::Vmmq(queued) => carry_out(&vmmq::campaign, &queued.options(Options::vmmq)?, global),
         What::Vrss(queued) => carry_out(&vrss::campaign, &queued.options(Options::vrss)?, global),
         What::Itself(Itself { tries, measuring }) => {
