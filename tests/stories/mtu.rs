@@ -5,6 +5,7 @@
 //! ```
 
 use crate::host::Host;
+use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{Switch, millrace};
 use serde_json::Value;
@@ -172,6 +173,57 @@ fn each_kind_of_mtu_fault_is_found_and_named() {
             ("uplink", "10.9.0.1", "2000", "in both directions"),
         );
         racks.is_healthy();
+    });
+}
+
+/// Without responders: what the daemon compares, and probes between TAPs of this host.
+#[test]
+fn a_host_checks_its_own_ports_members_and_taps() {
+    story(&NEEDS, || {
+        let (a, b) = (Host::new("a"), Host::new("b"));
+        for member in ["m1", "m2"] {
+            run(&format!("ip link add {member} mtu 9000 type veth peer name {member}x mtu 9000"));
+            run(&format!("ip link set {member} up"));
+            run(&format!("ip link set {member}x up"));
+        }
+        let tap = |name| {
+            format!("[[port]]\nname = '{name}'\ntap = 'tap0'\nnetns = '{name}'\nmtu = 9000\n")
+        };
+        let team = "[[port]]\nname = 'team0'\nteam = ['m1', 'm2']\n";
+        let switch = Switch::start(&format!("{team}{}{}", tap("a"), tap("b")));
+        a.address("tap0", 1);
+        b.address("tap0", 2);
+        ["team0", "a", "b"].iter().for_each(|port| drop(switch.wait_for(port, "up")));
+        let check = || {
+            let output = millrace().args(["mtu", "check", "--json"]).output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            let report: Value =
+                serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
+            (report, output.status.code().unwrap())
+        };
+        let (report, code) = check();
+        assert_eq!(code, 0, "{report:#}");
+        assert_eq!(report["configuration"]["ports"][2]["links"][1]["name"], "m2");
+        assert_eq!(report["networks"][0]["directions"].as_array().unwrap().len(), 2);
+        let not_probed = report["not_probed"][0].as_str().unwrap();
+        assert!(not_probed.starts_with("team0: "), "{not_probed}");
+        // The device says 9000, its port does not let it have that.
+        switch.tell("port set b mtu=4000");
+        b.run("ip link set tap0 mtu 9000");
+        let (report, code) = check();
+        let found = findings(&report["networks"][0]);
+        assert_eq!(code, 1);
+        assert!(found.iter().any(|it| it.0 == "between" && it.2 == "4000"), "{found:#?}");
+        switch.tell("port set b mtu=9000");
+        until("all is well", || (check().1 == 0).then_some(()));
+        run("ip link set m2 mtu 1500");
+        until("the member is named", || {
+            let (report, code) = check();
+            let problems = report["configuration"]["findings"].as_array().unwrap();
+            let mut errors = problems.iter().map(|it| it["error"].as_str().unwrap());
+            (code == 1 && errors.any(|it| it == "team team0: its members have different MTUs"))
+                .then_some(())
+        });
     });
 }
 

@@ -327,6 +327,11 @@ impl Watch for HostTeam {
         DeviceState { condition, mtu: self.0.mtu(), connections: 0 }
     }
 
+    fn links(&self) -> Vec<(String, u16)> {
+        let members = self.0.status().members.into_iter();
+        members.map(|member| (member.name, member.mtu)).collect()
+    }
+
     fn team(&self) -> Option<&Team> {
         Some(&self.0)
     }

@@ -101,6 +101,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
         let earlier = ports.get(..place).unwrap_or_default();
         found.extend(trouble(port));
         found.extend(mtu(port, ports));
+        found.extend(too_big(port));
         found.extend(guarded(port));
         found.extend(duplicate_mac(port, earlier));
         found.extend(mac_unknown(port));
@@ -115,14 +116,14 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
     found
 }
 
-/// Findings about MTUs alone.
+/// Findings about MTUs as they are now; what was too big once is no matter.
 pub(crate) fn mtu_findings(ports: &[Picture]) -> Vec<Problem> {
     ports.iter().flat_map(|port| mtu(port, ports)).collect()
 }
 
 fn mtu(port: &Picture, ports: &[Picture]) -> Vec<Problem> {
-    let own = [device_mtu(port), guest_mtu(port), mtu_mismatch(port, ports), too_big(port)];
-    own.into_iter().flatten().chain(link_mtus(port)).collect()
+    let own = [device_mtu(port), guest_mtu(port), mtu_mismatch(port, ports)];
+    own.into_iter().flatten().chain(link_mtus(port)).chain(team::mtus(port)).collect()
 }
 
 fn trouble(port: &Picture) -> Option<Problem> {
@@ -148,7 +149,9 @@ fn device_mtu(port: &Picture) -> Option<Problem> {
 /// A device below the port's own, a member of a bond say, that carries less.
 fn link_mtus(port: &Picture) -> Vec<Problem> {
     let own = port.mtu.unwrap_or_default();
-    let smaller = port.links.iter().skip(1).filter(|(_, mtu)| *mtu < own);
+    // The first is the device itself, or all are a team's members: each has a finding of its own.
+    let below = port.links.iter().skip(if port.members.is_empty() { 1 } else { usize::MAX });
+    let smaller = below.filter(|(_, mtu)| *mtu < own);
     let finding = |(link, mtu): &(String, u16)| {
         Problem::new(format!("port {} has MTU {own}, {link} below its device has {mtu}", port.name))
             .seen(mtu)

@@ -15,12 +15,15 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How long an acknowledgement is waited for at first.
-const FIRST: Duration = Duration::from_millis(250);
+/// How long an acknowledgement is waited for at first: two tries, since what is missing is looked at twice.
+const FIRST: Duration = Duration::from_millis(80);
+/// And at a host where so many directions have failed that its others will.
+const HASTY: Duration = Duration::from_millis(20);
+const MANY: usize = 8;
 /// And in a search, which begins with a second look at the MTU wanted.
 const SEARCH: Duration = Duration::from_millis(700);
 /// Searches of one host side by side.
-const SEARCHERS: usize = 4;
+const SEARCHERS: usize = 16;
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
@@ -156,8 +159,11 @@ impl Run {
         let step = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, directions.len());
         let first = side_by_side(ends.iter_mut().enumerate().collect(), |(from, end)| {
             let own = directions.iter().filter(|direction| direction.0 == from);
+            let mut failed = 0;
             let probes = own.map(|(_, to)| {
-                let outcome = self.first(&mut end.session, from, *to);
+                let patience = if failed < MANY { FIRST } else { HASTY };
+                let outcome = self.first(&mut end.session, (from, *to), patience);
+                failed += usize::from(outcome.as_ref().is_ok_and(|it| self.is_open(it)));
                 step();
                 outcome
             });
@@ -192,7 +198,12 @@ impl Run {
     }
 
     /// Probes a direction at the MTU wanted, one byte above, and at the smallest size.
-    fn first(&self, session: &mut Session, from: usize, to: usize) -> Result<Observation, Problem> {
+    fn first(
+        &self,
+        session: &mut Session,
+        (from, to): Direction,
+        patience: Duration,
+    ) -> Result<Observation, Problem> {
         let mut it = Observation {
             from,
             to,
@@ -203,10 +214,10 @@ impl Run {
             told: None,
         };
         let sizes = [SMALLEST, self.wanted, self.wanted.saturating_add(1)];
-        self.note(&mut it, session, &sizes, FIRST)?;
+        self.note(&mut it, session, &sizes, patience)?;
         let device = it.device_mtu;
         if device > SMALLEST && device < self.wanted {
-            self.note(&mut it, session, &[device], FIRST)?;
+            self.note(&mut it, session, &[device], patience)?;
         }
         Ok(it)
     }

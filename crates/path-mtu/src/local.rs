@@ -36,6 +36,10 @@ impl LocalReport {
             let mtu = port.mtu.map_or_else(|| "not open".to_owned(), |mtu| mtu.to_string());
             let links = port.links.iter().map(|link| format!("{} {}", link.name, link.mtu));
             let links = links.collect::<Vec<_>>().join(", ");
+            let links = match port.too_big {
+                0 => links,
+                count => format!("{links}; {count} frames were too big for it"),
+            };
             lines.push(
                 format!("port {}: {mtu} ({}) {links}", port.port, port.device)
                     .trim_end()

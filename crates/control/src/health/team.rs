@@ -20,7 +20,7 @@ pub(super) fn path_down(port: &Picture) -> Option<Problem> {
 
 pub(super) fn findings(port: &Picture) -> impl Iterator<Item = Problem> {
     let down = port.members.iter().filter_map(|member| down(port, member));
-    down.chain(unlike(port)).chain(vlans(port))
+    down.chain(speeds(port)).chain(vlans(port))
 }
 
 fn down(port: &Picture, member: &MemberStatus) -> Option<Problem> {
@@ -33,23 +33,24 @@ fn down(port: &Picture, member: &MemberStatus) -> Option<Problem> {
     )
 }
 
-/// What should be alike at all members: MTU, speed.
-fn unlike(port: &Picture) -> impl Iterator<Item = Problem> {
+/// A finding about MTUs, see [`super::mtu_findings`].
+pub(super) fn mtus(port: &Picture) -> Option<Problem> {
     let mtu = |member: &MemberStatus| (member.mtu > 0).then(|| u32::from(member.mtu));
-    let speed = |member: &MemberStatus| member.speed;
-    let mtus = differing(&port.members, mtu).map(|seen| {
+    differing(&port.members, mtu).map(|seen| {
         Problem::new(format!("team {}: its members have different MTUs", port.name))
             .seen(seen)
             .wanted("the same at all")
             .remedy("`ip link set MEMBER mtu`; the team carries what the smallest does")
-    });
-    let speeds = differing(&port.members, speed).map(|seen| {
+    })
+}
+
+fn speeds(port: &Picture) -> Option<Problem> {
+    differing(&port.members, |member: &MemberStatus| member.speed).map(|seen| {
         Problem::new(format!("team {}: its members have different speeds", port.name))
             .seen(format!("{seen} (Mbit/s)"))
             .wanted("the same at all")
             .remedy("use links of one speed: addresses and flows are spread evenly")
-    });
-    mtus.into_iter().chain(speeds)
+    })
 }
 
 /// Each member with its value, where two differ.
