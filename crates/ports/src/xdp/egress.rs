@@ -92,9 +92,10 @@ impl State {
     fn send(&mut self, socket: &XdpSocket) -> Result<(), PortFault> {
         self.transmit.publish();
         self.down = false;
-        let mut pending = self.transmit.pending();
+        let most = self.transmit.pending();
+        let mut pending = most;
         // Each call takes one frame at least, or is the last one.
-        for _ in 0..pending {
+        for _ in 0..most {
             if pending == 0 || !self.transmit.needs_wakeup() {
                 break;
             }
