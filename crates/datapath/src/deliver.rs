@@ -247,7 +247,7 @@ fn tell_sender(
     let outgoing = Outgoing { vnet: VnetHeader::default(), header, payload: &[], len };
     drops.clear();
     let is_delivered = !from.shared.is_at_rest(0, now)
-        && queue.deliver(&[outgoing], drops).is_ok()
+        && queue.deliver_at(now, &[outgoing], drops).is_ok()
         && drops.is_empty();
     let reason = match drops.first() {
         Some((_, drop)) => egress_reason(*drop),

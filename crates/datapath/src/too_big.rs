@@ -40,7 +40,9 @@ impl Answer {
     ) -> Option<Answer> {
         let parsed = &frame.parsed;
         let (to, from) = (headers.get(..6)?, headers.get(6..12)?);
-        if to.first()? & 1 != 0 || !may_be_answered(parsed, headers) {
+        // Of two tags the inner one's VLAN is not for this port to know: nothing is said into the outer one.
+        let may = !parsed.traits.contains(Traits::QINQ) && may_be_answered(parsed, headers);
+        if to.first()? & 1 != 0 || !may {
             return None;
         }
         let mut answer = Answer { room: [0; ROOM], len: 0 };

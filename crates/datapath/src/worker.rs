@@ -341,6 +341,9 @@ impl Turn<'_> {
     #[cold]
     fn tell_black_hole(&self, to: PortId) {
         let (from, Some(to)) = (self.from, self.view.port(to)) else { return };
+        if !to.shared.may_report_too_big(self.now) {
+            return;
+        }
         from.shared.events.push(HealthEvent::BlackHole {
             from: from.shared.id,
             from_mtu: from.settings.mtu,

@@ -154,6 +154,8 @@ impl Shared {
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
+        // A client that reads nothing keeps no seat.
+        stream.set_write_timeout(Some(HELLO))?;
         let mut bytes = [0; LEN];
         read_by(&mut stream, &mut bytes, Instant::now() + HELLO)?;
         let hello = Hello::read_from_bytes(&bytes).map_err(|_| io::ErrorKind::InvalidData)?;

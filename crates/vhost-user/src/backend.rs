@@ -136,6 +136,7 @@ impl Backend {
         if self.taken.contains(Features::LOG_ALL) && self.log.is_none() {
             self.stop_ring(number)?;
             self.await_log.push(number);
+            self.tell(State::Connected);
             return Ok(());
         }
         let place = self.place(number)?;

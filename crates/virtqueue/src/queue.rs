@@ -334,12 +334,16 @@ impl Queue {
         }
         let given = self.walk.chains().get(..count).unwrap_or_default();
         let base = self.log.as_ref().map(|_| self.ring.base());
+        if base.is_some() {
+            // Before they are published: a switch that is killed in between must not leave published buffers in no log.
+            self.log_buffers(count);
+        }
         let notify = match &mut self.ring {
             AnyRing::Split(ring) => ring.give_back(given),
             AnyRing::Packed(ring) => ring.give_back(given),
         };
-        if let Some(base) = base {
-            self.log_given(base, count);
+        if let Some((base, log)) = base.zip(self.log.as_ref()) {
+            self.ring.log_used(log, base, self.walk.chains().get(..count).unwrap_or_default());
         }
         self.walk.forget_front(count);
         self.filled -= count;
@@ -399,7 +403,7 @@ impl Queue {
     }
 
     #[cold]
-    fn log_given(&self, base: u32, count: usize) {
+    fn log_buffers(&self, count: usize) {
         let Some(log) = &self.log else { return };
         let memory = self.walk.memory();
         for (chain, elements) in self.walk.chains().iter().zip(self.walk.each()).take(count) {
@@ -412,7 +416,6 @@ impl Queue {
                 }
             }
         }
-        self.ring.log_used(log, base, self.walk.chains().get(..count).unwrap_or_default());
     }
 
     /// Asks the driver to notify us of what comes next. `true`: something is there already, do not sleep.

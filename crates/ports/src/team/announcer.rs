@@ -9,6 +9,9 @@ use wire::vnet::VnetHeader;
 /// Announces addresses from the members they moved to, each with what its station told of itself.
 pub(super) fn announce(shared: &Shared, moved: &[Moved]) {
     let now_ms = shared.state.now_ms();
+    if !moved.is_empty() {
+        shared.state.changed();
+    }
     for Moved { mac, to } in moved {
         let mut frames: Vec<Vec<u8>> = Vec::new();
         lock(&shared.state.stations).announce(*mac, now_ms, |frame| frames.push(frame.to_vec()));

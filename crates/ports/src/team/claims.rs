@@ -56,7 +56,9 @@ impl Claims {
         let held = found >> 35 == mine >> 35 && found != 0 && {
             let holder = Place((found >> 32 & 7) as u8);
             let rested = (mine & TIME).wrapping_sub(found & TIME) & TIME;
-            holder != place && alive.has(holder) && rested < millis(REST)
+            // The clock of the worker that claimed it may be ahead, and then the time wraps.
+            let is_ahead = rested > TIME / 2;
+            holder != place && alive.has(holder) && (is_ahead || rested < millis(REST))
         };
         // Of two members that claim it in one moment, one wins.
         !held && (found == mine || slot.compare_exchange(found, mine, Relaxed, Relaxed).is_ok())
@@ -117,6 +119,15 @@ mod tests {
         assert!(claims.may_take(pair, Place(0), BOTH, at(5)));
         assert!(!claims.may_take(pair, Place(1), BOTH, at(5)));
         assert!(claims.may_take(pair, Place(1), Mask(2), at(5)));
+    }
+
+    /// Both members had the frame: the second one's worker had read its clock a millisecond earlier.
+    #[test]
+    fn a_clock_that_lags_takes_no_copy() {
+        let claims = Claims::new();
+        let pair = claims.pair([7; 12], 0);
+        assert!(claims.may_take(pair, Place(0), BOTH, at(9)));
+        assert!(!claims.may_take(pair, Place(1), BOTH, at(8)));
     }
 
     #[test]

@@ -5,11 +5,12 @@ use super::claims::Claims;
 use super::mask::{Mask, PLACES, Place};
 use super::place::Slot;
 use super::state::{State, count};
-use crate::{Burst, Ingress, IngressQueue, Nanos, PortFault, RawFrame, Slice};
+use crate::{Burst, Ingress, IngressQueue, Nanos, PortFault, RawFrame, Slice, lock};
 use rustix::event::epoll;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use wire::Mac;
 
 /// A frame from an address that sent through the team no longer ago comes back: milliseconds. A guest that moves to
 /// another host is silent for longer before it sends from there.
@@ -18,7 +19,8 @@ const REFLECTION_MS: u32 = 50;
 /// Milliseconds by which the clock of a worker may be ahead of another's.
 const AHEAD_MS: u32 = 1000;
 
-/// After a change of members, frames for an address are taken at any of them for so long: they were under way.
+/// After a change of members, frames for an address are taken at any of them for so long: they were under way. What comes from
+/// an address of ours meanwhile is our own announcement, which the switch outside floods.
 const GRACE: Nanos = Nanos(200 * Nanos::MILLISECOND.0);
 
 /// See [`Ingress`].
@@ -26,6 +28,8 @@ pub struct TeamIngress {
     shared: Arc<Shared>,
     place: Place,
     inner: Option<IngressQueue>,
+    /// The queue's device has gone: it is left alone until another one is put here.
+    is_gone: bool,
     /// Readable when the queue is, or when another one is put here.
     epoll: OwnedFd,
     /// Frames lost by queues that were here before.
@@ -48,6 +52,7 @@ impl TeamIngress {
             shared,
             place,
             inner: None,
+            is_gone: false,
             epoll,
             lost_before: 0,
             changes: 0,
@@ -73,6 +78,7 @@ impl TeamIngress {
             let _ = epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN);
         }
         self.inner = next;
+        self.is_gone = false;
     }
 
     fn slot(&self) -> Option<&Slot> {
@@ -96,10 +102,11 @@ impl Ingress for TeamIngress {
             self.pick_up();
         }
         self.follow(now);
-        let Self { inner, shared, place, grace_until, macs, .. } = self;
-        let Some(queue) = inner else { return Ok(()) };
+        let Self { inner, is_gone, shared, place, grace_until, macs, .. } = self;
+        let Some(queue) = inner.as_mut().filter(|_| !*is_gone) else { return Ok(()) };
         // A member that is down is no fault of the port's.
-        if queue.take(now, burst).is_err() {
+        if let Err(fault) = queue.take(now, burst) {
+            *is_gone = matches!(fault, PortFault::Gone(_));
             shared.state.fell(*place);
         }
         if !burst.frames().is_empty() {
@@ -117,6 +124,12 @@ impl Ingress for TeamIngress {
     }
 
     fn arm(&mut self) -> bool {
+        if self.is_gone {
+            // It would be readable for ever.
+            let fd = self.inner.as_ref().and_then(|queue| queue.ready_fd());
+            fd.into_iter().for_each(|fd| drop(epoll::delete(&self.epoll, fd)));
+            return self.slot().is_some_and(Slot::is_due);
+        }
         self.slot().is_some_and(Slot::is_due)
             || self.inner.as_mut().is_some_and(|queue| queue.arm())
     }
@@ -214,8 +227,16 @@ impl<'s> Gate<'s> {
         if is_group && let Some(heard) = self.state.heard.get(self.place.index()) {
             heard.note(vlan);
         }
-        if self.macs.contains(&from) || self.is_ours(from) {
+        if self.macs.contains(&from) {
             return Err(Refusal::Reflected);
+        }
+        if let Some((home, age)) = homes.get_with_age(from, self.now_ms) {
+            if self.grace || is_recent(age) {
+                return Err(Refusal::Reflected);
+            }
+            if !home.is_pinned() {
+                self.has_left(from);
+            }
         }
         if self.macs.contains(&to) {
             return Err(Refusal::ToMember);
@@ -241,11 +262,11 @@ impl<'s> Gate<'s> {
         }
     }
 
-    /// Whether an address has sent through the team just now.
-    fn is_ours(&self, mac: u64) -> bool {
-        let found = self.state.homes.get_with_age(mac, self.now_ms);
-        // The clock of the worker that noted it may be ahead, and then the age wraps.
-        found.is_some_and(|(_, age)| !(REFLECTION_MS..=u32::MAX - AHEAD_MS).contains(&age))
+    /// An address of ours sends from outside, as a guest that moved to another host: it is not to be announced from here.
+    #[cold]
+    fn has_left(&self, mac: u64) {
+        self.state.homes.forget(mac);
+        lock(&self.state.stations).forget(Mac::from_u64(mac));
     }
 
     pub(super) fn count(&self) {
@@ -256,6 +277,12 @@ impl<'s> Gate<'s> {
         count(&counters.copies, copies);
         count(&counters.to_member, to_member);
     }
+}
+
+/// Whether an address has sent through the team just now, by the age of its last frame.
+fn is_recent(age: u32) -> bool {
+    // The clock of the worker that noted it may be ahead, and then the age wraps.
+    !(REFLECTION_MS..=u32::MAX - AHEAD_MS).contains(&age)
 }
 
 fn number(bytes: &[u8]) -> u64 {

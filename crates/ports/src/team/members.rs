@@ -135,11 +135,11 @@ impl Members {
             *seat = None;
         }
         self.decide(now);
+        self.shared.slot(place).into_iter().for_each(|slot| slot.put(None));
         self.shared.state.set_mac(place, wire::Mac::default());
         if let Some(heard) = self.shared.state.heard.get(place.index()) {
             heard.forget();
         }
-        self.shared.slot(place).into_iter().for_each(|slot| slot.put(None));
     }
 
     /// Takes out the members whose links say that they are down: asks what the kernel tells without a lock.

@@ -38,14 +38,17 @@ impl Slot {
     /// Puts the queues of a member in place of those that are there.
     pub(super) fn put(&self, queues: Option<(IngressQueue, EgressQueue)>) {
         let (ingress, egress) = queues.unzip();
-        *self.egress.write().unwrap_or_else(PoisonError::into_inner) = egress;
+        let mut place = self.egress.write().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *place, egress);
+        drop(place);
         let mut next = lock(&self.next);
         let unused = next.replace(ingress);
         self.is_due.store(true, Ordering::Relaxed);
         // A counter that is full is readable.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         drop(next);
-        drop(unused);
+        // Closed under no lock: the kernel may take its time.
+        drop((unused, old));
     }
 
     /// The member's egress queue.

@@ -117,9 +117,16 @@ impl State {
     /// A worker found the member down. The links are looked at, at once.
     #[cold]
     pub(super) fn fell(&self, place: Place) {
-        self.alive.fetch_and(Mask(u8::MAX).without(place).0, Relaxed);
+        let was = self.alive.fetch_and(Mask(u8::MAX).without(place).0, Relaxed);
+        if Mask(was).has(place) {
+            self.changed();
+            self.look();
+        }
+    }
+
+    /// Members or what they announce have changed: from now on there is grace.
+    pub(super) fn changed(&self) {
         self.changes.fetch_add(1, Relaxed);
-        self.look();
     }
 
     /// Has the links looked at.
