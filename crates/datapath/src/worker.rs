@@ -292,6 +292,7 @@ impl Turn<'_> {
 
     /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count. The egress queue, if
     /// there was only one.
+    #[inline(never)]
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch) -> Option<Target> {
         let Scratch { frames, outbox, deliverer, filtering, .. } = scratch;
         let from_cell = self.from.cell(self.worker)?;
