@@ -415,7 +415,7 @@ fn over_tcp_there_are_metrics_and_health_and_nothing_else() {
     let (_, answer) = eventually("vm1 is not ready", || {
         Some(ask("GET", "/readyz", &own)).filter(|(status, _)| status == "503")
     });
-    assert!(answer.contains("port vm1: "), "{answer}");
+    assert!(answer.ends_with("port vm1 is not open\n"), "{answer}");
 }
 
 /// Sends a request to the API and returns all of the answer.

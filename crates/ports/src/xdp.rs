@@ -213,9 +213,16 @@ pub enum XdpError {
 }
 
 impl XdpError {
-    /// Whether the interface could still be a packet port: only AF_XDP is not to be had.
+    /// Whether the interface could still be a packet port: only AF_XDP is not to be had. Where another program has the
+    /// interface it takes the frames before a packet port sees them.
     pub fn leaves_packet(&self) -> bool {
-        !matches!(self, XdpError::Link(_) | XdpError::Queues { .. })
+        let is_taken =
+            |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST));
+        match self {
+            XdpError::Link(_) | XdpError::Queues { .. } | XdpError::Busy { .. } => false,
+            XdpError::Attach { native, generic, .. } => !is_taken(native) && !is_taken(generic),
+            _ => true,
+        }
     }
 }
 

@@ -71,6 +71,10 @@ impl Watch for Interface {
         self.watch.spread()
     }
 
+    fn links(&self) -> Vec<(String, u16)> {
+        self.watch.links()
+    }
+
     fn way(&self) -> Option<&'static str> {
         Some(self.way)
     }

@@ -137,8 +137,10 @@ mod tests {
     #[test]
     fn members_that_differ_are_named() {
         let other = MemberStatus { mtu: 9000, speed: Some(1000), vlans: vec![0], ..member("e2") };
-        let found = found(vec![member("e1"), other]);
-        let seen: Vec<&str> = found.iter().map(|(_, seen)| &**seen).collect();
+        let config = Config::from_toml("t", "[[port]]\nname='up'\nteam=['e1','e2']").unwrap();
+        let port = Picture { members: vec![member("e1"), other], ..Picture::of(&config.ports[0]) };
+        let seen: Vec<String> =
+            mtus(&port).into_iter().chain(findings(&port)).map(|problem| problem.seen).collect();
         assert_eq!(
             seen,
             ["e1: 1500, e2: 9000", "e1: 10000, e2: 1000 (Mbit/s)", "e2 has not brought VLAN 10"]

@@ -126,8 +126,9 @@ impl Ingress for TeamIngress {
     fn arm(&mut self) -> bool {
         if self.is_gone {
             // It would be readable for ever.
-            let fd = self.inner.as_ref().and_then(|queue| queue.ready_fd());
-            fd.into_iter().for_each(|fd| drop(epoll::delete(&self.epoll, fd)));
+            if let Some(fd) = self.inner.as_ref().and_then(|queue| queue.ready_fd()) {
+                let _ = epoll::delete(&self.epoll, fd);
+            }
             return self.slot().is_some_and(Slot::is_due);
         }
         self.slot().is_some_and(Slot::is_due)

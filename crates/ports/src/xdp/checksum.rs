@@ -15,7 +15,9 @@
 //! checksum of 16 bits lets pass anyway. A peer that wants to send a damaged frame with a good checksum can do so without this.
 
 use wire::vnet::{Flags, VnetHeader};
-use wire::{Kind, checksum, parse};
+use wire::{Kind, Traits, checksum, parse};
+
+const IPV6_HEADER: u16 = 40;
 
 /// What to claim about a frame of which AF_XDP said nothing.
 pub(super) fn claim(frame: &[u8]) -> VnetHeader {
@@ -29,6 +31,13 @@ fn unfinished(frame: &[u8]) -> Option<VnetHeader> {
         Kind::Udp => 6,
         _ => return None,
     };
+    // What is finished is summed to the end of the frame, and a routing header has another address in the pseudo-header.
+    let is_plain = parsed.end as usize == frame.len()
+        && !parsed.traits.contains(Traits::SURPLUS)
+        && (parsed.traits.contains(Traits::IPV4) || parsed.l4 == parsed.l3 + IPV6_HEADER);
+    if !is_plain {
+        return None;
+    }
     let field = usize::from(parsed.l4 + offset);
     let field = u16::from_be_bytes(*frame.get(field..)?.first_chunk()?);
     let len = parsed.end - u32::from(parsed.l4);

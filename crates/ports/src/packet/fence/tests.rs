@@ -348,7 +348,7 @@ fn less_than_a_fence_lets_frames_overtake_others_and_without_batches_moves_never
         (Closing::OneBatch, endless),
     ];
     for (closing, what) in closings {
-        let found = run(closing, 20_000).unwrap_err();
+        let found = run(closing, 200_000).unwrap_err();
         assert!(found.contains(what), "{found}");
     }
 }
