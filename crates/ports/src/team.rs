@@ -4,9 +4,9 @@
 //! be seen at one member only, its *home*, and whatever makes it be seen elsewhere is announced. Two algorithms spread what
 //! leaves, in the words of `Set-VMSwitchTeam` ([`Algorithm`]).
 //!
-//! [`open`] makes a [`Device`] with one ingress queue for each of the eight [places](place) and one egress queue that wraps
-//! those of the members ([`TeamEgress`], [`TeamIngress`]), and a [`Team`] for the control plane. Workers share a [`state`]
-//! without a lock. A thread watches the links ([`watch`]) and draws the conclusions ([`members`]). A member is any port of
+//! [`open`] makes a [`Device`] with one ingress queue for each of the eight places (`place`) and one egress queue that wraps
+//! those of the members ([`TeamEgress`], [`TeamIngress`]), and a [`Team`] for the control plane. Workers share a `state`
+//! without a lock. A thread watches the links (`watch`) and draws the conclusions (`members`). A member is any port of
 //! one queue pair: [`Member::packet`] opens one, and a member of another kind is another such function.
 //!
 //! Nothing that came in at one member leaves at another: all members are one port, and the switch sends no frame back to

@@ -1,7 +1,7 @@
 //! The REST API, version 1: one file a noun, and an OpenAPI document made from the same handlers.
 //!
 //! Handlers lock the running switch for the moment they need and never wait while they hold it; the daemon's one thread
-//! runs them all. Each error has the one shape of [`Problem`](crate::Problem).
+//! runs them all. Each error has the one shape of [`Problem`].
 
 mod acl;
 mod captures;

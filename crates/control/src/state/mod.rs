@@ -1,6 +1,6 @@
 //! The state file: ports that were added through the API, so that they are there again after a restart.
 //!
-//! The [`Keeper`]'s thread writes it, whole and beside the old one, and renames it: a process that is killed, or a host that
+//! The `Keeper`'s thread writes it, whole and beside the old one, and renames it: a process that is killed, or a host that
 //! loses power, leaves the old file or the new one. What cannot be read is set aside under another name, with a message, and
 //! the daemon starts. Every step is taken in one open directory, which is locked, so two daemons never share it.
 
