@@ -158,13 +158,6 @@ impl Homes {
         Some((slot, home))
     }
 
-    /// The address is no longer here.
-    pub(super) fn forget(&self, mac: u64) {
-        let _writing = lock(&self.writing);
-        let word = self.find(mac).and_then(|(slot, _)| self.words.get(slot));
-        word.into_iter().for_each(|word| word.store(0, Relaxed));
-    }
-
     /// A slot that is free or stale.
     fn free_slot(&self, mac: u64, now_ms: u32) -> Option<usize> {
         let word = |slot: usize| self.words.get(slot).map_or(0, |word| word.load(Relaxed));

@@ -5,12 +5,11 @@ use super::claims::Claims;
 use super::mask::{Mask, PLACES, Place};
 use super::place::Slot;
 use super::state::{State, count};
-use crate::{Burst, Ingress, IngressQueue, Nanos, PortFault, RawFrame, Slice, lock};
+use crate::{Burst, Ingress, IngressQueue, Nanos, PortFault, RawFrame, Slice};
 use rustix::event::epoll;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use wire::Mac;
 
 /// A frame from an address that sent through the team no longer ago comes back: milliseconds. A guest that moves to
 /// another host is silent for longer before it sends from there.
@@ -231,13 +230,10 @@ impl<'s> Gate<'s> {
         if self.macs.contains(&from) {
             return Err(Refusal::Reflected);
         }
-        if let Some((home, age)) = homes.get_with_age(from, self.now_ms) {
-            if self.grace || is_recent(age) {
-                return Err(Refusal::Reflected);
-            }
-            if !home.is_pinned() {
-                self.has_left(from);
-            }
+        if let Some((_, age)) = homes.get_with_age(from, self.now_ms)
+            && (self.grace || is_recent(age))
+        {
+            return Err(Refusal::Reflected);
         }
         if self.macs.contains(&to) {
             return Err(Refusal::ToMember);
@@ -261,13 +257,6 @@ impl<'s> Gate<'s> {
         } else {
             Err(Refusal::Copy)
         }
-    }
-
-    /// An address of ours sends from outside, as a guest that moved to another host: it is not to be announced from here.
-    #[cold]
-    fn has_left(&self, mac: u64) {
-        self.state.homes.forget(mac);
-        lock(&self.state.stations).forget(Mac::from_u64(mac));
     }
 
     pub(super) fn count(&self) {

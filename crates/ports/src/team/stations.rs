@@ -96,11 +96,6 @@ fn is_fresh(told: u32, now_ms: u32) -> bool {
 }
 
 impl Stations {
-    /// The station is no longer here.
-    pub(super) fn forget(&mut self, mac: Mac) {
-        self.0.remove(&mac);
-    }
-
     /// Keeps the sender of a frame, with what it told.
     pub(super) fn note(&mut self, header: &[u8], told: Option<Told>, now_ms: u32) {
         let Some((mac, vlan, ..)) = read(header) else { return };
