@@ -65,9 +65,7 @@ fn tcp_heals_where_a_port_is_smaller_than_both_ends() {
             let too_big = || switch.counter("small", "/drops/too_big");
             let (before, told) = (too_big(), switch.counter("big", "/path_mtu_messages"));
             let arrived = send(a, b, address);
-            until("segments are dropped again and again", || {
-                (too_big() > before + 3).then_some(())
-            });
+            until("segments are dropped repeatedly", || (too_big() > before + 3).then_some(()));
             assert_eq!(arrived.load(Ordering::Relaxed), 0, "it hangs");
             assert_eq!(switch.counter("big", "/path_mtu_messages"), told);
             until("both MTUs are told", || {
@@ -111,7 +109,8 @@ fn a_black_hole_behind_an_uplink_is_told_with_both_ports_and_both_mtus() {
         );
         a.address("tap0", 1);
         ["big", "uplink"].iter().for_each(|port| drop(switch.wait_for(port, "up")));
-        let told = "big (MTU 9000) sends large packets again and again by way of uplink (MTU 9000)";
+        let told =
+            "big (MTU 9000) repeatedly retransmits large packets by way of uplink (MTU 9000)";
         let [v4, v6] = addresses(2);
         let healthy = send(a, far, v4);
         until("all has arrived", || (healthy.load(Ordering::Relaxed) == TOTAL).then_some(()));

@@ -1,4 +1,4 @@
-//! Black holes: flows whose large segments are sent again and again while small ones pass, which is what a smaller MTU somewhere
+//! Black holes: flows whose large segments are retransmitted repeatedly while small ones pass, which is what a smaller MTU somewhere
 //! behind the switch looks like where no router says so.
 //!
 //! Looked at are sparse bursts only, [`SPARSE`] frames or fewer: a flow in a black hole sends little, one segment whenever its

@@ -166,7 +166,7 @@ pub enum HealthEvent {
         /// Its MTU.
         to_mtu: u16,
     },
-    /// Large segments of a flow are sent again and again while small ones pass: something behind `to` carries less.
+    /// Large segments of a flow are retransmitted repeatedly while small ones pass: something behind `to` carries less.
     BlackHole {
         /// Where they come from.
         from: PortId,

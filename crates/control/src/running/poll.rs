@@ -38,7 +38,7 @@ impl Running {
                 HealthEvent::BlackHole { from, from_mtu, to, to_mtu } => {
                     let (from, to) = (self.name_of(from), self.name_of(to));
                     let text = format!(
-                        "{from} (MTU {from_mtu}) sends large packets again and again by way of {to} (MTU {to_mtu}) while small \
+                        "{from} (MTU {from_mtu}) repeatedly retransmits large packets by way of {to} (MTU {to_mtu}) while small \
                          ones pass: something behind {to} carries less and does not say so; `millrace mtu check` finds it"
                     );
                     (from, text)
