@@ -21,7 +21,9 @@ const QUEUE: u64 = 4;
 const STEERING: u64 = 5;
 
 fn of(port: &PortConfig) -> u64 {
-    let queues = port.queues.map_or(1, |queues| u64::from(queues.0));
+    // An xdp port has as many queues as its device.
+    let absent = if port.xdp.is_some() { 64 } else { 1 };
+    let queues = port.queues.map_or(absent, |queues| u64::from(queues.0));
     match port.vhost_user {
         Some(_) => GUEST + (2 * queues + 1) * RING,
         None if port.packet.is_some() && queues > 1 || port.xdp.is_some() => {
@@ -79,6 +81,8 @@ mod tests {
         assert!(problem.wanted.starts_with("1282 "), "{problem}");
         let uplink = Config::from_toml("t", "[[port]]\nname='u'\npacket='e'\nqueues=2").unwrap();
         assert!(shortage(&uplink, OWN + 12).is_some() && shortage(&uplink, OWN + 13).is_none());
+        let uplink = Config::from_toml("t", "[[port]]\nname='u'\nxdp='e'").unwrap();
+        assert!(shortage(&uplink, OWN + 260).is_some() && shortage(&uplink, OWN + 261).is_none());
         assert!(problem.remedy.contains("LimitNOFILE=1282"), "{problem}");
     }
 

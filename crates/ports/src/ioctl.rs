@@ -144,6 +144,25 @@ pub(crate) fn ethtool_speed(fd: impl AsFd, name: &str) -> io::Result<u32> {
     Ok(half(7) << 16 | half(3))
 }
 
+/// The name of a device's driver (`ETHTOOL_GDRVINFO`).
+pub(crate) fn driver(fd: impl AsFd, name: &str) -> io::Result<String> {
+    const GET_DRIVER: u32 = 3;
+    /// `struct ethtool_drvinfo` has 196 bytes, the driver's name in 32 of them behind the command.
+    const WORDS: usize = 49;
+    let mut exchange = [0u32; WORDS];
+    exchange[0] = GET_DRIVER;
+    let mut request = Request::new(name)?;
+    let pointer = (&raw mut exchange) as usize;
+    request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
+    // SAFETY: the request carries a pointer to `exchange`, as long and as aligned as `struct ethtool_drvinfo`, which is what
+    // this command reads and writes and which outlives the call.
+    unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
+    let bytes: Vec<u8> =
+        exchange.iter().skip(1).take(8).flat_map(|word| word.to_ne_bytes()).collect();
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
 /// Receive queues of a device (`ETHTOOL_GCHANNELS`), those that send as well among them.
 pub(crate) fn receive_queues(fd: impl AsFd, name: &str) -> io::Result<u32> {
     const GET_CHANNELS: u32 = 0x3c;

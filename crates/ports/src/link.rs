@@ -197,6 +197,11 @@ impl Link {
         ioctl::receive_queues(&self.socket, &self.name).ok().filter(|count| *count > 0)
     }
 
+    /// Whether it is one end of a pair whose other end is on this host.
+    pub(crate) fn is_veth(&self) -> bool {
+        ioctl::driver(&self.socket, &self.name).is_ok_and(|driver| driver == "veth")
+    }
+
     /// Whether it takes the tag out of a frame that it receives.
     pub fn strips_tags(&self) -> bool {
         /// `ETH_FLAG_RXVLAN`

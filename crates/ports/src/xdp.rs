@@ -239,7 +239,8 @@ fn open_here(options: &XdpOptions) -> Result<Opened, XdpError> {
     let link = Link::open(&options.interface, None)?;
     let (index, mtu) = (link.index()?, link.mtu()?);
     let told = link.receive_queues();
-    let interface = Interface { options, index, mtu, queues: told.unwrap_or(1) };
+    let (queues, copies_finished) = (told.unwrap_or(1), link.is_veth());
+    let interface = Interface { options, index, mtu, queues, copies_finished };
     interface.check_queues()?;
     let shape = interface.shape()?;
     let opened = interface.open(shape)?;
@@ -268,7 +269,9 @@ fn limits(
     let mut limits = Vec::new();
     if let Some(error) = refused {
         limits.push(format!(
-            "{interface}: its driver does not run the redirect program ({error}), so the stack does (generic mode): trains of              a peer on this host are dropped and counted as lost by the device: `ethtool -K PEER tso off gso off` at the peer, or a packet port"
+            "{interface}: its driver does not run the redirect program ({error}), so the stack does (generic mode): trains of \
+             a peer on this host are dropped and counted as lost by the device: `ethtool -K PEER tso off gso off` at the peer, \
+             or a packet port"
         ));
     }
     if link.strips_tags() {

@@ -192,6 +192,15 @@ fn an_unfinished_checksum_may_be_sent() {
     });
 }
 
+/// Elsewhere the kernel may copy a frame without a look at what was asked of it, and the receiver drops it.
+#[test]
+fn checksums_are_left_to_the_kernel_at_a_veth_alone() {
+    on_veth(|| {
+        ip("link add mill7 type bridge");
+        assert!(!open("mill7").device.live.offloads().contains(Offloads::CSUM));
+    });
+}
+
 #[test]
 fn the_program_is_there_while_the_port_is_and_it_opens_again_at_once() {
     on_veth(|| {
@@ -309,6 +318,29 @@ fn a_link_that_was_down_works_again_and_one_that_is_deleted_is_gone() {
         assert!(matches!(delivered, Err(PortFault::Gone(_))), "{delivered:?}");
         assert!(matches!(next_fault(&mut there.device.ingress[0]), PortFault::Gone(_)));
         assert!(matches!(next_fault(&mut here.device.ingress[0]), PortFault::Gone(_)));
+    });
+}
+
+/// The driver drops such frames one a call, and says so of each alone.
+#[test]
+fn without_a_carrier_each_frame_counts_as_down_and_the_call_is_given_up() {
+    on_veth(|| {
+        let (mut here, mut there) = (open("mill0"), open("mill1"));
+        there.link.set_up(false).expect("down");
+        let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
+        let frame =
+            Outgoing { vnet: VnetHeader::default(), header: &header, payload: &[], len: 42 };
+        let all: Vec<_> = (0..70).map(|place| (place, EgressDrop::Down)).collect();
+        for _ in 0..3 {
+            let mut drops = Vec::new();
+            here.device.egress[0].deliver(&[frame; 70], &mut drops).expect("deliver");
+            assert_eq!(drops, all);
+        }
+        there.link.set_up(true).expect("up");
+        deliver(&mut here.device.egress[0], VnetHeader::default(), &header, &[]);
+        // The three calls gave up after 8 frames each: those left of the first burst come, and the one above.
+        let left = take_until(&mut there.device.ingress[0], 70 - 24 + 1, is_ours);
+        assert_eq!(left.len(), 70 - 24 + 1);
     });
 }
 

@@ -28,8 +28,9 @@ pub(super) fn open(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
 
 /// The port as a packet port, which says why it is one.
 fn instead(port: &PortConfig, name: &str, error: &XdpError) -> Result<Opened, OpenError> {
-    let reason =
-        format!("{error}: frames come by AF_PACKET instead, until the port is opened anew");
+    let reason = format!(
+        "{error}: frames come by AF_PACKET instead, until the port is removed and added again"
+    );
     let mut opened = open_packet(port, name).map_err(|packet| OpenError {
         reason: format!("{error}; nor by AF_PACKET: {}", packet.reason),
         denied: packet.denied,

@@ -5,11 +5,11 @@
 //! and nothing else. [`claim`] looks for just that, once a frame and without a look at the payload, and claims what the
 //! sender's mark had said (`NEEDS_CSUM`); the switch checks the claim against the headers as it checks any other.
 //!
-//! **It changes no intact frame.** Let `P` be the folded sum of the pseudo-header and `D` that of the transport header and
-//! payload with the field as 0. Intact means that the field is `!(P + D)`. If the field is `P` by chance, then finishing it
-//! computes `!(P + D)` again, the field counting as `P`: the same bytes. (In TCP, 0xffff and 0 are the same checksum; of
-//! these the field may change to the usual one.) `P` is never 0, for no address is, so a UDP frame without a checksum is not taken
-//! for one of these.
+//! **It changes no intact frame.** Only frames that end with their datagram are looked at. Let `P` be the folded sum of the
+//! pseudo-header and `D` that of the transport header and payload with the field as 0. Intact means that the field is
+//! `!(P + D)`. If the field is `P` by chance, then finishing it computes `!(P + D)` again, the field counting as `P`: the same
+//! bytes. (In TCP, 0xffff and 0 are the same checksum; of these the field may change to the usual one.) `P` is never 0, for no
+//! address is, so a UDP frame without a checksum is not taken for one of these.
 //!
 //! **What it costs**: one in 65,536 of the frames that arrive damaged gets a checksum that fits its damage, about as many as a
 //! checksum of 16 bits lets pass anyway. A peer that wants to send a damaged frame with a good checksum can do so without this.
@@ -49,4 +49,107 @@ fn unfinished(frame: &[u8]) -> Option<VnetHeader> {
     vnet.csum_start.set(parsed.l4);
     vnet.csum_offset.set(offset);
     Some(vnet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use wire::checksum::Sum;
+
+    /// A frame with a transport checksum that is the folded sum of its pseudo-header, and where that is.
+    #[derive(Debug)]
+    struct Made {
+        frame: Vec<u8>,
+        l4: usize,
+        field: usize,
+    }
+
+    impl Made {
+        fn new(v6: bool, tcp: bool, tagged: bool, addresses: &[u8], payload: &[u8]) -> Made {
+            let (header, protocol) = if tcp { (20, 6u8) } else { (8, 17) };
+            let len = u16::try_from(header + payload.len()).unwrap().to_be_bytes();
+            let addresses = &addresses[..if v6 { 32 } else { 8 }];
+            let mut frame = vec![2; 12];
+            frame.extend_from_slice(if tagged { &[0x81, 0, 0, 7] } else { &[] });
+            if v6 {
+                frame.extend_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0, len[0], len[1], protocol, 64]);
+            } else {
+                let total = u16::try_from(20 + header + payload.len()).unwrap().to_be_bytes();
+                frame.extend_from_slice(&[
+                    8, 0, 0x45, 0, total[0], total[1], 0, 0, 0, 0, 64, protocol, 0, 0,
+                ]);
+            }
+            frame.extend_from_slice(addresses);
+            let l4 = frame.len();
+            frame.extend_from_slice(&[0x10, 0, 0x20, 0]);
+            frame.extend_from_slice(&if tcp { vec![0; 8] } else { len.to_vec() });
+            frame.extend_from_slice(if tcp { &[0x50, 0x10, 1, 0] } else { &[] });
+            let field = frame.len();
+            let sum = Sum::of(addresses) + Sum::of(&len);
+            frame.extend_from_slice(&sum.add_u16(protocol.into()).0.to_be_bytes());
+            frame.extend_from_slice(if tcp { &[0, 0] } else { &[] });
+            frame.extend_from_slice(payload);
+            Made { frame, l4, field }
+        }
+
+        /// As the switch and the kernel do it.
+        fn finish(&mut self) {
+            let sum = Sum::of(&self.frame[self.l4..]);
+            let is_udp = self.field - self.l4 == 6;
+            let finished = if is_udp { sum.finish_udp() } else { sum.finish() };
+            self.frame[self.field..self.field + 2].copy_from_slice(&finished.to_be_bytes());
+        }
+
+        fn claimed(&self) -> Option<(usize, usize)> {
+            let claim = claim(&self.frame);
+            let place = (claim.csum_start.get().into(), claim.csum_offset.get().into());
+            claim.flags().contains(Flags::NEEDS_CSUM).then_some(place)
+        }
+    }
+
+    prop_compose! {
+        fn made()(
+            v6: bool, tcp: bool, tagged: bool,
+            addresses in vec(1u8.., 32),
+            payload in vec(any::<u8>(), 2..200),
+        ) -> Made {
+            Made::new(v6, tcp, tagged, &addresses, &payload)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_unfinished_is_claimed_and_what_is_finished_is_as_good_as_never(mut made in made()) {
+            prop_assert_eq!(made.claimed(), Some((made.l4, made.field - made.l4)));
+            let unfinished = made.frame.clone();
+            made.finish();
+            prop_assert_eq!(made.claimed().is_some(), made.frame == unfinished);
+        }
+
+        /// An intact frame whose checksum is the pseudo-header's sum by chance, here by its last word.
+        #[test]
+        fn an_intact_frame_that_looks_unfinished_stays_as_it_is(mut made in made()) {
+            // In TCP 0xffff would become 0, which is the same checksum.
+            prop_assume!(made.frame[made.field..made.field + 2] != [0xff; 2]);
+            let len = made.frame.len();
+            let at = len - 2 - (len - made.l4) % 2;
+            made.frame[at..at + 2].fill(0);
+            // So that all of it comes to -0.
+            let rest = Sum::of(&made.frame[made.l4..]) + Sum::of(&made.frame[made.field..made.field + 2]);
+            made.frame[at..at + 2].copy_from_slice(&rest.finish().to_be_bytes());
+            let intact = made.frame.clone();
+            prop_assert!(made.claimed().is_some());
+            made.finish();
+            prop_assert_eq!(&made.frame, &intact);
+        }
+
+        /// What is behind the packet would be added to its checksum.
+        #[test]
+        fn a_frame_with_more_than_its_packet_is_left_alone(mut made in made(), padding in vec(any::<u8>(), 1..20)) {
+            made.frame.extend(padding);
+            prop_assert_eq!(made.claimed(), None);
+        }
+    }
 }

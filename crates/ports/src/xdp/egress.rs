@@ -1,18 +1,18 @@
-// UNSAFETY: takes chunks of the UMEM back by the addresses of its completion ring.
 //! Delivering to a queue of an interface: each frame is gathered into a chunk of the UMEM, and the kernel is called once a
 //! burst, if at all.
 //!
 //! Where the driver copies, the kernel sends in our call and only then, up to 256 frames in one (32 before Linux 6.17). What it
-//! could not take stays in the ring: it goes with the next burst, or when the queue is read the next time. Chunks come back
-//! by the completion ring, without a call.
+//! could not take stays in the ring: it goes with the next burst, or when the queue's ingress side is woken for it, which may be
+//! another worker's. Chunks come back by the completion ring, without a call.
+//!
+//! What the driver drops is told by an error alone and not which frame it was, so it counts as one of the burst. (A kernel
+//! that sends in its own `poll` while a worker sleeps says not even that: such a frame is counted by the device alone.)
 //!
 //! A frame that the kernel can make nothing of would stay at the head of the ring for good, so what it could object to is
 //! refused here.
-#![allow(unsafe_code)]
-
 use super::ring::{Reader, Writer};
 use super::socket::XdpSocket;
-use super::umem::{Chunk, Umem};
+use super::umem::EgressChunks;
 use crate::{Egress, EgressDrop, Outgoing, PortFault, lock};
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
@@ -27,21 +27,24 @@ const FINISH_CHECKSUM: u64 = 1 << 1;
 /// Bytes of the shortest frame: an Ethernet header.
 const ETHERNET: u32 = 14;
 
+/// Frames that the driver drops in one go, after which the device counts as down: each takes a call.
+const GIVE_UP: usize = 8;
+
 /// See [`Egress`].
 pub struct XdpEgress {
     state: Mutex<State>,
     socket: Arc<XdpSocket>,
-    umem: Arc<Umem>,
+    /// Most bytes of a frame.
+    room: u32,
 }
 
 struct State {
     transmit: Writer<XdpDesc>,
     completion: Reader<u64>,
-    /// Chunks that are ours.
-    free: Vec<Chunk>,
-    /// The interface was down when the kernel was last called.
+    chunks: EgressChunks,
+    /// The interface was down, or without a carrier, when the kernel was last called.
     down: bool,
-    /// Frames of this burst that the driver dropped.
+    /// Frames that the driver dropped and that are not reported yet.
     dropped: usize,
 }
 
@@ -49,50 +52,48 @@ impl XdpEgress {
     pub(super) fn new(
         (transmit, completion): (Writer<XdpDesc>, Reader<u64>),
         socket: Arc<XdpSocket>,
-        umem: Arc<Umem>,
-        queue: u32,
+        chunks: EgressChunks,
     ) -> XdpEgress {
-        let free = umem.egress_chunks(queue).collect();
-        let state = Mutex::new(State { transmit, completion, free, down: false, dropped: 0 });
-        XdpEgress { state, socket, umem }
+        let room = chunks.room();
+        let state = State { transmit, completion, chunks, down: false, dropped: 0 };
+        XdpEgress { state: Mutex::new(state), socket, room }
     }
 
     fn refuses(&self, frame: &Outgoing<'_>) -> bool {
         let vnet = &frame.vnet;
         let checksum = u32::from(vnet.csum_start.get()) + u32::from(vnet.csum_offset.get()) + 2;
         let beyond = vnet.flags().contains(Flags::NEEDS_CSUM) && checksum > frame.len;
-        let fits = (ETHERNET..=self.umem.egress_room()).contains(&frame.len);
+        let fits = (ETHERNET..=self.room).contains(&frame.len);
         !fits || beyond || vnet.gso() != GsoType::None
     }
 }
 
 impl State {
     /// Takes back the chunks of frames that were sent.
-    fn reap(&mut self, umem: &Umem) {
+    fn reap(&mut self) {
         while let Some(address) = self.completion.take() {
-            // SAFETY: from the completion ring of the queue whose chunk this is.
-            self.free.push(unsafe { umem.completed(address) });
+            self.chunks.completed(address);
         }
         self.completion.release(|_| {});
     }
 
-    /// A chunk to fill. If all are under way, the kernel is called once for each burst.
-    fn chunk(&mut self, egress: &XdpEgress, called: &mut bool) -> Result<Option<Chunk>, PortFault> {
-        if self.free.is_empty() {
-            self.reap(&egress.umem);
+    /// Sees to it that a chunk is free, if one can be. If all are under way, the kernel is called once for each burst.
+    fn make_room(&mut self, socket: &XdpSocket, called: &mut bool) -> Result<(), PortFault> {
+        if self.chunks.are_used_up() {
+            self.reap();
         }
-        if self.free.is_empty() && !std::mem::replace(called, true) {
-            self.send(&egress.socket)?;
-            self.reap(&egress.umem);
+        if self.chunks.are_used_up() && !std::mem::replace(called, true) {
+            self.send(socket)?;
+            self.reap();
         }
-        Ok(self.free.pop())
+        Ok(())
     }
 
     /// Publishes what was put, and calls the kernel as long as it has to be called and gets on.
     fn send(&mut self, socket: &XdpSocket) -> Result<(), PortFault> {
         self.transmit.publish();
         self.down = false;
-        let most = self.transmit.pending();
+        let (most, before) = (self.transmit.pending(), self.dropped);
         let mut pending = most;
         // Each call takes one frame at least, or is the last one.
         for _ in 0..most {
@@ -103,8 +104,14 @@ impl State {
             let left = self.transmit.pending();
             let stands = std::mem::replace(&mut pending, left) == left;
             match answer {
-                // The driver has dropped a frame, as it does without a carrier.
-                Err(Errno::BUSY) => self.dropped += 1,
+                // The driver has dropped a frame, as it does with all of them, one a call, without a carrier.
+                Err(Errno::BUSY) => {
+                    self.dropped += 1;
+                    if self.dropped - before == GIVE_UP {
+                        self.down = true;
+                        break;
+                    }
+                }
                 Ok(()) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {
                     if stands {
                         break;
@@ -120,7 +127,9 @@ impl State {
                 Err(error) => return Err(io_fault(error)),
             }
         }
-        socket.note_unsent(pending > 0 && self.transmit.needs_wakeup() && !self.down);
+        if pending > 0 && self.transmit.needs_wakeup() && !self.down {
+            socket.note_unsent();
+        }
         Ok(())
     }
 }
@@ -140,9 +149,12 @@ impl Egress for XdpEgress {
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
         let mut state = lock(&self.state);
-        state.dropped = 0;
+        state.dropped += self.socket.take_dropped();
         if state.down {
+            // What is in the ring was reported when it was put there.
+            let dropped = state.dropped;
             state.send(&self.socket)?;
+            state.dropped = dropped;
         }
         if state.down {
             drops.extend((0..frames.len()).map(|place| (place, EgressDrop::Down)));
@@ -154,39 +166,44 @@ impl Egress for XdpEgress {
                 drops.push((place, EgressDrop::Refused));
                 continue;
             }
-            let Some(mut chunk) = state.chunk(self, &mut called)? else {
+            state.make_room(&self.socket, &mut called)?;
+            let (options, metadata) = asked(frame.vnet);
+            let Some(addr) = state.chunks.put(metadata, frame) else {
                 drops.push((place, EgressDrop::Full));
                 continue;
             };
-            let (options, metadata) = asked(frame.vnet);
-            let addr = self.umem.put(&mut chunk, metadata, frame);
             state.transmit.put(XdpDesc { addr, len: frame.len, options });
         }
         state.send(&self.socket)?;
-        state.reap(&self.umem);
-        lose(state.dropped, frames.len(), before, drops);
-        if state.down {
-            // What is in the ring may still go when the link comes up; as far as anybody can tell now it is lost.
-            drops.truncate(before);
-            drops.extend((0..frames.len()).map(|place| (place, EgressDrop::Down)));
-        }
+        state.reap();
+        // What is left in the ring of a device that is down may still go when it comes up; as far as is known now it is lost.
+        let left = if state.down { state.transmit.pending() as usize } else { 0 };
+        let lost = lose(left + state.dropped, frames.len(), before, drops);
+        state.dropped = state.dropped.min(left + state.dropped - lost);
         Ok(())
     }
 }
 
-/// Counts so many frames more as lost: the last ones, since nothing tells which of a burst they were.
-fn lose(count: usize, frames: usize, before: usize, drops: &mut Vec<(usize, EgressDrop)>) {
-    if count == 0 {
-        return;
+/// Reports `count` more of the frames as lost, or as many as there are: the last ones, which are those in the ring; which ones a
+/// driver drops it does not say. How many it reported.
+fn lose(count: usize, frames: usize, before: usize, drops: &mut Vec<(usize, EgressDrop)>) -> usize {
+    let start = drops.len();
+    for place in (0..frames).rev() {
+        if drops.len() - start == count {
+            break;
+        }
+        let is_told = drops
+            .get(before..start)
+            .is_some_and(|told| told.binary_search_by_key(&place, |(place, _)| *place).is_ok());
+        if !is_told {
+            drops.push((place, EgressDrop::Down));
+        }
     }
-    let told = drops.split_off(before);
-    let is_told = |place: &usize| told.iter().any(|(other, _)| other == place);
-    let more = (0..frames).rev().filter(|place| !is_told(place)).take(count);
-    drops.extend(more.map(|place| (place, EgressDrop::Down)));
-    drops.extend(told);
+    let lost = drops.len() - start;
     if let Some(all) = drops.get_mut(before..) {
         all.sort_unstable_by_key(|(place, _)| *place);
     }
+    lost
 }
 
 /// What to ask of the device (`struct xsk_tx_metadata`: flags, then where a checksum starts and where it goes).
@@ -199,4 +216,20 @@ fn asked(vnet: VnetHeader) -> (XdpDescOptions, [u8; 16]) {
     metadata[8..10].copy_from_slice(&vnet.csum_start.get().to_ne_bytes());
     metadata[10..12].copy_from_slice(&vnet.csum_offset.get().to_ne_bytes());
     (XdpDescOptions::from_bits_retain(HAS_METADATA), metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EgressDrop::{Down, Full, Refused};
+    use super::*;
+
+    #[test]
+    fn what_the_driver_drops_is_reported_beside_the_others_and_in_order() {
+        let mut drops = vec![(9, Full), (1, Refused), (3, Full)];
+        assert_eq!(lose(2, 5, 1, &mut drops), 2);
+        assert_eq!(drops, [(9, Full), (1, Refused), (2, Down), (3, Full), (4, Down)]);
+        assert_eq!(lose(5, 5, 1, &mut drops), 1, "more than there are frames");
+        assert_eq!(lose(0, 5, 1, &mut drops), 0);
+        assert_eq!(drops.len(), 6);
+    }
 }

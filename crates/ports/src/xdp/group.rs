@@ -5,7 +5,7 @@
 
 use super::program::{Attached, Program};
 use super::socket::{Rings, Share, XdpSocket};
-use super::umem::{Shape, Umem};
+use super::umem::{EgressChunks, Shape, Umem};
 use super::{Mode, XdpEgress, XdpError, XdpIngress, XdpOptions};
 use crate::bpf::Hook;
 use crate::packet::socket::PacketSocket;
@@ -24,6 +24,9 @@ pub(super) struct Interface<'o> {
     pub(super) mtu: u32,
     /// Receive queues of the device.
     pub(super) queues: u32,
+    /// Where the kernel copies what is sent, it finishes checksums. Where the driver takes frames in pieces (virtio-net), it did
+    /// not at first, and the receiver dropped them; that it does is known of veth.
+    pub(super) copies_finished: bool,
 }
 
 /// Its queues.
@@ -82,7 +85,7 @@ impl Interface<'_> {
             queues: queues(bound, &attached, &umem),
             mode: Mode { native: refused.is_none(), zero_copy },
             refused,
-            finishes_checksums: has_metadata && !zero_copy,
+            finishes_checksums: has_metadata && !zero_copy && self.copies_finished,
         })
     }
 
@@ -163,9 +166,14 @@ fn queues(
     let queue = |(queue, Bound { socket, rings })| {
         let socket = Arc::new(socket);
         let Rings { fill, receive, transmit, completion } = rings;
-        let ingress =
-            XdpIngress::new(attached.clone(), (fill, receive), socket.clone(), umem.clone());
-        let egress = XdpEgress::new((transmit, completion), socket, umem.clone(), queue);
+        let ingress = XdpIngress::new(
+            attached.clone(),
+            (fill, receive),
+            socket.clone(),
+            (umem.clone(), queue),
+        );
+        let chunks = EgressChunks::new(umem.clone(), queue);
+        let egress = XdpEgress::new((transmit, completion), socket, chunks);
         (ingress, egress)
     };
     (0..).zip(bound).map(queue).unzip()

@@ -9,7 +9,7 @@ use super::socket::XdpSocket;
 use super::umem::Umem;
 use crate::{Burst, Ingress, Nanos, PortFault, Slice};
 use rustix::net::xdp::XdpDesc;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// How often a queue that is only polled looks for an error of the socket.
@@ -23,7 +23,8 @@ pub struct XdpIngress {
     receive: Reader<XdpDesc>,
     socket: Arc<XdpSocket>,
     umem: Arc<Umem>,
-    /// Descriptors that named no memory of ours.
+    queue: u32,
+    /// Descriptors of frames that do not lie in a chunk of the queue.
     lost: u64,
     /// To be reported by the next call.
     fault: Option<PortFault>,
@@ -36,7 +37,7 @@ impl XdpIngress {
         attached: Arc<Attached>,
         (fill, receive): (Writer<u64>, Reader<XdpDesc>),
         socket: Arc<XdpSocket>,
-        umem: Arc<Umem>,
+        (umem, queue): (Arc<Umem>, u32),
     ) -> XdpIngress {
         XdpIngress {
             _attached: attached,
@@ -44,6 +45,7 @@ impl XdpIngress {
             receive,
             socket,
             umem,
+            queue,
             lost: 0,
             fault: None,
             looked: Nanos::default(),
@@ -68,11 +70,11 @@ impl Ingress for XdpIngress {
             return Err(fault);
         }
         self.socket.send_rest();
-        let XdpIngress { receive, umem, lost, .. } = self;
+        let XdpIngress { receive, umem, queue, lost, .. } = self;
         while !burst.is_full() {
             let Some(entry) = receive.take() else { break };
             // SAFETY: from the receive ring; `release`, which puts it into the fill ring, needs the queue alone.
-            match unsafe { umem.received(entry.addr, entry.len) } {
+            match unsafe { umem.received(*queue, entry.addr, entry.len) } {
                 Some(frame) => burst.push(checksum::claim(frame), None, &[Slice::from(frame)]),
                 None => *lost += 1,
             }
@@ -81,8 +83,12 @@ impl Ingress for XdpIngress {
     }
 
     fn release(&mut self) {
-        let XdpIngress { receive, fill, umem, .. } = self;
-        receive.release(|entry| fill.put(umem.chunk_of(entry.addr)));
+        let XdpIngress { receive, fill, umem, queue, .. } = self;
+        receive.release(|entry| {
+            if let Some(chunk) = umem.ingress_chunk(*queue, entry.addr) {
+                fill.put(chunk);
+            }
+        });
         fill.publish();
         if fill.needs_wakeup() {
             self.socket.wake_fill();
@@ -96,7 +102,7 @@ impl Ingress for XdpIngress {
     }
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+        Some(self.socket.ready_fd())
     }
 
     /// A system call each time.

@@ -12,7 +12,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// A mapped ring with entries of type `T`, which any bytes are one of.
 struct Mapping<T> {
@@ -168,6 +168,9 @@ impl<T: Copy> Writer<T> {
     pub(super) fn publish(&self) {
         // Pairs with the kernel's acquire of this index: it reads the entries only after we wrote them.
         self.ring.producer().store(self.next, Ordering::Release);
+        // Pairs with the driver's barrier between setting its wake-up flag, which is read after this, and its last look at the
+        // ring: one of both sees the other's.
+        fence(Ordering::SeqCst);
     }
 
     /// Published entries that the kernel has not taken.

@@ -5,6 +5,7 @@
 
 use super::ring::{Reader, Writer};
 use super::umem::{METADATA, Umem};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
@@ -14,7 +15,10 @@ use rustix::net::xdp::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::{Duration, Instant};
 
 /// `XDP_UMEM_TX_METADATA_LEN`: egress frames have metadata before them (Linux 6.8).
@@ -32,6 +36,12 @@ pub(super) struct XdpSocket {
     /// The transmit ring holds frames that nothing but a call sends. Stored by the egress side, read by the ingress side; it
     /// guards no data.
     unsent: AtomicBool,
+    /// Frames that the driver dropped in the ingress side's calls, for the egress side to report.
+    dropped: AtomicUsize,
+    /// Written to when there is something unsent: the worker that reads the queue may sleep while another one sends.
+    bell: OwnedFd,
+    /// An epoll of the socket and the bell.
+    ready: OwnedFd,
 }
 
 /// The rings of a socket.
@@ -55,7 +65,13 @@ impl XdpSocket {
     pub(super) fn open() -> io::Result<XdpSocket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)?;
-        let socket = XdpSocket { fd, unsent: AtomicBool::new(false) };
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for fd in [&fd, &bell] {
+            epoll::add(&ready, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        let (unsent, dropped) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let socket = XdpSocket { fd, unsent, dropped, bell, ready };
         // Either may be refused: then fewer frames wait in the device, and it takes more calls.
         let _ = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER);
         Ok(socket)
@@ -141,7 +157,8 @@ impl XdpSocket {
             .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
-    /// Frames that the kernel dropped before the receive ring: no chunk or no room in the ring, or too long for a chunk.
+    /// Frames that the kernel dropped before the receive ring: no chunk or no room in the ring, or too long for a chunk. What a
+    /// driver drops earlier, for want of a chunk in zero-copy or of a page, it counts itself.
     pub(super) fn lost(&self) -> u64 {
         sockopt::xdp_statistics(&self.fd)
             .map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full.unwrap_or_default())
@@ -163,23 +180,43 @@ impl XdpSocket {
         if sent >= 0 { Ok(()) } else { Err(last_error()) }
     }
 
-    /// Whether frames are left for [`XdpSocket::send_rest`].
-    pub(super) fn note_unsent(&self, unsent: bool) {
-        self.unsent.store(unsent, Relaxed);
+    /// Frames are left for [`XdpSocket::send_rest`], for which the ingress side is woken.
+    pub(super) fn note_unsent(&self) {
+        // Rung first: whoever sees the mark silences the bell, which would keep the worker awake for ever if it rang later.
+        // (A counter that is full is readable.)
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        // Pairs with the acquire in `send_rest`, which sends what was published before the mark.
+        self.unsent.store(true, Release);
     }
 
     /// Has the kernel send what an earlier burst left in the transmit ring, if it did. `true`: something is left still.
     pub(super) fn send_rest(&self) -> bool {
-        // Cleared before the call: what is left meanwhile is noted after it.
-        if !self.unsent.load(Relaxed) || !self.unsent.swap(false, Relaxed) {
+        // Cleared before the call: what is left meanwhile is noted after it. What was published before its bell was silenced
+        // here goes with this call, though its mark may come later.
+        if !self.unsent.load(Relaxed) || !self.unsent.swap(false, Acquire) {
             return false;
         }
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let answer = self.wake_transmit();
+        if answer == Err(Errno::BUSY) {
+            self.dropped.fetch_add(1, Relaxed);
+        }
         let busy = [Errno::AGAIN, Errno::NOBUFS, Errno::NOMEM, Errno::INTR, Errno::BUSY];
-        let left = self.wake_transmit().is_err_and(|error| busy.contains(&error));
+        let left = answer.is_err_and(|error| busy.contains(&error));
         if left {
-            self.note_unsent(true);
+            self.note_unsent();
         }
         left
+    }
+
+    /// Frames that the driver dropped in [`XdpSocket::send_rest`] since the last call.
+    pub(super) fn take_dropped(&self) -> usize {
+        if self.dropped.load(Relaxed) == 0 { 0 } else { self.dropped.swap(0, Relaxed) }
+    }
+
+    /// Readable when there are frames to take, or to send for the egress side.
+    pub(super) fn ready_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
     }
 
     /// Has the driver look at the fill ring.
@@ -216,4 +253,61 @@ impl AsFd for XdpSocket {
 
 fn last_error() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::umem::{EgressChunks, Shape};
+    use super::*;
+    use crate::{Outgoing, namespace};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::xdp::XdpDescOptions;
+    use std::process::Command;
+    use std::sync::Arc;
+
+    fn ip(words: &str) {
+        let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+        assert!(output.status.success(), "ip {words}: {output:?}");
+    }
+
+    fn is_ready(socket: &XdpSocket) -> bool {
+        let ready = socket.ready_fd();
+        poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&Timespec::default())).unwrap() > 0
+    }
+
+    /// Frames that were left in the transmit ring wait for the worker that reads the queue, which was not woken; and what the driver
+    /// dropped of them was counted nowhere.
+    #[test]
+    fn what_is_left_in_the_ring_wakes_the_reader_and_counts_where_the_driver_drops_it() {
+        let test = || {
+            ip("link add mill0 type veth peer name mill1");
+            // Up and without a carrier: the driver drops each frame.
+            ip("link set mill0 up");
+            let umem = Arc::new(Umem::map(1, Shape::fitting(1500, 1 << 17).unwrap()).unwrap());
+            let socket = XdpSocket::open().unwrap();
+            socket.register(&umem).unwrap();
+            let Rings { mut transmit, .. } = socket.map_rings(&umem).unwrap();
+            let index = crate::link::Link::open("mill0", None).unwrap().index().unwrap();
+            socket.bind((index, 0), Share::Own, true).unwrap();
+            let mut chunks = EgressChunks::new(umem, 0);
+            let vnet = wire::vnet::VnetHeader::default();
+            let frame = Outgoing { vnet, header: &[2; 60], payload: &[], len: 60 };
+            for _ in 0..3 {
+                let addr = chunks.put([0; 16], &frame).unwrap();
+                transmit.put(XdpDesc { addr, len: 60, options: XdpDescOptions::empty() });
+            }
+            transmit.publish();
+            assert!(!is_ready(&socket) && !socket.send_rest());
+            socket.note_unsent();
+            for left in (0..3).rev() {
+                assert!(is_ready(&socket));
+                assert_eq!((socket.send_rest(), transmit.pending()), (true, left));
+            }
+            assert!(!socket.send_rest() && !is_ready(&socket));
+            assert_eq!((socket.take_dropped(), socket.take_dropped()), (3, 0));
+        };
+        if let Err(error) = namespace::fresh(test) {
+            eprintln!("skipped: needs the right to make a network namespace: {error}");
+        }
+    }
 }

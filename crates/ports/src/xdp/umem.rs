@@ -3,14 +3,15 @@
 //! `Documentation/networking/af_xdp.rst`).
 //!
 //! Each queue has chunks of its own for either direction, so no queue waits for another. An ingress chunk is the kernel's
-//! from the fill ring on and ours from the receive ring on. An egress chunk is ours while there is a [`Chunk`] of it, and the
-//! kernel's from the transmit ring to the completion ring.
+//! from the fill ring on and ours from the receive ring on. An egress chunk is the kernel's from the transmit ring to the
+//! completion ring ([`EgressChunks`]). Addresses that the kernel names are held to the chunks that it has.
 #![allow(unsafe_code)]
 
 use crate::{Outgoing, Slice};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// How a port's UMEM is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +67,6 @@ unsafe impl Send for Umem {}
 // SAFETY: as above.
 unsafe impl Sync for Umem {}
 
-/// An egress chunk that is ours: there is no other of the same place.
-pub(super) struct Chunk(u64);
-
 impl Umem {
     /// Memory for this many queues.
     pub(super) fn map(queues: u32, shape: Shape) -> io::Result<Umem> {
@@ -92,69 +90,32 @@ impl Umem {
         (0..shape.ingress).map(move |place| (first + u64::from(place)) * u64::from(shape.chunk))
     }
 
-    /// The egress chunks of a queue. To be asked for once: each is one [`Chunk`].
-    pub(super) fn egress_chunks(&self, queue: u32) -> impl Iterator<Item = Chunk> + use<> {
-        let shape = self.shape;
-        let first = u64::from(queue) * u64::from(shape.chunks()) + u64::from(shape.ingress);
-        (0..shape.egress)
-            .map(move |place| Chunk((first + u64::from(place)) * u64::from(shape.chunk)))
+    /// The ingress chunk of a queue that an address is in, for the fill ring; `None`: it is in none.
+    pub(super) fn ingress_chunk(&self, queue: u32, address: u64) -> Option<u64> {
+        let place = self.place(queue, address)?;
+        (place < self.shape.ingress.into()).then(|| address & !u64::from(self.shape.chunk - 1))
     }
 
-    /// The chunk that an address is in, for the fill ring.
-    pub(super) fn chunk_of(&self, address: u64) -> u64 {
-        address & !u64::from(self.shape.chunk - 1)
-    }
-
-    /// A received frame. `None`: the descriptor names no memory of ours.
+    /// A received frame. `None`: it does not lie in one ingress chunk of the queue.
     ///
     /// # Safety
     /// The descriptor came from the receive ring, and its chunk is not put into the fill ring while the frame is borrowed.
-    pub(super) unsafe fn received(&self, address: u64, len: u32) -> Option<&[u8]> {
+    pub(super) unsafe fn received(&self, queue: u32, address: u64, len: u32) -> Option<&[u8]> {
+        let chunk = self.ingress_chunk(queue, address)?;
+        let fits = address - chunk + u64::from(len) <= self.shape.chunk.into();
         let start = usize::try_from(address).ok()?;
-        let end = start.checked_add(len as usize)?;
-        // SAFETY: within the mapping, and nothing writes to a chunk between receive ring and fill ring, as the caller says.
-        (end <= self.bytes).then(|| unsafe {
+        // SAFETY: within one chunk, which nothing writes to between receive ring and fill ring, as the caller says.
+        fits.then(|| unsafe {
             std::slice::from_raw_parts(self.memory.as_ptr().add(start), len as usize)
         })
     }
 
-    /// Most bytes of an egress frame.
-    pub(super) fn egress_room(&self) -> u32 {
-        self.shape.chunk - METADATA
-    }
-
-    /// Copies a frame, which has to fit, and what is asked of the device for it; its address.
-    pub(super) fn put(&self, chunk: &mut Chunk, metadata: [u8; 16], frame: &Outgoing<'_>) -> u64 {
-        let bytes = self.bytes_of(chunk);
-        let (before, mut rest) = bytes.split_at_mut(METADATA as usize);
-        before.fill(0);
-        before.iter_mut().zip(metadata).for_each(|(place, byte)| *place = byte);
-        for slice in std::iter::once(&Slice::from(frame.header)).chain(frame.payload) {
-            let copied = slice.copy_to(rest);
-            rest = rest.get_mut(copied..).unwrap_or_default();
-        }
-        chunk.0 + u64::from(METADATA)
-    }
-
-    fn bytes_of<'c>(&self, chunk: &'c mut Chunk) -> &'c mut [u8] {
-        let start = usize::try_from(chunk.0).unwrap_or(usize::MAX);
-        debug_assert!(start < self.bytes, "a chunk of this UMEM");
-        // SAFETY: chunks are made in `egress_chunks` and `completed` alone, within the mapping, each once, so this one is ours
-        // alone; the memory outlives the rings, and with them every chunk.
-        unsafe {
-            std::slice::from_raw_parts_mut(
-                self.memory.as_ptr().add(start),
-                self.shape.chunk as usize,
-            )
-        }
-    }
-
-    /// The chunk of an address, ours again.
-    ///
-    /// # Safety
-    /// The address came from a completion ring of this UMEM, for which no chunk was made yet.
-    pub(super) unsafe fn completed(&self, address: u64) -> Chunk {
-        Chunk(self.chunk_of(address))
+    /// Which of a queue's chunks an address is in: first those of ingress, then those of egress.
+    fn place(&self, queue: u32, address: u64) -> Option<u64> {
+        let chunks = u64::from(self.shape.chunks());
+        let place =
+            (address / u64::from(self.shape.chunk)).checked_sub(chunks * u64::from(queue))?;
+        (place < chunks).then_some(place)
     }
 }
 
@@ -163,6 +124,75 @@ impl Drop for Umem {
         // SAFETY: our own mapping, and nothing borrows it any more. The kernel holds the pages until it is done with them.
         let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
         debug_assert_eq!(unmapped, Ok(()), "the mapping was ours");
+    }
+}
+
+/// The egress chunks of a queue: free, or under way in the kernel.
+pub(super) struct EgressChunks {
+    umem: Arc<Umem>,
+    queue: u32,
+    /// Places of those that are free.
+    free: Vec<u32>,
+    /// By place: in the transmit ring or in the device.
+    under_way: Box<[bool]>,
+}
+
+impl EgressChunks {
+    /// All are free. To be made once a queue.
+    pub(super) fn new(umem: Arc<Umem>, queue: u32) -> EgressChunks {
+        let count = umem.shape.egress;
+        let under_way = (0..count).map(|_| false).collect();
+        EgressChunks { umem, queue, free: (0..count).collect(), under_way }
+    }
+
+    pub(super) fn are_used_up(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Most bytes of a frame.
+    pub(super) fn room(&self) -> u32 {
+        self.umem.shape.chunk - METADATA
+    }
+
+    /// Copies a frame, which has to fit, and what is asked of the device for it, into a free chunk. Its address, for the
+    /// transmit ring; `None`: no chunk is free.
+    pub(super) fn put(&mut self, metadata: [u8; 16], frame: &Outgoing<'_>) -> Option<u64> {
+        let place = self.free.pop()?;
+        *self.under_way.get_mut(place as usize)? = true;
+        let (address, bytes) = self.chunk(place);
+        let (before, mut rest) = bytes.split_at_mut(METADATA as usize);
+        before.fill(0);
+        before.iter_mut().zip(metadata).for_each(|(place, byte)| *place = byte);
+        for slice in std::iter::once(&Slice::from(frame.header)).chain(frame.payload) {
+            let copied = slice.copy_to(rest);
+            rest = rest.get_mut(copied..).unwrap_or_default();
+        }
+        Some(address + u64::from(METADATA))
+    }
+
+    /// The chunk of an address of the completion ring is free again, if it was under way.
+    pub(super) fn completed(&mut self, address: u64) {
+        let shape = self.umem.shape;
+        let place = self.umem.place(self.queue, address);
+        let place = place.and_then(|place| place.checked_sub(shape.ingress.into()));
+        let Some(place) = place.and_then(|place| u32::try_from(place).ok()) else { return };
+        if self.under_way.get_mut(place as usize).is_some_and(std::mem::take) {
+            self.free.push(place);
+        }
+    }
+
+    fn chunk(&mut self, place: u32) -> (u64, &mut [u8]) {
+        debug_assert!(place < self.umem.shape.egress, "a place of this queue");
+        let Shape { chunk, ingress, .. } = self.umem.shape;
+        let number = u64::from(self.queue) * u64::from(self.umem.shape.chunks());
+        let address = (number + u64::from(ingress) + u64::from(place)) * u64::from(chunk);
+        let start = usize::try_from(address).unwrap_or(usize::MAX);
+        // SAFETY: the places in `free` are below `egress`, so the chunk lies within the mapping, which the UMEM keeps; one that
+        // was just taken out of there is neither the kernel's nor in `free` a second time, by `under_way`.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(self.umem.memory.as_ptr().add(start), chunk as usize)
+        };
+        (address, bytes)
     }
 }
 
@@ -185,13 +215,67 @@ mod tests {
     proptest! {
         #[test]
         fn no_chunk_belongs_to_two_rings(queues in 1u32..5, bytes in 0u32..1 << 19, mtu in 68u32..3800) {
-            let umem = Umem::map(queues, Shape::fitting(mtu, bytes).unwrap()).unwrap();
-            let egress = |queue| umem.egress_chunks(queue).map(|chunk| chunk.0);
-            let all: Vec<u64> =
-                (0..queues).flat_map(|queue| umem.ingress_chunks(queue).chain(egress(queue))).collect();
+            let umem = Arc::new(Umem::map(queues, Shape::fitting(mtu, bytes).unwrap()).unwrap());
+            let all: Vec<u64> = (0..queues)
+                .flat_map(|queue| umem.ingress_chunks(queue).chain(put_all(&umem, queue)))
+                .collect();
             let places: BTreeSet<u64> = all.iter().copied().collect();
             prop_assert_eq!(places.len(), all.len());
-            prop_assert!(all.iter().all(|place| place + u64::from(umem.shape.chunk) <= umem.range().1));
+            let end = |place: &u64| place + u64::from(umem.shape.chunk);
+            prop_assert!(all.iter().all(|place| end(place) <= umem.range().1));
         }
+
+        /// As only a kernel with a fault would name them.
+        #[test]
+        fn a_frame_that_does_not_lie_in_a_chunk_of_its_queue_is_none(
+            queues in 1u32..5,
+            address in prop_oneof![0u64..1 << 20, any::<u64>()],
+            len in 0u32..5000,
+        ) {
+            let umem = Umem::map(queues, Shape::fitting(1500, 1 << 17).unwrap()).unwrap();
+            for queue in 0..queues {
+                let chunk = address & !2047;
+                let is_ours = umem.ingress_chunks(queue).any(|place| place == chunk);
+                prop_assert_eq!(umem.ingress_chunk(queue, address), is_ours.then_some(chunk));
+                // SAFETY: no ring has the chunks of this UMEM, and none is written to.
+                let frame = unsafe { umem.received(queue, address, len) };
+                prop_assert_eq!(frame.is_some(), is_ours && address % 2048 + u64::from(len) <= 2048);
+            }
+        }
+
+        /// Whatever a completion ring says, no two frames are in one chunk.
+        #[test]
+        fn a_chunk_comes_back_once_and_only_if_it_was_under_way(
+            queue in 0u32..3,
+            completed in proptest::collection::vec(prop_oneof![0u64..1 << 20, any::<u64>()], 0..200),
+        ) {
+            let umem = Arc::new(Umem::map(3, Shape::fitting(1500, 1 << 17).unwrap()).unwrap());
+            let mut chunks = EgressChunks::new(umem, queue);
+            let mut under_way = BTreeSet::new();
+            for address in completed {
+                for _ in 0..3 {
+                    under_way.extend(chunks.put([0; 16], &empty()).map(|put| put & !2047));
+                }
+                // Twice, as a kernel with a fault would.
+                chunks.completed(address);
+                chunks.completed(address);
+                under_way.remove(&(address & !2047));
+                let all = usize::try_from(chunks.umem.shape.egress).unwrap();
+                prop_assert_eq!(chunks.free.len() + under_way.len(), all);
+            }
+        }
+    }
+
+    fn empty() -> Outgoing<'static> {
+        Outgoing { vnet: wire::vnet::VnetHeader::default(), header: &[], payload: &[], len: 0 }
+    }
+
+    /// The chunks of so many frames that no other has room.
+    fn put_all(umem: &Arc<Umem>, queue: u32) -> Vec<u64> {
+        let mut chunks = EgressChunks::new(umem.clone(), queue);
+        let put = || Some(chunks.put([0; 16], &empty())? - u64::from(METADATA));
+        let all = std::iter::from_fn(put).collect();
+        assert!(chunks.are_used_up());
+        all
     }
 }
