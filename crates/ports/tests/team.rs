@@ -1,135 +1,24 @@
-//! A team of memory ports on virtual time: what leaves, by which member, and what is taken of what comes in.
+//! A team of memory ports on virtual time: what leaves, and by which member.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
-use ports::memory::{self, Peer};
-use ports::team::{self, Algorithm, Condition, GAP, Member, Team, TeamOptions};
-use ports::{Burst, Device, EgressDrop, Nanos, Offloads, Outgoing, Slice};
+mod support;
+#[path = "support/team.rs"]
+mod world;
+
+use ports::packet::PacketError;
+use ports::team::{self, Algorithm, GAP, Member, MemberError, TeamOptions};
+use ports::{EgressDrop, Nanos};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
 use std::time::Duration;
+use support::ip;
 use wire::Mac;
-use wire::vnet::VnetHeader;
+use world::{NAMES, OUTSIDE, SECOND, START, World, arp, number_of, own_mac, udp, vnic};
 
-const START: Nanos = Nanos(10 * Nanos::SECOND.0);
-const SECOND: Nanos = Nanos::SECOND;
-
-/// The team, and the other side of each member.
-struct World {
-    device: Device,
-    team: Team,
-    peers: Arc<Mutex<BTreeMap<String, Peer>>>,
-}
-
-fn own_mac(name: &str) -> Mac {
-    Mac([2, 0xaa, 0, 0, 0, name.as_bytes()[name.len() - 1]])
-}
-
-impl World {
-    fn new(members: &[&str], algorithm: Algorithm, depth: usize) -> World {
-        let peers: Arc<Mutex<BTreeMap<String, Peer>>> = Arc::default();
-        let known = peers.clone();
-        let opener = move |name: &str| {
-            let (mut device, peer) = memory::open(depth, Offloads::all(), 1500).unwrap();
-            device.mac = Some(own_mac(name));
-            known.lock().unwrap().insert(name.to_owned(), peer);
-            Ok(Member::new(device, None).unwrap())
-        };
-        let options = TeamOptions { algorithm, ..TeamOptions::new(members) };
-        let (device, team) = team::assemble(&options, Box::new(opener)).unwrap();
-        World { device, team, peers }
-    }
-
-    fn send(&self, now: Nanos, frames: &[Vec<u8>]) -> Vec<(usize, EgressDrop)> {
-        let outgoing: Vec<Outgoing<'_>> = frames
-            .iter()
-            .map(|frame| {
-                let (header, payload) = (frame.as_slice(), &[] as &[Slice<'_>]);
-                Outgoing {
-                    vnet: VnetHeader::default(),
-                    header,
-                    payload,
-                    len: frame.len().try_into().unwrap(),
-                }
-            })
-            .collect();
-        let mut drops = Vec::new();
-        self.device.egress[0].deliver_at(now, &outgoing, &mut drops).unwrap();
-        assert!(drops.is_sorted_by_key(|(place, _)| *place));
-        drops
-    }
-
-    /// What has left, with the member.
-    fn received(&self) -> Vec<(String, Vec<u8>)> {
-        let peers = self.peers.lock().unwrap();
-        let of = |(name, peer): (&String, &Peer)| {
-            let frames =
-                std::iter::from_fn(|| peer.receive()).map(|frame| (name.clone(), frame.bytes));
-            frames.collect::<Vec<_>>()
-        };
-        peers.iter().flat_map(of).collect()
-    }
-
-    fn bring(&self, member: &str, frame: &[u8]) {
-        assert!(self.peers.lock().unwrap()[member].send(VnetHeader::default(), frame));
-    }
-
-    /// What the switch gets.
-    fn taken(&mut self, now: Nanos) -> Vec<Vec<u8>> {
-        let mut taken = Vec::new();
-        for queue in &mut self.device.ingress {
-            let mut burst = Burst::new();
-            queue.take(now, &mut burst).unwrap();
-            for frame in burst.frames() {
-                let mut bytes = Vec::new();
-                burst.slices(frame).iter().for_each(|slice| slice.append_to(&mut bytes));
-                taken.push(bytes);
-            }
-            drop(burst);
-            queue.release();
-        }
-        taken
-    }
-
-    fn set(&self, name: &str, up: bool, now: Nanos) {
-        let down = || Condition::Down("pulled".to_owned());
-        self.team.note(name, &if up { Condition::Up } else { down() }, now);
-    }
-
-    fn current(&self, mac: Mac) -> Option<String> {
-        let status = self.team.status();
-        let home = status.homes.iter().find(|home| home.mac == mac)?;
-        let place = home.current?;
-        status.members.iter().find(|member| member.place == place).map(|member| member.name.clone())
-    }
-}
-
-fn vnic(number: u8) -> Mac {
-    Mac([2, 0, 0, 0, 0, number])
-}
-
-const OUTSIDE: Mac = Mac([2, 0xbb, 0, 0, 0, 1]);
-
-/// A UDP packet of a flow, with a number behind its header.
-fn udp(from: Mac, to: Mac, flow: u16, number: u32) -> Vec<u8> {
-    let mut frame = [to.0, from.0].concat();
-    frame
-        .extend([8, 0, 0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from.0[5], 10, 0, 1, 1]);
-    frame.extend((1024 + flow).to_be_bytes());
-    frame.extend([0x13, 0x88, 0, 12, 0, 0]);
-    frame.extend(number.to_be_bytes());
-    frame
-}
-
-fn number_of(frame: &[u8]) -> u32 {
-    u32::from_be_bytes(frame[42..46].try_into().unwrap())
-}
-
-fn arp(from: Mac, address: [u8; 4]) -> Vec<u8> {
-    let station = wire::announce::Station { mac: from, tci: None };
-    wire::announce::gratuitous_arp(&mut [0; 90], station, address).to_vec()
+fn algorithms() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![Just(Algorithm::HyperVPort), Just(Algorithm::Dynamic)]
 }
 
 /// What happens next.
@@ -152,12 +41,6 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     ];
     vec(event, 1..40)
 }
-
-fn algorithms() -> impl Strategy<Value = Algorithm> {
-    prop_oneof![Just(Algorithm::HyperVPort), Just(Algorithm::Dynamic)]
-}
-
-const NAMES: [&str; 4] = ["eth0", "eth1", "eth2", "eth3"];
 
 proptest! {
     /// Every frame leaves at exactly one member that is up, or is counted; a flow without a long pause keeps its member
@@ -232,34 +115,6 @@ proptest! {
                         }
                     }
                 }
-            }
-        }
-    }
-
-    /// The switch outside sends what it gets at one member to all others, as one that floods does. Nothing of ours is
-    /// taken, and of each frame from outside one copy.
-    #[test]
-    fn nothing_returns_and_nothing_comes_twice(
-        sent in vec((0u8..6, any::<bool>()), 1..40),
-        algorithm in algorithms(),
-    ) {
-        let mut world = World::new(&NAMES, algorithm, 1 << 12);
-        let mut now = START;
-        for (number, (from, outside)) in (0..).zip(sent) {
-            now = now + Nanos(1_000_000);
-            if outside {
-                let frame = udp(OUTSIDE, Mac::BROADCAST, from.into(), number);
-                NAMES.iter().for_each(|name| world.bring(name, &frame));
-                prop_assert_eq!(world.taken(now), [frame]);
-            } else {
-                let frames = [arp(vnic(from), [10, 0, 0, from]), udp(vnic(from), OUTSIDE, 7, number)];
-                prop_assert_eq!(world.send(now, &frames), []);
-                for (member, frame) in world.received() {
-                    let others = NAMES.iter().filter(|name| **name != member);
-                    others.for_each(|name| world.bring(name, &frame));
-                }
-                prop_assert_eq!(world.taken(now + Nanos(100_000)), Vec::<Vec<u8>>::new());
-                prop_assert_eq!(world.received(), []);
             }
         }
     }
@@ -339,42 +194,6 @@ fn fail_back_is_damped_and_moves_are_announced() {
     assert!(is_at(vnic(1), "eth0") && is_at(vnic(2), "eth0"), "no other is left");
 }
 
-/// A frame that comes in at another member than the home is a copy, unless the home brings none.
-#[test]
-fn frames_for_an_address_are_taken_at_its_home() {
-    let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
-    world.send(START, &[udp(vnic(1), OUTSIDE, 1, 1)]);
-    world.taken(START);
-    let later = START + SECOND;
-    let frame = udp(OUTSIDE, vnic(1), 3, 7);
-    ["eth0", "eth1"].iter().for_each(|name| world.bring(name, &frame));
-    assert_eq!(world.taken(later).len(), 1);
-    world.bring("eth1", &frame);
-    assert_eq!(world.taken(later + SECOND), [frame], "the switch outside has it at eth1");
-    world.bring("eth0", &udp(OUTSIDE, own_mac("eth0"), 3, 7));
-    assert_eq!(world.taken(later + SECOND).len(), 0);
-    let counters: Vec<_> =
-        world.team.status().members.iter().map(|member| member.counters).collect();
-    assert_eq!((counters[1].copies, counters[0].to_member), (1, 1));
-}
-
-/// A guest that has moved to another host sends from there: its frames are no reflection.
-#[test]
-fn frames_of_a_guest_that_moved_away_are_taken() {
-    let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
-    let at = |ms: u64| START + Nanos(ms * 1_000_000);
-    world.send(at(0), &[arp(vnic(1), [10, 0, 0, 1])]);
-    let frame = arp(vnic(1), [10, 0, 0, 1]);
-    // Members have just come: it may be the team's own announcement, which the switch outside has flooded.
-    world.bring("eth1", &frame);
-    assert!(world.taken(at(60)).is_empty());
-    world.send(at(300), &[arp(vnic(1), [10, 0, 0, 1])]);
-    world.bring("eth1", &frame);
-    assert!(world.taken(at(349)).is_empty());
-    world.bring("eth1", &frame);
-    assert_eq!(world.taken(at(350)), [frame]);
-}
-
 /// Frames that a second takes through uplinks that carry 1000 each a second and hold 10: so many at each in 10 ms.
 fn carried(members: &[&str], algorithm: Algorithm, vnics: u8, flows: u16) -> usize {
     let world = World::new(members, algorithm, 10);
@@ -428,4 +247,54 @@ fn a_place_in_the_middle_is_empty_and_taken_again() {
         world.team.status().fail_back,
         Nanos(u64::try_from(Duration::from_secs(1).as_nanos()).unwrap())
     );
+}
+
+/// It had MTU 0 then, and senders were told so.
+#[test]
+fn a_team_without_an_open_member_keeps_its_mtu() {
+    let world = World::new(&["eth0"], Algorithm::HyperVPort, 1 << 12);
+    world.refuse("later");
+    assert_eq!(world.team.set_members(&["later".to_owned()]).len(), 1);
+    assert_eq!(world.team.mtu(), 1500);
+}
+
+/// One cable is no redundancy, and each frame would come twice.
+#[test]
+fn a_device_is_no_member_twice_under_two_names() {
+    support::in_namespace(|| {
+        ip("link add mill0 type veth peer name mill1");
+        ip("link property add dev mill0 altname enp3s0");
+        let open = |names: &[&str]| {
+            let opener = |name: &str| {
+                let failed =
+                    |error: PacketError| MemberError { reason: error.to_string(), denied: false };
+                Member::packet(name, None).map_err(failed)
+            };
+            team::assemble(&TeamOptions::new(names), Box::new(opener)).unwrap().1
+        };
+        let both = ["mill0", "enp3s0"].map(str::to_owned);
+        let team = open(&["mill0"]);
+        let refused = team.try_members(&both).unwrap_err().to_string();
+        assert!(refused.contains("it is the same device as mill0"), "{refused}");
+        let team = open(&["mill0", "enp3s0"]);
+        let troubles: Vec<_> =
+            team.status().members.into_iter().map(|member| member.trouble).collect();
+        assert_eq!(troubles[1].as_deref(), Some("it is the same device as mill0"));
+    });
+}
+
+/// The host may give a device another address at any time; frames for the old one went to the switch.
+#[test]
+fn a_member_has_the_address_that_its_device_has_now() {
+    support::in_namespace(|| {
+        ip("link add mill0 type veth peer name mill1");
+        let opener = |name: &str| Ok(Member::packet(name, None).unwrap());
+        let (_device, team) = team::open(&TeamOptions::new(&["mill0"]), Box::new(opener)).unwrap();
+        ip("link set mill0 address 02:00:00:00:00:77");
+        let start = std::time::Instant::now();
+        while team.status().members[0].mac != Mac([2, 0, 0, 0, 0, 0x77]) {
+            assert!(start.elapsed() < Duration::from_secs(10));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
 }

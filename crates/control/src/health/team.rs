@@ -4,6 +4,9 @@ use super::Picture;
 use crate::Problem;
 use ports::team::MemberStatus;
 
+/// VLANs of a finding that are named.
+const MOST_NAMED: usize = 20;
+
 /// A pinned vNIC has no other way.
 pub(super) fn path_down(port: &Picture) -> Option<Problem> {
     let (member, reason) = port.path_down.as_ref()?;
@@ -20,7 +23,7 @@ pub(super) fn path_down(port: &Picture) -> Option<Problem> {
 
 pub(super) fn findings(port: &Picture) -> impl Iterator<Item = Problem> {
     let down = port.members.iter().filter_map(|member| down(port, member));
-    down.chain(speeds(port)).chain(vlans(port))
+    down.chain(speeds(port)).chain(addresses(port)).chain(vlans(port))
 }
 
 fn down(port: &Picture, member: &MemberStatus) -> Option<Problem> {
@@ -53,6 +56,23 @@ fn speeds(port: &Picture) -> Option<Problem> {
     })
 }
 
+/// With the algorithm `dynamic` frames leave under a member's address, which has to be seen at one port outside.
+fn addresses(port: &Picture) -> Option<Problem> {
+    let mut rest = port.members.iter();
+    let twins = std::iter::from_fn(|| {
+        let one = rest.next()?;
+        let other = rest.clone().find(|other| other.mac == one.mac && one.mtu > 0);
+        Some(other.map(|other| (one, other)))
+    });
+    let (one, other) = twins.flatten().next()?;
+    Some(
+        Problem::new(format!("team {}: two members have one address", port.name))
+            .seen(format!("{} and {}: {}", one.name, other.name, one.mac))
+            .wanted("an address of its own at each")
+            .remedy(format!("`ip link set {} address ADDRESS`", other.name)),
+    )
+}
+
 /// Each member with its value, where two differ.
 fn differing(
     members: &[MemberStatus],
@@ -79,9 +99,13 @@ fn vlans(port: &Picture) -> Option<Problem> {
             others.filter(|vlan| !member.vlans.contains(vlan)).copied().collect();
         missing.sort_unstable();
         missing.dedup();
-        let missing: Vec<String> = missing.iter().map(vlan_name).collect();
+        let named: Vec<String> = missing.iter().take(MOST_NAMED).map(vlan_name).collect();
+        let more = match missing.len().saturating_sub(MOST_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
         (!missing.is_empty())
-            .then(|| format!("{} has not brought {}", member.name, missing.join(", ")))
+            .then(|| format!("{} has not brought {}{more}", member.name, named.join(", ")))
     };
     let seen: Vec<String> = active.iter().filter_map(lacks).collect();
     (!seen.is_empty()).then(|| {
@@ -112,7 +136,7 @@ mod tests {
             place: Place(0),
             active: true,
             trouble: None,
-            mac: Mac::default(),
+            mac: Mac([2, 0, 0, 0, 0, name.as_bytes()[1]]),
             mtu: 1500,
             speed: Some(10_000),
             offloads: Offloads::empty(),
@@ -145,6 +169,22 @@ mod tests {
             seen,
             ["e1: 1500, e2: 9000", "e1: 10000, e2: 1000 (Mbit/s)", "e2 has not brought VLAN 10"]
         );
+    }
+
+    #[test]
+    fn members_of_one_address_are_named() {
+        let twin = MemberStatus { mac: member("e1").mac, ..member("e2") };
+        let wanted = ("team up: two members have one address", "e1 and e2: 02:00:00:00:00:31");
+        let wanted = [(wanted.0.to_owned(), wanted.1.to_owned())];
+        assert_eq!(found(vec![member("e1"), twin.clone()]), wanted);
+    }
+
+    /// A station that reaches one member alone and sends in all VLANs made a line of 20 kB.
+    #[test]
+    fn of_many_vlans_the_first_are_named() {
+        let other = MemberStatus { vlans: (0..4095).collect(), ..member("e2") };
+        let seen = found(vec![member("e1"), other]).remove(0).1;
+        assert!(seen.ends_with("VLAN 21 and 4073 more") && seen.len() < 300, "{seen}");
     }
 
     #[test]

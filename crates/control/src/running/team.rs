@@ -118,8 +118,12 @@ impl Running {
             if let Some(team) = open.watch.team()
                 && open.pins != pins
             {
-                team.pin(&pins);
-                open.pins.clone_from(&pins);
+                let without_room = team.pin(&pins);
+                if without_room.is_empty() {
+                    open.pins.clone_from(&pins);
+                } else {
+                    tracing::warn!("no room to pin {without_room:?}: they leave by any member");
+                }
             }
         }
     }

@@ -2,9 +2,13 @@
 
 use super::Shared;
 use super::homes::Moved;
+use super::mask::Place;
 use super::state::count;
 use crate::{Outgoing, lock};
 use wire::vnet::VnetHeader;
+
+/// Frames that are handed over at a time.
+const MOST: usize = 64;
 
 /// Announces addresses from the members they moved to, each with what its station told of itself.
 pub(super) fn announce(shared: &Shared, moved: &[Moved]) {
@@ -12,23 +16,35 @@ pub(super) fn announce(shared: &Shared, moved: &[Moved]) {
     if !moved.is_empty() {
         shared.state.changed();
     }
-    for Moved { mac, to } in moved {
+    for place in (0..8).map(Place) {
         let mut frames: Vec<Vec<u8>> = Vec::new();
-        lock(&shared.state.stations).announce(*mac, now_ms, |frame| frames.push(frame.to_vec()));
-        let outgoing: Vec<Outgoing<'_>> = frames.iter().map(|frame| whole(frame)).collect();
-        let Some(slot) = shared.slot(*to) else { continue };
-        let egress = slot.egress();
-        let Some(queue) = &*egress else { continue };
+        for Moved { mac, .. } in moved.iter().filter(|moved| moved.to == place) {
+            let mut keep = |frame: &[u8]| frames.push(frame.to_vec());
+            lock(&shared.state.stations).announce(*mac, now_ms, &mut keep);
+            if frames.len() >= MOST {
+                send(shared, place, &mut frames);
+            }
+        }
+        send(shared, place, &mut frames);
+    }
+}
+
+fn send(shared: &Shared, place: Place, frames: &mut Vec<Vec<u8>>) {
+    let outgoing: Vec<Outgoing<'_>> = frames.iter().map(|frame| whole(frame)).collect();
+    if let Some(slot) = shared.slot(place).filter(|_| !outgoing.is_empty())
+        && let Some(queue) = &*slot.egress()
+    {
         let mut drops = Vec::new();
         // A member that is down by now is looked at again, and the addresses move on.
         let sent = match queue.deliver(&outgoing, &mut drops) {
             Ok(()) => outgoing.len() - drops.len().min(outgoing.len()),
             Err(_) => 0,
         };
-        if let Some(counters) = shared.state.counters(*to) {
+        if let Some(counters) = shared.state.counters(place) {
             count(&counters.announcements, sent as u64);
         }
     }
+    frames.clear();
 }
 
 fn whole(frame: &[u8]) -> Outgoing<'_> {

@@ -16,8 +16,11 @@ pub(super) struct Chooser<'s> {
     alive: Mask,
     now: Nanos,
     now_ms: u32,
-    last: Option<(Mac, Result<Standing, EgressDrop>)>,
+    last: Option<(Source, Result<Standing, EgressDrop>)>,
 }
+
+/// An address and its VLAN, 0 without a tag.
+type Source = (Mac, u16);
 
 /// Where an address is now.
 #[derive(Clone, Copy)]
@@ -44,7 +47,11 @@ impl<'s> Chooser<'s> {
             let place = self.alive.nth(0).ok_or(EgressDrop::Down)?;
             return Ok(Way { place, is_home: true });
         };
-        let standing = self.standing(Mac(*source), header)?;
+        let vlan = match header.get(12..16) {
+            Some([0x81, 0, high, low]) => u16::from_be_bytes([*high, *low]) & 0xfff,
+            _ => 0,
+        };
+        let standing = self.standing((Mac(*source), vlan), header)?;
         if let Some(told) = stations::told(header) {
             lock(&self.state.stations).note(header, Some(told), self.now_ms);
         }
@@ -56,20 +63,21 @@ impl<'s> Chooser<'s> {
         Ok(Way { place, is_home: place == standing.place })
     }
 
-    fn standing(&mut self, mac: Mac, header: &[u8]) -> Result<Standing, EgressDrop> {
+    fn standing(&mut self, source: Source, header: &[u8]) -> Result<Standing, EgressDrop> {
         if let Some((last, standing)) = self.last
-            && last == mac
+            && last == source
         {
             return standing;
         }
-        let standing = self.find(mac, header);
-        self.last = Some((mac, standing));
+        let standing = self.find(source, header);
+        self.last = Some((source, standing));
         standing
     }
 
-    fn find(&self, mac: Mac, header: &[u8]) -> Result<Standing, EgressDrop> {
+    fn find(&self, (mac, vlan): Source, header: &[u8]) -> Result<Standing, EgressDrop> {
         let none = if self.alive.is_empty() { EgressDrop::Down } else { EgressDrop::PathDown };
-        let State { homes, stations, .. } = self.state;
+        let State { homes, stations, sent, .. } = self.state;
+        sent.note(mac, vlan, self.now_ms);
         let number = mac.to_u64();
         let is_new = homes.get(number).is_none();
         let home = homes.note(number, self.alive, self.now_ms);

@@ -52,22 +52,42 @@ impl Claims {
     pub(super) fn may_take(&self, pair: u64, place: Place, alive: Mask, now: Nanos) -> bool {
         let Some(slot) = self.slot(pair) else { return true };
         let mine = word(pair, place, now);
-        let found = slot.load(Relaxed);
-        let held = found >> 35 == mine >> 35 && found != 0 && {
-            let holder = Place((found >> 32 & 7) as u8);
-            let rested = (mine & TIME).wrapping_sub(found & TIME) & TIME;
-            // The clock of the worker that claimed it may be ahead, and then the time wraps.
-            let is_ahead = rested > TIME / 2;
-            holder != place && alive.has(holder) && (is_ahead || rested < millis(REST))
-        };
-        // Of two members that claim it in one moment, one wins.
-        !held && (found == mine || slot.compare_exchange(found, mine, Relaxed, Relaxed).is_ok())
+        let mut found = slot.load(Relaxed);
+        // Of two members that claim it in one moment, one wins; another pair that takes the slot meanwhile is no reason to
+        // refuse the frame.
+        for _ in 0..2 {
+            if is_held(found, mine, alive) {
+                return false;
+            }
+            match slot.compare_exchange(found, mine, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(other) => found = other,
+            }
+        }
+        !is_held(found, mine, alive)
+    }
+
+    /// Whether another member that is alive has brought frames of the pair lately.
+    pub(super) fn is_elsewhere(&self, pair: u64, place: Place, alive: Mask, now: Nanos) -> bool {
+        let found = self.slot(pair).map_or(0, |slot| slot.load(Relaxed));
+        is_held(found, word(pair, place, now), alive)
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "cut to the number of slots")]
     fn slot(&self, pair: u64) -> Option<&AtomicU64> {
         self.slots.get(pair as usize % SLOTS)
     }
+}
+
+/// Whether a word is the claim of another member to the same pair, and has not rested.
+fn is_held(found: u64, mine: u64, alive: Mask) -> bool {
+    let holder = Place((found >> 32 & 7) as u8);
+    let rested = (mine & TIME).wrapping_sub(found & TIME) & TIME;
+    // The clock of the worker that claimed it may be ahead, and then the time wraps.
+    let is_ahead = rested > TIME / 2;
+    let is_other = found >> 32 & 7 != mine >> 32 & 7;
+    let is_of_pair = found >> 35 == mine >> 35 && found != 0;
+    is_of_pair && is_other && alive.has(holder) && (is_ahead || rested < millis(REST))
 }
 
 const fn millis(time: Nanos) -> u64 {

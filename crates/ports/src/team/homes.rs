@@ -86,8 +86,8 @@ pub(super) struct Homes {
     words: Box<[AtomicU64]>,
     /// When an address last sent, in milliseconds of the workers' clock.
     seen: Box<[AtomicU32]>,
-    /// Taken to write.
-    writing: Mutex<()>,
+    /// Taken to write. How many addresses that may move each member is home of.
+    counts: Mutex<Counts>,
     mix: Mix,
 }
 
@@ -96,7 +96,7 @@ impl Homes {
         Homes {
             words: (0..SLOTS + WINDOW).map(|_| AtomicU64::new(0)).collect(),
             seen: (0..SLOTS + WINDOW).map(|_| AtomicU32::new(0)).collect(),
-            writing: Mutex::new(()),
+            counts: Mutex::default(),
             mix: Mix::new(),
         }
     }
@@ -146,16 +146,34 @@ impl Homes {
 
     #[cold]
     fn insert(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<(usize, Home)> {
-        let _writing = lock(&self.writing);
+        // Without the lock: where there is no room, each frame of the address comes here.
+        self.free_slot(mac, now_ms)?;
+        let mut counts = lock(&self.counts);
         if let Some(found) = self.find(mac) {
             return Some(found);
         }
         let slot = self.free_slot(mac, now_ms)?;
-        let home = least(&self.counts(), alive)?;
+        let home = least(&counts, alive)?;
         let home = Home::new(mac, home, home, false);
         self.seen.get(slot)?.store(now_ms, Relaxed);
-        self.words.get(slot)?.store(home.0, Relaxed);
+        // One that is pinned is not stale.
+        let old = Home::read(self.words.get(slot)?.swap(home.0, Relaxed));
+        old.into_iter().for_each(|old| take(&mut counts, old.home()));
+        add(&mut counts, home.home(), 1);
         Some((slot, home))
+    }
+
+    /// The address is no longer here.
+    pub(super) fn forget(&self, mac: u64) {
+        let mut counts = lock(&self.counts);
+        if let Some((slot, home)) = self.find(mac)
+            && let Some(word) = self.words.get(slot)
+        {
+            word.store(0, Relaxed);
+            if !home.is_pinned() {
+                take(&mut counts, home.home());
+            }
+        }
     }
 
     /// A slot that is free or stale.
@@ -174,8 +192,8 @@ impl Homes {
         self.words.iter().filter_map(|word| Some((word, Home::read(word.load(Relaxed))?)))
     }
 
-    /// How many addresses that may move each member is home of.
-    fn counts(&self) -> Counts {
+    /// What the table says that `counts` is.
+    fn counted(&self) -> Counts {
         let mut counts = [0; PLACES];
         for (_, home) in self.all().filter(|(_, home)| !home.is_pinned()) {
             add(&mut counts, home.home(), 1);
@@ -188,10 +206,16 @@ impl Homes {
         self.all().map(|(_, home)| (Mac::from_u64(home.mac()), home)).collect()
     }
 
-    /// Pins addresses to the members named and frees all others. Returns those that another member stands for now.
-    pub(super) fn pin(&self, pins: &[(Mac, Place)], alive: Mask, now_ms: u32) -> Vec<Moved> {
-        let _writing = lock(&self.writing);
-        let mut moved = Vec::new();
+    /// Pins addresses to the members named and frees all others. Returns those that another member stands for now. A pin
+    /// that finds no room takes the slot of an address that is not pinned; where all of them are, it is in the second list.
+    pub(super) fn pin(
+        &self,
+        pins: &[(Mac, Place)],
+        alive: Mask,
+        now_ms: u32,
+    ) -> (Vec<Moved>, Vec<Mac>) {
+        let mut counts = lock(&self.counts);
+        let (mut moved, mut without_room) = (Vec::new(), Vec::new());
         let pin_of =
             |mac| pins.iter().find(|(pinned, _)| pinned.to_u64() == mac).map(|(_, to)| *to);
         for (word, old) in self.all() {
@@ -206,15 +230,29 @@ impl Homes {
             moved.extend(change((old, alive), (new, alive)));
         }
         for (mac, to) in pins {
-            let mac = mac.to_u64();
-            if self.find(mac).is_none()
-                && let Some(slot) = self.free_slot(mac, now_ms)
-                && let Some(word) = self.words.get(slot)
-            {
-                word.store(Home::new(mac, *to, *to, true).0, Relaxed);
+            if self.find(mac.to_u64()).is_some() {
+                continue;
+            }
+            match self.slot_to_pin(mac.to_u64(), now_ms).and_then(|slot| self.words.get(slot)) {
+                Some(word) => word.store(Home::new(mac.to_u64(), *to, *to, true).0, Relaxed),
+                None => without_room.push(*mac),
             }
         }
-        moved
+        *counts = self.counted();
+        (moved, without_room)
+    }
+
+    /// A slot that is free, or that of the address that has been silent for longest and is not pinned.
+    fn slot_to_pin(&self, mac: u64, now_ms: u32) -> Option<usize> {
+        let is_pinned = |slot: &usize| {
+            let word = self.words.get(*slot).map_or(0, |word| word.load(Relaxed));
+            Home::read(word).is_some_and(Home::is_pinned)
+        };
+        let age = |slot: &usize| {
+            self.seen.get(*slot).map_or(0, |seen| now_ms.wrapping_sub(seen.load(Relaxed)))
+        };
+        let unpinned = || self.window(mac).filter(|slot| !is_pinned(slot));
+        self.free_slot(mac, now_ms).or_else(|| unpinned().max_by_key(age))
     }
 
     /// Members went down or came back: each address without a member gets a substitute, evenly. The homes stay, except
@@ -227,11 +265,11 @@ impl Homes {
         present: Mask,
         tell: impl FnOnce(),
     ) -> Vec<Moved> {
-        let _writing = lock(&self.writing);
+        let mut counts = lock(&self.counts);
         let before: Vec<(&AtomicU64, Home)> = self.all().collect();
-        self.leave(present, new);
-        self.even_out(new);
-        self.substitute(new);
+        self.leave(&mut counts, present, new);
+        self.even_out(&mut counts, new);
+        self.substitute(*counts, new);
         tell();
         let after = |(word, was): (&AtomicU64, Home)| {
             let is = Home::read(word.load(Relaxed))?;
@@ -241,42 +279,40 @@ impl Homes {
     }
 
     /// Gives each address at a place without a member another home.
-    fn leave(&self, present: Mask, alive: Mask) {
-        let mut counts = self.counts();
+    fn leave(&self, counts: &mut Counts, present: Mask, alive: Mask) {
         let to_share = if alive.is_empty() { present } else { alive };
         for (word, home) in self.all() {
             if !present.has(home.home())
                 && !home.is_pinned()
-                && let Some(to) = least(&counts, to_share)
+                && let Some(to) = least(counts, to_share)
             {
                 word.store(Home::new(home.mac(), to, to, false).0, Relaxed);
-                add(&mut counts, to, 1);
+                add(counts, to, 1);
+                take(counts, home.home());
             }
         }
     }
 
     /// Moves as few homes as make the members that are alive differ by one at most.
-    fn even_out(&self, alive: Mask) {
-        let mut counts = self.counts();
-        let targets = targets(&counts, alive);
+    fn even_out(&self, counts: &mut Counts, alive: Mask) {
+        let targets = targets(counts, alive);
         let is_above = |counts: &Counts, place| count(counts, place) > count(&targets, place);
         let is_below = |counts: &Counts, place| count(counts, place) < count(&targets, place);
         for (word, home) in self.all().filter(|(_, home)| !home.is_pinned()) {
             let from = home.home();
             if alive.has(from)
-                && is_above(&counts, from)
-                && let Some(to) = alive.places().find(|place| is_below(&counts, *place))
+                && is_above(counts, from)
+                && let Some(to) = alive.places().find(|place| is_below(counts, *place))
             {
                 word.store(Home::new(home.mac(), to, to, false).0, Relaxed);
-                add(&mut counts, to, 1);
-                take(&mut counts, from);
+                add(counts, to, 1);
+                take(counts, from);
             }
         }
     }
 
     /// Spreads the addresses of members that are down over those that are alive; a substitute that is alive stays.
-    fn substitute(&self, alive: Mask) {
-        let mut counts = self.counts();
+    fn substitute(&self, mut counts: Counts, alive: Mask) {
         let is_away = |home: Home| !home.is_pinned() && !alive.has(home.home());
         for (_, home) in self.all().filter(|(_, home)| is_away(*home)) {
             if alive.has(home.substitute()) {

@@ -57,6 +57,11 @@ impl Member {
         })
     }
 
+    /// The kernel's number of its device; `None`: it has no link, or the device is gone.
+    pub(super) fn index(&self) -> Option<u32> {
+        self.link.as_ref()?.index().ok()
+    }
+
     /// An interface of the host, by AF_PACKET.
     pub fn packet(name: &str, netns: Option<&Path>) -> Result<Member, PacketError> {
         let options =

@@ -13,10 +13,14 @@ use super::{Condition, HomeStatus, Member};
 use crate::link::Link;
 use crate::packet::StallWatch;
 use crate::{Nanos, Offloads};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A second time, should the first announcement get lost.
 const AGAIN: Nanos = Nanos::SECOND;
+
+/// A VLAN of which nothing was heard at a member in the last one to two of these counts as missing there.
+const AGE: Nanos = Nanos(300 * Nanos::SECOND.0);
 
 const NO_CARRIER: &str = "its device has no carrier";
 
@@ -31,6 +35,8 @@ pub(super) struct Members {
     taken: Mask,
     /// What is to be announced a second time, and when.
     again: Option<(Nanos, Vec<Moved>)>,
+    /// When what was heard of VLANs was last aged.
+    aged: Nanos,
 }
 
 /// A place that is taken.
@@ -64,6 +70,7 @@ impl Members {
             used: Mask::default(),
             taken: Mask::default(),
             again: None,
+            aged: Nanos(0),
         }
     }
 
@@ -101,6 +108,8 @@ impl Members {
 
     /// Puts a member's queues into its place, or keeps the reason why there are none.
     pub(super) fn install(&mut self, place: Place, member: Result<Member, String>) {
+        let twin = member.as_ref().ok().and_then(|member| self.twin(place, member));
+        let member = twin.map_or(member, Err);
         let Members { shared, seats, .. } = self;
         let (Some(slot), Some(Some(seat))) = (shared.slot(place), seats.get_mut(place.index()))
         else {
@@ -110,9 +119,8 @@ impl Members {
             Err(reason) => seat.trouble = Some(reason),
             Ok(member) => {
                 shared.state.set_mac(place, member.mac);
-                let index = member.link.as_ref().and_then(|link| link.index().ok());
                 seat.device = Some(Opened {
-                    index: index.unwrap_or_default(),
+                    index: member.index().unwrap_or_default(),
                     link: member.link,
                     stalls: member.stalls,
                     offloads: member.offloads,
@@ -127,6 +135,14 @@ impl Members {
                 slot.put(Some((member.ingress, member.egress)));
             }
         }
+    }
+
+    /// Why a member cannot have a place: its device is that of another one, by another name.
+    fn twin(&self, place: Place, member: &Member) -> Option<String> {
+        let index = member.index()?;
+        let is_same =
+            |(other, seat): &(Place, &Seat)| *other != place && seat.index() == Some(index);
+        self.seated().find(is_same).map(|(_, seat)| is_also(&seat.name))
     }
 
     /// Gives a place up. Its addresses have moved when this is back.
@@ -152,6 +168,19 @@ impl Members {
     pub(super) fn look(&mut self, now: Nanos) {
         self.glance(now);
         self.look_by(now, Opened::condition);
+        self.look_at_addresses();
+    }
+
+    /// Takes over the addresses that the devices have now.
+    fn look_at_addresses(&self) {
+        for (place, seat) in self.seated() {
+            let link = seat.device.as_ref().and_then(|device| device.link.as_ref());
+            if let Some(mac) = link.and_then(|link| link.mac().ok())
+                && mac != self.shared.state.mac(place)
+            {
+                self.shared.state.set_mac(place, mac);
+            }
+        }
     }
 
     fn look_by(&mut self, now: Nanos, ask: impl Fn(&Opened) -> Option<Condition>) {
@@ -199,6 +228,10 @@ impl Members {
                 usable = usable.with(place);
             }
         }
+        if now.since(self.aged) >= AGE {
+            self.aged = now;
+            self.shared.state.heard.iter().for_each(Heard::age);
+        }
         let used = if usable.is_empty() { up } else { usable };
         let present = self.present();
         let Shared { state, .. } = &*self.shared;
@@ -212,12 +245,13 @@ impl Members {
         self.repeat(now);
     }
 
-    /// Pins addresses to members and frees the others.
-    pub(super) fn pin(&mut self, pins: &[(wire::Mac, Place)], now: Nanos) {
+    /// Pins addresses to members and frees the others. Returns those for which there is no room.
+    pub(super) fn pin(&mut self, pins: &[(wire::Mac, Place)], now: Nanos) -> Vec<wire::Mac> {
         let state = &self.shared.state;
-        let moved = state.homes.pin(pins, self.used, state.now_ms());
+        let (moved, without_room) = state.homes.pin(pins, self.used, state.now_ms());
         announce(&self.shared, &moved);
         self.announce_again(moved, now);
+        without_room
     }
 
     fn announce_again(&mut self, moved: Vec<Moved>, now: Nanos) {
@@ -225,7 +259,8 @@ impl Members {
             return;
         }
         let (_, waiting) = self.again.get_or_insert((now + AGAIN, Vec::new()));
-        waiting.retain(|old| !moved.iter().any(|new| new.mac == old.mac));
+        let anew: HashSet<wire::Mac> = moved.iter().map(|new| new.mac).collect();
+        waiting.retain(|old| !anew.contains(&old.mac));
         waiting.extend(moved);
     }
 
@@ -274,7 +309,18 @@ impl Members {
     }
 }
 
+/// What is wrong with a member that is another one's device.
+pub(super) fn is_also(name: &str) -> String {
+    format!("it is the same device as {name}")
+}
+
 impl Seat {
+    /// The kernel's number of its device when it was opened; `None`: it is not open or has no link.
+    pub(super) fn index(&self) -> Option<u32> {
+        let device = self.device.as_ref()?;
+        device.link.as_ref().map(|_| device.index)
+    }
+
     /// Largest IP packet, in bytes, as the device is now.
     pub(super) fn mtu(&self) -> Option<u16> {
         let device = self.device.as_ref()?;

@@ -4,9 +4,11 @@
 //! a member down.
 
 use super::claims::Claims;
+use super::flooded::Flooded;
 use super::flowlets::Flowlets;
 use super::homes::Homes;
 use super::mask::{Mask, PLACES, Place};
+use super::sent::Sent;
 use super::stations::Stations;
 use crate::Nanos;
 use rustix::event::{EventfdFlags, eventfd};
@@ -33,10 +35,14 @@ pub(super) struct State {
     changes: AtomicU32,
     /// The workers' clock in milliseconds, as they read it last.
     clock_ms: AtomicU32,
+    /// When a worker last found [`State::changes`] changed, by its own clock: `clock_ms` stands still while workers sleep.
+    changed_ms: AtomicU32,
     /// The members' own addresses; 0: none.
     macs: [AtomicU64; PLACES],
     pub(super) homes: Homes,
+    pub(super) sent: Sent,
     pub(super) claims: Claims,
+    pub(super) flooded: Flooded,
     pub(super) flowlets: Flowlets,
     pub(super) stations: Mutex<Stations>,
     pub(super) counters: [Counters; PLACES],
@@ -58,13 +64,17 @@ pub(super) struct Counters {
     pub(super) announcements: AtomicU64,
 }
 
-/// The VLANs of the group frames that came in at a member, as a bitmap.
-pub(super) struct Heard([AtomicU64; 64]);
+/// The VLANs of the group frames that came in at a member, as bitmaps: since it was last aged, and before.
+pub(super) struct Heard([[AtomicU64; 64]; 2]);
 
 impl Heard {
+    fn new() -> Heard {
+        Heard(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))))
+    }
+
     pub(super) fn note(&self, vlan: u16) {
         let bit = 1 << (vlan % 64);
-        if let Some(word) = self.0.get(usize::from(vlan & 0xfff) / 64)
+        if let Some(word) = self.0[0].get(usize::from(vlan & 0xfff) / 64)
             && word.load(Relaxed) & bit == 0
         {
             word.fetch_or(bit, Relaxed);
@@ -73,15 +83,23 @@ impl Heard {
 
     pub(super) fn list(&self) -> Vec<u16> {
         let has = |id: &u16| {
-            self.0
-                .get(usize::from(id / 64))
-                .is_some_and(|word| word.load(Relaxed) >> (id % 64) & 1 != 0)
+            let words = self.0.iter().filter_map(|map| map.get(usize::from(id / 64)));
+            words.fold(0, |both, word| both | word.load(Relaxed)) >> (id % 64) & 1 != 0
         };
         (0..4096).filter(has).collect()
     }
 
+    /// Forgets what was heard before it was last aged.
+    pub(super) fn age(&self) {
+        let [now, before] = &self.0;
+        for (now, before) in now.iter().zip(before) {
+            before.store(now.swap(0, Relaxed), Relaxed);
+        }
+    }
+
     pub(super) fn forget(&self) {
-        self.0.iter().for_each(|word| word.store(0, Relaxed));
+        self.age();
+        self.age();
     }
 }
 
@@ -92,13 +110,16 @@ impl State {
             dynamic: AtomicBool::new(algorithm == Algorithm::Dynamic),
             changes: AtomicU32::new(0),
             clock_ms: AtomicU32::new(0),
+            changed_ms: AtomicU32::new(0),
             macs: Default::default(),
             homes: Homes::new(),
+            sent: Sent::new(),
             claims: Claims::new(),
+            flooded: Flooded::new(),
             flowlets: Flowlets::new(),
             stations: Mutex::default(),
             counters: Default::default(),
-            heard: std::array::from_fn(|_| Heard(std::array::from_fn(|_| AtomicU64::new(0)))),
+            heard: std::array::from_fn(|_| Heard::new()),
             kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
@@ -146,6 +167,17 @@ impl State {
         now_ms
     }
 
+    /// A worker has found the members changed, or something announced.
+    pub(super) fn note_change(&self, now: Nanos) {
+        self.changed_ms.store(self.tick(now), Relaxed);
+    }
+
+    /// Whether nothing has changed for so many milliseconds.
+    pub(super) fn is_settled(&self, now_ms: u32, for_ms: u32) -> bool {
+        let age = now_ms.wrapping_sub(self.changed_ms.load(Relaxed));
+        (for_ms..u32::MAX / 2).contains(&age)
+    }
+
     /// The workers' clock, in milliseconds.
     pub(super) fn now_ms(&self) -> u32 {
         self.clock_ms.load(Relaxed)
@@ -186,5 +218,25 @@ impl State {
 pub(super) fn count(counter: &AtomicU64, amount: u64) {
     if amount > 0 {
         counter.fetch_add(amount, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One frame of a VLAN had the check complain of it for ever.
+    #[test]
+    fn a_vlan_of_which_nothing_is_heard_any_more_is_forgotten() {
+        let heard = Heard::new();
+        [0, 7, 4095].iter().for_each(|vlan| heard.note(*vlan));
+        assert_eq!(heard.list(), [0, 7, 4095]);
+        heard.age();
+        heard.note(7);
+        assert_eq!(heard.list(), [0, 7, 4095]);
+        heard.age();
+        assert_eq!(heard.list(), [7]);
+        heard.forget();
+        assert!(heard.list().is_empty());
     }
 }

@@ -15,8 +15,15 @@ const V6: usize = 8;
 /// An address not told for so long is not announced: it may be another station's by now.
 const FRESH_MS: u32 = 300_000;
 
+/// Milliseconds between two searches for stations that told nothing lately, which give way to new ones.
+const SWEEP_MS: u32 = 1000;
+
 #[derive(Default)]
-pub(super) struct Stations(HashMap<Mac, Vec<Addresses>>);
+pub(super) struct Stations {
+    known: HashMap<Mac, Vec<Addresses>>,
+    /// When room was last looked for.
+    swept: Option<u32>,
+}
 
 /// Of a station in a VLAN, with the milliseconds at which each was told last.
 struct Addresses {
@@ -96,17 +103,21 @@ fn is_fresh(told: u32, now_ms: u32) -> bool {
 }
 
 impl Stations {
+    /// The station is no longer here.
+    pub(super) fn forget(&mut self, mac: Mac) {
+        self.known.remove(&mac);
+    }
+
     /// Keeps the sender of a frame, with what it told.
     pub(super) fn note(&mut self, header: &[u8], told: Option<Told>, now_ms: u32) {
         let Some((mac, vlan, ..)) = read(header) else { return };
-        if self.0.len() >= MOST && !self.0.contains_key(&mac) {
-            // Those that told nothing lately are announced as well when nothing is known of them.
-            self.0.retain(|_, vlans| vlans.iter().any(|vlan| vlan.is_fresh(now_ms)));
-            if self.0.len() >= MOST {
+        if self.known.len() >= MOST && !self.known.contains_key(&mac) {
+            self.sweep(now_ms);
+            if self.known.len() >= MOST {
                 return;
             }
         }
-        let vlans = self.0.entry(mac).or_default();
+        let vlans = self.known.entry(mac).or_default();
         if vlans.len() < VLANS && !vlans.iter().any(|known| known.vlan == vlan) {
             vlans.push(Addresses { vlan, v4: Vec::new(), v6: Vec::new() });
         }
@@ -118,10 +129,18 @@ impl Stations {
         }
     }
 
+    /// Forgets those that told nothing lately: they are announced as well when nothing is known of them.
+    fn sweep(&mut self, now_ms: u32) {
+        if self.swept.is_none_or(|swept| now_ms.wrapping_sub(swept) >= SWEEP_MS) {
+            self.swept = Some(now_ms);
+            self.known.retain(|_, vlans| vlans.iter().any(|vlan| vlan.is_fresh(now_ms)));
+        }
+    }
+
     /// Calls `send` with each frame that announces a station.
     pub(super) fn announce(&self, mac: Mac, now_ms: u32, mut send: impl FnMut(&[u8])) {
         let mut buffer = [0; 90];
-        for Addresses { vlan, v4, v6 } in self.0.get(&mac).into_iter().flatten() {
+        for Addresses { vlan, v4, v6 } in self.known.get(&mac).into_iter().flatten() {
             let station = Station { mac, tci: *vlan };
             let mut known = false;
             for (address, _) in v4.iter().filter(|(_, told)| is_fresh(*told, now_ms)) {
@@ -136,7 +155,7 @@ impl Stations {
                 send(announce::rarp(&mut buffer, station));
             }
         }
-        if !self.0.contains_key(&mac) {
+        if !self.known.contains_key(&mac) {
             send(announce::rarp(&mut buffer, Station { mac, tci: None }));
         }
     }

@@ -5,7 +5,7 @@
 //! where links change often, so the thread also glances at their flags every [`GLANCE`], and asks the devices themselves
 //! for their carrier every [`LOOK`].
 
-use super::Inner;
+use super::handle::Inner;
 use crate::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -121,6 +121,47 @@ fn an_address_that_is_freed_moves_with_the_others_again() {
     assert_eq!(homes.get(mac(0).to_u64()).unwrap().current(Mask(2)), Some(Place(1)));
 }
 
+proptest! {
+    /// It is kept by each that writes, so that a new address costs no look at all of them.
+    #[test]
+    fn the_counts_are_those_of_the_table(
+        steps in vec((0u8..5, 0u32..40, any::<u8>()), 1..60),
+    ) {
+        let (homes, mut alive) = (Homes::new(), Mask(255));
+        let mut now_ms = 1;
+        for (step, number, mask) in steps {
+            let place = Place(mask & 7);
+            match step {
+                0 | 1 => drop(homes.note(mac(number).to_u64(), alive, now_ms)),
+                2 => homes.forget(mac(number).to_u64()),
+                3 => drop(homes.pin(&[(mac(number), place)], alive, now_ms)),
+                _ => {
+                    homes.change(alive, Mask(mask), Mask(mask | 1), || ());
+                    alive = Mask(mask);
+                    now_ms += STALE_MS / 3;
+                }
+            }
+            prop_assert_eq!(*lock(&homes.counts), homes.counted());
+        }
+    }
+}
+
+/// A guest that sends from addresses by the million filled the table, and a vNIC that was pinned then left by any member.
+#[test]
+fn a_pin_finds_room_in_a_full_table() {
+    let homes = known(0, Mask(3));
+    for number in 0..80_000 {
+        homes.note(mac(number).to_u64(), Mask(3), 1);
+    }
+    let pins: Vec<_> = (100_000..100_050).map(|number| (mac(number), Place(1))).collect();
+    assert_eq!(homes.pin(&pins, Mask(3), 2), (Vec::new(), Vec::new()));
+    for (pinned, _) in pins {
+        let home = homes.get(pinned.to_u64()).unwrap();
+        assert!(home.is_pinned() && home.home() == Place(1));
+    }
+    assert_eq!(*lock(&homes.counts), homes.counted());
+}
+
 #[test]
 fn a_full_table_refuses_until_an_address_is_stale() {
     let homes = Homes::new();

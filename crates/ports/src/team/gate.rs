@@ -1,0 +1,181 @@
+//! Which frames of a member are taken: not what another member brings too, and not our own that come back.
+
+use super::mask::{Mask, PLACES, Place};
+use super::state::{State, count};
+use crate::{Nanos, RawFrame, Slice, lock};
+use wire::Mac;
+
+/// Milliseconds of silence after which an address of ours that is heard outside has left. Its own frames come back from
+/// the switch outside long before, also where a worker was held up.
+const LEFT_MS: u32 = 5_000;
+
+/// Why a frame is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refusal {
+    /// Its source is one of ours: the switch outside sent it back.
+    Reflected,
+    /// Another member brings it.
+    Copy,
+    /// It is for the member itself, which is the host's and no vNIC's.
+    ToMember,
+}
+
+/// What becomes of frames with the same addresses.
+#[derive(Clone, Copy)]
+enum Verdict {
+    Take,
+    Refuse(Refusal),
+    /// They are for an address that is at home elsewhere: a copy may come there, too.
+    TakeAway,
+    /// They are for an address that is at home here, and another member has brought such frames lately: copies of those
+    /// are not taken. With the pair of addresses.
+    TakeNew(u64),
+}
+
+/// What decides about the frames of one burst. A run of frames with the same addresses is asked about once.
+pub(super) struct Gate<'s> {
+    state: &'s State,
+    place: Place,
+    macs: &'s [u64; PLACES],
+    alive: Mask,
+    now: Nanos,
+    now_ms: u32,
+    grace: bool,
+    last: Option<(Head, Verdict)>,
+    taken: u64,
+    refused: [u64; 3],
+}
+
+/// Destination, source and VLAN.
+type Head = ([u8; 12], u16);
+
+impl<'s> Gate<'s> {
+    pub(super) fn new(
+        state: &'s State,
+        place: Place,
+        macs: &'s [u64; PLACES],
+        now: Nanos,
+        grace: bool,
+    ) -> Gate<'s> {
+        let (alive, now_ms) = (state.alive(), state.tick(now));
+        let (last, taken, refused) = (None, 0, [0; 3]);
+        Gate { state, place, macs, alive, now, now_ms, grace, last, taken, refused }
+    }
+
+    pub(super) fn admits(&mut self, frame: &RawFrame, slices: &[Slice<'_>]) -> bool {
+        // A runt is the switch's to drop.
+        let Some(head) = head(frame, slices) else { return true };
+        let verdict = match self.last {
+            Some((last, verdict)) if last == head => verdict,
+            _ => self.judge(head),
+        };
+        self.last = Some((head, verdict));
+        match self.refusal(verdict, slices) {
+            None => self.taken += 1,
+            Some(refusal) => {
+                self.refused.get_mut(refusal as usize).into_iter().for_each(|count| *count += 1);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn refusal(&self, verdict: Verdict, slices: &[Slice<'_>]) -> Option<Refusal> {
+        let State { claims, flooded, .. } = self.state;
+        match verdict {
+            Verdict::Take => {}
+            Verdict::Refuse(refusal) => return Some(refusal),
+            Verdict::TakeAway => flooded.note(slices, self.now_ms),
+            Verdict::TakeNew(_) if flooded.has_taken(slices, self.now_ms) => {
+                return Some(Refusal::Copy);
+            }
+            Verdict::TakeNew(pair) => claims.take(pair, self.place, self.now),
+        }
+        None
+    }
+
+    fn judge(&self, (addresses, vlan): Head) -> Verdict {
+        let [to, from] = [&addresses[..6], &addresses[6..]].map(number);
+        let is_group = addresses[0] & 1 != 0;
+        if is_group && let Some(heard) = self.state.heard.get(self.place.index()) {
+            heard.note(vlan);
+        }
+        if self.is_reflected(from, vlan) {
+            return Verdict::Refuse(Refusal::Reflected);
+        }
+        if self.macs.contains(&to) {
+            return Verdict::Refuse(Refusal::ToMember);
+        }
+        let State { homes, claims, .. } = self.state;
+        let pair = claims.pair(addresses, vlan);
+        let home = if is_group { None } else { homes.get(to) };
+        let is_ours = home.is_some();
+        if home.is_some_and(|home| home.current(self.alive) == Some(self.place)) {
+            if claims.is_elsewhere(pair, self.place, self.alive, self.now) {
+                return Verdict::TakeNew(pair);
+            }
+            claims.take(pair, self.place, self.now);
+            return Verdict::Take;
+        }
+        if is_ours && self.grace {
+            return Verdict::Take;
+        }
+        match claims.may_take(pair, self.place, self.alive, self.now) {
+            true if is_ours => Verdict::TakeAway,
+            true => Verdict::Take,
+            false => Verdict::Refuse(Refusal::Copy),
+        }
+    }
+
+    /// Whether the source is ours, so that the switch outside sent the frame back.
+    fn is_reflected(&self, from: u64, vlan: u16) -> bool {
+        let State { homes, sent, .. } = self.state;
+        if self.macs.contains(&from) || sent.is_recent(from, vlan, self.now_ms) {
+            return true;
+        }
+        let Some((home, age)) = homes.get_with_age(from, self.now_ms) else { return false };
+        // The clock of the worker that noted it may be ahead, and then its age wraps.
+        let is_silent = (LEFT_MS..u32::MAX / 2).contains(&age);
+        if is_silent && !home.is_pinned() && self.state.is_settled(self.now_ms, LEFT_MS) {
+            self.has_left(from);
+        }
+        self.grace
+    }
+
+    /// An address of ours sends from outside, as that of a guest does that moved to another host: nothing is announced for
+    /// it from here.
+    #[cold]
+    fn has_left(&self, mac: u64) {
+        self.state.homes.forget(mac);
+        lock(&self.state.stations).forget(Mac::from_u64(mac));
+    }
+
+    pub(super) fn count(&self) {
+        let Some(counters) = self.state.counters(self.place) else { return };
+        let [reflected, copies, to_member] = self.refused;
+        count(&counters.ingress_frames, self.taken);
+        count(&counters.reflected, reflected);
+        count(&counters.copies, copies);
+        count(&counters.to_member, to_member);
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// `None`: it is too short.
+fn head(frame: &RawFrame, slices: &[Slice<'_>]) -> Option<Head> {
+    let mut bytes = [0; 16];
+    let mut len = 0;
+    for slice in slices {
+        len += slice.copy_to(bytes.get_mut(len..).unwrap_or_default());
+    }
+    let addresses = *bytes.first_chunk()?;
+    let beside = frame.vlan.map_or(0, |tag| tag.tci & 0xfff);
+    let vlan = match bytes {
+        [.., 0x81, 0, high, low] => u16::from_be_bytes([high, low]) & 0xfff,
+        _ => beside,
+    };
+    (len >= 14).then_some((addresses, vlan))
+}

@@ -1,0 +1,180 @@
+//! A team of memory ports on virtual time: what is taken of what comes in.
+
+#![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
+
+#[path = "support/team.rs"]
+mod world;
+
+use ports::Nanos;
+use ports::team::Algorithm;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use wire::Mac;
+use world::{NAMES, OUTSIDE, SECOND, START, World, arp, own_mac, tagged, udp, vnic};
+
+fn algorithms() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![Just(Algorithm::HyperVPort), Just(Algorithm::Dynamic)]
+}
+
+proptest! {
+    /// The switch outside sends what it gets at one member to all others, as one that floods does. Nothing of ours is
+    /// taken, and of each frame from outside one copy.
+    #[test]
+    fn nothing_returns_and_nothing_comes_twice(
+        sent in vec((0u8..6, any::<bool>()), 1..40),
+        algorithm in algorithms(),
+    ) {
+        let mut world = World::new(&NAMES, algorithm, 1 << 12);
+        let mut now = START;
+        for (number, (from, outside)) in (0..).zip(sent) {
+            now = now + Nanos(1_000_000);
+            if outside {
+                let frame = udp(OUTSIDE, Mac::BROADCAST, from.into(), number);
+                NAMES.iter().for_each(|name| world.bring(name, &frame));
+                prop_assert_eq!(world.taken(now), [frame]);
+            } else {
+                let frames = [arp(vnic(from), [10, 0, 0, from]), udp(vnic(from), OUTSIDE, 7, number)];
+                prop_assert_eq!(world.send(now, &frames), []);
+                for (member, frame) in world.received() {
+                    let others = NAMES.iter().filter(|name| **name != member);
+                    others.for_each(|name| world.bring(name, &frame));
+                }
+                prop_assert_eq!(world.taken(now + Nanos(100_000)), Vec::<Vec<u8>>::new());
+                prop_assert_eq!(world.received(), []);
+            }
+        }
+    }
+
+    /// A guest that only receives is forgotten by the switch outside, which floods what is for it to all members, until it has
+    /// learned the guest and sends to its home alone. In whatever order workers look at the members, and wherever its home
+    /// is, each frame comes once.
+    #[test]
+    fn a_flooded_frame_for_one_of_ours_is_taken_once(
+        bursts in vec((1u64..300, any::<bool>(), 1u32..5), 1..20),
+        receiver in 1u8..4,
+        order in Just(vec![0usize, 1, 2]).prop_shuffle(),
+    ) {
+        let mut world = World::new(&NAMES[..3], Algorithm::HyperVPort, 1 << 12);
+        world.send(START, &[1, 2, 3].map(|number| udp(vnic(number), OUTSIDE, 1, 1)));
+        world.taken(START);
+        world.received();
+        let home = world.current(vnic(receiver)).unwrap();
+        let (mut now, mut number) = (START + SECOND, 0);
+        for (gap, is_flooded, count) in bursts {
+            now = now + Nanos(gap * Nanos::MILLISECOND.0);
+            let frames: Vec<_> = (0..count).map(|more| udp(OUTSIDE, vnic(receiver), 3, number + more)).collect();
+            number += count;
+            for name in NAMES[..3].iter().filter(|name| is_flooded || **name == home) {
+                frames.iter().for_each(|frame| world.bring(name, frame));
+            }
+            prop_assert_eq!(world.taken_in(order.iter().copied(), now), frames);
+        }
+    }
+}
+
+/// A frame that comes in at another member than the home is a copy, unless the home brings none.
+#[test]
+fn frames_for_an_address_are_taken_at_its_home() {
+    let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
+    world.send(START, &[udp(vnic(1), OUTSIDE, 1, 1)]);
+    world.taken(START);
+    let later = START + SECOND;
+    let frame = udp(OUTSIDE, vnic(1), 3, 7);
+    ["eth0", "eth1"].iter().for_each(|name| world.bring(name, &frame));
+    assert_eq!(world.taken(later).len(), 1);
+    world.bring("eth1", &frame);
+    assert_eq!(world.taken(later + SECOND), [frame], "the switch outside has it at eth1");
+    world.bring("eth0", &udp(OUTSIDE, own_mac("eth0"), 3, 7));
+    assert_eq!(world.taken(later + SECOND).len(), 0);
+    let counters: Vec<_> =
+        world.team.status().members.iter().map(|member| member.counters).collect();
+    assert_eq!((counters[1].copies, counters[0].to_member), (1, 1));
+}
+
+/// A guest that has moved to another host sends from there: its frames are no reflection.
+#[test]
+fn frames_of_a_guest_that_moved_away_are_taken() {
+    let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
+    let at = |ms: u64| START + Nanos(ms * 1_000_000);
+    world.send(at(0), &[arp(vnic(1), [10, 0, 0, 1])]);
+    let frame = arp(vnic(1), [10, 0, 0, 1]);
+    // Members have just come: it may be the team's own announcement, which the switch outside has flooded.
+    world.bring("eth1", &frame);
+    assert!(world.taken(at(60)).is_empty());
+    world.send(at(300), &[arp(vnic(1), [10, 0, 0, 1])]);
+    world.bring("eth1", &frame);
+    assert!(world.taken(at(349)).is_empty());
+    world.bring("eth1", &frame);
+    assert_eq!(world.taken(at(350)), [frame]);
+}
+
+/// Two routers of one VRRP number, a guest's in VLAN 20 and one outside in VLAN 10, have one address.
+#[test]
+fn an_address_that_a_guest_sends_from_in_another_vlan_is_no_reflection() {
+    let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
+    let virtual_router = Mac([0, 0, 0x5e, 0, 1, 1]);
+    let at = |ms: u64| START + Nanos(ms * 1_000_000);
+    let advert = udp(virtual_router, Mac([1, 0, 0x5e, 0, 0, 18]), 1, 1);
+    world.send(at(0), &[tagged(20, &advert)]);
+    // Past the grace after a change of members.
+    world.taken(at(0));
+    let from_outside = tagged(10, &udp(virtual_router, vnic(1), 2, 2));
+    for ms in (300..400).step_by(10) {
+        world.send(at(ms), &[tagged(20, &advert)]);
+        world.bring("eth0", &from_outside);
+        world.bring("eth1", &tagged(20, &advert));
+        assert_eq!(world.taken(at(ms)), [from_outside.as_slice()]);
+    }
+}
+
+/// Frames that a world of two members has sent to announce an address, after a failover.
+fn announced(world: &World, now: Nanos) -> usize {
+    world.received();
+    let home = world.current(vnic(1)).unwrap_or_else(|| "eth0".to_owned());
+    world.set(&home, false, now);
+    let announced = world.received().len();
+    world.set(&home, true, now);
+    world.set(&home, true, now + SECOND);
+    world.received();
+    announced
+}
+
+/// Every switch outside would have learned it here, and the guest would have been cut off where it is.
+#[test]
+fn a_guest_that_left_is_announced_no_more() {
+    let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
+    let at = |ms: u64| START + Nanos(ms * 1_000_000);
+    world.taken(at(0));
+    let frame = arp(vnic(1), [10, 0, 0, 1]);
+    world.send(at(0), std::slice::from_ref(&frame));
+    assert_eq!(announced(&world, at(100)), 1);
+    world.taken(at(200));
+    world.bring("eth1", &frame);
+    assert_eq!(world.taken(at(5_200)), [frame.as_slice()]);
+    assert_eq!(announced(&world, at(6_000)), 0);
+    // It comes back.
+    world.send(at(7_000), &[frame]);
+    assert_eq!(announced(&world, at(8_000)), 1);
+}
+
+/// What comes back late from a busy switch outside, or is our own announcement for a guest that is silent, is no guest that
+/// left: it would not be announced at the next failover.
+#[test]
+fn a_guest_is_announced_after_late_reflections_of_it_and_of_its_announcements() {
+    let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
+    let at = |ms: u64| START + Nanos(ms * 1_000_000);
+    world.taken(at(0));
+    let frame = arp(vnic(1), [10, 0, 0, 1]);
+    world.send(at(1_000), std::slice::from_ref(&frame));
+    for ms in [1_049, 1_500, 3_000, 5_990] {
+        world.bring("eth1", &frame);
+        world.taken(at(ms));
+    }
+    // The guest is silent from now on, and so are the workers' clocks while they sleep.
+    assert_eq!(announced(&world, at(60_000)), 1);
+    for ms in [60_001, 60_250, 61_000, 64_900] {
+        world.bring("eth1", &frame);
+        world.taken(at(ms));
+    }
+    assert_eq!(announced(&world, at(70_000)), 1);
+}
