@@ -220,6 +220,22 @@ fn an_xdp_uplink_is_measured_beside_a_packet_uplink() {
 }
 
 #[test]
+fn a_team_of_two_carries_more_than_one_and_its_outage_is_measured() {
+    let needs = [Need::Tap, Need::Program("ethtool"), Need::Program("tc")];
+    story(&needs, || {
+        let report =
+            measured(&["team", "--repetitions", "2", "--seconds", "0.5", "--connections", "16"]);
+        let checks = report["checks"].to_string();
+        assert!(checks.contains("of 10 pulls of the guest's member"), "{checks}");
+        let of = |arm: &str| {
+            report["cases"][0]["arms"][arm]["throughput_bps"]["median"].as_f64().unwrap()
+        };
+        println!("measured: {:.0} and {:.0} Mbit/s; {checks}", of("one") / 1e6, of("two") / 1e6);
+        assert!(of("two") > 1.3 * of("one"), "{:#}", report["cases"][0]["arms"]);
+    });
+}
+
+#[test]
 fn what_rules_and_vlans_cost_is_measured_with_both_in_force() {
     story(&[Need::Tap, Need::Program("ethtool"), Need::Program("ping")], || {
         for (experiment, seen) in [("acl", "100 rules"), ("vlan", "access 0, then trunk 1-4094")] {

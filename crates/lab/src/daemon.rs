@@ -8,7 +8,7 @@ use crate::passed::Passed;
 use crate::port::{Port, switch_error};
 use crate::report::Command;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
-use control::body::{PortBody, StateBody};
+use control::body::{PortBody, StateBody, TeamBody};
 use control::client::Client;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -125,6 +125,29 @@ impl Daemon {
         self.uplink.change(uplink)?;
         self.vnic.change(vnic)?;
         self.wait_for_ports()
+    }
+
+    /// The member that stands for the guest at the uplink, a team.
+    pub(crate) fn home_of_guest(&self) -> Result<String, LabError> {
+        let homes = self.team()?.mappings;
+        let home = homes.into_iter().find(|home| home.port.as_deref() == Some(PORT));
+        let current = home.and_then(|home| home.current);
+        current.ok_or_else(|| LabError::Switch("the team knows no member of the guest's".into()))
+    }
+
+    /// Waits until a member of the team carries frames.
+    pub(crate) fn wait_for_member(&self, name: &str) -> Result<(), LabError> {
+        let is_active = || {
+            let members = self.team()?.members;
+            Ok(members.iter().any(|member| member.name == name && member.active).then_some(()))
+        };
+        let active = self.interrupt.wait_for(PATIENCE, is_active)?;
+        active.ok_or_else(|| LabError::Switch(format!("member {name} did not come back")))
+    }
+
+    fn team(&self) -> Result<TeamBody, LabError> {
+        let team = self.client.teams(Some(UPLINK_PORT)).map_err(switch_error)?.into_iter().next();
+        team.ok_or_else(|| LabError::Switch("the uplink is no team".into()))
     }
 
     /// How many entries and queues load has moved so far.

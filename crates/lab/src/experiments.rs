@@ -13,6 +13,7 @@ pub mod lso;
 pub(crate) mod peers;
 pub mod rsc;
 pub mod sweep;
+pub mod team;
 pub mod vlan;
 pub mod vmmq;
 mod vnic;
@@ -52,6 +53,8 @@ pub struct Feature {
     pub(crate) measures: &'static [Measure],
     /// Which way the load runs.
     pub(crate) way: Way,
+    /// There are two wires to the switch, whose uplink is a team.
+    pub(crate) members: bool,
     /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
     pub(crate) receiver_gro: bool,
     /// Whether round trips and other switches are measured too, and whether it can run in process: all of Microsoft's
@@ -95,6 +98,7 @@ const PLAIN: Feature = Feature {
     steps: false,
     measures: rsc::MEASURES,
     way: Way::ToVnic,
+    members: false,
     receiver_gro: false,
     whole_guide: false,
     switch: |_, _, _| Ok(()),

@@ -12,6 +12,7 @@
 
 mod congestion;
 mod ovs;
+mod team;
 
 use crate::LabError;
 use crate::experiments::Feature;
@@ -26,6 +27,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+pub(crate) use team::{MEMBERS, RATE, other_end};
 
 /// The outer host's link to the switch.
 pub(crate) const WIRE: &str = "wire0";
@@ -169,6 +171,9 @@ impl Topology {
         };
         topology.place();
         topology.connect_switch()?;
+        if feature.members {
+            topology.connect_team()?;
+        }
         if feature.whole_guide {
             topology.connect_bridge()?;
         }

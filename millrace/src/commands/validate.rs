@@ -7,7 +7,7 @@ use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
 use control::Problem;
 use lab::experiments::{
-    Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, rsc, vlan, vmmq, vrss, xdp,
+    Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, rsc, team, vlan, vmmq, vrss, xdp,
 };
 use lab::options::{Options, Receivers};
 use lab::validate;
@@ -52,6 +52,9 @@ enum What {
     /// An uplink by AF_XDP against one by AF_PACKET
     #[command(after_help = XDP_HELP)]
     Xdp(OnAndOff),
+    /// An uplink of one member against one of two, and the outage of a failover
+    #[command(after_help = TEAM_HELP)]
+    Team(OnAndOff),
     /// This command's own verdicts: the same arm twice, and traffic slowed by 5 %, twenty times each
     #[command(name = "self")]
     Itself(Itself),
@@ -172,6 +175,15 @@ The uplink is a packet port and an xdp port in turn while the connections keep r
 both. It ends with an error where AF_XDP cannot be had, and says why. Needs namespaces and the right
 to load eBPF programs. Exit codes are those of `validate rsc`.";
 
+const TEAM_HELP: &str = "\
+Example:
+  millrace validate team --quick --connections 16
+
+The guest sends through an uplink that is a team of one member and of two in turn, each of which
+carries 200 Mbit/s. Before that, the member that stands for the guest is pulled ten times while it
+sends: the check tells how long it was not heard. Needs namespaces and tc. Exit codes are those of
+`validate rsc`.";
+
 /// Options where ports have several queues.
 #[derive(Args)]
 struct Queued {
@@ -283,6 +295,10 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         What::Xdp(common) => {
             common.hosts.refuse("xdp")?;
             carry_out(&xdp::campaign, &common.options(global)?, global)
+        }
+        What::Team(common) => {
+            common.hosts.refuse("team")?;
+            carry_out(&team::campaign, &common.options(global)?, global)
         }
         What::Vmmq(queued) => carry_out(&vmmq::campaign, &queued.options(Options::vmmq)?, global),
         What::Vrss(queued) => carry_out(&vrss::campaign, &queued.options(Options::vrss)?, global),

@@ -137,6 +137,12 @@ impl Host {
         self.set_link(link, &line, |link| link.set_mtu(mtu.into()))
     }
 
+    /// Sets one of its links up or down.
+    pub(crate) fn set_up(&mut self, link: &str, up: bool) -> Result<(), LabError> {
+        let line = format!("ip link set {link} {}", if up { "up" } else { "down" });
+        self.set_link(link, &line, |link| link.set_up(up))
+    }
+
     /// Turns offloads of one of its links on or off.
     pub(crate) fn set_offloads(
         &mut self,

@@ -1,0 +1,171 @@
+//! Teaming: an uplink of one member against one of two, and how long a guest is not heard when its member's link is lost.
+
+use super::{Feature, PLAIN, proven};
+use crate::LabError;
+use crate::campaign::Campaign;
+use crate::daemon::Daemon;
+use crate::options::Options;
+use crate::report::{Case, Check};
+use crate::topology::{MEMBERS, RATE, Route, Topology, Way, other_end};
+use crate::validate::stepped;
+use ports::namespace;
+use serde_json::json;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// The arms, the second on the first.
+const ARMS: [&str; 2] = ["one", "two"];
+
+/// How often the guest's member is pulled.
+const PULLS: usize = 10;
+/// The port that a guest's datagrams go to.
+const PORT: u16 = 4998;
+/// What is measured of a pull at least, before and after it.
+const BEFORE: Duration = Duration::from_millis(100);
+const AFTER: Duration = Duration::from_millis(500);
+/// A guest that is not heard by then will not be.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const FEATURE: &Feature = &Feature {
+    name: "team",
+    title: "Teaming: an uplink of one member or of two",
+    steps: true,
+    way: Way::FromVnic,
+    members: true,
+    switch: |_, daemon, arm| switch(daemon, arm),
+    checks,
+    proof: Some(proof),
+    note: Some(
+        "Either member carries 200 Mbit/s (tc tbf), so that links limit what is carried. The algorithm is dynamic, for one guest has one \
+         home: connections are spread by hash, so one connection gains nothing.",
+    ),
+    ..PLAIN
+};
+
+/// `millrace validate team`.
+pub fn campaign(options: &Options) -> Campaign {
+    let labels = ["One member", "Two members"].map(str::to_owned);
+    stepped(FEATURE, options, ARMS.into_iter().zip(labels), Vec::new())
+}
+
+fn switch(daemon: &Daemon, arm: &str) -> Result<(), LabError> {
+    let members = if arm == ARMS[0] { &MEMBERS[..1] } else { &MEMBERS };
+    let keys = json!({ "packet": null, "team": members, "team-algorithm": "dynamic", "team-fail-back": 0 });
+    daemon.reopen(&keys, &json!({}))
+}
+
+/// Pulls the guest's member, some times.
+fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+    switch(daemon, ARMS[1])?;
+    let mut outages = Vec::new();
+    for _ in 0..PULLS {
+        outages.push(outage(topology, daemon)?);
+    }
+    switch(daemon, ARMS[0])?;
+    outages.sort();
+    let ms = |outage: Duration| outage.as_secs_f64() * 1e3;
+    let seen = format!(
+        "median {:.1} ms, longest {:.1} ms, of {PULLS} pulls of the guest's member",
+        ms(outages[PULLS / 2 - 1] + outages[PULLS / 2]) / 2.0,
+        ms(outages[PULLS - 1])
+    );
+    Ok(vec![Check { name: "How long the guest is not heard".into(), passed: true, seen }])
+}
+
+/// Pulls the member that stands for the guest, and plugs it in again: the longest time in which nothing of what the guest sends
+/// meanwhile was heard.
+fn outage(topology: &mut Topology, daemon: &Daemon) -> Result<Duration, LabError> {
+    let to = SocketAddr::new(topology.address(Route::Switch), PORT);
+    let path = |process: u32| PathBuf::from(format!("/proc/{process}/ns/net"));
+    let (guest, outer) = (path(topology.sender.process()), path(topology.receiver.process()));
+    let opened = |socket: std::io::Result<std::io::Result<UdpSocket>>| {
+        socket.and_then(|socket| socket).map_err(LabError::io("opening a socket in a host"))
+    };
+    let listener = opened(namespace::within(Some(&outer), || UdpSocket::bind(to)))?;
+    let sender = opened(namespace::within(Some(&guest), || UdpSocket::bind("0.0.0.0:0")))?;
+    listener.set_read_timeout(Some(PATIENCE)).map_err(LabError::io("waiting for datagrams"))?;
+    let _ = sender.send_to(&0u64.to_ne_bytes(), to);
+    let (start, done) = (Instant::now(), AtomicBool::new(false));
+    let now = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let heard = std::thread::scope(|scope| {
+        // Each datagram says when it was sent.
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                let _ = sender.send_to(&now().to_ne_bytes(), to);
+                std::thread::sleep(Duration::from_micros(250));
+            }
+        });
+        let pull = || {
+            let member = daemon.home_of_guest()?;
+            let link = other_end(&member).unwrap_or_default();
+            topology.receiver.set_up(link, false)?;
+            Ok((member, link))
+        };
+        let heard = longest_silence(&listener, pull, now);
+        done.store(true, Relaxed);
+        heard
+    });
+    let (silence, (member, link)) = heard?;
+    topology.receiver.set_up(link, true)?;
+    daemon.wait_for_member(&member)?;
+    Ok(Duration::from_nanos(silence))
+}
+
+/// Calls `pull` after [`BEFORE`]; the longest time, in nanoseconds, between two datagrams in a row from then on, the later of
+/// which came [`AFTER`] it at most or was the next.
+fn longest_silence<T>(
+    listener: &UdpSocket,
+    pull: impl FnOnce() -> Result<T, LabError>,
+    now: impl Fn() -> u64,
+) -> Result<(u64, T), LabError> {
+    let (mut last, mut longest, mut bytes) = (0, 0, [0; 8]);
+    let (mut pull, mut pulled) = (Some(pull), None);
+    loop {
+        let received = listener.recv(&mut bytes);
+        received.map_err(LabError::io("the guest is not heard any more: hearing a datagram"))?;
+        let sent = u64::from_ne_bytes(bytes);
+        if let Some((at, of)) = pulled.take() {
+            longest = longest.max(sent.saturating_sub(last));
+            if u128::from(sent) > u128::from(at) + AFTER.as_nanos() {
+                return Ok((longest, of));
+            }
+            pulled = Some((at, of));
+        } else if u128::from(sent) > BEFORE.as_nanos()
+            && let Some(pull) = pull.take()
+        {
+            let of = pull()?;
+            pulled = Some((now(), of));
+        }
+        last = sent;
+    }
+}
+
+/// That two members carried more than one alone can.
+fn proof(case: &Case) -> Option<Check> {
+    let [one, two] = ARMS.map(|arm| case.median(arm, "throughput_bps"));
+    let (one, two) = (one? / 1e6, two? / 1e6);
+    let seen = format!("{one:.0} Mbit/s by one member of {:.0}, {two:.0} by two", RATE.1);
+    proven(one < RATE.1 && (case.setting.connections < 4 || two > RATE.1), seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The gap that begins before the pull and ends after it counts, one before does not, and the last gap counts however long.
+    #[test]
+    fn a_silence_is_found_from_the_pull_on_however_long_it_is() {
+        let listener = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let ms = |ms: u64| ms * 1_000_000;
+        for sent in [0, 90, 101, 102, 140, 150, 1_800, 1_801].map(ms) {
+            sender.send_to(&sent.to_ne_bytes(), listener.local_addr().unwrap()).unwrap();
+        }
+        let silence = longest_silence(&listener, || Ok(()), || ms(101)).unwrap();
+        assert_eq!(silence, (ms(1_650), ()));
+        listener.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        assert!(longest_silence(&listener, || Ok(()), || ms(101)).is_err());
+    }
+}
