@@ -342,7 +342,8 @@ impl Turn<'_> {
     #[cold]
     fn tell_black_hole(&self, to: PortId) {
         let (from, Some(to)) = (self.from, self.view.port(to)) else { return };
-        if !to.shared.may_report_too_big(self.now) {
+        // By sender: one that varies where it sends would fill the queue of events.
+        if !from.shared.may_report_too_big(self.now) {
             return;
         }
         from.shared.events.push(HealthEvent::BlackHole {

@@ -224,6 +224,31 @@ fn a_large_segment_sent_again_and_again_is_told_within_a_second() {
     assert_eq!(watched(&train).len(), 1);
 }
 
+/// A guest that varied where it sent filled the queue of events, and those of others went first.
+#[test]
+fn a_sender_that_varies_where_it_sends_is_told_once_a_second() {
+    let port = |offloads| (jumbo(), offloads);
+    let mut bench = Bench::new(&[port(ALL), port(Offloads::empty()), port(Offloads::empty())]);
+    let frame_to = |port: usize, line: &str| {
+        let mut frame = Segment::parse(line).frame();
+        frame.bytes[5] ^= if port == 2 { 0x40 } else { 0 };
+        frame
+    };
+    for port in [1, 2] {
+        let mut greeting = frame_to(port, "1+0 .");
+        greeting.bytes[..12].rotate_left(6);
+        bench.send(port, &[greeting]);
+    }
+    let start = bench.now;
+    let large = [2, 202, 602].map(|at_ms| (at_ms, "301+8000 ."));
+    for (at_ms, line) in [(0, "100+0 S"), (1, "101+200 P")].into_iter().chain(large) {
+        bench.now = bench.now.max(start + Nanos(at_ms * 1_000_000));
+        bench.send(0, &[frame_to(1, line)]);
+        bench.send(0, &[frame_to(2, &format!("{line} v6"))]);
+    }
+    assert_eq!(bench.switch.take_events().len(), 1);
+}
+
 #[test]
 fn what_is_no_black_hole_is_not_told() {
     let small = [

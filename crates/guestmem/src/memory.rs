@@ -65,9 +65,15 @@ impl GuestMemory {
     /// Checks and maps the regions of a guest. They, and those of later snapshots, take at most `limit` bytes of this process's
     /// addresses. That bounds what is mapped at a time, and not what the files hold: a page that we touch stays in its file,
     /// charged to this process, after it was unmapped.
-    pub fn map_within(
+    pub fn map_within(limit: u64, regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
+        Self::map_anew(limit, regions, |_| true)
+    }
+
+    /// The same; of regions in huge pages those are made that `is_new` says nobody has made yet.
+    fn map_anew(
         limit: u64,
         mut regions: Vec<Region>,
+        is_new: impl Fn(&Region) -> bool,
     ) -> Result<Arc<GuestMemory>, MemoryError> {
         regions.sort_by_key(|region| region.gpa);
         let pairs = regions.iter().map(|region| Ok((region, facts(region.file.as_fd())?)));
@@ -78,7 +84,7 @@ impl GuestMemory {
         for ((region, facts), place) in pairs.into_iter().zip(&plan.places) {
             let file = region.file.as_fd();
             addresses.map(place.map_start, place.map_len, file, place.file_offset)?;
-            if facts.page > PAGE {
+            if facts.page > PAGE && is_new(region) {
                 addresses.populate(place.map_start, place.map_len)?;
             }
             let (start, len, host) = (region.gpa.0, region.size, addresses.at(place.start));
@@ -92,9 +98,9 @@ impl GuestMemory {
 
     /// This memory with one region more (`VHOST_USER_ADD_MEM_REG`), as a snapshot of its own: this one stays as it is.
     pub fn with_region(&self, region: Region) -> Result<Arc<GuestMemory>, MemoryError> {
-        let mut regions = self.regions();
+        let (mut regions, new) = (self.regions(), region.gpa);
         regions.push(region);
-        Self::map_within(self.limit, regions)
+        Self::map_anew(self.limit, regions, |region| region.gpa == new)
     }
 
     /// This memory without the region of these addresses (`VHOST_USER_REM_MEM_REG`).
@@ -110,7 +116,7 @@ impl GuestMemory {
         if regions.len() == count {
             return Err(MemoryError::NoSuchRegion { gpa, size });
         }
-        Self::map_within(self.limit, regions)
+        Self::map_anew(self.limit, regions, |_| false)
     }
 
     /// The regions it was mapped from.

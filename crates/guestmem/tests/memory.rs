@@ -5,12 +5,13 @@
 
 use guestmem::{DirtyLog, Gpa, GuestMemory, MemoryError, Region, Translator, UserAddress};
 use proptest::prelude::*;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
+const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
 fn file(bytes: u64) -> Arc<OwnedFd> {
     let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
@@ -87,6 +88,25 @@ fn huge_pages_are_there_before_a_worker_touches_them() {
             assert!(refused.to_string().contains("nr_hugepages"), "{refused}");
         }
     }
+}
+
+/// It made those of all regions, also what a balloon had given back: of n regions n * n / 2.
+#[test]
+fn a_hot_plug_makes_the_huge_pages_of_what_is_new() {
+    const HUGE: u64 = 2 << 20;
+    let Ok(huge) = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) else { return };
+    let huge = Arc::new(huge);
+    ftruncate(&huge, 2 * HUGE).unwrap();
+    let made = || rustix::fs::fstat(&huge).unwrap().st_blocks.cast_unsigned() * 512;
+    let give_back = |offset| fallocate(&huge, PUNCH, offset, HUGE).unwrap();
+    // A host without huge pages to give.
+    let Ok(memory) = GuestMemory::map(vec![region(0, HUGE, &huge, 0)]) else { return };
+    give_back(0);
+    let Ok(more) = memory.with_region(region(HUGE, HUGE, &huge, HUGE)) else { return };
+    assert_eq!(made(), HUGE, "the new one's alone");
+    give_back(HUGE);
+    more.without_region(Gpa(0), HUGE, UserAddress(1 << 40)).unwrap();
+    assert_eq!(made(), 0, "nothing is new");
 }
 
 /// A sparse file has any size: its pages were charged to the switch when touched, and its addresses were used up.

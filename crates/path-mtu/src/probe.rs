@@ -105,7 +105,13 @@ impl Round<'_> {
         datagram.iter_mut().zip(probe.as_bytes()).for_each(|(place, byte)| *place = *byte);
         // What a hop said about an earlier probe is the error of a later call, once.
         for _ in 0..3 {
-            let Err(error) = self.socket.socket().send(&datagram) else { return Ok(true) };
+            let Err(error) = self.socket.socket().send(&datagram) else {
+                // Loopback takes what every other device refuses.
+                if size == REFUSED {
+                    self.sender.bytes.wait(size.into());
+                }
+                return Ok(true);
+            };
             let was_refused = self.note_errors();
             match error.raw_os_error() {
                 Some(libc::EMSGSIZE) if was_refused => return Ok(false),
@@ -172,4 +178,24 @@ impl Round<'_> {
 
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    /// It went to any port of this host, 64 KiB for each order, past the limit.
+    #[test]
+    fn what_loopback_takes_to_find_its_mtu_is_paid_for() {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let datagrams = Rate::new(1, 100);
+        let bytes = Rate::new(1, 100_000);
+        let badge = [7; 16];
+        let sender =
+            Sender { netns: None, from: None, badge, datagrams: &datagrams, bytes: &bytes };
+        let wish = Wish { to: peer.local_addr().unwrap(), sizes: vec![100], patience_ms: 1 };
+        sender.probe(&wish, 0).unwrap();
+        assert!(bytes.take(100_000 - 65_535, Instant::now()).is_err());
+    }
 }

@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const HELLO: Duration = Duration::from_secs(2);
 /// A checker sends its next order by then.
 const SILENCE: Duration = Duration::from_secs(120);
-/// Most connections at once; others are closed.
+/// Most connections at once; others wait in the backlog.
 const SEATS: usize = 32;
 /// How often it is looked whether to go on.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -95,12 +95,13 @@ impl Responder {
             badges: Mutex::default(),
             seats: AtomicUsize::new(0),
         });
-        let (one, other) = (shared.clone(), shared.clone());
-        let threads = vec![
-            std::thread::spawn(move || one.accept(&listener)),
-            std::thread::spawn(move || other.acknowledge(&probes)),
-        ];
-        Ok(Responder { shared, address, threads })
+        let mut responder = Responder { shared: shared.clone(), address, threads: Vec::new() };
+        let other = shared.clone();
+        let thread = || std::thread::Builder::new().name("mtu".into());
+        // Where the second cannot be made the first ends with the responder.
+        responder.threads.push(thread().spawn(move || shared.accept(&listener))?);
+        responder.threads.push(thread().spawn(move || other.acknowledge(&probes))?);
+        Ok(responder)
     }
 
     /// Where it listens.
@@ -132,17 +133,16 @@ impl Shared {
 
     fn accept(self: Arc<Shared>, listener: &TcpListener) {
         while !self.is_stopped() {
+            let Some(seat) = Seat::take(&self) else {
+                std::thread::sleep(GLANCE / 5);
+                continue;
+            };
             match listener.accept() {
-                Ok((stream, _)) if self.seats.fetch_add(1, Ordering::Relaxed) < SEATS => {
-                    let shared = self.clone();
-                    std::thread::spawn(move || {
-                        // A client that has gone is told nothing.
-                        let _ = shared.serve(stream);
-                        shared.seats.fetch_sub(1, Ordering::Relaxed);
-                    });
-                }
-                Ok(_) => {
-                    self.seats.fetch_sub(1, Ordering::Relaxed);
+                Ok((stream, _)) => {
+                    // A client that has gone is told nothing.
+                    let serve = move || drop(seat.serve(stream));
+                    // Where no thread can be made the client is closed, and its seat is free again.
+                    let _ = std::thread::Builder::new().name("mtu".into()).spawn(serve);
                 }
                 Err(error) if is_timeout(&error) => std::thread::sleep(GLANCE / 5),
                 Err(_) => std::thread::sleep(REST),
@@ -236,6 +236,27 @@ fn read_by(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::Resu
         }
     }
     Ok(())
+}
+
+/// One of the [`SEATS`], as long as it is taken.
+struct Seat(Arc<Shared>);
+
+impl Seat {
+    fn take(shared: &Arc<Shared>) -> Option<Seat> {
+        let more = |taken| (taken < SEATS).then_some(taken + 1);
+        shared.seats.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Seat(shared.clone()))
+    }
+
+    fn serve(&self, stream: TcpStream) -> io::Result<()> {
+        self.0.serve(stream)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.seats.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A session's badge, as long as it is open.

@@ -62,6 +62,16 @@ fn a_client_with_another_token_gets_no_answer() {
     assert!(hello(&responder, TOKEN).is_some());
 }
 
+/// Silent connections kept everyone else out for as long as one peer liked.
+#[test]
+fn who_comes_when_all_seats_are_taken_waits_for_one() {
+    let responder = responder([127, 0, 0, 1]);
+    let connect = |_| TcpStream::connect(responder.address()).unwrap();
+    let silent: Vec<TcpStream> = (0..40).map(connect).collect();
+    assert!(hello(&responder, TOKEN).is_some());
+    drop(silent);
+}
+
 #[test]
 fn only_whole_probes_of_an_open_session_are_acknowledged() {
     let responder = responder([127, 0, 0, 1]);

@@ -7,13 +7,14 @@ use crate::attempts::Attempts;
 use crate::control::{self, Command};
 use crate::inflight::Inflight;
 use crate::session::Shared;
-use crate::slots::Slots;
+use crate::slots::{self, Slots};
 use crate::vring::{StartError, Vring};
 use crate::{Features, Negotiated, RingSlot, State};
 use guestmem::{DirtyLog, GuestMemory, Region};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost::vhost_user::{Error, Result};
 
@@ -23,6 +24,8 @@ pub(crate) struct Backend {
     memory: Option<Arc<GuestMemory>>,
     /// Room for its regions.
     slots: Slots,
+    /// How long the next message waits.
+    pause: Duration,
     taken: Features,
     /// Receive offloads as the guest has set them by command.
     offloads: Option<Features>,
@@ -76,6 +79,7 @@ impl Backend {
             shared,
             memory: None,
             slots: Slots::default(),
+            pause: Duration::ZERO,
             taken: Features::empty(),
             offloads: None,
             wished_pairs: None,
@@ -184,12 +188,15 @@ impl Backend {
             .try_for_each(|ring| ring.change(|running| running.map_or(Ok(()), &mut change)))
     }
 
-    fn replace_memory(&mut self, memory: Arc<GuestMemory>) -> Result<()> {
+    /// `began`: when its mapping was begun.
+    fn replace_memory(&mut self, memory: Arc<GuestMemory>, began: Instant) -> Result<()> {
         self.each_running(|running| running.queue.remap(memory.clone()).map_err(refused))?;
         let mapped = mapped(&memory);
         self.shared.note(|status| status.mapped = mapped);
-        self.slots.hold(memory.regions().len());
+        let regions = memory.regions().len();
+        self.slots.hold(regions);
         self.memory = Some(memory);
+        self.pause = slots::pause_after(regions, began.elapsed());
         Ok(())
     }
 
@@ -199,6 +206,11 @@ impl Backend {
             running.queue.set_log(log.cloned());
             Ok(())
         })
+    }
+
+    /// How long the front end's next message is to wait, once.
+    pub(crate) fn take_pause(&mut self) -> Duration {
+        std::mem::take(&mut self.pause)
     }
 
     /// Removes all rings.

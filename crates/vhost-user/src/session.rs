@@ -288,27 +288,41 @@ fn converse(
 ) -> Option<Error> {
     let control = shared.rings.last()?;
     let connection = lock(&shared.connection).as_ref()?.try_clone().ok()?;
-    let mut commands_from = Instant::now();
+    let began = Instant::now();
+    let (mut messages_from, mut commands_from) = (began, began);
     loop {
-        let awaited = [connection.as_fd(), shared.signals.bell(), control.ready_fd()];
-        let pause = commands_from.checked_duration_since(Instant::now());
-        let awaited = awaited.get(..if pause.is_some() { 2 } else { 3 })?;
-        let timeout = pause.and_then(|pause| pause.try_into().ok());
-        let ready = shared.wait(awaited, timeout.as_ref())?;
-        if ready.get(1) == Some(&true) {
+        let sources = [
+            (connection.as_fd(), messages_from),
+            (shared.signals.bell(), began),
+            (control.ready_fd(), commands_from),
+        ];
+        let [is_message, is_bell, is_command] = ready(shared, sources)?;
+        if is_bell {
             lock(backend).send_owed();
         }
-        if ready.get(2) == Some(&true) {
+        if is_command {
             let began = Instant::now();
             lock(backend).serve_control();
             commands_from = Instant::now() + control::pause_after(began.elapsed());
         }
-        if ready.first() == Some(&true)
-            && let Err(error) = serve_one(&connection, backend, handler)
-        {
-            return Some(error);
+        if is_message {
+            if let Err(error) = serve_one(&connection, backend, handler) {
+                return Some(error);
+            }
+            messages_from = Instant::now() + lock(backend).take_pause();
         }
     }
+}
+
+/// Waits until one of these can be read, each from its time on, or a pause has ended; which, `None` at the end of the session.
+fn ready(shared: &Shared, sources: [(BorrowedFd<'_>, Instant); 3]) -> Option<[bool; 3]> {
+    let now = Instant::now();
+    let pauses = sources.map(|(_, from)| from.checked_duration_since(now));
+    let timeout = pauses.iter().flatten().min().and_then(|pause| (*pause).try_into().ok());
+    let open = sources.iter().zip(pauses).filter(|(_, pause)| pause.is_none());
+    let open: Vec<_> = open.map(|((fd, _), _)| *fd).collect();
+    let mut polled = shared.wait(&open, timeout.as_ref())?.into_iter();
+    Some(pauses.map(|pause| pause.is_none() && polled.next() == Some(true)))
 }
 
 fn serve_one(
@@ -341,12 +355,14 @@ mod tests {
     use super::*;
     use crate::signal::tests::AT_CLOSE;
     use crate::{Access, Features, Negotiated};
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::cell::RefCell;
     use std::fs::File;
     use std::path::Path;
     use std::rc::Rc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use test_guest::Guest;
+    use vhost::vhost_user::message::VhostUserSingleMemoryRegion;
     use virtqueue::Limit;
 
     /// A session in a folder, and a guest that runs.
@@ -358,6 +374,13 @@ mod tests {
         folder: &Path,
         changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
     ) -> (Session, Guest) {
+        let session = opened(folder, changed);
+        let socket = &session.shared.options.socket;
+        let guest = Guest::connect(socket, Features::VERSION_1.bits(), 1).unwrap();
+        (session, guest)
+    }
+
+    fn opened(folder: &Path, changed: Box<dyn Fn(&Negotiated) + Send + Sync>) -> Session {
         let options = Options {
             socket: folder.join("s"),
             role: SocketRole::Server,
@@ -369,10 +392,7 @@ mod tests {
             changed,
             announcement: Box::new(|_| Vec::new()),
         };
-        let socket = options.socket.clone();
-        let session = Session::open(options).unwrap();
-        let guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
-        (session, guest)
+        Session::open(options).unwrap()
     }
 
     /// The signal was owed at the descriptor that was replaced, and never sent.
@@ -444,6 +464,35 @@ mod tests {
         }
         let steps = steps.load(Ordering::Relaxed) - before;
         assert!((2..=100).contains(&steps), "{steps} steps of {STEP:?} in 300");
+    }
+
+    /// A front end that changed a map of hundreds of regions in a loop held the lock of the process's addresses.
+    #[test]
+    fn changes_of_a_map_of_many_regions_are_paced() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let session = opened(folder.path(), Box::new(|_| {}));
+        let mut backend = Backend::new(session.shared.clone());
+        let mut add = |place: u64| {
+            let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&file, 4096).unwrap();
+            let said = VhostUserSingleMemoryRegion::new(place << 20, 4096, place << 20, 0);
+            backend.add_mem_region(&said, file.into(), None).unwrap();
+            backend.take_pause()
+        };
+        assert_eq!((0..32).map(&mut add).max(), Some(Duration::ZERO));
+        assert!(add(32) > Duration::ZERO);
+    }
+
+    /// Signals and commands are served while messages wait.
+    #[test]
+    fn what_pauses_is_not_read_and_holds_up_nothing_else() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (session, _guest) = connected(folder.path());
+        let signal = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
+        let (fd, now) = (signal.as_fd(), Instant::now());
+        let later = now + Duration::from_secs(3600);
+        let sources = [(fd, later), (fd, now), (fd, now)];
+        assert_eq!(ready(&session.shared, sources), Some([false, true, true]));
     }
 
     #[test]

@@ -1,17 +1,24 @@
 //! How many memory regions a front end may have.
 //!
-//! The process has places for a number of mappings (`vm.max_map_count`, usually 65530), and a region is mapped twice while the
-//! memory map changes. So every front end may have a few, and only some of them as many as KVM gives a guest: those beyond
-//! the few are taken from what all share, and nobody's few are ever in want.
+//! The process has places for a number of mappings (`vm.max_map_count`, usually 65530). A region that touches no other takes two of
+//! them, one for the gap, and twice that while the memory map changes. So every front end may have a few regions, and only some of
+//! them as many as KVM gives a guest: those beyond the few are taken from what all share, at most a quarter of the places.
+//! That is no promise of the few: from some 380 front ends on that take all they may, the kernel's limit is to be raised.
+//!
+//! A change maps all regions anew, under a lock of the process that page faults of workers take too. Beyond the few regions a front
+//! end has to wait after each change, three times as long as that took.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 /// What every front end may have.
 const OWN: usize = 32;
 /// What one may have: as many as KVM gives a guest, and QEMU asks for no more.
 pub(crate) const MOST: usize = 509;
 /// What all together may have beyond their own.
-const SHARED: usize = 8192;
+const SHARED: usize = 4096;
+/// The longest wait after a change.
+const LONGEST: Duration = Duration::from_millis(100);
 
 /// What is taken of that.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
@@ -36,6 +43,11 @@ impl Slots {
     }
 }
 
+/// How long the front end waits after a change of this many regions that took so long.
+pub(crate) fn pause_after(regions: usize, took: Duration) -> Duration {
+    if regions > OWN { LONGEST.min(took * 3) } else { Duration::ZERO }
+}
+
 impl Drop for Slots {
     fn drop(&mut self) {
         self.hold(0);
@@ -45,6 +57,14 @@ impl Drop for Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_of_many_regions_is_followed_by_a_pause() {
+        let took = Duration::from_millis(2);
+        assert_eq!(pause_after(OWN, took), Duration::ZERO);
+        assert_eq!(pause_after(OWN + 1, took), 3 * took);
+        assert_eq!(pause_after(MOST, Duration::from_secs(1)), LONGEST);
+    }
 
     #[test]
     fn those_who_take_all_that_is_shared_leave_the_others_their_own() {

@@ -199,9 +199,8 @@ impl Ring for Packed {
         half | half << 16
     }
 
-    /// A device before us may have noted chains that are marked as used now.
     fn log_start(&self, log: &DirtyLog) {
-        log.mark_all(self.journal.iter().map(|_| self.area.descriptors.place()));
+        log.mark_all([self.area.descriptors.place(), self.area.device_event.place()]);
     }
 
     fn log_used(&self, log: &DirtyLog, base: u32, chains: &[Chain]) {

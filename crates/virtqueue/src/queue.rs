@@ -47,8 +47,8 @@ pub(crate) trait Ring {
     fn disarm(&mut self);
     /// See [`Queue::base`].
     fn base(&self) -> u32;
-    /// Marks what was written before there was a log.
-    fn log_start(&self, _log: &DirtyLog) {}
+    /// Marks all that the device writes of the ring: one before us may have written it and not lived to mark it.
+    fn log_start(&self, log: &DirtyLog);
     /// Marks what giving back these chains at that base has written.
     fn log_used(&self, log: &DirtyLog, base: u32, chains: &[Chain]);
     /// Marks what [`Ring::arm`] and [`Ring::disarm`] write.

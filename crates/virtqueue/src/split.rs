@@ -163,6 +163,11 @@ impl Ring for Split {
         u32::from(self.used)
     }
 
+    fn log_start(&self, log: &DirtyLog) {
+        let SplitArea { used, used_elements, avail_event, .. } = &self.area;
+        log.mark_all([used.place(), used_elements.place(), avail_event.place()]);
+    }
+
     fn log_used(&self, log: &DirtyLog, base: u32, chains: &[Chain]) {
         #[allow(clippy::cast_possible_truncation, reason = "the base of a split ring is an index")]
         let first = self.area.place(base as u16);

@@ -50,6 +50,7 @@ impl Bench {
         ftruncate(&log, BYTES).unwrap();
         let mapped = DirtyLog::map(log.as_fd(), 0, BYTES, &guest.memory).unwrap();
         queue.set_log(Some(mapped));
+        assert_eq!(marked(&log), ring_pages(&guest), "what a device before us may have written");
         let (driver, shadow) = (guest.driver(), memory(&guest));
         let (allowed, open) = (Pages::new(), Vec::new());
         Bench { guest, driver, queue, log, shadow, allowed, given: 0, open, fill: 0 }
@@ -146,12 +147,7 @@ impl Bench {
             .filter(|((after, before), _)| after != before)
             .map(|(_, page)| if page < LOW / PAGE { page } else { page + (BUFFERS - LOW) / PAGE })
             .collect();
-        let mut bits = vec![0; BYTES as usize];
-        pread(&self.log, &mut bits, 0).unwrap();
-        pwrite(&self.log, &vec![0; BYTES as usize], 0).unwrap();
-        let marked: Pages = (0..BYTES * 8)
-            .filter(|page| bits[(page / 8) as usize] >> (page % 8) & 1 != 0)
-            .collect();
+        let marked = marked(&self.log);
         self.allow_ring();
         let missed: Vec<_> = changed.difference(&marked).collect();
         assert!(missed.is_empty(), "written and not marked: {missed:x?}");
@@ -162,6 +158,24 @@ impl Bench {
         assert!(idle.is_empty(), "marked and not written: {idle:x?}");
         self.shadow = after;
         self.allowed.clear();
+    }
+}
+
+/// The pages that are marked; the log is empty afterwards.
+fn marked(log: &OwnedFd) -> Pages {
+    let mut bits = vec![0; BYTES as usize];
+    pread(log, &mut bits, 0).unwrap();
+    pwrite(log, &vec![0; BYTES as usize], 0).unwrap();
+    (0..BYTES * 8).filter(|page| bits[(page / 8) as usize] >> (page % 8) & 1 != 0).collect()
+}
+
+/// All that a device writes of the ring.
+fn ring_pages(guest: &Guest) -> Pages {
+    let (rings, size) = (guest.setup.rings, u64::from(SIZE));
+    if guest.setup.features.contains(RingFeatures::RING_PACKED) {
+        pages(rings.descriptors.0, 16 * size).chain(pages(rings.device.0, 4)).collect()
+    } else {
+        pages(rings.device.0, 4 + 8 * size + 2).collect()
     }
 }
 

@@ -159,6 +159,8 @@ fn writes_are_logged() {
         let log = DirtyLog::map(file.as_fd(), 0, bytes, &guest.memory).unwrap();
         let (mut driver, mut queue) = (guest.driver(), guest.queue());
         queue.set_log(Some(log));
+        // All of the ring is marked when the log begins.
+        rustix::io::pwrite(&file, &vec![0; bytes as usize], 0).unwrap();
         let buffers = [writable(BUFFERS, 4096), writable(BUFFERS + (1 << 20), 4096)];
         driver.add(&buffers, Shape::Direct).unwrap();
         driver.publish();

@@ -10,6 +10,7 @@ use guestmem::{DirtyLog, Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
     VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
@@ -106,8 +107,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
     ) -> Result<Option<Vec<u64>>> {
         let regions: Vec<_> =
             said.iter().zip(files).map(|(said, file)| region(said, file)).collect();
-        let limit = self.shared.options.memory_limit;
-        self.replace_memory(map(regions, |regions| GuestMemory::map_within(limit, regions))?)?;
+        let (limit, began) = (self.shared.options.memory_limit, Instant::now());
+        let memory = map(regions, |regions| GuestMemory::map_within(limit, regions))?;
+        self.replace_memory(memory, began)?;
         Ok(None)
     }
 
@@ -299,21 +301,23 @@ impl VhostUserBackendReqHandlerMut for Backend {
                 slots::MOST
             )));
         }
+        let began = Instant::now();
         let memory = map(vec![region(said, file)], |mut regions| match &self.memory {
             Some(memory) => regions
                 .pop()
                 .map_or_else(|| Ok(memory.clone()), |region| memory.with_region(region)),
             None => GuestMemory::map_within(self.shared.options.memory_limit, regions),
         });
-        self.replace_memory(memory?)?;
+        self.replace_memory(memory?, began)?;
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, said: &VhostUserSingleMemoryRegion) -> Result<()> {
         let Some(memory) = &self.memory else { return Err(refused("there is no memory yet")) };
         let (gpa, user) = (Gpa(said.guest_phys_addr), UserAddress(said.user_addr));
+        let began = Instant::now();
         let memory = memory.without_region(gpa, said.memory_size, user).map_err(refused)?;
-        self.replace_memory(memory)
+        self.replace_memory(memory, began)
     }
 
     fn set_device_state_fd(
