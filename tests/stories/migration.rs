@@ -56,6 +56,17 @@ impl Place {
         serde_json::from_str(&text).unwrap()
     }
 
+    /// Waits until this was noted in the journal; the line.
+    fn noted(&self, words: &str) -> String {
+        until(words, || {
+            let text = output_of(&mut self.command("status --json"));
+            let status: Value = serde_json::from_str(&text).unwrap();
+            let events = status["switch"]["events"].as_array().unwrap().iter();
+            let mut texts = events.map(|event| event["text"].as_str().unwrap().to_owned());
+            texts.find(|text| text.contains(words))
+        })
+    }
+
     /// The options by which a guest that does not announce itself is plugged in here.
     fn options(&self) -> Vec<String> {
         let mut options = options_as(&output_of(&mut self.command("port show vm --qemu")));
@@ -182,4 +193,6 @@ fn moves(more: &str) {
          source and destination: {outages:?}; {lost} frames dropped at the port that it left"
     );
     assert_eq!(to.show("vm")["state"], "up");
+    let steps = ["a migration begins", "the guest was stopped"].map(|words| from.noted(words));
+    println!("measured: {steps:?}; {}", to.noted("ran elsewhere before"));
 }

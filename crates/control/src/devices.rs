@@ -88,6 +88,10 @@ pub trait Watch: Send {
     fn guest(&self) -> Option<Status> {
         None
     }
+    /// What happened to the guest since this was last asked, in sentences.
+    fn news(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// The team, where the device is one.
     fn team(&self) -> Option<&Team> {
         None
@@ -358,6 +362,10 @@ impl Watch for Guest {
 
     fn guest(&self) -> Option<Status> {
         Some(self.session.status())
+    }
+
+    fn news(&self) -> Vec<String> {
+        self.session.take_milestones().iter().map(guest::milestone).collect()
     }
 
     /// Another MTU opens the port anew, for the guest learns of it when its driver starts.

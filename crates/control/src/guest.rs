@@ -4,14 +4,19 @@
 
 use crate::body::GuestBody;
 use crate::devices::Condition;
-use ports::vhost::{Features, Negotiated, SocketRole, State, Status};
+use ports::vhost::{Features, Milestone, Negotiated, SocketRole, State, Status, Step};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 /// Whether frames can reach the guest, and why not.
 pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Condition {
     let socket = socket.display();
     match (&status.state, role) {
         (State::Running, _) => Condition::Up,
+        (State::Connected, _) if status.awaits_log => Condition::Down(
+            "its rings wait for the log of a migration: the front end wants writes logged and has not said where (SET_LOG_BASE)"
+                .to_owned(),
+        ),
         (State::Connected, _) => {
             Condition::Down("a guest is connected, its driver is not ready".to_owned())
         }
@@ -36,6 +41,29 @@ pub(crate) fn body(status: &Status) -> GuestBody {
         taken: status.taken.names(),
         follows: follows(status.negotiated),
     }
+}
+
+/// A step of a migration, with the time that the other host's may be held against.
+pub(crate) fn milestone(milestone: &Milestone) -> String {
+    let what = match milestone.step {
+        Step::Logged => "a migration begins: what is written to the guest is logged".to_owned(),
+        Step::Cancelled => "the migration was cancelled: the guest stays".to_owned(),
+        Step::Stopped(after) => {
+            format!("the guest was stopped, {} ms after the migration began", after.as_millis())
+        }
+        Step::Returned(after) => format!(
+            "the guest runs here again, {} ms after it was stopped: it did not move",
+            after.as_millis()
+        ),
+        Step::Arrived => {
+            "a guest runs here that ran elsewhere before (or the switch was started anew)"
+                .to_owned()
+        }
+    };
+    let time = milestone.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (second, ms) = (time.as_secs() % 86400, time.subsec_millis());
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{hour:02}:{minute:02}:{:02}.{ms:03} UTC: {what}", second % 60)
 }
 
 /// What the agreement comes to, in sentences. Nothing while no driver is ready.
@@ -93,6 +121,24 @@ mod tests {
         assert!(text(State::Waiting, SocketRole::Client).contains("listen at /run/v"));
         assert_eq!(text(State::Broken("ring 1: x".into()), SocketRole::Server), "ring 1: x");
         assert_eq!(text(State::Running, SocketRole::Client), "Up");
+    }
+
+    #[test]
+    fn a_milestone_has_the_time_of_day_to_the_millisecond() {
+        let at = UNIX_EPOCH + std::time::Duration::from_millis(86_400_000 * 3 + 45_296_007);
+        let step = Step::Stopped(std::time::Duration::from_millis(1240));
+        let text = milestone(&Milestone { at, step });
+        assert!(text.starts_with("12:34:56.007 UTC: the guest was stopped"), "{text}");
+        assert!(text.ends_with("1240 ms after the migration began"), "{text}");
+    }
+
+    #[test]
+    fn a_port_whose_rings_wait_for_a_log_says_so() {
+        let waits = Status { awaits_log: true, ..status(State::Connected) };
+        let Condition::Down(reason) = condition(&waits, Path::new("/v"), SocketRole::Server) else {
+            panic!("not down")
+        };
+        assert!(reason.contains("SET_LOG_BASE"), "{reason}");
     }
 
     #[test]

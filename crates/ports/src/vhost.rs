@@ -13,7 +13,8 @@ mod ingress;
 pub use egress::VhostEgress;
 pub use ingress::VhostIngress;
 pub use vhost_user::{
-    Access, Features, Negotiated, Session, SessionError, SocketRole, Sparing, State, Status, permit,
+    Access, Features, Milestone, Negotiated, Session, SessionError, SocketRole, Sparing, State,
+    Status, Step, permit,
 };
 
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};

@@ -6,6 +6,8 @@ mod unlisted;
 use crate::attempts::Attempts;
 use crate::control::{self, Command};
 use crate::inflight::Inflight;
+use crate::lock::lock;
+use crate::migration::{Migration, Step};
 use crate::session::Shared;
 use crate::slots::{self, Slots};
 use crate::vring::{StartError, Vring};
@@ -44,6 +46,7 @@ pub(crate) struct Backend {
     address: Option<[u8; 6]>,
     /// The device status as the front end has set it last.
     device_status: u64,
+    migration: Migration,
     /// Why no ring starts: what the guest was told of the device is not so.
     unfit: Option<String>,
 }
@@ -75,7 +78,7 @@ fn mapped(memory: &GuestMemory) -> Vec<Range<u64>> {
 impl Backend {
     pub(crate) fn new(shared: Arc<Shared>) -> Backend {
         let vrings = shared.rings.iter().map(|_| Vring::default()).collect();
-        let backend = Backend {
+        let mut backend = Backend {
             shared,
             memory: None,
             slots: Slots::default(),
@@ -91,6 +94,7 @@ impl Backend {
             protocol: VhostUserProtocolFeatures::empty(),
             address: None,
             device_status: 0,
+            migration: Migration::default(),
             unfit: None,
         };
         backend.tell(State::Connected);
@@ -124,7 +128,15 @@ impl Backend {
         self.await_log.retain(|waiting| *waiting != number);
         let (vring, ring) = self.vring(number)?;
         stop(vring, ring, &shared.attempts);
-        Ok(vring)
+        if self.vrings.iter().all(|vring| !vring.started) {
+            let step = self.migration.stop();
+            self.note(step);
+        }
+        Ok(self.vring(number)?.0)
+    }
+
+    fn note(&self, step: Option<Step>) {
+        step.into_iter().for_each(|step| lock(&self.shared.milestones).push(step));
     }
 
     fn active_log(&self) -> Option<&Arc<DirtyLog>> {
@@ -200,7 +212,9 @@ impl Backend {
         Ok(())
     }
 
-    fn apply_log(&self) -> Result<()> {
+    fn apply_log(&mut self) -> Result<()> {
+        let step = self.migration.log(self.active_log().is_some());
+        self.note(step);
         let log = self.active_log();
         self.each_running(|running| {
             running.queue.set_log(log.cloned());
@@ -235,7 +249,7 @@ impl Backend {
     }
 
     /// Updates the port's capabilities and the session's status.
-    fn tell(&self, state: State) {
+    fn tell(&mut self, state: State) {
         let features = match self.offloads {
             Some(offloads) => (self.taken - Features::GUEST_OFFLOADS) | offloads,
             None => self.taken,
@@ -251,9 +265,14 @@ impl Backend {
         let before = self.shared.note(|status| {
             status.state = state;
             (status.taken, status.memory) = (self.taken, memory);
+            status.awaits_log = !self.await_log.is_empty();
             std::mem::replace(&mut status.negotiated, negotiated)
         });
         if before.pairs == 0 && negotiated.pairs > 0 {
+            // A fresh ring begins at 0, a fresh packed one with both wrap counters set.
+            let is_fresh = |vring: &Vring| vring.began & 0x7fff_7fff == 0;
+            let step = self.migration.run(!self.vrings.iter().take(2).all(is_fresh));
+            self.note(step);
             self.announce();
         }
     }

@@ -5,6 +5,7 @@ use crate::backend::Backend;
 use crate::control;
 use crate::lock::lock;
 use crate::message::{Message, Request};
+use crate::migration::{Milestone, Milestones};
 use crate::signal::{self, Budget};
 use crate::socket::{self, Listener};
 use crate::{Options, RingSlot, SessionError, SocketRole, Sparing, State, Status};
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     /// Two for each pair, the guest's receiving one first, and the control queue.
     pub(crate) rings: Vec<Arc<RingSlot>>,
     status: Mutex<Status>,
+    pub(crate) milestones: Mutex<Milestones>,
     /// Readable when the session is to end.
     stop: OwnedFd,
     /// What to cut when the session is to end.
@@ -113,6 +115,7 @@ impl Session {
             options,
             rings,
             status,
+            milestones: Mutex::default(),
             stop,
             connection,
             attempts: Attempts::default(),
@@ -138,6 +141,11 @@ impl Session {
             [receive, send] => Some((receive.clone(), send.clone())),
             _ => None,
         }
+    }
+
+    /// What has happened of migrations since this was last asked.
+    pub fn take_milestones(&self) -> Vec<Milestone> {
+        lock(&self.shared.milestones).take()
     }
 
     /// How it is doing. Takes no lock that a guest can hold for long (see the crate's head).

@@ -22,6 +22,8 @@ pub enum State {
 pub struct Status {
     /// How it is doing.
     pub state: State,
+    /// Rings wait for the log that a migration needs.
+    pub awaits_log: bool,
     /// What was offered.
     pub offered: Features,
     /// What the guest took when it negotiated.

@@ -77,9 +77,11 @@ impl Running {
     fn poll_links(&mut self, now: Instant) {
         let infos = self.infos();
         let (mut failed, mut changed, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
+        let mut news = Vec::new();
         for (name, port) in &mut self.ports {
             let PortDevice::Open(open) = &mut port.device else { continue };
             let look = open.watch.state();
+            news.extend(open.watch.news().into_iter().map(|text| (name.clone(), text)));
             let state = match look.condition {
                 Condition::Up => PortState::Up,
                 Condition::Down(reason) => PortState::Down(reason),
@@ -110,6 +112,9 @@ impl Running {
             if is_news(known, &state) {
                 changed.push((name.clone(), open.id, state));
             }
+        }
+        for (name, text) in news {
+            self.events.note_of(name.as_str(), now, format!("port {name}: {text}"));
         }
         for (name, id) in replaced {
             if let Err(error) = self.switch.release_held_mac(id) {

@@ -1,0 +1,129 @@
+//! What a session sees of a guest's migration, for people: a front end says of it only what the back end has to do.
+//!
+//! The rounds in which pages are copied are the front end's alone: it reads the log from shared memory and says nothing.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant, SystemTime};
+
+/// A step of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// What is written to the guest is logged from now on: it is about to move away.
+    Logged,
+    /// It is no longer logged, and the guest still runs here: the migration was cancelled.
+    Cancelled,
+    /// The guest was stopped, so long after logging had begun.
+    Stopped(Duration),
+    /// It runs here again in the same connection, so long after it was stopped: the migration came to nothing.
+    Returned(Duration),
+    /// A guest runs here that another back end has served before.
+    Arrived,
+}
+
+/// A step, and when it was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Milestone {
+    /// By the clock that hosts have in common.
+    pub at: SystemTime,
+    /// What happened.
+    pub step: Step,
+}
+
+/// Milestones that were not read yet, the last ones.
+#[derive(Debug, Default)]
+pub(crate) struct Milestones(VecDeque<Milestone>);
+
+impl Milestones {
+    const KEPT: usize = 16;
+
+    pub(crate) fn push(&mut self, step: Step) {
+        if self.0.len() == Self::KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(Milestone { at: SystemTime::now(), step });
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Milestone> {
+        self.0.drain(..).collect()
+    }
+}
+
+/// How far the migration of one front end's guest is.
+#[derive(Debug, Default)]
+pub(crate) struct Migration {
+    /// A ring has run in this connection.
+    has_run: bool,
+    /// Since when writes are logged.
+    logged: Option<Instant>,
+    /// When the guest was stopped while they were.
+    stopped: Option<Instant>,
+}
+
+impl Migration {
+    /// Whether writes are logged now.
+    pub(crate) fn log(&mut self, is_logged: bool) -> Option<Step> {
+        match (self.logged, is_logged) {
+            (None, true) => {
+                self.logged = Some(Instant::now());
+                Some(Step::Logged)
+            }
+            (Some(_), false) => {
+                self.logged = None;
+                Some(Step::Cancelled)
+            }
+            _ => None,
+        }
+    }
+
+    /// No ring runs any more.
+    pub(crate) fn stop(&mut self) -> Option<Step> {
+        let since = self.logged.take()?;
+        self.stopped = Some(Instant::now());
+        Some(Step::Stopped(since.elapsed()))
+    }
+
+    /// The guest's first pair is ready; `is_resumed`: its rings were used before.
+    pub(crate) fn run(&mut self, is_resumed: bool) -> Option<Step> {
+        let is_first = !std::mem::replace(&mut self.has_run, true);
+        if let Some(stopped) = self.stopped.take() {
+            return Some(Step::Returned(stopped.elapsed()));
+        }
+        (is_first && is_resumed).then_some(Step::Arrived)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_away_is_told_once_and_a_cancelled_one_as_such() {
+        let mut migration = Migration::default();
+        assert_eq!((migration.run(false), migration.stop()), (None, None), "no migration");
+        assert_eq!(migration.log(true), Some(Step::Logged));
+        assert_eq!(migration.log(true), None, "with each ring");
+        assert_eq!(migration.log(false), Some(Step::Cancelled));
+        migration.log(true);
+        assert!(matches!(migration.stop(), Some(Step::Stopped(_))));
+        assert_eq!(migration.stop(), None, "once");
+        assert_eq!(migration.log(false), None, "it was stopped before");
+        assert!(matches!(migration.run(true), Some(Step::Returned(_))), "it did not go");
+        assert_eq!(migration.run(true), None, "it ran before");
+    }
+
+    #[test]
+    fn a_guest_whose_rings_were_used_before_has_arrived() {
+        assert_eq!(Migration::default().run(true), Some(Step::Arrived));
+        assert_eq!(Migration::default().run(false), None, "a guest that boots");
+    }
+
+    #[test]
+    fn the_last_milestones_are_kept() {
+        let mut milestones = Milestones::default();
+        (0..20).for_each(|ms| milestones.push(Step::Stopped(Duration::from_millis(ms))));
+        let kept = milestones.take();
+        assert_eq!(kept.len(), Milestones::KEPT);
+        assert_eq!(kept[15].step, Step::Stopped(Duration::from_millis(19)));
+        assert_eq!(milestones.take(), []);
+    }
+}
