@@ -1,8 +1,9 @@
 //! What can be typed.
 
 use crate::commands::{
-    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, mtu, ntttcp,
-    openapi, port, queue, report, rsc, rss, run, status, sweep, team, top, validate, vmmq,
+    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, migrate,
+    mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status, sweep, team, top, validate,
+    vmmq,
 };
 use crate::output::{Failure, unreachable};
 use clap::{Args, Parser, Subcommand};
@@ -81,6 +82,8 @@ pub(crate) enum Command {
     Capture(capture::Arguments),
     /// Check a configuration file, or the health of the running switch
     Check(check::Arguments),
+    /// Say before a guest moves to another host what would hurt it there
+    Migrate(migrate::Arguments),
     /// Prove by probes that every path carries the MTU
     Mtu(mtu::Arguments),
     /// Measure a feature on this host, on against off, and write a report

@@ -8,8 +8,9 @@ mod output;
 use clap::Parser;
 use cli::{Cli, Command};
 use commands::{
-    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, mtu, ntttcp,
-    openapi, port, queue, report, rsc, rss, run, status, sweep, team, top, validate, vmmq,
+    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, migrate,
+    mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status, sweep, team, top, validate,
+    vmmq,
 };
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Config(args) => config::run(&args, &global),
         Command::Capture(args) => capture::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
+        Command::Migrate(args) => migrate::run(&args, &global),
         Command::Mtu(args) => mtu::run(&args, &global),
         Command::Validate(args) => validate::run(&args, &global),
         Command::Ladder(args) => ladder::run(&args, &global),

@@ -27,6 +27,7 @@ mod lab_guest;
 mod lab_hosts;
 mod lab_interop;
 mod machines;
+mod migrate;
 mod migration;
 mod mtu;
 mod newcomer;

@@ -19,6 +19,7 @@ mod guest;
 pub mod health;
 pub mod memory;
 mod metrics;
+pub mod migration;
 mod numa;
 pub mod plan;
 mod problem;

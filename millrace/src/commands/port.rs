@@ -1,7 +1,7 @@
 //! `millrace port`: ports while the switch runs.
 
 use crate::cli::Global;
-use crate::commands::{snippet, status};
+use crate::commands::{port_export, snippet, status};
 use crate::output::{self, Failure, Outcome};
 use clap::{ArgGroup, Args, Subcommand};
 use control::Problem;
@@ -32,6 +32,10 @@ enum Verb {
     Set(Set),
     /// List all ports
     List(List),
+    /// Print a port's settings, tables and counters for another host
+    Export(port_export::Export),
+    /// Make or set a port as it was at another host
+    Import(port_export::Import),
 }
 
 #[derive(Args)]
@@ -172,6 +176,8 @@ pub(crate) fn run(arguments: Arguments, global: &Global) -> Outcome {
             Ok(ExitCode::SUCCESS)
         }
         Verb::Show(show) => show.run(global),
+        Verb::Export(export) => export.run(global),
+        Verb::Import(import) => import.run(global),
         Verb::Set(set) => {
             let change = changes(&set.changes)?;
             let port = global.client()?.change_port(&set.name, &change)?;

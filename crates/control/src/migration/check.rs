@@ -1,0 +1,248 @@
+//! What would hurt a guest at another host, before it moves there.
+//!
+//! First what the host lacks for the port ([`lacks`]), which an import refuses too; then how the two ports differ.
+
+mod pair;
+
+use super::HostExport;
+use crate::Problem;
+use crate::body::{PortBody, StateBody};
+use crate::config::{PortConfig, PortRole};
+use crate::health::Picture;
+use pair::Pair;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Something that would hurt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The guest's port.
+    pub port: String,
+    /// What it is about: `features`, `queues`, `uplink-mtu`, or the key of the port that differs.
+    pub about: String,
+    /// The value seen at the destination, the value wanted, the remedy.
+    #[serde(flatten)]
+    pub problem: Problem,
+}
+
+/// What would hurt the guest of a port that moves from one host to the other.
+///
+/// # Errors
+/// The host that it is to leave has no such port.
+pub fn findings(from: &HostExport, to: &HostExport, name: &str) -> Result<Vec<Finding>, Problem> {
+    let port = from.port(name).ok_or_else(|| no_port(from, name))?;
+    let wanted = Wanted {
+        name,
+        config: &port.config,
+        mac: port.config.mac.map(|mac| mac.0.to_string()).or(port.held_mac.clone()),
+        // A packet that did not leave its old host need not leave the new one.
+        mtu: port.mtu.map(|mtu| mtu.min(widest(from, &port.config).unwrap_or(mtu))),
+    };
+    let mut found = lacks(&wanted, to);
+    match to.port(name) {
+        Some(there) => found.extend(Pair { wanted: &wanted, from: port, to: there }.findings()),
+        None => found.push(
+            wanted.finding(
+                "port",
+                Problem::new(format!("the destination has no port {name}"))
+                    .seen("no such port")
+                    .wanted(format!("a port {name} as at the source"))
+                    .remedy(format!(
+                        "`millrace port export {name}` here, and `millrace port import` there"
+                    )),
+            ),
+        ),
+    }
+    Ok(found)
+}
+
+fn no_port(host: &HostExport, name: &str) -> Problem {
+    let names: Vec<&str> = host.ports.iter().map(|port| port.name.as_str()).collect();
+    Problem::new(format!("the source has no port {name}"))
+        .seen(name)
+        .wanted(names.join(", "))
+        .remedy("name ports of the source")
+}
+
+/// What a port needs of a host.
+pub(super) struct Wanted<'p> {
+    pub(super) name: &'p str,
+    pub(super) config: &'p PortConfig,
+    /// Its guest's address, where it is known.
+    pub(super) mac: Option<String>,
+    /// The largest packet that its uplinks have to carry.
+    pub(super) mtu: Option<u16>,
+}
+
+impl Wanted<'_> {
+    fn finding(&self, about: &str, problem: Problem) -> Finding {
+        Finding { port: self.name.to_owned(), about: about.to_owned(), problem }
+    }
+}
+
+/// Uplinks that carry a VLAN.
+fn uplinks(host: &HostExport, vlan: u16) -> impl Iterator<Item = &PortBody> {
+    let is_uplink = |port: &&PortBody| port.role == PortRole::Uplink;
+    let carries = move |port: &&PortBody| Picture::of(&port.config).carries(vlan);
+    host.ports.iter().filter(is_uplink).filter(carries)
+}
+
+fn vlans(config: &PortConfig) -> impl Iterator<Item = u16> {
+    let picture = Picture::of(config);
+    (0..4095).filter(move |vlan| picture.carries(*vlan))
+}
+
+/// The smallest MTU of an uplink and the devices below it.
+fn uplink_mtu(host: &HostExport, uplink: &PortBody) -> Option<u16> {
+    let below = host.mtu.ports.iter().filter(|port| port.port == uplink.name);
+    let below = below.flat_map(|port| port.links.iter().map(|link| link.mtu));
+    below.chain(uplink.mtu).min()
+}
+
+/// The largest packet that leaves a host in all VLANs of a port; `None`: no uplink carries one of them.
+fn widest(host: &HostExport, config: &PortConfig) -> Option<u16> {
+    let of_vlan = |vlan| uplinks(host, vlan).filter_map(|uplink| uplink_mtu(host, uplink)).max();
+    vlans(config).filter_map(of_vlan).min()
+}
+
+/// What the host lacks for the port.
+pub(super) fn lacks(wanted: &Wanted<'_>, host: &HostExport) -> Vec<Finding> {
+    let found = [
+        vlan(wanted, host),
+        uplink_down(wanted, host),
+        mtu(wanted, host),
+        member(wanted, host),
+        deaf_member(wanted, host),
+        mirror(wanted, host),
+        taken_mac(wanted, host),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// VLANs as `port set` takes them.
+fn list(vlans: &[u16]) -> String {
+    vlans.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn vlan(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
+    let missing: Vec<u16> =
+        vlans(wanted.config).filter(|vlan| uplinks(host, *vlan).next().is_none()).collect();
+    let first = missing.first()?;
+    let there = host.ports.iter().filter(|port| port.role == PortRole::Uplink);
+    let there: Vec<String> = there.map(|port| format!("{} {}", port.name, port.vlan)).collect();
+    let what = match first {
+        0 => "no uplink of the destination carries untagged frames".to_owned(),
+        _ => format!("no uplink of the destination carries VLAN {}", list(&missing)),
+    };
+    let problem = Problem::new(what)
+        .seen(if there.is_empty() { "no uplink".to_owned() } else { there.join("; ") })
+        .wanted(format!("an uplink with VLAN {}", list(&missing)))
+        .remedy("add the VLAN to the `trunk` of an uplink there, and to the switch behind it");
+    Some(wanted.finding("vlan", problem))
+}
+
+fn uplink_down(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
+    let is_down = |vlan| {
+        let mut there = uplinks(host, vlan).peekable();
+        there.peek().is_some() && there.all(|uplink| uplink.state != StateBody::Up)
+    };
+    let vlan = vlans(wanted.config).find(|vlan| is_down(*vlan))?;
+    let uplink = uplinks(host, vlan).next()?;
+    let problem =
+        Problem::new(format!("uplink {} of the destination carries no frames", uplink.name))
+            .seen(format!("{}: {}", uplink.state.name(), uplink.reason))
+            .wanted("up")
+            .remedy("`millrace check` there says what to do");
+    Some(wanted.finding("uplink", problem))
+}
+
+fn mtu(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
+    let (needed, there) = (wanted.mtu?, widest(host, wanted.config)?);
+    let problem = Problem::new("packets of the guest are too big for the destination's uplink")
+        .seen(format!("MTU {there}"))
+        .wanted(format!("MTU {needed}"))
+        .remedy("raise the MTU of the uplink there, its devices and team members, and of what is behind it");
+    (there < needed).then(|| wanted.finding("uplink-mtu", problem))
+}
+
+fn member(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
+    let pinned = wanted.config.team_member.as_ref()?.to_string();
+    let members = || host.teams.iter().flat_map(|team| &team.members);
+    let problem = Problem::new(format!("no team of the destination has the member {pinned}"))
+        .seen(members().map(|member| member.name.as_str()).collect::<Vec<_>>().join(", "))
+        .wanted(&pinned)
+        .remedy("add it to the team there, or set `team-member` to a member that is there");
+    let is_there = members().any(|member| member.name == pinned);
+    (!is_there).then(|| wanted.finding("team-member", problem))
+}
+
+/// A member that hears nothing of a VLAN which others of its team hear: its port at the physical switch lacks it.
+fn deaf_member(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
+    let active = |team: &crate::body::TeamBody, vlan| {
+        let is_member = |uplink: &PortBody| uplink.name == team.port;
+        uplinks(host, vlan).any(is_member)
+    };
+    for (vlan, team) in vlans(wanted.config)
+        .filter(|vlan| *vlan != 0)
+        .flat_map(|vlan| host.teams.iter().map(move |team| (vlan, team)))
+        .filter(|(vlan, team)| active(team, *vlan))
+    {
+        let (hears, deaf): (Vec<_>, Vec<_>) = team
+            .members
+            .iter()
+            .filter(|it| it.active)
+            .partition(|it| it.vlans_heard.contains(&vlan));
+        if let (false, Some(deaf)) = (hears.is_empty(), deaf.first()) {
+            let what = format!("{} of team {} hears nothing of VLAN {vlan}", deaf.name, team.port);
+            let problem = Problem::new(what)
+                .seen(list(&deaf.vlans_heard))
+                .wanted(format!("VLAN {vlan}, which {} hears", names(&hears)))
+                .remedy("allow the VLAN at that member's port of the physical switch");
+            return Some(wanted.finding("member-vlan", problem));
+        }
+    }
+    None
+}
+
+fn names(members: &[&crate::body::TeamMemberBody]) -> String {
+    members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn mirror(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
+    let target = wanted.config.mirror_to.as_ref()?;
+    let problem = Problem::new(format!("the destination has no port {target} to mirror to"))
+        .seen("no such port")
+        .wanted(target)
+        .remedy("add it there, or remove `mirror-to`");
+    host.port(target.as_str()).is_none().then(|| wanted.finding("mirror-to", problem))
+}
+
+/// Two ports with one address: the second to send is counted as `address_taken`, or takes the first one's frames.
+fn taken_mac(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
+    let mac = wanted.mac.as_deref()?;
+    let is_its = |port: &&PortBody| {
+        let own = port.config.mac.map(|mac| mac.0.to_string());
+        [own.as_deref(), port.held_mac.as_deref(), port.mac.as_deref()].contains(&Some(mac))
+    };
+    let others = || host.ports.iter().filter(|port| port.name != wanted.name);
+    let is_vnic = |name: &str| others().any(|it| it.name == name && it.role == PortRole::Vnic);
+    let learned = || host.macs.iter().find(|it| it.mac == mac && is_vnic(&it.port));
+    let holder = others().find(is_its).map(|port| port.name.clone());
+    let holder = holder.or_else(|| learned().map(|it| it.port.clone()))?;
+    let problem = Problem::new(format!("port {holder} of the destination has the guest's address"))
+        .seen(format!("{mac} at {holder}"))
+        .wanted(format!("{mac} at {} alone", wanted.name))
+        .remedy("give one of the two guests another address");
+    Some(wanted.finding("mac-taken", problem))
+}
+
+/// The keys that are set.
+pub(super) fn keys(config: &PortConfig) -> Map<String, Value> {
+    match serde_json::to_value(config) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

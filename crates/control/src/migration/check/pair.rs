@@ -1,0 +1,216 @@
+//! How a port differs from the one of its name at the other host.
+
+use super::{Finding, Wanted, keys};
+use crate::Problem;
+use crate::body::{GuestBody, PortBody, StateBody};
+use serde_json::{Map, Value};
+
+/// Keys that name devices and sockets of a host, or are compared by what follows from them.
+const OWN_KEYS: [&str; 17] = [
+    "name",
+    "tap",
+    "packet",
+    "xdp",
+    "team",
+    "vhost-user",
+    "vhost-client",
+    "socket-mode",
+    "socket-owner",
+    "socket-group",
+    "netns",
+    "mtu",
+    "mac",
+    "queues",
+    "rsc",
+    "memory-limit",
+    "rss-key",
+];
+
+/// The port at the host that its guest leaves, and that at the other.
+pub(super) struct Pair<'p> {
+    pub(super) wanted: &'p Wanted<'p>,
+    pub(super) from: &'p PortBody,
+    pub(super) to: &'p PortBody,
+}
+
+impl Pair<'_> {
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        if let Some(found) = self.kind() {
+            return vec![found];
+        }
+        let single = [
+            self.state(),
+            self.features(),
+            self.queues(),
+            self.mtu(),
+            self.memory(),
+            self.mac(),
+            self.announced(),
+            self.rsc(),
+        ];
+        single.into_iter().flatten().chain(self.settings()).collect()
+    }
+
+    fn finding(&self, about: &str, problem: Problem) -> Option<Finding> {
+        Some(self.wanted.finding(about, problem))
+    }
+
+    fn guest(&self) -> Option<&GuestBody> {
+        self.from.guest.as_ref().filter(|guest| guest.queues > 0)
+    }
+
+    fn kind(&self) -> Option<Finding> {
+        if self.to.config.vhost_user.is_some() {
+            return None;
+        }
+        let problem = Problem::new("the destination's port serves no virtual machine")
+            .seen(self.to.config.device())
+            .wanted("a vhost-user port")
+            .remedy("remove the port there and add one with --vhost-user");
+        self.finding("kind", problem)
+    }
+
+    fn state(&self) -> Option<Finding> {
+        let runs = self.to.guest.as_ref().is_some_and(|guest| guest.queues > 0);
+        if self.to.state != StateBody::Broken && !runs {
+            return None;
+        }
+        let seen = if runs { "a guest runs there".to_owned() } else { self.to.reason.clone() };
+        let problem = Problem::new("the destination's port cannot take a guest")
+            .seen(seen)
+            .wanted("a port that waits for its guest")
+            .remedy("stop the guest that is there, or mend what the port says");
+        self.finding("state", problem)
+    }
+
+    fn features(&self) -> Option<Finding> {
+        let offered = &self.to.guest.as_ref()?.offered;
+        let missing = self.guest()?.taken.iter().filter(|taken| !offered.contains(taken));
+        // Pairs and the address are looked at by themselves.
+        let missing = missing.map(String::as_str).filter(|it| !["mq", "mac"].contains(it));
+        let missing: Vec<&str> = missing.collect();
+        if missing.is_empty() {
+            return None;
+        }
+        let missing = missing.join(" ");
+        let problem = Problem::new("the guest has taken features that the destination does not offer")
+            .seen(format!("not offered: {missing}"))
+            .wanted(&missing)
+            .remedy("boot the guest with these off at QEMU's virtio-net device, or run one version of Millrace, with one `compat`, on both hosts");
+        self.finding("features", problem)
+    }
+
+    fn queues(&self) -> Option<Finding> {
+        let pairs = |port: &PortBody| port.config.queues.map_or(1, |queues| queues.0);
+        let (from, to) = (pairs(self.from), pairs(self.to));
+        let problem = Problem::new("the destination's port has fewer queue pairs")
+            .seen(to)
+            .wanted(format!("{from} or more"))
+            .remedy(format!("`millrace port set {} queues={from}` there", self.to.name));
+        (to < from).then(|| self.finding("queues", problem)).flatten()
+    }
+
+    fn mtu(&self) -> Option<Finding> {
+        let (from, to) = (self.from.mtu?, self.to.mtu?);
+        let problem =
+            Problem::new("the guest was told of a larger MTU than the destination's port has")
+                .seen(to)
+                .wanted(from)
+                .remedy(format!("`millrace port set {} mtu={from}` there", self.to.name));
+        (to < from).then(|| self.finding("mtu", problem)).flatten()
+    }
+
+    fn memory(&self) -> Option<Finding> {
+        let (limit, needed) =
+            (self.to.config.memory_limit?.0, self.from.guest.as_ref()?.memory_bytes);
+        let problem = Problem::new("the guest has more memory than the destination's port may map")
+            .seen(format!("memory-limit {limit}"))
+            .wanted(format!("{needed} bytes or more"))
+            .remedy(format!(
+                "`millrace port set {} memory-limit=` there, or a larger one",
+                self.to.name
+            ));
+        (limit != 0 && limit < needed).then(|| self.finding("memory-limit", problem)).flatten()
+    }
+
+    /// The address that the destination holds the guest to, and announces.
+    fn mac(&self) -> Option<Finding> {
+        let own = self.wanted.mac.as_deref()?;
+        let there = self.to.config.mac.map(|mac| mac.0.to_string());
+        let what = match there {
+            Some(_) => "the destination's port holds its guest to another address",
+            None => {
+                "the destination's port has no `mac`: it is held to none, and announced by none"
+            }
+        };
+        let is_wrong = match &there {
+            Some(there) => there != own,
+            None => self.from.config.mac.is_some(),
+        };
+        let problem = Problem::new(what)
+            .seen(there.as_deref().unwrap_or("not set"))
+            .wanted(own)
+            .remedy(format!("`millrace port set {} mac={own}` there", self.to.name));
+        is_wrong.then(|| self.finding("mac", problem)).flatten()
+    }
+
+    /// A guest that does not announce itself is announced by the switch, where that knows its address.
+    fn announced(&self) -> Option<Finding> {
+        let announces = self.guest()?.taken.iter().any(|taken| taken == "guest-announce");
+        if announces || self.to.config.mac.is_some() || self.from.config.mac.is_some() {
+            return None;
+        }
+        let own = self.wanted.mac.as_deref().unwrap_or("ADDRESS");
+        let problem = Problem::new("the guest does not announce itself, and the destination's port has no `mac`")
+            .seen("no guest-announce, no mac")
+            .wanted("one of them")
+            .remedy(format!(
+                "`millrace port set {} mac={own}` there; without it only a front end that sends VHOST_USER_SEND_RARP (QEMU) has it announced",
+                self.to.name
+            ));
+        self.finding("announce", problem)
+    }
+
+    fn rsc(&self) -> Option<Finding> {
+        let word = |port: &PortBody| text(serde_json::to_value(port.rsc).unwrap_or_default());
+        let (from, to) = (word(self.from), word(self.to));
+        let problem = Problem::new("coalescing toward the guest is another one at the destination")
+            .seen(&to)
+            .wanted(&from)
+            .remedy(format!("`millrace port set {} rsc={from}` there", self.to.name));
+        (from != to).then(|| self.finding("rsc", problem)).flatten()
+    }
+
+    /// Every other key that is not the same.
+    fn settings(&self) -> Vec<Finding> {
+        let (from, to) = (keys(&self.from.config), keys(&self.to.config));
+        let all = from.keys().chain(to.keys().filter(|key| !from.contains_key(*key)));
+        let differs = |key: &&String| from.get(*key) != to.get(*key);
+        let finding = |key: &String| {
+            let value =
+                |map: &Map<String, Value>| map.get(key).cloned().map_or("not set".to_owned(), text);
+            let (seen, wanted) = (value(&to), value(&from));
+            let set = if from.contains_key(key) { wanted.as_str() } else { "" };
+            let problem = Problem::new(format!(
+                "`{key}` of the port is another one at the destination"
+            ))
+            .seen(seen)
+            .wanted(&wanted)
+            .remedy(format!(
+                "`millrace port set {} {key}={set}` there, or `port export` and `port import`",
+                self.to.name
+            ));
+            self.wanted.finding(key, problem)
+        };
+        all.filter(|key| !OWN_KEYS.contains(&key.as_str())).filter(differs).map(finding).collect()
+    }
+}
+
+/// A value as people write it.
+fn text(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        Value::Array(list) => list.into_iter().map(text).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,177 @@
+//! Two hosts that are alike, and what is found when one thing is changed.
+
+use super::*;
+use crate::body::GuestBody;
+use crate::memory::MemoryDevices;
+use crate::migration::HOST;
+use crate::running::Running;
+use std::time::Instant;
+
+const MAC: &str = "52:54:00:00:00:01";
+
+/// A host with a guest's port, a port beside it, and a team of two members as its uplink.
+fn host() -> HostExport {
+    let text = format!(
+        "[[port]]\nname='vm'\nvhost-user='/v'\nmac='{MAC}'\nvlan=10\nmtu=9000\nqueues=2\nmirror-to='beside'\n\
+         [[port]]\nname='beside'\ntap='beside'\n\
+         [[port]]\nname='up'\npacket='eth1'\ntrunk='10,20'\nmtu=9000\n"
+    );
+    let config = crate::config::Config::from_toml("test", &text).unwrap();
+    let now = Instant::now();
+    let running = Running::start(config, Box::<MemoryDevices>::default(), now).unwrap();
+    let mut host = HostExport {
+        schema: HOST.to_owned(),
+        ports: running.port_bodies(),
+        mtu: running.mtu_body(),
+        teams: vec![serde_json::from_value(team()).unwrap()],
+        macs: Vec::new(),
+    };
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect();
+    let guest = GuestBody {
+        connected: true,
+        memory_bytes: 1 << 30,
+        offered: words("csum mac mq guest-announce guest-tso4"),
+        taken: words("csum mac mq guest-tso4"),
+        ..GuestBody::default()
+    };
+    port(&mut host, "vm").guest = Some(guest);
+    set(&mut host, "vm", "team-member", "eth1");
+    host
+}
+
+fn team() -> Value {
+    let member = |name: &str, queue: usize| {
+        serde_json::json!({
+            "name": name, "queue": queue, "active": true, "mac": "", "mtu": 9000, "tx_offloads": [],
+            "rx_checksum": true, "vlans_heard": [10], "counters": {}
+        })
+    };
+    serde_json::json!({
+        "port": "up", "teaming_mode": "SwitchIndependent", "load_balancing_algorithm": "hyper-v-port",
+        "fail_back_s": 1, "mtu": 9000, "tx_offloads": [], "rx_checksum": true,
+        "members": [member("eth1", 0), member("eth2", 1)], "mappings": []
+    })
+}
+
+fn port<'h>(host: &'h mut HostExport, name: &str) -> &'h mut PortBody {
+    host.ports.iter_mut().find(|port| port.name == name).unwrap()
+}
+
+fn guest(host: &mut HostExport) -> &mut GuestBody {
+    port(host, "vm").guest.as_mut().unwrap()
+}
+
+/// The guest runs at the source.
+fn source() -> HostExport {
+    let mut host = host();
+    guest(&mut host).queues = 2;
+    host
+}
+
+/// Changes keys of a port as the configuration has them.
+fn set(host: &mut HostExport, name: &str, key: &str, value: &str) {
+    let port = port(host, name);
+    let change = Value::Object(
+        [(key.to_owned(), crate::config::typed_value(key, value))].into_iter().collect(),
+    );
+    let mut keys = keys(&port.config);
+    match change.get(key) {
+        Some(Value::Null) | None => drop(keys.remove(key)),
+        Some(value) => drop(keys.insert(key.to_owned(), value.clone())),
+    }
+    port.config = crate::config::from_value(Value::Object(keys)).unwrap();
+}
+
+#[test]
+fn hosts_that_are_alike_have_no_finding() {
+    assert_eq!(findings(&source(), &host(), "vm").unwrap(), []);
+    assert!(findings(&source(), &host(), "vm9").unwrap_err().wanted.contains("vm"));
+}
+
+#[test]
+fn each_difference_is_found_alone_and_says_what_to_do() {
+    type Seed = fn(&mut HostExport);
+    let seeds: [(&str, &str, Seed); 23] = [
+        ("port", "no such port", |it| it.ports.retain(|port| port.name != "vm")),
+        ("kind", "tap t", |it| {
+            set(it, "vm", "queues", "");
+            let name = port(it, "vm").config.name.clone();
+            let tap = crate::config::from_value(serde_json::json!("t")).unwrap();
+            port(it, "vm").config = PortConfig { tap: Some(tap), ..PortConfig::named(name) };
+        }),
+        ("state", "a guest runs there", |it| guest(it).queues = 1),
+        ("state", "ring 1", |it| {
+            port(it, "vm").state = StateBody::Broken;
+            port(it, "vm").reason = "ring 1: broken".to_owned();
+        }),
+        ("features", "guest-tso4", |it| guest(it).offered.retain(|name| name != "guest-tso4")),
+        ("queues", "1", |it| set(it, "vm", "queues", "1")),
+        ("mtu", "1500", |it| port(it, "vm").mtu = Some(1500)),
+        ("uplink-mtu", "1500", |it| port(it, "up").mtu = Some(1500)),
+        ("vlan", "trunk 20", |it| {
+            set(it, "up", "trunk", "20");
+            port(it, "up").vlan = "trunk 20".to_owned();
+        }),
+        ("vlan", "no uplink", |it| it.ports.retain(|port| port.name != "up")),
+        ("uplink", "no carrier", |it| {
+            port(it, "up").state = StateBody::Down;
+            port(it, "up").reason = "no carrier".to_owned();
+        }),
+        ("team-member", "eth2", |it| it.teams[0].members.retain(|member| member.name == "eth2")),
+        ("member-vlan", "20", |it| it.teams[0].members[1].vlans_heard = vec![20]),
+        ("mirror-to", "no such port", |it| it.ports.retain(|port| port.name != "beside")),
+        ("mac-taken", MAC, |it| port(it, "beside").held_mac = Some(MAC.to_owned())),
+        ("mac", "52:54:00:00:00:02", |it| set(it, "vm", "mac", "52:54:00:00:00:02")),
+        ("mac", "not set", |it| set(it, "vm", "mac", "")),
+        ("memory-limit", "1048576", |it| set(it, "vm", "memory-limit", "1MiB")),
+        ("rsc", "off", |it| port(it, "vm").rsc = crate::config::RscMode::Off),
+        ("rate", "1Mbit", |it| set(it, "vm", "rate", "1Mbit")),
+        ("storm", "off", |it| set(it, "vm", "storm", "off")),
+        ("mac-spoofing", "allow", |it| set(it, "vm", "mac-spoofing", "allow")),
+        ("ip-guard", "10.0.0.5", |it| set(it, "vm", "ip-guard", "10.0.0.5")),
+    ];
+    for (about, seen, seed) in seeds {
+        let mut there = host();
+        seed(&mut there);
+        let found = findings(&source(), &there, "vm").unwrap();
+        let found: Vec<_> = found.iter().map(|it| (it.about.as_str(), &it.problem)).collect();
+        let [(found_about, problem)] = found[..] else { panic!("{about}: {found:#?}") };
+        assert_eq!(found_about, about, "{problem}");
+        assert!(problem.seen.contains(seen), "{about}: {problem}");
+        assert!(!problem.wanted.is_empty() && !problem.remedy.is_empty(), "{problem}");
+    }
+}
+
+#[test]
+fn a_guest_that_is_announced_by_nothing_is_found() {
+    let (mut from, mut to) = (source(), host());
+    for host in [&mut from, &mut to] {
+        set(host, "vm", "mac", "");
+    }
+    port(&mut from, "vm").held_mac = Some(MAC.to_owned());
+    let found = findings(&from, &to, "vm").unwrap();
+    assert_eq!(found[0].about, "announce");
+    assert!(found[0].problem.remedy.contains(MAC), "{}", found[0].problem);
+    guest(&mut from).taken.push("guest-announce".to_owned());
+    assert_eq!(findings(&from, &to, "vm").unwrap(), []);
+}
+
+/// What does not leave the old host either is no finding.
+#[test]
+fn an_uplink_as_narrow_as_the_old_one_is_none() {
+    let (mut from, mut to) = (source(), host());
+    for host in [&mut from, &mut to] {
+        port(host, "up").mtu = Some(1500);
+    }
+    assert_eq!(findings(&from, &to, "vm").unwrap(), []);
+}
+
+#[test]
+fn a_file_is_read_back_and_another_schema_refused() {
+    let text = serde_json::to_string(&host()).unwrap();
+    assert_eq!(HostExport::read(&text).unwrap().ports.len(), 3);
+    let later = text.replacen("millrace-host/1", "millrace-host/2", 1);
+    let refused = HostExport::read(&later).unwrap_err();
+    assert_eq!((refused.seen.as_str(), refused.wanted.as_str()), ("millrace-host/2", HOST));
+    assert_eq!(HostExport::read("{}").unwrap_err().seen, "none");
+}

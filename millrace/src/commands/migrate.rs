@@ -1,0 +1,178 @@
+//! `millrace migrate`: what would hurt a guest at another host, said before it moves there.
+
+use crate::cli::Global;
+use crate::output::{self, Failure, Outcome};
+use clap::{Args, Subcommand};
+use control::Problem;
+use control::client::Client;
+use control::migration::{Finding, HostExport, findings};
+use control::token::Whereabouts;
+use path_mtu::check;
+use path_mtu::session::Host;
+use serde::Serialize;
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Say what would hurt guests at another host
+    Check(Check),
+    /// Print what `check` has to know of this host
+    Export(Export),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  a$ millrace migrate export > a.json
+  b$ millrace migrate export | ssh a 'cat > b.json'
+  a$ millrace migrate check a.json b.json                 # all guests of a
+  a$ millrace migrate check /run/millrace/api.sock b.json vm1
+  a$ millrace migrate check a.json b.json --responder TOKEN@192.0.2.1:5910 --responder TOKEN@192.0.2.2:5910
+
+With responders (`millrace mtu responder`) at both hosts' addresses of the management network, probes prove that it carries its MTU.
+docs/migration.md explains each finding. Exits with 0 when nothing is found and with 1 when something is.")]
+struct Check {
+    /// The host that guests leave: a file of `millrace migrate export`, or a daemon's socket.
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+    /// The host that they go to.
+    #[arg(value_name = "DESTINATION")]
+    destination: PathBuf,
+    /// Ports of the source [default: its vhost-user ports with a guest].
+    #[arg(value_name = "PORT")]
+    ports: Vec<String>,
+    /// A responder of each host on the way that the migration takes.
+    #[arg(long = "responder", value_name = "TOKEN@ADDRESS:PORT")]
+    responders: Vec<Whereabouts>,
+    /// The MTU that this way has to carry [default: that of most hosts' devices].
+    #[arg(long, value_name = "BYTES", requires = "responders", value_parser = clap::value_parser!(u16).range(68..=65_533))]
+    mtu: Option<u16>,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  millrace migrate export > a.json
+
+Prints JSON: ports with their settings and guests, MTUs, teams and learned addresses.")]
+struct Export {}
+
+/// What a check came to.
+#[derive(Serialize)]
+struct Report {
+    healthy: bool,
+    ports: Vec<String>,
+    findings: Vec<Finding>,
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    match &arguments.what {
+        What::Check(check) => check.run(global),
+        What::Export(_) => print_json(&HostExport::of(&global.client()?)?),
+    }
+}
+
+impl Check {
+    fn run(&self, global: &Global) -> Outcome {
+        let (from, to) = (host(&self.source)?, host(&self.destination)?);
+        let ports = match self.ports.as_slice() {
+            [] => guests(&from)?,
+            named => named.to_vec(),
+        };
+        let mut found = Vec::new();
+        for port in &ports {
+            found.extend(findings(&from, &to, port).map_err(Failure::Usage)?);
+        }
+        found.extend(self.path()?);
+        let report = Report { healthy: found.is_empty(), ports, findings: found };
+        output::show(global, &report, Report::text)?;
+        Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// What probes find on the way that the migration takes.
+    fn path(&self) -> Result<Vec<Finding>, Failure> {
+        if self.responders.is_empty() {
+            return Ok(Vec::new());
+        }
+        let host = |at: &Whereabouts| Host { name: at.at.clone(), at: at.clone(), netns: None };
+        let hosts: Vec<Host> = self.responders.iter().map(host).collect();
+        let options = check::Options { mtu: self.mtu, ..check::Options::default() };
+        let report = check::check(&hosts, &options, &|_, _| ())?;
+        let problems = report.findings.into_iter().map(|it| it.problem).chain(report.unchecked);
+        let finding = |problem| Finding { port: String::new(), about: "path".to_owned(), problem };
+        Ok(problems.map(finding).collect())
+    }
+}
+
+impl Report {
+    fn text(&self) -> String {
+        if self.healthy {
+            return format!("nothing found for {}", self.ports.join(", "));
+        }
+        let line = |it: &Finding| {
+            let port = if it.port.is_empty() { "" } else { &format!("{}, ", it.port) };
+            format!("{port}{}: {}", it.about, it.problem)
+        };
+        self.findings.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Ports with a guest that runs.
+fn guests(host: &HostExport) -> Result<Vec<String>, Failure> {
+    let runs = host.ports.iter().filter(|port| port.guest.as_ref().is_some_and(|it| it.queues > 0));
+    let names: Vec<String> = runs.map(|port| port.name.clone()).collect();
+    if names.is_empty() {
+        return Err(Failure::Usage(
+            Problem::new("no guest runs at the source")
+                .seen(format!("{} ports", host.ports.len()))
+                .wanted("a vhost-user port with a guest")
+                .remedy("name the ports to be checked"),
+        ));
+    }
+    Ok(names)
+}
+
+/// A file, or what the daemon at a socket says.
+fn host(path: &Path) -> Result<HostExport, Failure> {
+    if std::fs::metadata(path).is_ok_and(|it| it.file_type().is_socket()) {
+        return Ok(HostExport::of(&Client::connect(path)?)?);
+    }
+    let at = |problem: Problem| Failure::Usage(problem.at(path.display()));
+    HostExport::read(&read(Some(path))?).map_err(at)
+}
+
+/// A file's text; standard input, where none is named.
+pub(crate) fn read(path: Option<&Path>) -> Result<String, Failure> {
+    let name = path.map_or("standard input".to_owned(), |path| path.display().to_string());
+    let read = match path {
+        Some(path) => std::fs::read_to_string(path),
+        None => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map(|_| text)
+        }
+    };
+    read.map_err(|error| {
+        Failure::Usage(
+            Problem::new(format!("{name} cannot be read"))
+                .seen(error)
+                .wanted("JSON that `export` has printed")
+                .remedy("name a file that is there"),
+        )
+    })
+}
+
+pub(crate) fn print_json(body: &impl Serialize) -> Outcome {
+    let json = serde_json::to_string_pretty(body)
+        .map_err(|error| Problem::new("writing JSON").seen(error))?;
+    output::print(&json)?;
+    Ok(ExitCode::SUCCESS)
+}
