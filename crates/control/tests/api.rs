@@ -418,6 +418,25 @@ fn over_tcp_there_are_metrics_and_health_and_nothing_else() {
     assert!(answer.ends_with("port vm1 is not open\n"), "{answer}");
 }
 
+/// The switch did not start, again and again.
+#[test]
+fn an_address_for_metrics_that_is_taken_does_not_keep_the_switch_from_its_start() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let daemon = Daemon::start(&format!("[metrics]\nlisten = \"{address}\"\n{TWO}"));
+    assert_eq!(daemon.client.switch().unwrap().ports_up, 2);
+    let found = eventually("it is found", || {
+        let findings = daemon.client.health().unwrap().findings;
+        findings.into_iter().find(|problem| problem.error.contains("metrics cannot be served"))
+    });
+    assert!(found.error.contains(&address.to_string()), "{found}");
+    drop(taken);
+    let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    assert_eq!(over_tcp(address, request).0, "200");
+    let findings = daemon.client.health().unwrap().findings;
+    assert!(!findings.iter().any(|problem| problem.error.contains("metrics")), "{findings:?}");
+}
+
 /// Sends a request to the API and returns all of the answer.
 fn raw(daemon: &Daemon, request: &[u8]) -> String {
     let mut stream = std::os::unix::net::UnixStream::connect(daemon.socket()).unwrap();

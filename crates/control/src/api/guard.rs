@@ -23,12 +23,12 @@ pub(super) async fn admit(
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
-    let before = shared.lock().state_text().ok();
+    let before = shared.lock().kept_changes();
     let client = actor::name(&peer);
     let line = format!("{} {}", request.method(), request.uri());
     let answer = actor::acting(client.clone(), next.run(request)).await;
     tracing::info!(by = client, status = answer.status().as_u16(), "{line}");
-    if before.is_some() && shared.lock().state_text().ok() == before {
+    if shared.lock().kept_changes() == before {
         return answer;
     }
     match shared.keep().await {

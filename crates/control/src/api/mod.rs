@@ -30,7 +30,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-pub(crate) use peer::{Groups, Peer};
+pub(crate) use peer::{Access, Groups, Peer};
 use reply::Refusal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use utoipa::OpenApi;

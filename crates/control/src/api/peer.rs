@@ -73,11 +73,6 @@ impl Peer {
         Peer { uid, pid: peer.pid.as_raw_pid(), access, admin_group }
     }
 
-    /// Whether it may change everything.
-    pub(crate) fn is_admin(&self) -> bool {
-        self.access == Access::Admin
-    }
-
     /// Refuses what this client may not do, and says what would help.
     pub(super) fn check(&self, method: &Method) -> Result<(), Refusal> {
         let wanted = match *method {

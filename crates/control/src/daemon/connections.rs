@@ -1,5 +1,7 @@
-//! Connections: how many there may be, how long a head may take, and their end.
+//! Connections: how many there may be, how long a head and a client that does not read may take, and their end.
 
+use super::patient::Patient;
+use crate::api::{Access, Peer};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -12,36 +14,77 @@ use tokio::sync::watch;
 
 /// How long a request's head may take, and a connection be idle.
 const HEAD: Duration = Duration::from_secs(10);
-/// Connections of one user, unless it is an admin.
+/// How long a write may make no progress.
+const WRITE: Duration = Duration::from_secs(30);
+/// How long a connection for monitoring lasts.
+const LIFE: Duration = Duration::from_mins(1);
+/// Connections of one reader; of all strangers together.
 const OF_A_USER: usize = 32;
-/// Connections of all.
+/// Connections of all readers; of all admins.
 const OF_ALL: usize = 256;
 
-/// The connections that there are, by user.
+/// How long a connection may take.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// A write without progress.
+    write: Duration,
+    /// All of it, and then what is left to be said.
+    life: Option<Duration>,
+}
+
+impl Limits {
+    /// Captures last.
+    pub(super) const API: Limits = Limits { write: WRITE, life: None };
+    /// An answer that is read byte by byte makes progress, and holds a place that all clients share.
+    pub(super) const METRICS: Limits = Limits { write: WRITE, life: Some(LIFE) };
+}
+
+/// What a connection counts as. Nobody takes the places of another kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Admin,
+    Reader(u32),
+    /// May do nothing: one user can have thousands of numbers (`/etc/subuid`), so they are counted as one.
+    Stranger,
+    Monitoring,
+}
+
+impl From<&Peer> for Kind {
+    fn from(peer: &Peer) -> Kind {
+        match peer.access {
+            Access::Admin => Kind::Admin,
+            Access::Read => Kind::Reader(peer.uid),
+            Access::None => Kind::Stranger,
+        }
+    }
+}
+
+/// The connections that there are.
 #[derive(Clone, Default)]
-pub(super) struct Connections(Arc<Mutex<BTreeMap<Option<u32>, usize>>>);
+pub(super) struct Connections(Arc<Mutex<BTreeMap<Kind, usize>>>);
 
 /// One of them. It is free again when this goes.
 pub(super) struct Place {
     of: Connections,
-    user: Option<u32>,
+    kind: Kind,
 }
 
 impl Connections {
-    /// A place for a connection; `None`: there are too many. Admins are not limited one by one, nor by those of others.
-    pub(super) fn place(&self, user: u32, admin: bool) -> Option<Place> {
+    /// A place for a connection; `None`: there are too many of its kind.
+    pub(super) fn place(&self, kind: Kind) -> Option<Place> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = counts.iter().filter(|(user, _)| user.is_some()).map(|(_, count)| count);
-        let (key, taken) = match admin {
-            true => (None, counts.get(&None).is_some_and(|count| *count >= OF_ALL)),
-            false => {
-                let own = counts.get(&Some(user)).copied().unwrap_or_default();
-                (Some(user), own >= OF_A_USER || others.sum::<usize>() >= OF_ALL)
+        let own = counts.get(&kind).copied().unwrap_or_default();
+        let readers = counts.iter().filter(|(kind, _)| matches!(kind, Kind::Reader(_)));
+        let has_room = match kind {
+            Kind::Admin => own < OF_ALL,
+            Kind::Reader(_) => {
+                own < OF_A_USER && readers.map(|(_, count)| count).sum::<usize>() < OF_ALL
             }
+            Kind::Stranger | Kind::Monitoring => own < OF_A_USER,
         };
-        (!taken).then(|| {
-            *counts.entry(key).or_default() += 1;
-            Place { of: self.clone(), user: key }
+        has_room.then(|| {
+            *counts.entry(kind).or_default() += 1;
+            Place { of: self.clone(), kind }
         })
     }
 }
@@ -49,33 +92,46 @@ impl Connections {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut counts = self.of.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.user) {
+        if let Some(count) = counts.get_mut(&self.kind) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&self.user);
+                counts.remove(&self.kind);
             }
         }
     }
 }
 
-/// Answers the requests of one connection, until it or the daemon ends.
+/// Answers the requests of one connection, until it or the daemon ends, or a limit.
 pub(super) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     router: Router,
+    limits: Limits,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let answers = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let stream = TokioIo::new(Patient::new(stream, limits.write));
+    let answers = server.serve_connection(stream, TowerToHyperService::new(router));
     tokio::pin!(answers);
     let stop = async {
         let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    let old = async {
+        match limits.life {
+            Some(life) => tokio::time::sleep(life).await,
+            None => std::future::pending().await,
+        }
     };
     let ended = tokio::select! {
         ended = answers.as_mut() => ended,
         () = stop => {
             answers.as_mut().graceful_shutdown();
             answers.await
+        }
+        () = old => {
+            answers.as_mut().graceful_shutdown();
+            // What is not said by then is not said.
+            tokio::time::timeout(limits.write, answers).await.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = ended {
@@ -86,21 +142,63 @@ pub(super) async fn serve(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::routing::get;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::RecvTimeoutError;
 
     #[test]
-    fn no_user_takes_the_places_of_others_and_none_those_of_admins() {
+    fn no_kind_takes_the_places_of_another() {
         let connections = Connections::default();
-        let mut places = Vec::new();
+        let mut places: Vec<_> =
+            (0..1000).filter_map(|_| connections.place(Kind::Stranger)).collect();
+        assert_eq!(places.len(), OF_A_USER);
         for user in 0..20 {
-            places.extend((0..100).filter_map(|_| connections.place(user, false)));
+            places.extend((0..100).filter_map(|_| connections.place(Kind::Reader(user))));
         }
-        assert_eq!(places.len(), OF_ALL);
-        assert_eq!(places.iter().filter(|place| place.user == Some(0)).count(), OF_A_USER);
-        places.extend((0..1000).filter_map(|_| connections.place(0, true)));
-        assert_eq!(places.len(), 2 * OF_ALL);
-        places.retain(|place| place.user != Some(1));
-        assert!(connections.place(30, false).is_some() && connections.place(0, true).is_none());
+        assert_eq!(places.len(), OF_A_USER + OF_ALL);
+        let of_one = places.iter().filter(|place| place.kind == Kind::Reader(0));
+        assert_eq!(of_one.count(), OF_A_USER);
+        places.extend((0..1000).filter_map(|_| connections.place(Kind::Admin)));
+        assert_eq!(places.len(), OF_A_USER + 2 * OF_ALL);
+        places.retain(|place| place.kind != Kind::Reader(1));
+        assert!(connections.place(Kind::Reader(30)).is_some());
+        assert!(connections.place(Kind::Admin).is_none());
         drop(places);
         assert!(connections.0.lock().unwrap().is_empty());
+    }
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    /// Serves a client that asks for more than a socket holds; it reads byte by byte, or nothing.
+    fn serve_client(limits: Limits, reads: bool) {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        let (served, serving) = std::sync::mpsc::channel::<()>();
+        let reader = std::thread::spawn(move || {
+            let goes_on = || serving.recv_timeout(SHORT / 20) == Err(RecvTimeoutError::Timeout);
+            while goes_on() && (!reads || client.read_exact(&mut [0]).is_ok()) {}
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let router = Router::new().route("/", get(async || "x".repeat(8 << 20)));
+            let (_stopping, stopped) = watch::channel(false);
+            let server = tokio::net::UnixStream::from_std(server).unwrap();
+            serve(server, router, limits, stopped).await;
+        });
+        drop(served);
+        reader.join().unwrap();
+    }
+
+    /// 32 clients that read nothing held all places of monitoring for ever.
+    #[test]
+    fn a_client_that_does_not_read_is_cut_off() {
+        serve_client(Limits { write: SHORT, life: None }, false);
+    }
+
+    #[test]
+    fn a_client_of_monitoring_that_reads_byte_by_byte_is_cut_off() {
+        serve_client(Limits { write: SHORT, life: Some(SHORT) }, true);
     }
 }

@@ -2,6 +2,7 @@
 
 mod connections;
 mod metrics_listener;
+mod patient;
 mod serving;
 mod socket;
 mod source;
@@ -74,10 +75,7 @@ pub async fn serve(
     let config = source.read()?;
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let groups = Groups::of(&config.switch)?;
-    let metrics = match config.metrics.listen {
-        Some(address) => Some(metrics_listener::bind(address).await?),
-        None => None,
-    };
+    let metrics = config.metrics.listen;
     descriptors::raise();
     let directory = options.state_directory.clone().or(config.switch.state_directory.clone());
     let (keeper, kept) = Keeper::start(&state::directory(directory, socket.path()))?;
@@ -91,8 +89,8 @@ pub async fn serve(
         groups,
         stopped.clone(),
     ))];
-    if let Some(listener) = metrics {
-        answering.push(tokio::spawn(serving::metrics(listener, shared.clone(), stopped)));
+    if let Some(address) = metrics {
+        answering.push(tokio::spawn(serving::metrics(address, shared.clone(), stopped)));
     }
     tracing::info!(
         "serving the API on {}; ports that it adds are kept in {}",

@@ -1,11 +1,12 @@
 //! Who is let in: clients of the API by the process that connected, those of monitoring by nothing.
 
-use super::connections::{self, Connections};
+use super::connections::{self, Connections, Kind, Limits};
 use super::metrics_listener;
 use crate::api::{Groups, Peer, Shared};
 use axum::Extension;
+use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -30,9 +31,9 @@ pub(super) async fn api(
         };
         let peer = Peer::of(&stream, &groups);
         // Without a place the connection is closed.
-        if let Some(place) = places.place(peer.uid, peer.is_admin()) {
+        if let Some(place) = places.place(Kind::from(&peer)) {
             let router = router.clone().layer(Extension(peer));
-            let answers = connections::serve(stream, router, stopped.clone());
+            let answers = connections::serve(stream, router, Limits::API, stopped.clone());
             clients.spawn(async move {
                 answers.await;
                 drop(place);
@@ -42,12 +43,16 @@ pub(super) async fn api(
     while clients.join_next().await.is_some() {}
 }
 
-/// The same for monitoring, where all clients are as of one user.
+/// The same for monitoring, where all clients are as of one user, from the moment that the address can be had.
 pub(super) async fn metrics(
-    listener: TcpListener,
+    address: SocketAddr,
     shared: Shared,
     mut stopped: watch::Receiver<bool>,
 ) {
+    let listener = tokio::select! {
+        listener = metrics_listener::listen(address, &shared) => listener,
+        _ = stopped.wait_for(|stop| *stop) => return,
+    };
     let (router, places) = (metrics_listener::router(shared), Connections::default());
     loop {
         let accepted = tokio::select! {
@@ -58,8 +63,9 @@ pub(super) async fn metrics(
             hesitate().await;
             continue;
         };
-        if let Some(place) = places.place(0, false) {
-            let answers = connections::serve(stream, router.clone(), stopped.clone());
+        if let Some(place) = places.place(Kind::Monitoring) {
+            let answers =
+                connections::serve(stream, router.clone(), Limits::METRICS, stopped.clone());
             tokio::spawn(async move {
                 answers.await;
                 drop(place);

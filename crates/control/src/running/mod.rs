@@ -55,6 +55,10 @@ pub struct Running {
     vmmq: vmmq::Vmmq,
     /// By the name of a port that was opened anew with another MTU: the one that its guest was started with.
     guest_mtus: BTreeMap<String, u16>,
+    /// Why `[metrics]` is not served, if it is not.
+    metrics_trouble: Option<Problem>,
+    /// How many times the API's ports were changed.
+    kept_changes: u64,
 }
 
 /// A port of the configuration.
@@ -142,6 +146,8 @@ impl Running {
             events: EventLog::new(now),
             vmmq: vmmq::Vmmq::new(now),
             guest_mtus: BTreeMap::new(),
+            metrics_trouble: None,
+            kept_changes: 0,
         };
         running.reload_with(config, kept, now)?;
         Ok(running)
@@ -175,8 +181,10 @@ impl Running {
         for step in &steps {
             changes::log(&self.config, &wanted, step);
         }
+        let kept = self.api_ports();
         self.config = wanted;
         self.api = api;
+        self.kept_changes += u64::from(self.api_ports() != kept);
         let taken = steps.into_iter().map(|step| {
             let done = self.carry_out(&step, now);
             let settled = self.settle(now);
@@ -191,6 +199,21 @@ impl Running {
     /// Keeps an event for `status` and the log.
     pub(crate) fn note(&mut self, now: Instant, text: String) {
         self.events.note(now, text);
+    }
+
+    /// How many times the API's ports were changed: the state on the disk is another one where this is.
+    pub(crate) fn kept_changes(&self) -> u64 {
+        self.kept_changes
+    }
+
+    /// Whether `[metrics]` is served. The first time that it is not is an event.
+    pub(crate) fn note_metrics(&mut self, trouble: Option<Problem>, now: Instant) {
+        match (&trouble, &self.metrics_trouble) {
+            (Some(problem), None) => self.note(now, problem.to_string()),
+            (None, Some(_)) => self.note(now, "metrics are served".to_owned()),
+            _ => {}
+        }
+        self.metrics_trouble = trouble;
     }
 
     /// Ports that are not open, each with its reason.

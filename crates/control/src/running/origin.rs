@@ -28,7 +28,7 @@ impl Running {
     }
 
     /// The API's ports, by name.
-    fn api_ports(&self) -> Vec<PortConfig> {
+    pub(super) fn api_ports(&self) -> Vec<PortConfig> {
         let ports = self.config.ports.iter().filter(|port| self.api.contains(&port.name));
         let mut ports: Vec<PortConfig> = ports.cloned().collect();
         ports.sort_by(|one, other| one.name.cmp(&other.name));

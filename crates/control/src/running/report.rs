@@ -99,6 +99,7 @@ impl Running {
     /// What a look at the configuration's health finds.
     pub fn findings(&self) -> Vec<Problem> {
         let mut findings = health::findings(&self.pictures());
+        findings.extend(self.metrics_trouble.clone());
         let restart = self.restart_needed();
         if !restart.is_empty() {
             findings.push(

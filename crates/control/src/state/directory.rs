@@ -74,9 +74,12 @@ impl StateDirectory {
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(failed(&error)),
         };
-        let kind = fstat(&file).map(|facts| FileType::from_raw_mode(facts.st_mode));
-        if kind != Ok(FileType::RegularFile) {
+        let facts = fstat(&file).map_err(|error| failed(&error))?;
+        if FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile {
             return Err(failed(&"not a regular file"));
+        }
+        if let Some(flaw) = flaw(&file) {
+            return Err(failed(&flaw));
         }
         let mut bytes = Vec::new();
         let read = File::from(file).take(LONGEST + 1).read_to_end(&mut bytes);
@@ -117,9 +120,9 @@ impl StateDirectory {
     }
 }
 
-/// Why a directory may hold what another user wrote: ports that the daemon, which may be root, would open.
-fn flaw(folder: &OwnedFd) -> Option<String> {
-    let facts = fstat(folder).ok()?;
+/// Why a directory or file may hold what another user wrote: ports that the daemon, which may be root, would open.
+fn flaw(of: &OwnedFd) -> Option<String> {
+    let facts = fstat(of).ok()?;
     let is_trusted = [0, geteuid().as_raw()].contains(&facts.st_uid);
     let is_closed = facts.st_mode & 0o022 == 0;
     (!is_trusted || !is_closed)
@@ -178,6 +181,24 @@ mod tests {
             std::os::unix::fs::chown(folder.path(), Some(65534), None).unwrap();
             let problem = StateDirectory::open(folder.path()).err().unwrap();
             assert!(problem.seen.contains("owner 65534"), "{problem}");
+        }
+    }
+
+    /// As it was left by a daemon that had the directory of another user.
+    #[test]
+    fn a_file_that_others_may_write_is_not_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDirectory::make(folder.path()).unwrap();
+        state.write("ports").unwrap();
+        let permit = |mode| std::fs::set_permissions(state.file(), PermissionsExt::from_mode(mode));
+        permit(0o666).unwrap();
+        assert!(state.read().unwrap_err().seen.contains("mode 0666"));
+        permit(0o600).unwrap();
+        assert!(state.read().is_ok());
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(state.file(), Some(65534), None).unwrap();
+            assert!(state.read().unwrap_err().seen.contains("owner 65534"));
         }
     }
 
