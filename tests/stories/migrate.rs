@@ -235,8 +235,28 @@ fn a_port_goes_to_another_host_or_is_refused_by_name() {
             (&again["changes"], &again["table"]),
             (&Value::Object([].into_iter().collect()), &false.into())
         );
-        // Where there is none it is made, and is the API's.
+        // Whatever the file says it is this socket's port and this guest's.
+        let lacks = |more: &[&str]| {
+            let refused = to.import(&text, more);
+            assert_eq!(refused.status.code(), Some(1));
+            changes(&refused)["lacks"][0]["about"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(lacks(&["--mac", "52:54:00:00:00:02"]), "mac");
+        assert_eq!(lacks(&["--vhost-user", "/run/other.vm"]), "kind");
+        let guest = connect("to");
+        until("it runs", || (to.show("vm")?["guest"]["queues"] == 2).then_some(()));
+        assert_eq!(lacks(&[]), "state");
+        assert_eq!(changes(&to.import(&text, &["--force"]))["refused"], false);
+        drop(guest);
         to.tell("port remove vm");
+        let device = text.replace("\"vhost-user\": \"/run/from.vm\"", "\"packet\": \"w0\"");
+        assert_ne!(device, text);
+        let held = ["--as", "other", "--vhost-user", "/run/to.vm", "--mac", MAC];
+        assert_eq!(changes(&to.import(&device, &held))["created"], true);
+        let config = to.show("other").unwrap()["config"].clone();
+        assert_eq!((&config["vhost-user"], config.get("packet")), (&"/run/to.vm".into(), None));
+        to.tell("port remove other");
+        // Where there is none it is made, and is the API's.
         let text_to = text.replace("/run/from.vm", "/run/to.vm");
         assert_eq!(changes(&to.import(&text_to, &[]))["created"], true);
         assert_eq!(to.show("vm").unwrap()["origin"], "api");

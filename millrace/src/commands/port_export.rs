@@ -4,7 +4,8 @@ use crate::cli::Global;
 use crate::commands::migrate;
 use crate::output::{self, Outcome};
 use clap::Args;
-use control::migration::{self, PortExport};
+use control::config::{MacAddress, PortName, SocketPath};
+use control::migration::{self, PortExport, Terms};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -26,14 +27,28 @@ pub(crate) struct Export {
 Examples:
   millrace port import vm1.json
   millrace port import --dry-run < vm1.json
+  millrace port import --as vm1 --vhost-user /run/millrace/vm1.sock --mac 52:54:00:00:00:01 < from-another-host.json
 
 Adds the port, or sets the keys of the port of that name, whose device and socket stay as they are. Nothing is changed, and the
 exit code is 1, where this host lacks what the port needs: a VLAN or the MTU at its uplinks, a team member, the port that it
-mirrors to, or where another port has the guest's address.")]
+mirrors to, or where another port has the guest's address or a guest runs at the port. Who made the file says what its guest may do
+here, its VLAN among it; --as, --vhost-user and --mac hold it to one port, one socket and one guest.")]
 pub(crate) struct Import {
     /// A file of `millrace port export` [default: standard input].
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Import as this port [default: the one that the file names].
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<PortName>,
+    /// Import as a vhost-user port at this socket, whatever device the file names.
+    #[arg(long, value_name = "SOCKET")]
+    vhost_user: Option<SocketPath>,
+    /// Refuse the file of a guest with another address.
+    #[arg(long, value_name = "ADDRESS")]
+    mac: Option<MacAddress>,
+    /// Set the port although a guest runs there.
+    #[arg(long)]
+    force: bool,
     /// Only say what would change.
     #[arg(long)]
     dry_run: bool,
@@ -48,7 +63,14 @@ impl Export {
 impl Import {
     pub(crate) fn run(&self, global: &Global) -> Outcome {
         let export = PortExport::read(&migrate::read(self.file.as_deref())?)?;
-        let import = migration::import(&global.client()?, &export, self.dry_run)?;
+        let terms = Terms {
+            name: self.name.clone(),
+            vhost_user: self.vhost_user.clone(),
+            mac: self.mac,
+            force: self.force,
+            dry_run: self.dry_run,
+        };
+        let import = migration::import(&global.client()?, &export, &terms)?;
         output::show(global, &import, migration::Import::text)?;
         Ok(if import.refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }

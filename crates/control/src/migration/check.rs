@@ -6,10 +6,11 @@ mod pair;
 
 use super::HostExport;
 use crate::Problem;
-use crate::body::{PortBody, StateBody};
+use crate::body::{MacBody, PortBody, StateBody};
 use crate::config::{PortConfig, PortRole};
 use crate::health::Picture;
 use pair::Pair;
+pub(super) use pair::has_guest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -75,7 +76,7 @@ pub(super) struct Wanted<'p> {
 }
 
 impl Wanted<'_> {
-    fn finding(&self, about: &str, problem: Problem) -> Finding {
+    pub(super) fn finding(&self, about: &str, problem: Problem) -> Finding {
         Finding { port: self.name.to_owned(), about: about.to_owned(), problem }
     }
 }
@@ -100,7 +101,7 @@ fn uplink_mtu(host: &HostExport, uplink: &PortBody) -> Option<u16> {
 }
 
 /// The largest packet that leaves a host in all VLANs of a port; `None`: no uplink carries one of them.
-fn widest(host: &HostExport, config: &PortConfig) -> Option<u16> {
+pub(super) fn widest(host: &HostExport, config: &PortConfig) -> Option<u16> {
     let of_vlan = |vlan| uplinks(host, vlan).filter_map(|uplink| uplink_mtu(host, uplink)).max();
     vlans(config).filter_map(of_vlan).min()
 }
@@ -168,12 +169,21 @@ fn mtu(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
 fn member(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     let pinned = wanted.config.team_member.as_ref()?.to_string();
     let members = || host.teams.iter().flat_map(|team| &team.members);
-    let problem = Problem::new(format!("no team of the destination has the member {pinned}"))
-        .seen(members().map(|member| member.name.as_str()).collect::<Vec<_>>().join(", "))
-        .wanted(&pinned)
-        .remedy("add it to the team there, or set `team-member` to a member that is there");
-    let is_there = members().any(|member| member.name == pinned);
-    (!is_there).then(|| wanted.finding("team-member", problem))
+    let problem = match members().find(|member| member.name == pinned) {
+        Some(member) if member.active => return None,
+        // A pinned port leaves by this member or by none.
+        Some(member) => {
+            Problem::new(format!("the member {pinned} at the destination carries no frames"))
+                .seen(member.reason.as_deref().unwrap_or("not active"))
+                .wanted("an active member")
+                .remedy("mend its link there, or set `team-member` to another member")
+        }
+        None => Problem::new(format!("no team of the destination has the member {pinned}"))
+            .seen(members().map(|member| member.name.as_str()).collect::<Vec<_>>().join(", "))
+            .wanted(&pinned)
+            .remedy("add it to the team there, or set `team-member` to a member that is there"),
+    };
+    Some(wanted.finding("team-member", problem))
 }
 
 /// A member that hears nothing of a VLAN which others of its team hear: its port at the physical switch lacks it.
@@ -217,16 +227,19 @@ fn mirror(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     host.port(target.as_str()).is_none().then(|| wanted.finding("mirror-to", problem))
 }
 
-/// Two ports with one address: the second to send is counted as `address_taken`, or takes the first one's frames.
+/// Two ports with one address in one VLAN: the second to send is counted as `address_taken`, or takes the first one's frames.
 fn taken_mac(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     let mac = wanted.mac.as_deref()?;
     let is_its = |port: &&PortBody| {
         let own = port.config.mac.map(|mac| mac.0.to_string());
         [own.as_deref(), port.held_mac.as_deref(), port.mac.as_deref()].contains(&Some(mac))
     };
-    let others = || host.ports.iter().filter(|port| port.name != wanted.name);
+    let own = Picture::of(wanted.config);
+    let meets = |port: &&PortBody| vlans(&port.config).any(|vlan| own.carries(vlan));
+    let others = || host.ports.iter().filter(|port| port.name != wanted.name).filter(meets);
     let is_vnic = |name: &str| others().any(|it| it.name == name && it.role == PortRole::Vnic);
-    let learned = || host.macs.iter().find(|it| it.mac == mac && is_vnic(&it.port));
+    let is_it = |it: &&MacBody| it.mac == mac && own.carries(it.vlan) && is_vnic(&it.port);
+    let learned = || host.macs.iter().find(is_it);
     let holder = others().find(is_its).map(|port| port.name.clone());
     let holder = holder.or_else(|| learned().map(|it| it.port.clone()))?;
     let problem = Problem::new(format!("port {holder} of the destination has the guest's address"))

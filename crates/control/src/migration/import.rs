@@ -1,10 +1,11 @@
 //! A port that comes from another host: made where there is none of its name, else set to what it was there.
 
-use super::check::{Finding, Wanted, keys, lacks};
+use super::check::{Finding, Wanted, has_guest, keys, lacks};
 use super::{HostExport, PortExport};
-use crate::body::{RssChange, RssEntry};
+use crate::Problem;
+use crate::body::{PortBody, RssChange, RssEntry};
 use crate::client::{Client, ClientError};
-use crate::config::PortConfig;
+use crate::config::{MacAddress, PortConfig, PortName, SocketPath};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -21,6 +22,21 @@ const DEVICE: [&str; 10] = [
     "socket-group",
     "netns",
 ];
+
+/// What an import is held to, whatever the file says: who made the file may be trusted with less than who imports it.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// The port's name; `None`: the file's.
+    pub name: Option<PortName>,
+    /// It is a vhost-user port at this socket, and no other device.
+    pub vhost_user: Option<SocketPath>,
+    /// The address of its guest.
+    pub mac: Option<MacAddress>,
+    /// Set the port although a guest runs there.
+    pub force: bool,
+    /// Change nothing.
+    pub dry_run: bool,
+}
 
 /// What an import does, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -45,22 +61,19 @@ pub struct Import {
 ///
 /// # Errors
 /// The daemon does not answer, or refuses the port.
-pub fn import(client: &Client, export: &PortExport, dry_run: bool) -> Result<Import, ClientError> {
-    let host = HostExport::of(client)?;
+pub fn import(client: &Client, export: &PortExport, terms: &Terms) -> Result<Import, ClientError> {
+    let export = &terms.applied(export);
+    let (host, dry_run) = (HostExport::of(client)?, terms.dry_run);
     let (config, name) = (&export.port, export.port.name.as_str());
-    let wanted = Wanted {
-        name,
-        config,
-        mac: config.mac.map(|mac| mac.0.to_string()).or(export.held_mac.clone()),
-        mtu: config.mtu.map(|mtu| mtu.0),
-    };
+    let mtu = config.mtu.map(|mtu| mtu.0.min(export.uplink_mtu.unwrap_or(mtu.0)));
+    let wanted = Wanted { name, config, mac: export.mac(), mtu };
     let there = host.port(name);
     let mut import = Import {
         port: name.to_owned(),
         dry_run,
         created: there.is_none(),
-        changes: changes(config, there.map(|port| &port.config)),
-        lacks: lacks(&wanted, &host),
+        changes: changes(config, there),
+        lacks: terms.lacks(&wanted, there).chain(lacks(&wanted, &host)).collect(),
         ..Import::default()
     };
     import.refused = !import.lacks.is_empty();
@@ -79,9 +92,14 @@ pub fn import(client: &Client, export: &PortExport, dry_run: bool) -> Result<Imp
 }
 
 /// What makes the port there like the one that comes.
-fn changes(config: &PortConfig, there: Option<&PortConfig>) -> Map<String, Value> {
-    let wanted = keys(config);
-    let Some(there) = there.map(keys) else { return wanted };
+fn changes(config: &PortConfig, there: Option<&PortBody>) -> Map<String, Value> {
+    let mut wanted = keys(config);
+    let Some(there) = there else { return wanted };
+    // A new MTU opens the port anew.
+    if there.mtu == config.mtu.map(|mtu| mtu.0) && there.config.mtu.is_none() {
+        wanted.remove("mtu");
+    }
+    let there = keys(&there.config);
     let removed = there.keys().filter(|key| !wanted.contains_key(*key));
     let removed = removed.map(|key| (key.clone(), Value::Null));
     let set = wanted.iter().filter(|(key, value)| there.get(*key) != Some(value));
@@ -114,6 +132,71 @@ fn set_table(
     Ok(true)
 }
 
+impl Terms {
+    /// The file, as far as it may say what the port is.
+    fn applied(&self, export: &PortExport) -> PortExport {
+        let mut export = export.clone();
+        if let Some(name) = &self.name {
+            export.port.name = name.clone();
+        }
+        if let Some(socket) = &self.vhost_user {
+            export.port = PortConfig {
+                vhost_user: Some(socket.clone()),
+                tap: None,
+                packet: None,
+                xdp: None,
+                team: None,
+                team_algorithm: None,
+                team_fail_back: None,
+                vhost_client: None,
+                socket_mode: None,
+                socket_owner: None,
+                socket_group: None,
+                netns: None,
+                ..export.port
+            };
+        }
+        export
+    }
+
+    /// What the port there, or the file, is not.
+    fn lacks(
+        &self,
+        wanted: &Wanted<'_>,
+        there: Option<&PortBody>,
+    ) -> impl Iterator<Item = Finding> {
+        let found = [self.device(wanted, there), self.guest(wanted, there), self.address(wanted)];
+        found.into_iter().flatten()
+    }
+
+    fn device(&self, wanted: &Wanted<'_>, there: Option<&PortBody>) -> Option<Finding> {
+        let (socket, there) = (self.vhost_user.as_ref()?, there?);
+        let problem = Problem::new(format!("port {} of this host is another device", wanted.name))
+            .seen(there.config.device())
+            .wanted(format!("vhost-user {socket}"))
+            .remedy("name the port that has this socket");
+        let is_it = there.config.vhost_user.as_ref() == Some(socket);
+        (!is_it).then(|| wanted.finding("kind", problem))
+    }
+
+    fn guest(&self, wanted: &Wanted<'_>, there: Option<&PortBody>) -> Option<Finding> {
+        let problem = Problem::new(format!("port {} of this host serves a guest", wanted.name))
+            .seen("a guest runs there")
+            .wanted("a port that waits for its guest")
+            .remedy("stop that guest, or import with --force");
+        (!self.force && there.is_some_and(has_guest)).then(|| wanted.finding("state", problem))
+    }
+
+    fn address(&self, wanted: &Wanted<'_>) -> Option<Finding> {
+        let mac = self.mac?.0.to_string();
+        let problem = Problem::new("the file is of another guest")
+            .seen(wanted.mac.as_deref().unwrap_or("no address"))
+            .wanted(&mac)
+            .remedy("export the port of the guest with this address");
+        (wanted.mac.as_ref() != Some(&mac)).then(|| wanted.finding("mac", problem))
+    }
+}
+
 impl Import {
     /// As people read it.
     pub fn text(&self) -> String {
@@ -128,7 +211,12 @@ impl Import {
             (false, false) => format!("port {} {would}changed\n", self.port),
         };
         for (key, value) in self.changes.iter().filter(|(key, _)| !self.created || *key != "name") {
-            let value = if value.is_null() { "removed".to_owned() } else { value.to_string() };
+            let value = match key.as_str() {
+                _ if value.is_null() => "removed".to_owned(),
+                // Output ends up in logs.
+                "rss-key" => "set".to_owned(),
+                _ => value.to_string(),
+            };
             text += &format!("  {key}: {value}\n");
         }
         if self.table {

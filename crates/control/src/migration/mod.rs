@@ -8,7 +8,7 @@ mod check;
 mod import;
 
 pub use check::{Finding, findings};
-pub use import::{Import, import};
+pub use import::{Import, Terms, import};
 
 use crate::Problem;
 use crate::body::{CountersBody, MacBody, MtuBody, PortBody, RssBody, TeamBody};
@@ -28,6 +28,9 @@ pub struct PortExport {
     pub schema: String,
     /// The settings in force, spelled as in the file: what is drawn or follows `[switch]` is spelled out.
     pub port: PortConfig,
+    /// The largest packet that leaves its host in all its VLANs: the next one's uplinks need carry no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uplink_mtu: Option<u16>,
     /// The queue that each entry of the indirection table names; empty: the port was not open.
     pub table: Vec<u8>,
     /// The address that its guest was held to, where `mac` does not say it.
@@ -63,7 +66,14 @@ impl PortExport {
         let rss = client.rss(Some(name))?.pop();
         let table = rss.as_ref().map(|rss| rss.configured.clone()).unwrap_or_default();
         let (schema, held_mac) = (PORT.to_owned(), port.held_mac.clone());
-        Ok(PortExport { schema, port: in_force(&port, rss.as_ref()), table, held_mac, counters })
+        let uplink_mtu = check::widest(&HostExport::of(client)?, &port.config);
+        let port = in_force(&port, rss.as_ref());
+        Ok(PortExport { schema, port, uplink_mtu, table, held_mac, counters })
+    }
+
+    /// The address of its guest, where it is known.
+    fn mac(&self) -> Option<String> {
+        self.port.mac.map(|mac| mac.0.to_string()).or(self.held_mac.clone())
     }
 
     /// Reads a file.

@@ -71,7 +71,7 @@ impl Pair<'_> {
     }
 
     fn state(&self) -> Option<Finding> {
-        let runs = self.to.guest.as_ref().is_some_and(|guest| guest.queues > 0);
+        let runs = has_guest(self.to);
         if self.to.state != StateBody::Broken && !runs {
             return None;
         }
@@ -135,8 +135,16 @@ impl Pair<'_> {
 
     /// The address that the destination holds the guest to, and announces.
     fn mac(&self) -> Option<Finding> {
-        let own = self.wanted.mac.as_deref()?;
         let there = self.to.config.mac.map(|mac| mac.0.to_string());
+        let Some(own) = self.wanted.mac.as_deref() else {
+            let problem = Problem::new(
+                "the destination's port holds its guest to an address, the source's to none",
+            )
+            .seen(there?)
+            .wanted("not set")
+            .remedy(format!("`millrace port set {} mac=` there", self.to.name));
+            return self.finding("mac", problem);
+        };
         let what = match there {
             Some(_) => "the destination's port holds its guest to another address",
             None => {
@@ -204,6 +212,11 @@ impl Pair<'_> {
         };
         all.filter(|key| !OWN_KEYS.contains(&key.as_str())).filter(differs).map(finding).collect()
     }
+}
+
+/// Whether a guest runs at the port.
+pub(in super::super) fn has_guest(port: &PortBody) -> bool {
+    port.guest.as_ref().is_some_and(|guest| guest.queues > 0)
 }
 
 /// A value as people write it.

@@ -91,7 +91,7 @@ fn hosts_that_are_alike_have_no_finding() {
 #[test]
 fn each_difference_is_found_alone_and_says_what_to_do() {
     type Seed = fn(&mut HostExport);
-    let seeds: [(&str, &str, Seed); 23] = [
+    let seeds: [(&str, &str, Seed); 24] = [
         ("port", "no such port", |it| it.ports.retain(|port| port.name != "vm")),
         ("kind", "tap t", |it| {
             set(it, "vm", "queues", "");
@@ -118,9 +118,16 @@ fn each_difference_is_found_alone_and_says_what_to_do() {
             port(it, "up").reason = "no carrier".to_owned();
         }),
         ("team-member", "eth2", |it| it.teams[0].members.retain(|member| member.name == "eth2")),
+        ("team-member", "no carrier", |it| {
+            it.teams[0].members[0].active = false;
+            it.teams[0].members[0].reason = Some("no carrier".to_owned());
+        }),
         ("member-vlan", "20", |it| it.teams[0].members[1].vlans_heard = vec![20]),
         ("mirror-to", "no such port", |it| it.ports.retain(|port| port.name != "beside")),
-        ("mac-taken", MAC, |it| port(it, "beside").held_mac = Some(MAC.to_owned())),
+        ("mac-taken", MAC, |it| {
+            set(it, "beside", "vlan", "10");
+            port(it, "beside").held_mac = Some(MAC.to_owned());
+        }),
         ("mac", "52:54:00:00:00:02", |it| set(it, "vm", "mac", "52:54:00:00:00:02")),
         ("mac", "not set", |it| set(it, "vm", "mac", "")),
         ("memory-limit", "1048576", |it| set(it, "vm", "memory-limit", "1MiB")),
@@ -154,6 +161,28 @@ fn a_guest_that_is_announced_by_nothing_is_found() {
     assert!(found[0].problem.remedy.contains(MAC), "{}", found[0].problem);
     guest(&mut from).taken.push("guest-announce".to_owned());
     assert_eq!(findings(&from, &to, "vm").unwrap(), []);
+}
+
+/// It kept a guest from moving here: whoever sent from its address in another VLAN.
+#[test]
+fn one_address_in_two_vlans_is_none() {
+    let mut to = host();
+    port(&mut to, "beside").held_mac = Some(MAC.to_owned());
+    let learned = serde_json::json!({"mac": MAC, "vlan": 0, "port": "beside", "age_s": 1});
+    to.macs.push(serde_json::from_value(learned).unwrap());
+    assert_eq!(findings(&source(), &to, "vm").unwrap(), []);
+}
+
+#[test]
+fn a_guest_held_to_none_is_not_to_be_held_there() {
+    let (mut from, to) = (source(), host());
+    set(&mut from, "vm", "mac", "");
+    guest(&mut from).taken.push("guest-announce".to_owned());
+    let found = findings(&from, &to, "vm").unwrap();
+    assert_eq!(
+        (found.len(), found[0].about.as_str(), found[0].problem.seen.as_str()),
+        (1, "mac", MAC)
+    );
 }
 
 /// What does not leave the old host either is no finding.
