@@ -37,9 +37,26 @@ impl Switch {
     /// Starts a daemon with this configuration.
     pub(crate) fn start(configuration: &str) -> Switch {
         std::fs::write(FILE, configuration).unwrap();
-        let switch = Switch(millrace().args(["run", "-c", FILE]).spawn().unwrap());
+        let mut command = millrace();
+        command.args(["run", "-c", FILE]);
+        Switch::by(command, ())
+    }
+
+    /// Starts a daemon by this command, which gets what is passed: here it is closed.
+    pub(crate) fn by(mut command: Command, passed: impl Sized) -> Switch {
+        let switch = Switch(command.spawn().unwrap());
+        drop(passed);
         until("the API answers", || cli("port list").status.success().then_some(()));
         switch
+    }
+
+    /// Has another daemon take over.
+    pub(crate) fn take_over(mut self) -> Switch {
+        let next = millrace().args(["run", "-c", FILE, "--take-over"]).spawn().unwrap();
+        let status = until("the old daemon has ended", || self.0.try_wait().unwrap());
+        assert!(status.success(), "{status}");
+        until("the API answers", || cli("port list").status.success().then_some(()));
+        Switch(next)
     }
 
     /// The process.

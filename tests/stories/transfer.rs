@@ -3,6 +3,8 @@
 use crate::host::Host;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -21,9 +23,12 @@ pub(crate) fn transfer_while(
     let listener = to.within(|| TcpListener::bind((address, 0))).unwrap();
     let port = listener.local_addr().unwrap().port();
     let seed = 1 + u64::from(port);
-    let receiver = thread::spawn(move || check(listener.accept().unwrap().0, bytes, seed));
+    let receiver =
+        thread::spawn(move || check(listener.accept().unwrap().0, seed, &AtomicUsize::new(0)));
+    let mut chunks = bytes / CHUNK;
+    let goes_on = move || chunks.checked_sub(1).map(|rest| chunks = rest).is_some();
     let sender = thread::spawn(move || {
-        send(from.within(|| TcpStream::connect((address, port))).unwrap(), bytes, seed);
+        send(from.within(|| TcpStream::connect((address, port))).unwrap(), goes_on, seed);
     });
     let mut times = 0;
     while times == 0 || !(sender.is_finished() && receiver.is_finished()) {
@@ -31,8 +36,33 @@ pub(crate) fn transfer_while(
         times += 1;
     }
     sender.join().unwrap();
-    receiver.join().unwrap();
+    assert_eq!(receiver.join().unwrap(), bytes, "all that was sent has come");
     times
+}
+
+/// Sends from one host to another for as long as `work` takes, and checks every byte of the one connection. Returns how many there
+/// were. `work` gets how many were checked so far.
+pub(crate) fn transfer_during(
+    (from, to, address): (Host, Host, IpAddr),
+    work: impl FnOnce(&dyn Fn() -> usize),
+) -> usize {
+    let listener = to.within(|| TcpListener::bind((address, 0))).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let seed = 1 + u64::from(port);
+    let is_done = Arc::new(AtomicBool::new(false));
+    let stop = is_done.clone();
+    let checked = Arc::new(AtomicUsize::new(0));
+    let count = checked.clone();
+    let receiver = thread::spawn(move || check(listener.accept().unwrap().0, seed, &count));
+    let sender = thread::spawn(move || {
+        let goes_on = || !stop.load(Ordering::Relaxed);
+        send(from.within(|| TcpStream::connect((address, port))).unwrap(), goes_on, seed)
+    });
+    work(&|| checked.load(Ordering::Relaxed));
+    is_done.store(true, Ordering::Relaxed);
+    let sent = sender.join().unwrap();
+    assert_eq!(receiver.join().unwrap(), sent, "all that was sent has come");
+    sent
 }
 
 /// The same with nothing going on.
@@ -40,27 +70,46 @@ pub(crate) fn transfer(route: (Host, Host, IpAddr), bytes: usize) {
     transfer_while(route, bytes, || thread::sleep(Duration::from_millis(5)));
 }
 
-fn send(mut stream: TcpStream, bytes: usize, seed: u64) {
+fn send(mut stream: TcpStream, mut goes_on: impl FnMut() -> bool, seed: u64) -> usize {
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let mut pattern = Pattern(seed);
     let mut chunk = vec![0; CHUNK];
-    for _ in 0..bytes / CHUNK {
+    let mut sent = 0;
+    while goes_on() {
         pattern.fill(&mut chunk);
         stream.write_all(&chunk).expect("the connection takes bytes");
+        sent += CHUNK;
     }
     stream.shutdown(Shutdown::Write).unwrap();
+    sent
 }
 
-fn check(mut stream: TcpStream, bytes: usize, seed: u64) {
+/// Reads to the end; how many bytes there were.
+fn check(mut stream: TcpStream, seed: u64, checked: &AtomicUsize) -> usize {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut pattern = Pattern(seed);
     let (mut wanted, mut seen) = (vec![0; CHUNK], vec![0; CHUNK]);
-    for chunk in 0..bytes / CHUNK {
+    let mut came = 0;
+    loop {
+        // Less than a chunk comes at the end alone, where nothing does.
+        let mut len = 0;
+        while len < CHUNK {
+            match stream.read(&mut seen[len..]).expect("the connection brings bytes") {
+                0 => break,
+                more => len += more,
+            }
+        }
         pattern.fill(&mut wanted);
-        stream.read_exact(&mut seen).expect("the connection brings bytes");
-        assert!(seen == wanted, "the bytes of 64 KiB number {chunk} are not those that were sent");
+        assert!(
+            seen[..len] == wanted[..len],
+            "the bytes from {came} on are not those that were sent"
+        );
+        came += len;
+        checked.store(came, Ordering::Relaxed);
+        if len < CHUNK {
+            return came;
+        }
     }
-    assert_eq!(stream.read(&mut seen).unwrap(), 0, "more came than was sent");
 }
 
 /// Numbers by Marsaglia's xorshift (2003), which no two places of a stream share.

@@ -5,6 +5,7 @@
 mod xdp;
 
 use crate::config::{Account, Namespace, PortConfig, Size, TeamAlgorithm};
+use crate::handover::{Keeping, Store, What};
 use crate::{Problem, accounts, guest};
 use ports::Device;
 use ports::link::{Link, LinkError};
@@ -66,6 +67,10 @@ pub enum Condition {
 pub trait Opener: Send {
     /// Opens the port's device, and makes it where that is what its kind does.
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError>;
+    /// Descriptors that outlive the process.
+    fn store(&self) -> Store {
+        Store::default()
+    }
 }
 
 /// A device that is asked once a second.
@@ -101,12 +106,15 @@ pub trait Watch: Send {
 }
 
 /// The devices of this host.
-pub struct HostDevices;
+#[derive(Default)]
+pub struct HostDevices {
+    store: Store,
+}
 
 impl Opener for HostDevices {
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
         if let Some(name) = &port.tap {
-            open_tap(port, name.as_str())
+            open_tap(port, name.as_str(), &self.store)
         } else if let Some(name) = &port.packet {
             open_packet(port, name.as_str())
         } else if let Some(name) = &port.xdp {
@@ -119,6 +127,10 @@ impl Opener for HostDevices {
             Err(OpenError { reason: "the port names no device".into(), denied: false })
         }
     }
+
+    fn store(&self) -> Store {
+        self.store.clone()
+    }
 }
 
 fn netns(port: &PortConfig) -> Option<PathBuf> {
@@ -129,17 +141,38 @@ fn queues(port: &PortConfig) -> u16 {
     port.queues.map_or(1, |queues| queues.0)
 }
 
-fn open_tap(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
+fn open_tap(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
     let mut options = TapOptions::new(name);
     options.queues = queues(port);
     options.mtu = port.mtu.map(|mtu| mtu.0);
     options.netns = netns(port);
     options.napi = port.napi.unwrap_or(false);
-    let opened = tap::open(&options)
+    let kept = open_kept_tap(port, &options, store);
+    let opened = kept
+        .map_or_else(|| tap::open(&options), Ok)
         .map_err(|error| OpenError { denied: tap_denied(&error), reason: error.to_string() })?;
     let (link, spread) = (opened.link, Spread::Single);
-    let watch = Box::new(HostLink { link, ours: true, spread, stalls: None, fit: None });
+    let keeping = What::of(port).map(|what| store.keep(port.name.as_str(), what, &opened.files));
+    let watch = Box::new(HostLink { link, ours: true, spread, stalls: None, fit: None, keeping });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
+}
+
+/// By what an earlier process left; `None`: it is to be opened anew.
+fn open_kept_tap(port: &PortConfig, options: &TapOptions, store: &Store) -> Option<tap::Opened> {
+    let (name, what) = (port.name.as_str(), What::of(port)?);
+    let files = store.take(name, &what)?;
+    let count = files.len();
+    match tap::open_kept(options, files) {
+        Ok(opened) => {
+            tracing::info!("port {name} goes on with the descriptors of the process before");
+            Some(opened)
+        }
+        Err(error) => {
+            tracing::warn!("port {name} is opened anew: {error}");
+            store.discard(name, count);
+            None
+        }
+    }
 }
 
 fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
@@ -150,7 +183,8 @@ fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     let opened = packet::open(&options)
         .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
     let (link, spread, stalls) = (opened.link, opened.spread, Some(opened.stalls));
-    let watch = Box::new(HostLink { link, ours: false, spread, stalls, fit: None });
+    let watch = HostLink { link, ours: false, spread, stalls, fit: None, keeping: None };
+    let watch = Box::new(watch);
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
 }
 
@@ -250,7 +284,7 @@ fn tap_denied(error: &TapError) -> bool {
         | TapError::Attach { source, .. }
         | TapError::Set { source, .. } => denied(source),
         TapError::Link(error) => link_denied(error),
-        TapError::Queues { .. } => false,
+        TapError::Queues { .. } | TapError::Kept { .. } => false,
     }
 }
 
@@ -276,6 +310,9 @@ struct HostLink {
     stalls: Option<StallWatch>,
     /// Where it has sockets for what it was when it was opened.
     fit: Option<Fit>,
+    /// Where its descriptors outlive the process.
+    #[allow(dead_code, reason = "they are kept as long as this is there")]
+    keeping: Option<Keeping>,
 }
 
 impl Watch for HostLink {
@@ -389,7 +426,7 @@ mod tests {
         let path = directory.path().join("vm1.sock");
         let text = format!("[[port]]\nname='a'\nvhost-user='{}'", path.display());
         let config = Config::from_toml("t", &text).unwrap();
-        let opened = HostDevices.open(&config.ports[0]).unwrap();
+        let opened = HostDevices::default().open(&config.ports[0]).unwrap();
         assert_eq!(opened.watch.state().connections, 0);
         for count in 1..=2 {
             let _connection = UnixStream::connect(&path).unwrap();
@@ -425,7 +462,7 @@ mod tests {
             let text =
                 format!("[[port]]\nname='a'\nvhost-user='{path}'\nsocket-group='{group}'\n{mode}");
             let config = Config::from_toml("t", &text).unwrap();
-            let _opened = HostDevices.open(&config.ports[0]).unwrap();
+            let _opened = HostDevices::default().open(&config.ports[0]).unwrap();
             let facts = std::fs::metadata(path.to_string()).unwrap();
             assert_eq!((facts.permissions().mode() & 0o777, facts.gid()), (wanted, group));
         }

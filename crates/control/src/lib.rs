@@ -16,6 +16,7 @@ mod descriptors;
 pub mod devices;
 mod event_log;
 mod guest;
+pub mod handover;
 pub mod health;
 pub mod memory;
 mod metrics;

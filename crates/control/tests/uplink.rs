@@ -38,7 +38,7 @@ struct Devices {
 
 impl Opener for Devices {
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
-        let opened = HostDevices.open(port)?;
+        let opened = HostDevices::default().open(port)?;
         if let Spread::Tables(steering) = opened.watch.spread() {
             *self.steering.lock().unwrap() = Some(steering);
         }

@@ -18,7 +18,7 @@ use crate::{
 };
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use ports::{Device, Nanos};
+use ports::{Device, IngressQueue, Nanos};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -33,6 +33,8 @@ pub struct Switch {
     start: Instant,
     /// By number; the view in force is made from these.
     ports: Vec<Option<Entry>>,
+    /// Ingress queues that no worker takes from yet; `None`: each is taken from as soon as its port is added.
+    held: Option<Vec<(PortId, Vec<IngressQueue>)>>,
 }
 
 /// A port as the control plane keeps it.
@@ -72,7 +74,26 @@ impl Switch {
             events: Arc::default(),
             start: Instant::now(),
             ports: Vec::new(),
+            held: None,
         }
+    }
+
+    /// Has no worker take from the ports that are added from now on, until [`Switch::let_go`]: their frames wait in the devices.
+    pub fn hold(&mut self) {
+        self.held.get_or_insert_default();
+    }
+
+    /// Has workers take from all ports, now that the ports that frames go to are there as well.
+    pub fn let_go(&mut self) {
+        for (port, ingress) in self.held.take().into_iter().flatten() {
+            self.hand_out(port, ingress);
+        }
+    }
+
+    /// Ends the workers, each after its turn: what they have taken is delivered, what they have not waits in the devices.
+    pub fn stop(&mut self) {
+        self.workers.iter_mut().for_each(|handle| handle.post(Letter::Stop));
+        self.workers.iter_mut().for_each(Handle::join);
     }
 
     /// One round of every worker of a stepped switch; the frames taken.
@@ -80,7 +101,7 @@ impl Switch {
         self.workers.iter_mut().map(|handle| handle.step(now)).sum()
     }
 
-    /// Takes a port into the switch; frames flow when this returns.
+    /// Takes a port into the switch; frames flow when this returns, unless they are [held](Switch::hold).
     pub fn add_port(
         &mut self,
         name: &str,
@@ -123,7 +144,10 @@ impl Switch {
         }
         self.publish();
         self.reclaim(id);
-        self.hand_out(id, ingress);
+        match &mut self.held {
+            Some(held) => held.push((id, ingress)),
+            None => self.hand_out(id, ingress),
+        }
         Ok(id)
     }
 
@@ -150,6 +174,7 @@ impl Switch {
         self.publish();
         let queues: Vec<OwnedQueue> =
             self.ask(|reply| Letter::GiveBack(port, reply)).into_iter().flatten().collect();
+        self.held.iter_mut().for_each(|held| held.retain(|(id, _)| *id != port));
         self.macs.forget(|_, at| at == port);
         drop((queues, entry));
         Ok(())
@@ -337,8 +362,7 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        self.workers.iter_mut().for_each(|handle| handle.post(Letter::Stop));
-        self.workers.iter_mut().for_each(Handle::join);
+        self.stop();
     }
 }
 

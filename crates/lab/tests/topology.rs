@@ -61,8 +61,9 @@ fn daemon(file: &str) -> Result<(), String> {
         socket: None,
         state_directory: None,
         poll: None,
+        take_over: false,
     };
-    control::daemon::run(&options, Box::new(control::devices::HostDevices))
+    control::daemon::run(&options, Box::new(control::devices::HostDevices::default()))
         .map_err(|problem| problem.to_string())
 }
 

@@ -7,7 +7,7 @@
 
 use libc::c_int;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// `struct ifreq`: a device name, and bytes whose meaning the request decides.
 #[derive(Clone, Copy)]
@@ -39,6 +39,8 @@ pub(crate) enum Plain {
     SetQueueLength,
     /// `TUNSETIFF`: `IFF_*` of TAP devices as `short`; the name comes back.
     Attach,
+    /// `TUNGETIFF`: name and `IFF_*` of the TAP device that a descriptor is attached to.
+    Attached,
 }
 
 impl Plain {
@@ -52,6 +54,7 @@ impl Plain {
             Plain::SetFlags => libc::SIOCSIFFLAGS,
             Plain::SetQueueLength => libc::SIOCSIFTXQLEN,
             Plain::Attach => return libc::TUNSETIFF,
+            Plain::Attached => return libc::TUNGETIFF,
         };
         code as libc::Ioctl
     }
@@ -222,6 +225,16 @@ pub(crate) fn tap_set(fd: impl AsFd, setting: TapSetting, mut value: c_int) -> i
     };
     // SAFETY: each of these reads one int.
     unsafe { call(fd, code, (&raw mut value).cast()) }
+}
+
+/// The network namespace of the device that a TAP descriptor is attached to. It needs `CAP_NET_ADMIN` there.
+pub(crate) fn tap_namespace(fd: impl AsFd) -> io::Result<OwnedFd> {
+    // SAFETY: TUNGETDEVNETNS takes no argument and touches no memory of ours.
+    match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TUNGETDEVNETNS) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the kernel has made this descriptor for the call.
+        namespace => Ok(unsafe { OwnedFd::from_raw_fd(namespace) }),
+    }
 }
 
 /// # Safety

@@ -7,6 +7,7 @@
 //! every opening, also to nothing. And some kernels refuse valid trains, so a train addressed to nobody is written
 //! first, and what is refused is then done in software and said in [`Opened::degraded`].
 
+mod kept;
 mod queue;
 
 use crate::ioctl::{self, Plain, Request, TapSetting};
@@ -62,6 +63,8 @@ pub struct Opened {
     pub link: Link,
     /// What this kernel does not do and is done in software, for people; empty on a good day.
     pub degraded: Vec<String>,
+    /// Its descriptors in the order of the queues. The device lasts as long as one of them, where it was made for this port.
+    pub files: Vec<Arc<OwnedFd>>,
 }
 
 /// Why a TAP device could not be opened.
@@ -102,6 +105,14 @@ pub enum TapError {
         #[source]
         source: io::Error,
     },
+    /// Descriptors that were kept are not those of such a device.
+    #[error("TAP device {name}: the descriptors that were kept do not fit: {flaw}")]
+    Kept {
+        /// The device.
+        name: String,
+        /// What does not fit.
+        flaw: String,
+    },
     /// The link behind it.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -118,15 +129,35 @@ pub fn open(options: &TapOptions) -> Result<Opened, TapError> {
     if !(1..=MOST_QUEUES).contains(&options.queues) {
         return Err(TapError::Queues { name: options.name.clone(), queues: options.queues });
     }
+    within(options, || {
+        let (name, files) = attach(options)?;
+        set_up(options, name, files)
+    })
+}
+
+/// Goes on with a device by the descriptors that an earlier process had, one for each queue in their order. What waits in its
+/// queues is not lost, and its carrier stays. Descriptors that are not of the device that `options` describe are closed.
+pub fn open_kept(options: &TapOptions, files: Vec<OwnedFd>) -> Result<Opened, TapError> {
+    within(options, || {
+        kept::check(options, &files)
+            .map_err(|flaw| TapError::Kept { name: options.name.clone(), flaw })?;
+        set_up(options, options.name.clone(), files)
+    })
+}
+
+fn within(
+    options: &TapOptions,
+    open: impl FnOnce() -> Result<Opened, TapError> + Send,
+) -> Result<Opened, TapError> {
     match &options.netns {
-        None => open_here(options),
-        Some(path) => namespace::within(Some(path), || open_here(options))
+        None => open(),
+        Some(path) => namespace::within(Some(path), open)
             .map_err(|source| LinkError::Namespace { path: path.clone(), source })?,
     }
 }
 
-fn open_here(options: &TapOptions) -> Result<Opened, TapError> {
-    let (name, files) = attach(options)?;
+/// Settings belong to the device or to its queues, and an earlier process may have had others: all are made anew.
+fn set_up(options: &TapOptions, name: String, files: Vec<OwnedFd>) -> Result<Opened, TapError> {
     let mut degraded = Vec::new();
     let Some(first) = files.first() else {
         return Err(TapError::Queues { name, queues: 0 });
@@ -158,7 +189,7 @@ fn open_here(options: &TapOptions) -> Result<Opened, TapError> {
         mtu,
         mac,
     };
-    Ok(Opened { device, link, degraded })
+    Ok(Opened { device, link, degraded, files })
 }
 
 /// One descriptor a queue, and the device's name as the kernel has it.

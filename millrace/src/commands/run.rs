@@ -19,6 +19,7 @@ Example:
 
 Ports added by the API are kept, and there again after a restart. SIGHUP reads the file again and changes only what
 differs in the file's ports. SIGTERM and SIGINT stop the switch.
+TAP devices stay over a restart by systemd, and with --take-over.
 A port whose device does not open is shown as broken and tried again every second.
 MILLRACE_LOG sets the log level (error, warn, info, debug).")]
 pub(crate) struct Arguments {
@@ -32,6 +33,10 @@ pub(crate) struct Arguments {
     /// How idle workers wait, overriding the file: keep polling, poll briefly and then sleep, or sleep at once.
     #[arg(long, value_name = "WHEN")]
     poll: Option<PollWhen>,
+    /// Take over from the daemon at this socket: it stops, and TAP ports that are configured alike go on with its descriptors.
+    /// Without one this starts as usual. Under systemd `systemctl restart` does the same without this option.
+    #[arg(long)]
+    take_over: bool,
 }
 
 /// [`Poll`], as it is typed.
@@ -64,7 +69,8 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         socket: global.socket.clone(),
         state_directory: arguments.state_dir.clone(),
         poll: arguments.poll.map(Poll::from),
+        take_over: arguments.take_over,
     };
-    daemon::run(&options, Box::new(HostDevices)).map_err(Failure::Failed)?;
+    daemon::run(&options, Box::new(HostDevices::default())).map_err(Failure::Failed)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,15 +16,18 @@ use crate::body::StepOutcome;
 use crate::config::{Config, Poll, SwitchConfig};
 use crate::descriptors;
 use crate::devices::Opener;
+use crate::handover;
 use crate::running::Running;
 use crate::state::{self, Keeper, Kept};
 use sd_notify::NotifyState;
 use socket::Socket;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// How the daemon runs, beside its configuration.
 pub struct Options {
@@ -36,10 +39,13 @@ pub struct Options {
     pub state_directory: Option<PathBuf>,
     /// How idle workers wait; `None`: as in the file.
     pub poll: Option<Poll>,
+    /// Ask the daemon that runs at this socket to stop, and go on with the descriptors of its ports.
+    pub take_over: bool,
 }
 
 /// Runs until SIGTERM or SIGINT.
 pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
+    opener.store().join_systemd();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Problem::new("starting the runtime").seen(error))?;
     let inside = runtime.enter();
@@ -73,15 +79,21 @@ pub async fn serve(
     let hangup = on(SignalKind::hangup())?;
     let source = Source::new(options.file.clone(), options.poll);
     let config = source.read()?;
+    let store = opener.store();
+    if options.take_over {
+        handover::take_over(&socket_path(options, &config.switch), &store)?;
+    }
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let groups = Groups::of(&config.switch)?;
     let metrics = config.metrics.listen;
     descriptors::raise();
     let directory = options.state_directory.clone().or(config.switch.state_directory.clone());
     let (keeper, kept) = Keeper::start(&state::directory(directory, socket.path()))?;
+    store.want(config.ports.iter().chain(&kept.ports));
     let shared = Shared::new(start(config, kept, opener)?, keeper.clone(), source);
     // What had to give way to the file is given up for good.
-    store(&shared);
+    save(&shared);
+    let successors = successors(socket.path());
     let (stopping, stopped) = watch::channel(false);
     let mut answering = vec![tokio::spawn(serving::api(
         socket.listener()?,
@@ -98,24 +110,49 @@ pub async fn serve(
         keeper.file().display()
     );
     notify(&[NotifyState::Ready]);
-    tokio::select! {
-        () = stop => {}
-        () = poll_every_second(&shared, hangup) => {}
-    }
+    let successor = tokio::select! {
+        () = stop => None,
+        () = poll_every_second(&shared, hangup) => None,
+        successor = next(successors.as_ref()) => Some(successor),
+    };
+    // Ports close from now on because the process ends, not because they are removed.
+    store.seal();
     notify(&[NotifyState::Stopping]);
-    tracing::info!("stopping");
+    tracing::info!("stopping{}", if successor.is_some() { ": a successor takes over" } else { "" });
     let _ = stopping.send(true);
-    // A client that keeps its connection open does not keep the daemon.
+    ended(answering).await;
+    if let Err(problem) = keeper.end().await {
+        tracing::warn!("{problem}");
+    }
+    if let Some(successor) = successor {
+        drop((socket, successors));
+        shared.lock().give_up();
+        handover::hand_over(&store, &successor);
+    }
+    Ok(())
+}
+
+/// Waits for the last answers. A client that keeps its connection open does not keep the daemon.
+async fn ended(answering: Vec<JoinHandle<()>>) {
     let all = async {
         for serving in answering {
             let _ = serving.await;
         }
     };
     let _ = tokio::time::timeout(Duration::from_millis(500), all).await;
-    if let Err(problem) = keeper.end().await {
-        tracing::warn!("{problem}");
+}
+
+/// Where a successor may ask; without it the next daemon opens all anew.
+fn successors(api: &Path) -> Option<handover::Listener> {
+    let bound = handover::Listener::bind(api);
+    bound.inspect_err(|error| tracing::warn!("no successor can take over: {error}")).ok()
+}
+
+async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
+    match successors {
+        Some(listener) => listener.next().await,
+        None => std::future::pending().await,
     }
-    Ok(())
 }
 
 /// Starts the switch, and tells what may be told at the start.
@@ -155,13 +192,13 @@ async fn poll_every_second(shared: &Shared, mut hangup: Signal) {
 }
 
 /// Has the state written, without waiting for it.
-fn store(shared: &Shared) {
+fn save(shared: &Shared) {
     drop(shared.keep());
 }
 
 fn poll(shared: &Shared, trouble: Option<&str>) {
     if shared.keeper().trouble().is_some() {
-        store(shared);
+        save(shared);
     }
     let mut running = shared.lock();
     let now = Instant::now();
@@ -210,7 +247,7 @@ async fn reload(shared: &Shared) -> Option<&'static str> {
     notify(&[NotifyState::Ready, NotifyState::Status(&text.replace('\n', ";"))]);
     running.note(now, text);
     drop(running);
-    store(shared);
+    save(shared);
     trouble
 }
 

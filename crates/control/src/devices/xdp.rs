@@ -17,7 +17,14 @@ pub(super) fn open(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
     match xdp::open(&options) {
         Ok(opened) => {
             let (link, fit) = (opened.link, Some(opened.fit));
-            let link = HostLink { link, ours: false, spread: Spread::Single, stalls: None, fit };
+            let link = HostLink {
+                link,
+                ours: false,
+                spread: Spread::Single,
+                stalls: None,
+                fit,
+                keeping: None,
+            };
             let watch = Interface { watch: Box::new(link), way: way(opened.mode) };
             Ok(Opened { device: opened.device, degraded: opened.limits, watch: Box::new(watch) })
         }

@@ -149,7 +149,10 @@ impl Running {
             metrics_trouble: None,
             kept_changes: 0,
         };
+        // A frame from a port that is open already finds its way to one that is not open yet.
+        running.switch.hold();
         running.reload_with(config, kept, now)?;
+        running.switch.let_go();
         Ok(running)
     }
 

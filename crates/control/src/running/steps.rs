@@ -42,6 +42,13 @@ impl Running {
         }
     }
 
+    /// Ends the workers and closes the ports, so that another process may go on with their devices. Then there is nothing left to
+    /// do but to end.
+    pub(crate) fn give_up(&mut self) {
+        self.switch.stop();
+        self.ports.clear();
+    }
+
     fn close(&mut self, name: &str, now: Instant) -> Result<(), String> {
         let found = self.ports.iter().find(|(other, _)| other.as_str() == name);
         let Some(name) = found.map(|(name, _)| name.clone()) else { return Ok(()) };

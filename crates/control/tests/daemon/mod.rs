@@ -84,6 +84,7 @@ pub(crate) fn options(directory: &Path) -> Options {
         socket: Some(directory.join("api.sock")),
         state_directory: None,
         poll: None,
+        take_over: false,
     }
 }
 

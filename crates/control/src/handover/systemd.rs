@@ -1,0 +1,85 @@
+// UNSAFETY: descriptors that systemd passes at the start are known by their numbers alone.
+//! systemd's descriptor store (`FileDescriptorStoreMax=` in the unit): what is pushed there is passed to the next process of the
+//! service, also after a crash, and closed when the service is stopped and not started again.
+#![allow(unsafe_code)]
+
+use super::message;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// How long systemd may take to read what it is sent.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The service manager's socket.
+pub(super) struct Systemd {
+    address: OsString,
+}
+
+impl Systemd {
+    /// `None`: not started by systemd, or not as a service that notifies.
+    pub(super) fn from_environment() -> Option<Systemd> {
+        std::env::var_os("NOTIFY_SOCKET").map(|address| Systemd { address })
+    }
+
+    /// Puts a descriptor there.
+    pub(super) fn push(&self, name: &str, file: BorrowedFd<'_>) {
+        if let Err(error) = self.tell(&format!("FDSTORE=1\nFDNAME={name}\n"), Some(file)) {
+            tracing::warn!("systemd does not keep the descriptor {name}: {error}");
+        }
+    }
+
+    /// Closes what it has under these names. They are closed when this returns, so that their devices are free.
+    pub(super) fn remove(&self, names: &[String]) {
+        if names.is_empty() {
+            return;
+        }
+        let remove = |name| self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), None);
+        if let Err(error) = names.iter().try_for_each(remove).and_then(|()| self.wait()) {
+            tracing::warn!("systemd does not close descriptors that it kept: {error}");
+        }
+    }
+
+    /// Waits until systemd has done what it was told: then it closes the pipe that it is sent.
+    fn wait(&self) -> io::Result<()> {
+        let (ours, its) = pipe_with(PipeFlags::CLOEXEC)?;
+        self.tell("BARRIER=1\n", Some(its.as_fd()))?;
+        drop(its);
+        let timeout = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
+        let mut polled = [PollFd::new(&ours, PollFlags::empty())];
+        match poll(&mut polled, Some(&timeout))? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell(&self, text: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let address = match self.address.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+            _ => SocketAddr::from_pathname(&self.address)?,
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.connect_addr(&address)?;
+        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        message::send(&socket, text, file)
+    }
+}
+
+/// What systemd passes, with names. To be called once, before anything else is opened.
+pub(super) fn given() -> Vec<(String, OwnedFd)> {
+    match sd_notify::listen_fds_with_names() {
+        // SAFETY: these numbers were passed for this process to own, and this is the only place that takes them.
+        Ok(given) => given.map(|(fd, name)| (name, unsafe { OwnedFd::from_raw_fd(fd) })).collect(),
+        Err(error) => {
+            tracing::warn!("what systemd passes cannot be taken: {error}");
+            Vec::new()
+        }
+    }
+}

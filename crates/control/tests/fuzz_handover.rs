@@ -1,0 +1,27 @@
+//! Fuzz target: whatever bytes the list of kept descriptors has, it is read or refused with a message, and only the version
+//! that this daemon writes is read.
+//!
+//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as it is told.
+
+use control::handover;
+
+/// Random bytes hardly ever are JSON: the first choice lets the short run reach behind the syntax, too.
+#[test]
+fn fuzz_handover() {
+    bolero::check!().with_type::<(u8, Vec<u8>)>().for_each(|(start, bytes)| {
+        let inside =
+            |before: &str, after: &str| [before.as_bytes(), bytes, after.as_bytes()].concat();
+        let tap = "{\"kind\":\"tap\",\"device\":\"t\",\"netns\":null,\"napi\":false,\"queues\":";
+        let list = match start % 4 {
+            0 => inside("{\"version\":1,\"ports\":{", "}}"),
+            1 => inside(&format!("{{\"version\":1,\"ports\":{{\"a\":{tap}"), "}}}"),
+            2 => inside("{\"version\":", ",\"ports\":{}}"),
+            _ => bytes.clone(),
+        };
+        match handover::parse(&list) {
+            Ok(ports) if start % 4 == 1 => assert!(ports.contains_key("a"), "{ports:?}"),
+            Ok(_) => {}
+            Err(problem) => assert!(!problem.error.is_empty(), "{problem}"),
+        }
+    });
+}

@@ -1,0 +1,47 @@
+//! Whether descriptors that an earlier process left are those of a device as it is wanted now. The kernel is asked, not whoever
+//! passed them on.
+
+use super::{TapOptions, flags};
+use crate::ioctl::{self, Plain, Request};
+use rustix::fs::{fstat, stat};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// In the namespace that the device shall be in; what does not fit, for people.
+pub(super) fn check(options: &TapOptions, files: &[OwnedFd]) -> Result<(), String> {
+    if files.len() != usize::from(options.queues) {
+        return Err(format!("{} for {} queue(s)", files.len(), options.queues));
+    }
+    files.iter().try_for_each(|file| check_queue(options, file))
+}
+
+fn check_queue(options: &TapOptions, file: &OwnedFd) -> Result<(), String> {
+    let attached = Request::new("").and_then(|request| request.call(file, Plain::Attached));
+    let attached = attached.map_err(|error| format!("not one of a TAP device: {error}"))?;
+    if attached.name() != options.name {
+        return Err(format!("one is of {}", attached.name()));
+    }
+    let has = |bit| attached.as_short() & flags(bit) != 0;
+    let is_tap = has(libc::IFF_TAP) && has(libc::IFF_NO_PI) && has(libc::IFF_VNET_HDR);
+    if !is_tap || has(libc::IFF_DETACH_QUEUE) {
+        return Err("one is of a device of another kind".into());
+    }
+    if has(libc::IFF_NAPI) != options.napi {
+        return Err("its `napi` differs".into());
+    }
+    if options.queues > 1 && !has(libc::IFF_MULTI_QUEUE) {
+        return Err("the device has one queue".into());
+    }
+    match is_here(file) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("the device is in another network namespace".into()),
+        Err(error) => Err(format!("its network namespace is unknown: {error}")),
+    }
+}
+
+/// Whether the device is in the calling thread's namespace.
+fn is_here(file: &OwnedFd) -> io::Result<bool> {
+    let its = fstat(ioctl::tap_namespace(file)?)?;
+    let ours = stat("/proc/thread-self/ns/net")?;
+    Ok((its.st_dev, its.st_ino) == (ours.st_dev, ours.st_ino))
+}
