@@ -15,6 +15,7 @@ mod access;
 mod acl;
 mod breakage;
 mod capture;
+mod compat;
 mod farewell;
 mod guards;
 mod guest;

@@ -162,6 +162,7 @@ fn each_mismatch_of_two_hosts_is_found_before_a_guest_moves() {
         pair.is_healthy();
         pair.finds_keys(("mtu", "1500"), "mtu=1500", "mtu=9000");
         pair.finds_keys(("queues", "1"), "queues=1", "queues=2");
+        pair.finds_keys(("features", "csum"), "compat=ovs-dpdk", "compat=");
         pair.finds_keys(("memory-limit", "4096"), "memory-limit=4KiB", "memory-limit=");
         pair.finds_keys(("mac", "00:99"), "mac=52:54:00:00:00:99", &format!("mac={MAC}"));
         pair.finds_keys(("rate", "10Mbit"), "rate=10Mbit", "rate=1Gbit");

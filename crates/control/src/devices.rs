@@ -4,7 +4,7 @@
 
 mod xdp;
 
-use crate::config::{Account, Namespace, PortConfig, Size, TeamAlgorithm};
+use crate::config::{Account, Compat, Namespace, PortConfig, Size, TeamAlgorithm};
 use crate::handover::{Keeping, Store, What};
 use crate::{Problem, accounts, guest};
 use ports::Device;
@@ -235,6 +235,10 @@ fn vhost_options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenE
         Some(Size(bytes)) => bytes,
         None => options.memory_limit,
     };
+    options.compat = port.compat.map(|compat| match compat {
+        Compat::OvsDpdk => vhost::Compat::OvsDpdk,
+        Compat::OvsDpdkTso => vhost::Compat::OvsDpdkTso,
+    });
     options.role = match port.vhost_client {
         Some(true) => SocketRole::Client,
         _ => SocketRole::Server,

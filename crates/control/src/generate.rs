@@ -1,7 +1,7 @@
 //! Random configurations that are right, for property tests.
 
 use crate::config::{
-    AckLimit, Config, Flows, HostName, LengthLimit, MacAddress, MacLimit, MacSpoofing, Mtu,
+    AckLimit, Compat, Config, Flows, HostName, LengthLimit, MacAddress, MacLimit, MacSpoofing, Mtu,
     PathMtuMode, PortConfig, PortName, PortRole, Queues, Rate, RscMode, RssKey, RssTypes, Seconds,
     Size, SteerMode, Storm, TeamAlgorithm, VlanId,
 };
@@ -27,6 +27,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                 port.vhost_client = None;
             } else if port.vhost_client.is_some() {
                 port.vhost_user = format!("/run/{device}").parse().ok();
+                port.compat = port.isolated.map(|_| Compat::OvsDpdkTso);
             } else if mirror == 8 {
                 port.team = Some(vec![host(&format!("{device}a")), host(&format!("{device}b"))]);
                 port.queues = None;

@@ -13,8 +13,8 @@ mod ingress;
 pub use egress::VhostEgress;
 pub use ingress::VhostIngress;
 pub use vhost_user::{
-    Access, Features, Milestone, Negotiated, Session, SessionError, SocketRole, Sparing, State,
-    Status, Step, permit,
+    Access, Compat, Features, Milestone, Negotiated, Session, SessionError, SocketRole, Sparing,
+    State, Status, Step, permit,
 };
 
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};
@@ -39,6 +39,8 @@ pub struct VhostOptions {
     pub mac: Option<Mac>,
     /// Most bytes of memory that the front end may have mapped.
     pub memory_limit: u64,
+    /// The back end whose features it offers.
+    pub compat: Option<Compat>,
 }
 
 impl VhostOptions {
@@ -52,6 +54,7 @@ impl VhostOptions {
             mtu: 1500,
             mac: None,
             memory_limit: host_memory(),
+            compat: None,
         }
     }
 }
@@ -84,6 +87,7 @@ pub fn open(options: &VhostOptions) -> Result<Opened, SessionError> {
         mtu: options.mtu,
         mac: options.mac.map(|mac| mac.0),
         memory_limit: options.memory_limit,
+        compat: options.compat,
         changed: Box::new(move |negotiated| {
             told.set_offloads(offloads(negotiated.features));
             told.set_queues(negotiated.pairs);

@@ -36,6 +36,7 @@ mod tests {
             mtu: 9000,
             mac: Some([2, 0, 0, 0, 0, 9]),
             memory_limit: u64::MAX,
+            compat: None,
             changed: Box::new(|_| {}),
             announcement: Box::new(|_| Vec::new()),
         }

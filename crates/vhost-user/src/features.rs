@@ -16,12 +16,16 @@ bitflags! {
         const MTU = 1 << 3;
         /// The configuration space tells the address.
         const MAC = 1 << 5;
+        /// What `HOST_TSO4` and its like said before there were several. Offered for the sake of other back ends alone.
+        const GSO = 1 << 6;
         /// The guest takes trains of TCP over IPv4.
         const GUEST_TSO4 = 1 << 7;
         /// The guest takes trains of TCP over IPv6.
         const GUEST_TSO6 = 1 << 8;
         /// The guest takes trains with ECN.
         const GUEST_ECN = 1 << 9;
+        /// The guest takes datagrams to be fragmented, of which we send none. Offered for the sake of other back ends alone.
+        const GUEST_UFO = 1 << 10;
         /// The guest sends trains of TCP over IPv4.
         const HOST_TSO4 = 1 << 11;
         /// The guest sends trains of TCP over IPv6.
@@ -79,6 +83,9 @@ impl Features {
         .union(Features::GUEST_ECN)
         .union(Features::GUEST_USO4)
         .union(Features::GUEST_USO6);
+
+    /// What a port offers by itself, with all that its settings allow.
+    pub const OWN: Features = Features::all().difference(Features::GSO.union(Features::GUEST_UFO));
 
     /// Bytes of the virtio-net header: the one with `num_buffers` is for modern and for merging drivers.
     pub fn header_len(self) -> usize {

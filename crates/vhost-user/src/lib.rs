@@ -36,6 +36,7 @@
 mod attempts;
 mod backend;
 mod closer;
+mod compat;
 mod config_space;
 mod control;
 mod error;
@@ -55,6 +56,7 @@ mod sparing;
 mod status;
 mod vring;
 
+pub use compat::Compat;
 pub use error::SessionError;
 pub use features::Features;
 pub use lock::lock;

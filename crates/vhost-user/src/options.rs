@@ -1,6 +1,6 @@
 //! What a session is opened with.
 
-use crate::{Features, Negotiated};
+use crate::{Compat, Features, Negotiated};
 use std::path::PathBuf;
 
 /// Which side opens the connection.
@@ -40,6 +40,8 @@ pub struct Options {
     pub mac: Option<[u8; 6]>,
     /// Most bytes of memory that the front end may have mapped.
     pub memory_limit: u64,
+    /// The back end as which it presents itself; `None`: as what it is.
+    pub compat: Option<Compat>,
     /// Told of whatever was negotiated, before a ring of it runs. Called from the session's thread.
     pub changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
     /// The frames that announce an address as the guest's. Called from the session's thread.
@@ -52,8 +54,8 @@ impl Options {
 
     /// What is offered to the guest.
     pub fn offered(&self) -> Features {
-        let mut offered = Features::all();
-        offered.set(Features::MAC, self.mac.is_some());
+        let mut offered = self.compat.map_or(Features::OWN, Compat::offered);
+        offered.set(Features::MAC, self.mac.is_some() && self.compat.is_none());
         offered.set(Features::MQ, self.pairs > 1);
         offered
     }

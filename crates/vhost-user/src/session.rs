@@ -397,6 +397,7 @@ mod tests {
             mtu: 1500,
             mac: None,
             memory_limit: u64::MAX,
+            compat: None,
             changed,
             announcement: Box::new(|_| Vec::new()),
         };

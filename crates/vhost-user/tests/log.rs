@@ -52,6 +52,7 @@ fn a_front_end_that_comes_and_goes_logs_so_many_lines() {
         mtu: 1500,
         mac: None,
         memory_limit: u64::MAX,
+        compat: None,
         changed: Box::new(|_| {}),
         announcement: Box::new(|_| Vec::new()),
     };

@@ -32,6 +32,7 @@ fn options(socket: &Path, pairs: u16) -> Options {
         mtu: 1500,
         mac: None,
         memory_limit: u64::MAX,
+        compat: None,
         changed: Box::new(|_| {}),
         announcement: Box::new(|_| Vec::new()),
     }

@@ -24,7 +24,9 @@ pub use acl::Rule;
 pub use change::typed_value;
 pub use guard::{IpGuard, IpPrefix};
 pub use metrics::MetricsConfig;
-pub use port::{MacSpoofing, PathMtuMode, PortConfig, PortRole, RscMode, TeamAlgorithm, VmmqMode};
+pub use port::{
+    Compat, MacSpoofing, PathMtuMode, PortConfig, PortRole, RscMode, TeamAlgorithm, VmmqMode,
+};
 pub use quantity::{Rate, Seconds, Size};
 pub(crate) use read::nearest;
 pub use read::{from_json, from_value};

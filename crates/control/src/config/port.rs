@@ -56,6 +56,16 @@ pub enum PathMtuMode {
     Off,
 }
 
+/// Another back end, whose virtio features a vhost-user port offers in the place of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compat {
+    /// Open vSwitch with DPDK.
+    OvsDpdk,
+    /// The same with `userspace-tso-enable`.
+    OvsDpdkTso,
+}
+
 /// Whether the queues of a port, or the entries of its indirection tables, move between workers by load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -137,6 +147,9 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "4GiB")]
     pub memory_limit: Option<Size>,
+    /// Offers a vhost-user port's guest what another back end offers, so that it may move from there and back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compat: Option<Compat>,
     /// The network namespace the device lives in (a name of `ip netns`, or a path), where it is not the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1)]
@@ -269,7 +282,7 @@ pub struct PortConfig {
 
 impl PortConfig {
     /// Keys that name the device or how it is opened.
-    const REOPENING: [&'static str; 13] = [
+    const REOPENING: [&'static str; 14] = [
         "tap",
         "packet",
         "xdp",
@@ -279,6 +292,7 @@ impl PortConfig {
         "socket-owner",
         "socket-group",
         "memory-limit",
+        "compat",
         "netns",
         "queues",
         "promiscuous",
@@ -315,6 +329,7 @@ impl PortConfig {
             socket_owner: None,
             socket_group: None,
             memory_limit: None,
+            compat: None,
             netns: None,
             queues: None,
             promiscuous: None,

@@ -113,6 +113,9 @@ fn socket_rules(port: &PortConfig) -> Option<Fault> {
     if port.memory_limit.is_some() && port.vhost_user.is_none() {
         return Some(("memory-limit", needs("memory-limit", "vhost-user", "remove it")));
     }
+    if port.compat.is_some() && port.vhost_user.is_none() {
+        return Some(("compat", needs("compat", "vhost-user", "remove it")));
+    }
     let keys = [
         ("socket-mode", port.socket_mode.is_some()),
         ("socket-owner", port.socket_owner.is_some()),

@@ -167,6 +167,10 @@ const REFUSED: &[(&str, [&str; 4])] = &[
         ["switch.toml:4:16: port a: memory-limit means nothing", "alone", "vhost-user", "remove"],
     ),
     (
+        "[[port]]\nname = \"a\"\ntap = \"t\"\ncompat = \"ovs-dpdk\"",
+        ["switch.toml:4:10: port a: compat means nothing", "alone", "vhost-user", "remove"],
+    ),
+    (
         "[[port]]\nname = \"a\"\nvhost-user = \"/v\"\nvhost-client = true\nsocket-group = \"kvm\"",
         [
             "switch.toml:5:16: port a: vhost-client and socket-group exclude",

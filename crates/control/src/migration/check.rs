@@ -10,7 +10,7 @@ use crate::body::{MacBody, PortBody, StateBody};
 use crate::config::{PortConfig, PortRole};
 use crate::health::Picture;
 use pair::Pair;
-pub(super) use pair::has_guest;
+pub(super) use pair::occupied;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

@@ -1,6 +1,6 @@
 //! A port that comes from another host: made where there is none of its name, else set to what it was there.
 
-use super::check::{Finding, Wanted, has_guest, keys, lacks};
+use super::check::{Finding, Wanted, keys, lacks, occupied};
 use super::{HostExport, PortExport};
 use crate::Problem;
 use crate::body::{PortBody, RssChange, RssEntry};
@@ -179,12 +179,9 @@ impl Terms {
         (!is_it).then(|| wanted.finding("kind", problem))
     }
 
+    /// Keys that open the port anew would cut its guest off.
     fn guest(&self, wanted: &Wanted<'_>, there: Option<&PortBody>) -> Option<Finding> {
-        let problem = Problem::new(format!("port {} of this host serves a guest", wanted.name))
-            .seen("a guest runs there")
-            .wanted("a port that waits for its guest")
-            .remedy("stop that guest, or import with --force");
-        (!self.force && there.is_some_and(has_guest)).then(|| wanted.finding("state", problem))
+        if self.force { None } else { occupied(wanted, there?) }
     }
 
     fn address(&self, wanted: &Wanted<'_>) -> Option<Finding> {

@@ -6,7 +6,7 @@ use crate::body::{GuestBody, PortBody, StateBody};
 use serde_json::{Map, Value};
 
 /// Keys that name devices and sockets of a host, or are compared by what follows from them.
-const OWN_KEYS: [&str; 17] = [
+const OWN_KEYS: [&str; 18] = [
     "name",
     "tap",
     "packet",
@@ -23,6 +23,7 @@ const OWN_KEYS: [&str; 17] = [
     "queues",
     "rsc",
     "memory-limit",
+    "compat",
     "rss-key",
 ];
 
@@ -71,15 +72,14 @@ impl Pair<'_> {
     }
 
     fn state(&self) -> Option<Finding> {
-        let runs = has_guest(self.to);
-        if self.to.state != StateBody::Broken && !runs {
-            return None;
+        if self.to.state != StateBody::Broken {
+            return occupied(self.wanted, self.to);
         }
-        let seen = if runs { "a guest runs there".to_owned() } else { self.to.reason.clone() };
+        let seen = self.to.reason.clone();
         let problem = Problem::new("the destination's port cannot take a guest")
             .seen(seen)
             .wanted("a port that waits for its guest")
-            .remedy("stop the guest that is there, or mend what the port says");
+            .remedy("mend what the port says: its guest must start anew, or its front end connect again");
         self.finding("state", problem)
     }
 
@@ -214,9 +214,14 @@ impl Pair<'_> {
     }
 }
 
-/// Whether a guest runs at the port.
-pub(in super::super) fn has_guest(port: &PortBody) -> bool {
-    port.guest.as_ref().is_some_and(|guest| guest.queues > 0)
+/// Another guest runs at the port.
+pub(in super::super) fn occupied(wanted: &Wanted<'_>, to: &PortBody) -> Option<Finding> {
+    let runs = to.guest.as_ref().is_some_and(|guest| guest.queues > 0);
+    let problem = Problem::new("the destination's port cannot take a guest")
+        .seen("a guest runs there")
+        .wanted("a port that waits for its guest")
+        .remedy("stop the guest that is there");
+    runs.then(|| wanted.finding("state", problem))
 }
 
 /// A value as people write it.

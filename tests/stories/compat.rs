@@ -1,0 +1,48 @@
+//! What a port offers as another back end, held against what that one offers when it is asked.
+
+use crate::patience::until;
+use crate::sandbox::{Need, story};
+use crate::switch::Switch;
+use ports::vhost::Features;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+/// `VHOST_USER_GET_FEATURES`, by hand: no front end is in between that might leave something out.
+fn offered(socket: &str) -> Option<u64> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    let question = [1u32, 1, 0].map(u32::to_ne_bytes);
+    stream.write_all(question.as_flattened()).unwrap();
+    let mut answer = [0; 20];
+    stream.read_exact(&mut answer).ok()?;
+    Some(u64::from_ne_bytes(*answer.last_chunk().unwrap()))
+}
+
+#[test]
+fn what_dpdk_offers_is_what_compat_offers() {
+    story(&[Need::Program("dpdk-testpmd")], || {
+        let port = |name: &str, compat: &str| {
+            format!(
+                "[[port]]\nname = '{name}'\nvhost-user = '/run/{name}'\nqueues = 2\nmac = '52:54:00:00:00:01'\ncompat = '{compat}'\n"
+            )
+        };
+        let ports =
+            port("plain", "ovs-dpdk") + &port("tso", "ovs-dpdk-tso").replace(":01'", ":02'");
+        let _switch = Switch::start(&ports);
+        let mut testpmd = Command::new("dpdk-testpmd")
+            .args(["--no-huge", "-m", "128", "--no-pci", "-l", "0,1"])
+            .args(["--vdev", "net_vhost0,iface=/run/testpmd.sock,queues=2,tso=1"])
+            .args(["--", "-i", "--total-num-mbufs=4096"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let dpdk = until("DPDK answers", || offered("/run/testpmd.sock"));
+        testpmd.kill().unwrap();
+        testpmd.wait().unwrap();
+        let without = |lacks: Features| dpdk & !(lacks.bits() | 1 << 14);
+        let plain = Features::CSUM | Features::HOST_TSO4 | Features::HOST_TSO6;
+        assert_eq!(offered("/run/plain"), Some(without(plain)), "{dpdk:#x}");
+        assert_eq!(offered("/run/tso"), Some(without(Features::HOST_ECN)), "{dpdk:#x}");
+    });
+}
