@@ -10,6 +10,7 @@
 //! a copy may then be taken twice, never is a frame lost.
 
 use super::mask::{Mask, Place};
+use super::state::AHEAD_MS;
 use crate::Nanos;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -84,7 +85,7 @@ fn is_held(found: u64, mine: u64, alive: Mask) -> bool {
     let holder = Place((found >> 32 & 7) as u8);
     let rested = (mine & TIME).wrapping_sub(found & TIME) & TIME;
     // The clock of the worker that claimed it may be ahead, and then the time wraps.
-    let is_ahead = rested > TIME / 2;
+    let is_ahead = rested > TIME - u64::from(AHEAD_MS);
     let is_other = found >> 32 & 7 != mine >> 32 & 7;
     let is_of_pair = found >> 35 == mine >> 35 && found != 0;
     is_of_pair && is_other && alive.has(holder) && (is_ahead || rested < millis(REST))
@@ -148,6 +149,19 @@ mod tests {
         let pair = claims.pair([7; 12], 0);
         assert!(claims.may_take(pair, Place(0), BOTH, at(9)));
         assert!(!claims.may_take(pair, Place(1), BOTH, at(8)));
+    }
+
+    /// A claim of 25 to 50 days ago counted as one of a clock that is ahead: a pair that came by the other member alone from then
+    /// on was refused for weeks.
+    #[test]
+    fn an_old_claim_is_none_however_old_it_is() {
+        const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+        for days in 1..49 {
+            let claims = Claims::new();
+            let pair = claims.pair([7; 12], 0);
+            assert!(claims.may_take(pair, Place(0), BOTH, at(5)));
+            assert!(claims.may_take(pair, Place(1), BOTH, at(5 + days * DAY_MS)), "{days} days");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Which frames of a member are taken: not what another member brings too, and not our own that come back.
 
 use super::mask::{Mask, PLACES, Place};
-use super::state::{State, count};
+use super::state::{State, count, has_passed};
 use crate::{Nanos, RawFrame, Slice, lock};
 use wire::Mac;
 
@@ -134,8 +134,7 @@ impl<'s> Gate<'s> {
             return true;
         }
         let Some((home, age)) = homes.get_with_age(from, self.now_ms) else { return false };
-        // The clock of the worker that noted it may be ahead, and then its age wraps.
-        let is_silent = (LEFT_MS..u32::MAX / 2).contains(&age);
+        let is_silent = has_passed(age, LEFT_MS);
         if is_silent && !home.is_pinned() && self.state.is_settled(self.now_ms, LEFT_MS) {
             self.has_left(from);
         }

@@ -5,15 +5,13 @@
 //! router's outside in another, as VRRP's are.
 
 use super::mix::Mix;
+use super::state::has_passed;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::Mac;
 
 /// An address that sent through the team no longer ago is reflected: milliseconds. A guest that moves to another host is
 /// silent for longer before it sends from there.
 const REFLECTION_MS: u32 = 50;
-
-/// Milliseconds by which the clock of a worker may be ahead of another's.
-const AHEAD_MS: u32 = 1000;
 
 /// Sets of entries, and entries of a set: some 5000 pairs at a time find room.
 const SETS: usize = 1024;
@@ -87,9 +85,9 @@ fn age(word: u64, now_ms: u32) -> u32 {
     now_ms.wrapping_sub(word as u32)
 }
 
-/// By the milliseconds since it sent. The clock of the worker that noted it may be ahead, and then they wrap.
+/// By the milliseconds since it sent.
 fn is_recent(age: u32) -> bool {
-    !(REFLECTION_MS..=u32::MAX - AHEAD_MS).contains(&age)
+    !has_passed(age, REFLECTION_MS)
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use wire::Mac;
 
+/// Milliseconds by which the clock of a worker may be ahead of another's.
+pub(super) const AHEAD_MS: u32 = 1000;
+
 /// How frames toward the network are spread over the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Algorithm {
@@ -174,8 +177,7 @@ impl State {
 
     /// Whether nothing has changed for so many milliseconds.
     pub(super) fn is_settled(&self, now_ms: u32, for_ms: u32) -> bool {
-        let age = now_ms.wrapping_sub(self.changed_ms.load(Relaxed));
-        (for_ms..u32::MAX / 2).contains(&age)
+        has_passed(now_ms.wrapping_sub(self.changed_ms.load(Relaxed)), for_ms)
     }
 
     /// The workers' clock, in milliseconds.
@@ -214,6 +216,13 @@ impl State {
     }
 }
 
+/// Whether something is `for_ms` or more in the past. The clock of the worker that noted it may be ahead, and then its age wraps.
+/// (Once in 50 days an age is taken for one of a clock that is ahead: for a second.)
+#[inline]
+pub(super) fn has_passed(age_ms: u32, for_ms: u32) -> bool {
+    (for_ms..=u32::MAX - AHEAD_MS).contains(&age_ms)
+}
+
 /// Adds where there is something to add.
 pub(super) fn count(counter: &AtomicU64, amount: u64) {
     if amount > 0 {
@@ -224,6 +233,18 @@ pub(super) fn count(counter: &AtomicU64, amount: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A team that had not changed for 25 days counted as just changed until day 50, and what left was announced from here.
+    #[test]
+    fn what_has_passed_has_passed_for_fifty_days() {
+        const DAY_MS: u32 = 24 * 60 * 60 * 1000;
+        let state = State::new(Algorithm::HyperVPort).unwrap();
+        state.note_change(Nanos::SECOND);
+        assert!(!state.is_settled(5_999, 5_000));
+        assert!((1..=49).all(|day| state.is_settled(1_000 + day * DAY_MS, 5_000)));
+        // It changed by a clock that is ahead.
+        assert!(!state.is_settled(999, 5_000) && !state.is_settled(1, 5_000));
+    }
 
     /// One frame of a VLAN had the check complain of it for ever.
     #[test]
