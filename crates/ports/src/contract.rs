@@ -113,7 +113,8 @@ pub trait Ingress {
         0
     }
 
-    /// Frames the device itself lost before the switch saw them, since the port was opened.
+    /// Frames the device itself lost since the port was opened: before the switch saw them, or after it said that it had taken
+    /// them.
     fn lost(&self) -> u64 {
         0
     }

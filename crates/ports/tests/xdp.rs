@@ -16,6 +16,7 @@ use ports::{
     Burst, EgressDrop, IngressQueue, Nanos, Offloads, Outgoing, PortFault, Slice, namespace,
 };
 use std::process::Command;
+use std::time::{Duration, Instant};
 use support::{Taken, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
 use wire::vnet::{Flags, VnetHeader};
 
@@ -321,12 +322,22 @@ fn a_link_that_was_down_works_again_and_one_that_is_deleted_is_gone() {
     });
 }
 
+/// Waits until the kernel has noticed that a device has a carrier, or has none.
+fn wait_for_carrier(link: &Link, wanted: bool) {
+    let start = Instant::now();
+    while link.has_carrier().expect("flags") != wanted {
+        assert!(start.elapsed() < Duration::from_secs(10), "its carrier is still {}", !wanted);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The driver drops such frames one a call, and says so of each alone.
 #[test]
 fn without_a_carrier_each_frame_counts_as_down_and_the_call_is_given_up() {
     on_veth(|| {
         let (mut here, mut there) = (open("mill0"), open("mill1"));
         there.link.set_up(false).expect("down");
+        wait_for_carrier(&here.link, false);
         let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
         let frame =
             Outgoing { vnet: VnetHeader::default(), header: &header, payload: &[], len: 42 };
@@ -338,9 +349,34 @@ fn without_a_carrier_each_frame_counts_as_down_and_the_call_is_given_up() {
         }
         there.link.set_up(true).expect("up");
         deliver(&mut here.device.egress[0], VnetHeader::default(), &header, &[]);
-        // The three calls gave up after 8 frames each: those left of the first burst come, and the one above.
-        let left = take_until(&mut there.device.ingress[0], 70 - 24 + 1, is_ours);
-        assert_eq!(left.len(), 70 - 24 + 1);
+        // The three calls gave up after a frame each: those left of the first burst come, and the one above.
+        let left = take_until(&mut there.device.ingress[0], 70 - 3 + 1, is_ours);
+        assert_eq!(left.len(), 70 - 3 + 1);
+        assert_eq!(here.device.ingress[0].lost(), 0, "each frame is counted once");
+    });
+}
+
+/// A veth says the same of a frame that its peer does not take as it does without a carrier. The port counted as down then, and what
+/// came behind such frames was reported lost: one guest turned off the egress of all.
+#[test]
+fn what_a_peer_has_no_room_for_takes_nothing_else_with_it() {
+    on_veth(|| {
+        let (here, mut there) = (open("mill0"), open("mill1"));
+        there.link.set_mtu(1400).expect("a smaller MTU");
+        let payload = pattern(1458);
+        let payload = [Slice::from(&payload[..])];
+        let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
+        let good = Outgoing { vnet: VnetHeader::default(), header: &header, payload: &[], len: 42 };
+        let long = Outgoing { payload: &payload, len: 1500, ..good };
+        let frames = [&[long; 20][..], &[good; 200], &[long; 10], &[good; 26]].concat();
+        for _ in 0..3 {
+            let mut drops = Vec::new();
+            here.device.egress[0].deliver(&frames, &mut drops).expect("deliver");
+            assert_eq!(drops.len(), 30);
+            assert!(drops.iter().all(|(_, drop)| *drop == EgressDrop::Full), "{drops:?}");
+            assert_eq!(take_until(&mut there.device.ingress[0], 226, is_ours).len(), 226);
+        }
+        assert_eq!(here.device.ingress[0].lost(), 0, "each frame is counted once");
     });
 }
 

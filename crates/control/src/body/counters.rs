@@ -34,7 +34,7 @@ pub struct CountersBody {
     /// Messages to the port that a packet it sent was too big for its way; they are egress frames as well.
     #[serde(default)]
     pub path_mtu_messages: u64,
-    /// Frames the device lost before the switch saw them.
+    /// Frames the device lost, before the switch saw them or after it had taken them.
     pub device_lost: u64,
     /// Drops by reason.
     pub drops: BTreeMap<String, u64>,

@@ -5,15 +5,18 @@
 //! could not take stays in the ring: it goes with the next burst, or when the queue's ingress side is woken for it, which may be
 //! another worker's. Chunks come back by the completion ring, without a call.
 //!
-//! What the driver drops is told by an error alone and not which frame it was, so it counts as one of the burst. (A kernel
-//! that sends in its own `poll` while a worker sleeps says not even that: such a frame is counted by the device alone.)
+//! What the driver drops is told by an error alone and not which frame it was, so it counts as one of the burst; and not why: a
+//! veth whose peer is full, or takes no frame of that length, says the same as a device without a carrier. So the carrier is asked
+//! for, and with one the queue is full, not down. What is dropped of earlier bursts counts as lost by the device: those frames
+//! count as sent. (A kernel that sends in its own `poll` while a worker sleeps says not even that a frame was dropped: it is
+//! counted by the device alone.)
 //!
 //! A frame that the kernel can make nothing of would stay at the head of the ring for good, so what it could object to is
 //! refused here.
 use super::ring::{Reader, Writer};
 use super::socket::XdpSocket;
 use super::umem::EgressChunks;
-use crate::{Egress, EgressDrop, Outgoing, PortFault, lock};
+use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, lock};
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use std::sync::{Arc, Mutex};
@@ -27,8 +30,9 @@ const FINISH_CHECKSUM: u64 = 1 << 1;
 /// Bytes of the shortest frame: an Ethernet header.
 const ETHERNET: u32 = 14;
 
-/// Frames that the driver drops in one go, after which the device counts as down: each takes a call.
-const GIVE_UP: usize = 8;
+/// Frames that the driver may drop in one go, each of which takes a call: as many as a burst has. The rest waits for the next
+/// one, or for the worker that reads the queue.
+pub(super) const MOST_DROPPED: usize = Burst::FRAMES;
 
 /// See [`Egress`].
 pub struct XdpEgress {
@@ -44,8 +48,6 @@ struct State {
     chunks: EgressChunks,
     /// The interface was down, or without a carrier, when the kernel was last called.
     down: bool,
-    /// Frames that the driver dropped and that are not reported yet.
-    dropped: usize,
 }
 
 impl XdpEgress {
@@ -55,7 +57,7 @@ impl XdpEgress {
         chunks: EgressChunks,
     ) -> XdpEgress {
         let room = chunks.room();
-        let state = State { transmit, completion, chunks, down: false, dropped: 0 };
+        let state = State { transmit, completion, chunks, down: false };
         XdpEgress { state: Mutex::new(state), socket, room }
     }
 
@@ -77,23 +79,26 @@ impl State {
         self.completion.release(|_| {});
     }
 
-    /// Sees to it that a chunk is free, if one can be. If all are under way, the kernel is called once for each burst.
-    fn make_room(&mut self, socket: &XdpSocket, called: &mut bool) -> Result<(), PortFault> {
+    /// Sees to it that a chunk is free, if one can be. If all are under way, the kernel is called once for each burst. Returns
+    /// how many frames the driver dropped.
+    fn make_room(&mut self, socket: &XdpSocket, called: &mut bool) -> Result<usize, PortFault> {
+        let mut dropped = 0;
         if self.chunks.are_used_up() {
             self.reap();
         }
         if self.chunks.are_used_up() && !std::mem::replace(called, true) {
-            self.send(socket)?;
+            dropped = self.send(socket)?;
             self.reap();
         }
-        Ok(())
+        Ok(dropped)
     }
 
-    /// Publishes what was put, and calls the kernel as long as it has to be called and gets on.
-    fn send(&mut self, socket: &XdpSocket) -> Result<(), PortFault> {
+    /// Publishes what was put, and calls the kernel as long as it has to be called and gets on. Returns how many frames the
+    /// driver dropped.
+    fn send(&mut self, socket: &XdpSocket) -> Result<usize, PortFault> {
         self.transmit.publish();
         self.down = false;
-        let (most, before) = (self.transmit.pending(), self.dropped);
+        let (most, mut dropped) = (self.transmit.pending(), 0);
         let mut pending = most;
         // Each call takes one frame at least, or is the last one.
         for _ in 0..most {
@@ -104,11 +109,11 @@ impl State {
             let left = self.transmit.pending();
             let stands = std::mem::replace(&mut pending, left) == left;
             match answer {
-                // The driver has dropped a frame, as it does with all of them, one a call, without a carrier.
+                // The driver has dropped a frame. Without a carrier it does so with all of them, one a call.
                 Err(Errno::BUSY) => {
-                    self.dropped += 1;
-                    if self.dropped - before == GIVE_UP {
-                        self.down = true;
+                    dropped += 1;
+                    self.down = dropped == 1 && !socket.has_carrier();
+                    if self.down || dropped == MOST_DROPPED {
                         break;
                     }
                 }
@@ -127,10 +132,13 @@ impl State {
                 Err(error) => return Err(io_fault(error)),
             }
         }
-        if pending > 0 && self.transmit.needs_wakeup() && !self.down {
+        if self.down {
+            // They are reported as lost: the worker that reads the queue would count them once more.
+            socket.forget_unsent();
+        } else if pending > 0 && self.transmit.needs_wakeup() {
             socket.note_unsent();
         }
-        Ok(())
+        Ok(dropped)
     }
 }
 
@@ -149,24 +157,21 @@ impl Egress for XdpEgress {
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
         let mut state = lock(&self.state);
-        state.dropped += self.socket.take_dropped();
         if state.down {
             // What is in the ring was reported when it was put there.
-            let dropped = state.dropped;
             state.send(&self.socket)?;
-            state.dropped = dropped;
         }
         if state.down {
             drops.extend((0..frames.len()).map(|place| (place, EgressDrop::Down)));
             return Ok(());
         }
-        let (before, mut called) = (drops.len(), false);
+        let (before, mut called, mut dropped) = (drops.len(), false, 0);
         for (place, frame) in frames.iter().enumerate() {
             if self.refuses(frame) {
                 drops.push((place, EgressDrop::Refused));
                 continue;
             }
-            state.make_room(&self.socket, &mut called)?;
+            dropped += state.make_room(&self.socket, &mut called)?;
             let (options, metadata) = asked(frame.vnet);
             let Some(addr) = state.chunks.put(metadata, frame) else {
                 drops.push((place, EgressDrop::Full));
@@ -174,19 +179,27 @@ impl Egress for XdpEgress {
             };
             state.transmit.put(XdpDesc { addr, len: frame.len, options });
         }
-        state.send(&self.socket)?;
+        dropped += state.send(&self.socket)?;
         state.reap();
         // What is left in the ring of a device that is down may still go when it comes up; as far as is known now it is lost.
-        let left = if state.down { state.transmit.pending() as usize } else { 0 };
-        let lost = lose(left + state.dropped, frames.len(), before, drops);
-        state.dropped = state.dropped.min(left + state.dropped - lost);
+        let (left, why) = match state.down {
+            true => (state.transmit.pending() as usize, EgressDrop::Down),
+            false => (0, EgressDrop::Full),
+        };
+        let told = lose((left + dropped, why), frames.len(), before, drops);
+        self.socket.count_lost(dropped.saturating_sub(told));
         Ok(())
     }
 }
 
 /// Reports `count` more of the frames as lost, or as many as there are: the last ones, which are those in the ring; which ones a
 /// driver drops it does not say. How many it reported.
-fn lose(count: usize, frames: usize, before: usize, drops: &mut Vec<(usize, EgressDrop)>) -> usize {
+fn lose(
+    (count, why): (usize, EgressDrop),
+    frames: usize,
+    before: usize,
+    drops: &mut Vec<(usize, EgressDrop)>,
+) -> usize {
     let start = drops.len();
     for place in (0..frames).rev() {
         if drops.len() - start == count {
@@ -196,7 +209,7 @@ fn lose(count: usize, frames: usize, before: usize, drops: &mut Vec<(usize, Egre
             .get(before..start)
             .is_some_and(|told| told.binary_search_by_key(&place, |(place, _)| *place).is_ok());
         if !is_told {
-            drops.push((place, EgressDrop::Down));
+            drops.push((place, why));
         }
     }
     let lost = drops.len() - start;
@@ -226,10 +239,10 @@ mod tests {
     #[test]
     fn what_the_driver_drops_is_reported_beside_the_others_and_in_order() {
         let mut drops = vec![(9, Full), (1, Refused), (3, Full)];
-        assert_eq!(lose(2, 5, 1, &mut drops), 2);
+        assert_eq!(lose((2, Down), 5, 1, &mut drops), 2);
         assert_eq!(drops, [(9, Full), (1, Refused), (2, Down), (3, Full), (4, Down)]);
-        assert_eq!(lose(5, 5, 1, &mut drops), 1, "more than there are frames");
-        assert_eq!(lose(0, 5, 1, &mut drops), 0);
+        assert_eq!(lose((5, Down), 5, 1, &mut drops), 1, "more than there are frames");
+        assert_eq!(lose((0, Down), 5, 1, &mut drops), 0);
         assert_eq!(drops.len(), 6);
     }
 }

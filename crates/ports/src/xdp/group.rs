@@ -8,6 +8,7 @@ use super::socket::{Rings, Share, XdpSocket};
 use super::umem::{EgressChunks, Shape, Umem};
 use super::{Mode, XdpEgress, XdpError, XdpIngress, XdpOptions};
 use crate::bpf::Hook;
+use crate::link::Link;
 use crate::packet::socket::PacketSocket;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -112,9 +113,10 @@ impl Interface<'_> {
     /// A socket for each queue, and whether egress frames may have metadata.
     fn bind(&self, umem: &Umem, copy: bool) -> Result<(Vec<Bound>, bool), XdpError> {
         let mut all: Vec<Bound> = Vec::new();
-        let mut has_metadata = false;
+        let link = Link::open(&self.options.interface, None)?;
+        let (link, mut has_metadata) = (Arc::new(link), false);
         for queue in 0..self.queues {
-            let socket = XdpSocket::open().map_err(self.set_error("open a socket"))?;
+            let socket = XdpSocket::open(link.clone()).map_err(self.set_error("open a socket"))?;
             if all.is_empty() {
                 has_metadata = socket.register(umem).map_err(self.set_error(
                     "register its memory (LimitMEMLOCK, or CAP_IPC_LOCK, may be what lacks)",

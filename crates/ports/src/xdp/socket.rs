@@ -3,8 +3,10 @@
 #![allow(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "the size of an int")]
 
+use super::egress::MOST_DROPPED;
 use super::ring::{Reader, Writer};
 use super::umem::{METADATA, Umem};
+use crate::link::Link;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -15,8 +17,9 @@ use rustix::net::xdp::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::time::{Duration, Instant};
@@ -36,8 +39,10 @@ pub(super) struct XdpSocket {
     /// The transmit ring holds frames that nothing but a call sends. Stored by the egress side, read by the ingress side; it
     /// guards no data.
     unsent: AtomicBool,
-    /// Frames that the driver dropped in the ingress side's calls, for the egress side to report.
-    dropped: AtomicUsize,
+    /// Frames that count as sent and that the driver dropped later.
+    sent_lost: AtomicU64,
+    /// The interface, to be asked for its carrier.
+    link: Arc<Link>,
     /// Written to when there is something unsent: the worker that reads the queue may sleep while another one sends.
     bell: OwnedFd,
     /// An epoll of the socket and the bell.
@@ -61,8 +66,8 @@ pub(super) enum Share<'s> {
 }
 
 impl XdpSocket {
-    /// A socket without UMEM and queue.
-    pub(super) fn open() -> io::Result<XdpSocket> {
+    /// A socket without UMEM and queue, for an interface.
+    pub(super) fn open(link: Arc<Link>) -> io::Result<XdpSocket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -70,8 +75,8 @@ impl XdpSocket {
         for fd in [&fd, &bell] {
             epoll::add(&ready, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
-        let (unsent, dropped) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let socket = XdpSocket { fd, unsent, dropped, bell, ready };
+        let (unsent, sent_lost) = (AtomicBool::new(false), AtomicU64::new(0));
+        let socket = XdpSocket { fd, unsent, sent_lost, link, bell, ready };
         // Either may be refused: then fewer frames wait in the device, and it takes more calls.
         let _ = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER);
         Ok(socket)
@@ -158,10 +163,25 @@ impl XdpSocket {
     }
 
     /// Frames that the kernel dropped before the receive ring: no chunk or no room in the ring, or too long for a chunk. What a
-    /// driver drops earlier, for want of a chunk in zero-copy or of a page, it counts itself.
+    /// driver drops earlier, for want of a chunk in zero-copy or of a page, it counts itself. And those of
+    /// [`XdpSocket::count_lost`].
     pub(super) fn lost(&self) -> u64 {
-        sockopt::xdp_statistics(&self.fd)
-            .map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full.unwrap_or_default())
+        let received = sockopt::xdp_statistics(&self.fd)
+            .map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full.unwrap_or_default());
+        received + self.sent_lost.load(Relaxed)
+    }
+
+    /// The driver dropped so many frames that count as sent.
+    pub(super) fn count_lost(&self, frames: usize) {
+        if frames > 0 {
+            self.sent_lost.fetch_add(frames as u64, Relaxed);
+        }
+    }
+
+    /// Whether the interface has a carrier, as far as it tells; the kernel may notice the change up to a second late. Takes no
+    /// lock of the kernel that would hold up the data path.
+    pub(super) fn has_carrier(&self) -> bool {
+        self.link.has_carrier().unwrap_or(true)
     }
 
     /// Has the kernel send what is in the transmit ring.
@@ -197,10 +217,15 @@ impl XdpSocket {
             return false;
         }
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        let answer = self.wake_transmit();
-        if answer == Err(Errno::BUSY) {
-            self.dropped.fetch_add(1, Relaxed);
-        }
+        let mut dropped = 0;
+        let answer = loop {
+            let answer = self.wake_transmit();
+            dropped += usize::from(answer == Err(Errno::BUSY));
+            if answer != Err(Errno::BUSY) || dropped == MOST_DROPPED {
+                break answer;
+            }
+        };
+        self.count_lost(dropped);
         let busy = [Errno::AGAIN, Errno::NOBUFS, Errno::NOMEM, Errno::INTR, Errno::BUSY];
         let left = answer.is_err_and(|error| busy.contains(&error));
         if left {
@@ -209,9 +234,12 @@ impl XdpSocket {
         left
     }
 
-    /// Frames that the driver dropped in [`XdpSocket::send_rest`] since the last call.
-    pub(super) fn take_dropped(&self) -> usize {
-        if self.dropped.load(Relaxed) == 0 { 0 } else { self.dropped.swap(0, Relaxed) }
+    /// What is left is not to be sent by [`XdpSocket::send_rest`].
+    pub(super) fn forget_unsent(&self) {
+        // Cleared first: what is left and noted meanwhile keeps its mark.
+        if self.unsent.swap(false, Relaxed) {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
     }
 
     /// Readable when there are frames to take, or to send for the egress side.
@@ -263,7 +291,6 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::xdp::XdpDescOptions;
     use std::process::Command;
-    use std::sync::Arc;
 
     fn ip(words: &str) {
         let output = Command::new("ip").args(words.split(' ')).output().unwrap();
@@ -284,11 +311,11 @@ mod tests {
             // Up and without a carrier: the driver drops each frame.
             ip("link set mill0 up");
             let umem = Arc::new(Umem::map(1, Shape::fitting(1500, 1 << 17).unwrap()).unwrap());
-            let socket = XdpSocket::open().unwrap();
+            let link = Arc::new(Link::open("mill0", None).unwrap());
+            let socket = XdpSocket::open(link.clone()).unwrap();
             socket.register(&umem).unwrap();
             let Rings { mut transmit, .. } = socket.map_rings(&umem).unwrap();
-            let index = crate::link::Link::open("mill0", None).unwrap().index().unwrap();
-            socket.bind((index, 0), Share::Own, true).unwrap();
+            socket.bind((link.index().unwrap(), 0), Share::Own, true).unwrap();
             let mut chunks = EgressChunks::new(umem, 0);
             let vnet = wire::vnet::VnetHeader::default();
             let frame = Outgoing { vnet, header: &[2; 60], payload: &[], len: 60 };
@@ -299,12 +326,14 @@ mod tests {
             transmit.publish();
             assert!(!is_ready(&socket) && !socket.send_rest());
             socket.note_unsent();
-            for left in (0..3).rev() {
-                assert!(is_ready(&socket));
-                assert_eq!((socket.send_rest(), transmit.pending()), (true, left));
-            }
+            assert!(is_ready(&socket));
+            socket.forget_unsent();
+            assert!(!is_ready(&socket) && !socket.send_rest() && transmit.pending() == 3);
+            socket.note_unsent();
+            assert!(is_ready(&socket));
+            assert_eq!((socket.send_rest(), transmit.pending()), (false, 0));
             assert!(!socket.send_rest() && !is_ready(&socket));
-            assert_eq!((socket.take_dropped(), socket.take_dropped()), (3, 0));
+            assert_eq!(socket.lost(), 3);
         };
         if let Err(error) = namespace::fresh(test) {
             eprintln!("skipped: needs the right to make a network namespace: {error}");
