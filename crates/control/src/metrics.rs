@@ -58,7 +58,9 @@ const PORT_COUNTERS: &[PortCounter] = &[
     ("port_path_mtu_messages", "Messages to the port that a packet was too big", |c| {
         c.path_mtu_messages
     }),
-    ("port_device_lost", "Frames the device lost, before the switch or after it", |c| c.device_lost),
+    ("port_device_lost", "Frames the device lost, before the switch or after it", |c| {
+        c.device_lost
+    }),
     ("rsc_coalesced_packets", "Segments that joined a train", |c| c.rsc.coalesced_packets),
     ("rsc_coalesced_bytes", "Payload that joined a train", |c| c.rsc.coalesced_bytes),
     ("rsc_coalescing_events", "Trains of several segments", |c| c.rsc.coalescing_events),

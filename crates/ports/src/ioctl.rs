@@ -166,8 +166,8 @@ pub(crate) fn driver(fd: impl AsFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Receive queues of a device (`ETHTOOL_GCHANNELS`), those that send as well among them.
-pub(crate) fn receive_queues(fd: impl AsFd, name: &str) -> io::Result<u32> {
+/// Receive and transmit queues of a device (`ETHTOOL_GCHANNELS`); those that are both count as each.
+pub(crate) fn queues(fd: impl AsFd, name: &str) -> io::Result<(u32, u32)> {
     const GET_CHANNELS: u32 = 0x3c;
     // `struct ethtool_channels`: the command, four maxima, then receive, transmit, other and combined queues.
     let mut channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -176,7 +176,8 @@ pub(crate) fn receive_queues(fd: impl AsFd, name: &str) -> io::Result<u32> {
     request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
     // SAFETY: the request carries a pointer to `channels`, laid out as `struct ethtool_channels`, which outlives the call.
     unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
-    Ok(channels[5].saturating_add(channels[8]))
+    let [.., receive, transmit, _, combined] = channels;
+    Ok((receive.saturating_add(combined), transmit.saturating_add(combined)))
 }
 
 /// The commands of `linux/ethtool.h` that take a `struct ethtool_value`, which `libc` lacks.

@@ -194,7 +194,14 @@ impl Link {
 
     /// How many queues it receives by. `None`: its driver does not tell.
     pub fn receive_queues(&self) -> Option<u32> {
-        ioctl::receive_queues(&self.socket, &self.name).ok().filter(|count| *count > 0)
+        let queues = ioctl::queues(&self.socket, &self.name).ok();
+        queues.map(|(receive, _)| receive).filter(|count| *count > 0)
+    }
+
+    /// How many queues it sends by. `None`: its driver does not tell.
+    pub fn transmit_queues(&self) -> Option<u32> {
+        let queues = ioctl::queues(&self.socket, &self.name).ok();
+        queues.map(|(_, transmit)| transmit).filter(|count| *count > 0)
     }
 
     /// Whether it is one end of a pair whose other end is on this host.

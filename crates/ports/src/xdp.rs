@@ -1,7 +1,7 @@
 //! AF_XDP: a port on any network interface of the host, past its stack: the uplink with the least work a frame.
 //!
 //! A program of ours (`program`) redirects every frame of a receive queue to a socket of that queue, so there are as many
-//! queue pairs as the device has receive queues. Frames lie in a UMEM that all sockets share (`umem`); ingress lends them from
+//! queues as the device has receive queues; those beyond its transmit queues send nothing. Frames lie in a UMEM that all sockets share (`umem`); ingress lends them from
 //! there, egress copies into it. The driver runs the program itself where it can (native), else the stack does (generic);
 //! it fills the UMEM itself where it can (zero-copy), else the kernel copies.
 //!
@@ -88,6 +88,9 @@ pub struct Opened {
 #[derive(Clone, Copy, Debug)]
 pub struct Fit {
     queues: u32,
+    /// Those of them that send: the kernel drops what is sent by a queue beyond the device's transmit queues, and says that it
+    /// was sent.
+    sending: u32,
     /// The largest that a chunk holds.
     mtu: u32,
 }
@@ -102,9 +105,27 @@ impl Fit {
                 "the device has {now} receive queues now, it was opened with {known}"
             ));
         }
+        let sending = link.transmit_queues();
+        if let Some(now) = sending.filter(|now| (*now).min(self.queues) != self.sending) {
+            let known = self.sending;
+            return Some(format!(
+                "the device has {now} transmit queues now, it was opened for {known}"
+            ));
+        }
         let most = self.mtu;
         (mtu > most)
             .then(|| format!("the device has MTU {mtu} now, it was opened for {most} at most"))
+    }
+
+    /// What a device with fewer transmit queues than receive queues cannot do.
+    fn limit(&self, interface: &str) -> Option<String> {
+        let Fit { queues, sending, .. } = self;
+        (sending < queues).then(|| {
+            format!(
+                "{interface}: the device has {queues} receive queues and {sending} to transmit, so frames leave by {sending}: \
+                 `ethtool -L {interface} tx {queues}`"
+            )
+        })
     }
 }
 
@@ -245,17 +266,20 @@ fn open_here(options: &XdpOptions) -> Result<Opened, XdpError> {
     let shape = interface.shape()?;
     let opened = interface.open(shape)?;
     let (mode, queues) = (opened.mode, interface.queues);
-    let (ingress, egress) = opened.queues;
+    let sending = link.transmit_queues().map_or(queues, |sending| sending.min(queues));
+    let fit = Fit { queues, sending, mtu: shape.largest_mtu() };
+    let (ingress, mut egress) = opened.queues;
+    egress.truncate(sending as usize);
     let offloads = if opened.finishes_checksums { Offloads::CSUM } else { Offloads::empty() };
     let device = Device {
         ingress: ingress.into_iter().map(IngressQueue::Xdp).collect(),
         egress: egress.into_iter().map(EgressQueue::Xdp).collect(),
-        live: Arc::new(Capabilities::new(offloads, u16::try_from(queues).unwrap_or(u16::MAX))),
+        live: Arc::new(Capabilities::new(offloads, u16::try_from(sending).unwrap_or(u16::MAX))),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         mac: Some(link.mac()?),
     };
-    let limits = limits(&options.interface, &link, told.is_some(), opened.refused);
-    let fit = Fit { queues, mtu: shape.largest_mtu() };
+    let mut limits = limits(&options.interface, &link, told.is_some(), opened.refused);
+    limits.extend(fit.limit(&options.interface));
     Ok(Opened { device, link, mode, fit, limits })
 }
 

@@ -258,6 +258,32 @@ fn a_device_that_gets_another_queue_is_to_be_opened_anew() {
     });
 }
 
+/// The kernel takes what is sent by a queue that the device does not transmit by, drops it, and says nothing.
+#[test]
+fn frames_leave_by_no_more_queues_than_the_device_transmits_by() {
+    on_veth_of(3, || {
+        if !ethtool("-L mill0 tx 1") {
+            return;
+        }
+        let (mut here, mut there) = (open("mill0"), open("mill1"));
+        assert_eq!((here.device.ingress.len(), here.device.egress.len()), (3, 1));
+        assert_eq!((there.device.ingress.len(), there.device.egress.len()), (3, 3));
+        assert_eq!(here.device.live.queues(), 1);
+        let told = |limit: &String| limit.contains("3 receive queues and 1 to transmit");
+        assert!(here.limits.iter().any(told), "{:?}", here.limits);
+        assert!(!there.limits.iter().any(|limit| limit.contains("to transmit")));
+        let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
+        for egress in &mut here.device.egress {
+            deliver(egress, VnetHeader::default(), &header, &[]);
+        }
+        assert_eq!(take_until(&mut there.device.ingress[0], 1, is_ours).len(), 1);
+        assert_eq!(here.fit.fault(&here.link), None);
+        ethtool("-L mill0 tx 3");
+        let fault = here.fit.fault(&here.link).expect("a fault");
+        assert!(fault.contains("has 3 transmit queues now, it was opened for 1"), "{fault}");
+    });
+}
+
 #[test]
 fn a_driver_that_takes_no_program_at_this_mtu_says_so_with_both_values() {
     on_veth(|| {
