@@ -8,6 +8,7 @@ use crate::switch::complaint;
 use crate::topology::{Family, Topology};
 use crate::transfer::transfer_while;
 use std::net::{IpAddr, UdpSocket};
+use std::process::Stdio;
 use std::time::Duration;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
@@ -109,6 +110,36 @@ fn acl_rules_toward_a_port_leave_others_alone() {
         denied.must_not_be_heard_before(&allowed);
         assert!(switch.counter("guest", "/drops/acl_denied") > 0);
         Capture::start("acl").names("acl_denied", || denied.send());
+    });
+}
+
+/// Prints the type of service of the first datagram to port 5001.
+const TYPE_OF_SERVICE: &str = "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
+s.bind(('10.9.0.1', 5001))
+print(s.recvmsg(16, 64)[1][0][2][0])
+";
+
+#[test]
+fn acl_rules_mark_what_a_guest_sends() {
+    let [tap, ethtool] = NEEDS;
+    story(&[tap, ethtool, Need::Program("python3")], || {
+        let topology = Topology::new("");
+        topology.switch.tell("acl add guest mark dscp 46 pcp 5 in udp to port 5001");
+        let mut command = topology.far.command("python3");
+        command.args(["-c", TYPE_OF_SERVICE]).stdout(Stdio::piped());
+        let mut reader = command.spawn().unwrap();
+        let sender = topology.guest.within(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        until("the datagram arrives", || {
+            let _ = sender.send_to(b"word", "10.9.0.1:5001");
+            reader.try_wait().unwrap()
+        });
+        let read = reader.wait_with_output().unwrap();
+        // 46, and no congestion.
+        assert_eq!(String::from_utf8(read.stdout).unwrap().trim(), (46 << 2).to_string());
+        assert!(hits(&topology)[0] >= 1);
     });
 }
 

@@ -7,12 +7,14 @@
 //! Where a frame does not show what a rule asks for (ports in a fragment that is not the first, anything in a frame that
 //! cannot be read), a rule that denies matches and one that allows does not.
 
+mod mark;
 mod table;
 
 use crate::Prefix;
 use crate::counters::{Counter, DropReason};
 use crate::filter::Decision;
 use crossbeam_utils::CachePadded;
+pub use mark::AclMark;
 use ports::capture::Direction;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -26,6 +28,9 @@ pub enum AclAction {
     Allow,
     /// They are dropped as `acl_denied`.
     Deny,
+    /// They are marked: the first such rule that matches says how, and whether they pass is decided by the others. From the
+    /// port into the switch only.
+    Mark(AclMark),
 }
 
 /// What a rule asks of the frame's kind.
@@ -72,21 +77,21 @@ pub struct AclRule {
 /// Frames a rule matched, a counter for each worker.
 type Hits = Arc<[CachePadded<Counter>]>;
 
-/// The rules of one port and direction, as workers use them.
+/// The rules of one port and direction that decide, or those that mark, as workers use them.
 pub(crate) struct Acl {
     rules: Vec<(AclRule, Hits)>,
     tables: Tables,
 }
 
 impl Acl {
-    /// `None`: no rules. Rules that `old` has too go on counting.
+    /// `None`: no rules `are_asked`. Rules that `old` has too go on counting.
     pub(crate) fn compile(
         settings: &[AclRule],
-        direction: Direction,
+        are_asked: impl Fn(&AclRule) -> bool,
         workers: usize,
         old: Option<&Acl>,
     ) -> Option<Acl> {
-        let asked = settings.iter().filter(|rule| rule.direction == direction);
+        let asked = settings.iter().filter(|rule| are_asked(rule));
         let new = || (0..workers).map(|_| CachePadded::default()).collect();
         let counted = |rule: &AclRule| {
             let known = old.and_then(|old| old.hits_of(rule));
@@ -118,7 +123,16 @@ impl Acl {
     pub(crate) fn decide(&self, headers: &[u8], parsed: &Parsed) -> Decision {
         let Some(rule) = self.tables.first_match(headers, parsed) else { return Decision::PASS };
         let decides = self.rules.get(usize::from(rule));
-        let denies = decides.is_some_and(|(rule, _)| rule.action == AclAction::Deny);
+        let denies = decides.is_some_and(|(rule, _)| matches!(rule.action, AclAction::Deny));
         Decision { drop: denies.then_some(DropReason::AclDenied), rule }
+    }
+
+    /// The first rule that matches, and how it marks.
+    pub(crate) fn mark(&self, headers: &[u8], parsed: &Parsed) -> Option<(u16, AclMark)> {
+        let rule = self.tables.first_match(headers, parsed)?;
+        match self.rules.get(usize::from(rule))?.0.action {
+            AclAction::Mark(mark) => Some((rule, mark)),
+            AclAction::Allow | AclAction::Deny => None,
+        }
     }
 }

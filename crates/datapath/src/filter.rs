@@ -4,12 +4,12 @@
 
 mod memory;
 
-use crate::acl::Acl;
+use crate::acl::{Acl, AclAction, AclRule};
 use crate::counters::{DropReason, PortCell};
 use crate::deliver::{Delivery, count_drop, show};
 use crate::frame::Frame;
 use crate::guard::Guards;
-use crate::headers::Span;
+use crate::headers::{Headers, Span};
 use crate::outbox::{Cause, Run, append};
 use crate::parts::Parts;
 use crate::settings::PortSettings;
@@ -29,47 +29,54 @@ pub(crate) struct Filter {
     pub(crate) guards: Option<Arc<Guards>>,
     pub(crate) ingress: Option<Arc<Acl>>,
     pub(crate) egress: Option<Arc<Acl>>,
+    /// The rules that mark what enters.
+    pub(crate) marks: Option<Arc<Acl>>,
+    /// Whether something is asked about what enters.
+    pub(crate) asks_ingress: bool,
 }
 
 impl Filter {
     /// `old`: the port's filter so far; rules that stay keep their counters.
     pub(crate) fn of(settings: &PortSettings, workers: usize, old: Option<&Filter>) -> Filter {
-        let compile = |direction, old: Option<&Arc<Acl>>| {
-            Acl::compile(&settings.acl, direction, workers, old.map(|old| &**old)).map(Arc::new)
+        let compile = |asked: &dyn Fn(&AclRule) -> bool, old: Option<&Arc<Acl>>| {
+            Acl::compile(&settings.acl, asked, workers, old.map(|old| &**old)).map(Arc::new)
         };
+        let marks = |rule: &AclRule| matches!(rule.action, AclAction::Mark(_));
+        let decides = |direction| move |rule: &AclRule| rule.direction == direction && !marks(rule);
         let guards = &settings.guards;
-        Filter {
+        let mut filter = Filter {
             guards: (*guards != Guards::default()).then(|| Arc::new(guards.clone())),
-            ingress: compile(Direction::Ingress, old.and_then(|old| old.ingress.as_ref())),
-            egress: compile(Direction::Egress, old.and_then(|old| old.egress.as_ref())),
-        }
+            ingress: compile(
+                &decides(Direction::Ingress),
+                old.and_then(|old| old.ingress.as_ref()),
+            ),
+            egress: compile(&decides(Direction::Egress), old.and_then(|old| old.egress.as_ref())),
+            marks: compile(&marks, old.and_then(|old| old.marks.as_ref())),
+            asks_ingress: false,
+        };
+        filter.asks_ingress =
+            filter.guards.is_some() || filter.ingress.is_some() || filter.marks.is_some();
+        filter
     }
 
     /// Frames each of the rules matched.
     pub(crate) fn hits(&self, settings: &PortSettings) -> Vec<u64> {
-        let hits = |rule| {
-            [&self.ingress, &self.egress].into_iter().flatten().find_map(|acl| acl.hits(rule))
-        };
+        let all = [&self.ingress, &self.egress, &self.marks];
+        let hits = |rule| all.into_iter().flatten().find_map(|acl| acl.hits(rule));
         settings.acl.iter().map(|rule| hits(rule).unwrap_or_default()).collect()
-    }
-
-    /// Whether [`Filtering::enter`] has something to do.
-    #[inline]
-    pub(crate) fn asks_ingress(&self) -> bool {
-        self.guards.is_some() || self.ingress.is_some()
     }
 }
 
 /// What a burst or list is held against, and the frames in a row that one rule decided about, not counted yet.
 struct Asked<'f> {
-    guards: Option<&'f Guards>,
-    acl: Option<&'f Acl>,
+    guards: &'f Option<Arc<Guards>>,
+    acl: &'f Option<Arc<Acl>>,
     rule: u16,
     frames: u64,
 }
 
 impl<'f> Asked<'f> {
-    fn new(guards: Option<&'f Guards>, acl: Option<&'f Acl>) -> Asked<'f> {
+    fn new(guards: &'f Option<Arc<Guards>>, acl: &'f Option<Arc<Acl>>) -> Asked<'f> {
         Asked { guards, acl, rule: Decision::NO_RULE, frames: 0 }
     }
 
@@ -79,10 +86,11 @@ impl<'f> Asked<'f> {
         if headers.is_empty() {
             return Decision::PASS;
         }
-        if let Some(Err(reason)) = self.guards.map(|guards| guards.check(headers, parsed)) {
+        if let Some(Err(reason)) = self.guards.as_ref().map(|guards| guards.check(headers, parsed))
+        {
             return Decision { drop: Some(reason), ..Decision::PASS };
         }
-        self.acl.map_or(Decision::PASS, |acl| acl.decide(headers, parsed))
+        self.acl.as_ref().map_or(Decision::PASS, |acl| acl.decide(headers, parsed))
     }
 }
 
@@ -123,6 +131,9 @@ impl Filtering {
 
     /// Counts frames at the rule that decided.
     fn count(&mut self, asked: &Asked<'_>) {
+        if asked.frames == 0 {
+            return;
+        }
         self.work += asked.frames * work::OF_FILTERING;
         if let Some(acl) = asked.acl {
             acl.count(asked.rule, self.worker, asked.frames);
@@ -141,7 +152,7 @@ impl Filtering {
     ) {
         self.memory.begin();
         let Filter { guards, ingress, .. } = &from.filter;
-        let mut asked = Asked::new(guards.as_deref(), ingress.as_deref());
+        let mut asked = Asked::new(guards, ingress);
         for frame in frames {
             let headers = parts.headers.get(frame.header);
             if let Some(reason) = self.check(&mut asked, headers, &frame.parsed) {
@@ -153,12 +164,36 @@ impl Filtering {
         self.count(&asked);
     }
 
+    /// Marks what may enter, each frame as the first rule that matches says.
+    #[inline]
+    pub(crate) fn mark(&mut self, from: &Port, frames: &mut [Frame], headers: &mut Headers) {
+        if let Some(marks) = &from.filter.marks {
+            self.mark_by(marks, frames, headers);
+        }
+    }
+
+    #[cold]
+    fn mark_by(&mut self, marks: &Acl, frames: &mut [Frame], headers: &mut Headers) {
+        for frame in frames {
+            let bytes = headers.get_mut(frame.header);
+            // Dropped, see `Frame::is_dropped`.
+            if bytes.is_empty() {
+                continue;
+            }
+            self.work += work::OF_FILTERING_ANEW;
+            if let Some((rule, mark)) = marks.mark(bytes, &frame.parsed) {
+                marks.count(rule, self.worker, 1);
+                mark.set(bytes, &mut frame.parsed);
+            }
+        }
+    }
+
     /// Takes what the port may not receive out of a list. What a mirror shows is not what it receives.
     #[inline(never)]
     pub(crate) fn leave(&mut self, delivery: &Delivery<'_, '_>, list: &mut Vec<Run>) {
         let Delivery { to, frames, parts, cell, now, .. } = delivery;
         self.memory.begin();
-        let mut asked = Asked::new(None, to.filter.egress.as_deref());
+        let mut asked = Asked::new(&None, &to.filter.egress);
         let mut all = std::mem::replace(list, std::mem::take(&mut self.spare));
         for run in all.drain(..) {
             for frame in frames.get(run.places()).unwrap_or_default() {

@@ -229,7 +229,9 @@ fn retag(
         (None, _) => (span, 0),
         (Some(Tagging::Untagged), _) => (headers.strip_tag(span), -4),
         (Some(Tagging::Tagged(id)), false) => {
-            (headers.insert_tag(span, wire::ethernet::ethertype::VLAN, id), 4)
+            // Without a tag it has the priority that a rule marked it with.
+            let tci = frame.parsed.vlan_tci & 0xe000 | id;
+            (headers.insert_tag(span, wire::ethernet::ethertype::VLAN, tci), 4)
         }
         (Some(Tagging::Tagged(id)), true) => {
             // Priority and drop eligibility stay. The sender does not choose the type: a bridge that knows no 802.1ad takes

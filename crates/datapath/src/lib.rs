@@ -44,7 +44,7 @@ mod wait;
 mod work;
 mod worker;
 
-pub use acl::{AclAction, AclEnd, AclProtocol, AclRule};
+pub use acl::{AclAction, AclEnd, AclMark, AclProtocol, AclRule};
 pub use counters::{DropReason, PortCounters, RscException};
 pub use guard::{Guards, Prefix};
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};

@@ -298,8 +298,9 @@ impl Turn<'_> {
         let from_cell = self.from.cell(self.worker)?;
         let mut parts = std::mem::take(&mut scratch.parts).recycle();
         let frames = self.read(burst, &mut parts, frames, from_cell);
-        if self.from.filter.asks_ingress() {
+        if self.from.filter.asks_ingress {
             filtering.enter(self.from, frames, &parts, from_cell, self.now);
+            filtering.mark(self.from, frames, &mut parts.headers);
         }
         deliverer.work += self.decide(&parts, frames, outbox, from_cell);
         let frames = &*frames;

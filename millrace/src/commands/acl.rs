@@ -38,14 +38,18 @@ Examples:
   millrace acl add vm1 allow in tcp to 10.0.0.7 port 22 --number 1
   millrace acl add vm1 deny out from 52:54:00:00:00:09
   millrace acl add vm1 deny in
+  millrace acl add vm1 mark dscp 46 pcp 5 in udp to port 5060
 
 A rule: allow|deny in|out [PROTOCOL] [from WHO] [to WHO]
+or: mark [dscp N] [pcp N] in [PROTOCOL] [from WHO] [to WHO]
   in         from the port into the switch; out: toward the port
   PROTOCOL   arp, ip4, ip6, tcp, udp, icmp, icmp6 or a number
   WHO        a MAC address, an IP prefix, and port N or N-M: one or more of them
 
 The first match wins; a frame that no rule matches passes. If a fragment or an unreadable frame
 lacks a field that a rule tests, deny matches and allow does not.
+mark writes the DSCP of an IP packet and the priority of its VLAN tag. The first mark that matches
+does; whether the frame passes is decided by the others.
 The change is kept at a port that was added by the API; at a port
 of the file it lasts until the daemon stops or reads its file again.")]
 struct Add {

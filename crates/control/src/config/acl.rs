@@ -1,23 +1,25 @@
-//! `acl`: rules of a port, each a line of words: `deny in tcp to 10.0.0.0/8 port 22-23`.
+//! `acl`: rules of a port, each a line of words: `deny in tcp to 10.0.0.0/8 port 22-23`, `mark dscp 46 in udp to port 5060`.
 //!
 //! ```text
 //! allow|deny  in|out  [arp|ip4|ip6|tcp|udp|icmp|icmp6|NUMBER]  [from WHO]  [to WHO]
+//! mark [dscp N] [pcp N]  in  ...
 //! WHO:  [MAC]  [ADDRESS or PREFIX]  [port N or N-M]
 //! ```
 
 use super::guard::IpPrefix;
 use super::scalar::{FromScalar, Scalar, through_scalar};
 use crate::Problem;
-use datapath::{AclAction, AclEnd, AclProtocol, AclRule};
+use datapath::{AclAction, AclEnd, AclMark, AclProtocol, AclRule};
 use ports::capture::Direction;
 use std::fmt;
+use std::iter::Peekable;
 use std::ops::RangeInclusive;
 use wire::Mac;
 
 /// A rule as it is written. Two texts that ask for the same are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    deny: bool,
+    action: AclAction,
     out: bool,
     protocol: AclProtocol,
     from: Who,
@@ -55,7 +57,7 @@ impl Rule {
     /// As the switch reads it.
     pub fn compiled(&self) -> AclRule {
         AclRule {
-            action: if self.deny { AclAction::Deny } else { AclAction::Allow },
+            action: self.action,
             direction: if self.out { Direction::Egress } else { Direction::Ingress },
             protocol: self.protocol,
             from: self.from.compiled(),
@@ -70,25 +72,23 @@ impl Rule {
 
     fn parse(text: &str) -> Result<Rule, Fault> {
         let mut words = text.split_whitespace().peekable();
-        let mut next = |wanted| words.next().ok_or((String::new(), wanted));
-        let action = "allow or deny";
-        let deny = match next(action)? {
-            "deny" => true,
-            "allow" => false,
-            word => return Err((word.to_owned(), action)),
-        };
-        let direction = "in (from the port) or out (to the port)";
-        let out = match next(direction)? {
-            "out" => true,
-            "in" => false,
-            word => return Err((word.to_owned(), direction)),
+        let action = action(&mut words)?;
+        let out = match (words.next().unwrap_or_default(), action) {
+            ("in", _) => false,
+            ("out", AclAction::Allow | AclAction::Deny) => true,
+            (word, AclAction::Mark(_)) => {
+                let wanted =
+                    "dscp N (0 to 63) or pcp N (0 to 7), each once, then in: what enters is marked";
+                return Err((word.to_owned(), wanted));
+            }
+            (word, _) => return Err((word.to_owned(), "in (from the port) or out (to the port)")),
         };
         let named = words.peek().and_then(|word| protocol(word));
         if named.is_some() {
             words.next();
         }
         let protocol = named.unwrap_or(AclProtocol::Any);
-        let mut rule = Rule { deny, out, protocol, from: Who::default(), to: Who::default() };
+        let mut rule = Rule { action, out, protocol, from: Who::default(), to: Who::default() };
         while let Some(word) = words.next() {
             let who = match word {
                 "from" if rule.from == Who::default() => &mut rule.from,
@@ -142,6 +142,30 @@ impl Rule {
     }
 }
 
+/// The words up to the direction.
+fn action<'w>(words: &mut Peekable<impl Iterator<Item = &'w str>>) -> Result<AclAction, Fault> {
+    match words.next().unwrap_or_default() {
+        "deny" => return Ok(AclAction::Deny),
+        "allow" => return Ok(AclAction::Allow),
+        "mark" => {}
+        word => return Err((word.to_owned(), "allow or deny, or mark")),
+    }
+    let mut mark = AclMark::default();
+    while let Some(word) = words.next_if(|word| matches!(*word, "dscp" | "pcp")) {
+        let (place, most) = if word == "dscp" { (&mut mark.dscp, 63) } else { (&mut mark.pcp, 7) };
+        let value = words.next().unwrap_or_default();
+        let number = value.parse().ok().filter(|number: &u8| *number <= most);
+        number.and_then(|number| set(place, number)).ok_or_else(|| {
+            (format!("{word} {value}"), "dscp N (0 to 63) or pcp N (0 to 7), each once")
+        })?;
+    }
+    if mark == AclMark::default() {
+        let word = words.next().unwrap_or_default();
+        return Err((word.to_owned(), "dscp N (0 to 63), or pcp N (0 to 7), or both"));
+    }
+    Ok(AclAction::Mark(mark))
+}
+
 fn protocol(word: &str) -> Option<AclProtocol> {
     let named = PROTOCOLS.iter().find(|(name, _)| *name == word).map(|(_, protocol)| *protocol);
     named.or_else(|| word.parse().ok().map(AclProtocol::Ip))
@@ -180,7 +204,16 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
 
 impl fmt::Display for Rule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(if self.deny { "deny" } else { "allow" })?;
+        match self.action {
+            AclAction::Allow => out.write_str("allow")?,
+            AclAction::Deny => out.write_str("deny")?,
+            AclAction::Mark(AclMark { dscp, pcp }) => {
+                out.write_str("mark")?;
+                for (word, value) in [("dscp", dscp), ("pcp", pcp)] {
+                    value.map_or(Ok(()), |value| write!(out, " {word} {value}"))?;
+                }
+            }
+        }
         out.write_str(if self.out { " out" } else { " in" })?;
         let word = PROTOCOLS.iter().find(|(_, protocol)| *protocol == self.protocol);
         match (word, self.protocol) {
@@ -247,7 +280,7 @@ mod tests {
         fn no_words_panic_and_what_is_read_reads_back(
             words in proptest::collection::vec(proptest::sample::select(vec![
                 "allow", "deny", "in", "out", "tcp", "udp", "arp", "ip4", "ip6", "47", "from", "to", "port",
-                "22", "22-23", "23-22", "10.0.0.0/8", "10.0.0.1/8", "fd00::/64", "52:54:00:00:00:01", "x",
+                "mark", "dscp", "pcp", "22", "22-23", "23-22", "10.0.0.0/8", "10.0.0.1/8", "fd00::/64", "52:54:00:00:00:01", "x",
             ]), 0..10),
         ) {
             if let Ok(rule) = words.join(" ").parse::<Rule>() {
@@ -271,6 +304,9 @@ mod tests {
             "deny out from 52:54:00:00:00:01 10.0.0.5 port 80",
             "deny in 47",
             "deny in 51 from 0.0.0.0/0",
+            "mark dscp 46 in udp to port 5060",
+            "mark pcp 5 in",
+            "mark dscp 0 pcp 7 in ip6",
         ] {
             let rule: Rule = text.parse().unwrap();
             assert_eq!(rule.to_string(), text);
@@ -300,6 +336,11 @@ mod tests {
             ("deny in 256", "\"256\""),
             ("deny in 51", "\"51\""),
             ("allow out 0 to fd00::1", "\"0\""),
+            ("mark in", "\"in\""),
+            ("mark dscp 64 in", "\"dscp 64\""),
+            ("mark pcp 1 pcp 2 in", "\"pcp 2\""),
+            ("mark pcp", "\"pcp \""),
+            ("mark pcp 5 out", "\"out\""),
         ] {
             let problem = text.parse::<Rule>().unwrap_err();
             assert_eq!(problem.seen, seen, "{text}");

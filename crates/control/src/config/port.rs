@@ -270,7 +270,7 @@ pub struct PortConfig {
     #[schema(value_type = Option<Vec<String>>, example = json!(["10.0.0.5", "fd00::/64"]))]
     pub ip_guard: Option<IpGuard>,
     /// Rules about what the port sends (`in`) and receives (`out`). The first that matches decides; what none matches
-    /// passes.
+    /// passes. `mark dscp N pcp N in ...` marks what the port sends and decides nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, example = json!(["deny in tcp to 10.0.0.0/8 port 22-23"]))]
     pub acl: Vec<Rule>,
