@@ -50,6 +50,7 @@ mod traffic;
 mod transfer;
 mod uml;
 mod unit;
+mod unprivileged;
 mod uplink;
 mod validate;
 mod vhost;

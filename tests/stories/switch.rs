@@ -44,8 +44,14 @@ impl Switch {
 
     /// Starts a daemon by this command, which gets what is passed: here it is closed.
     pub(crate) fn by(mut command: Command, passed: impl Sized) -> Switch {
-        let switch = Switch(command.spawn().unwrap());
+        let daemon = command.spawn().unwrap();
         drop(passed);
+        Switch::of(daemon)
+    }
+
+    /// A daemon that was started at the usual socket, once it answers.
+    pub(crate) fn of(daemon: Child) -> Switch {
+        let switch = Switch(daemon);
         until("the API answers", || cli("port list").status.success().then_some(()));
         switch
     }

@@ -75,7 +75,13 @@ fn remove_stale(path: &Path, access: Access) -> Result<(), SessionError> {
         return Err(SessionError::NotASocket { path: path_of() });
     }
     let not_ours = |why| Err(SessionError::NotOurs { path: path_of(), why });
-    match connect(path).map_err(|error| Errno::from_io_error(&error)) {
+    let answer = match (connect(path), access.owner) {
+        (Err(error), Some(owner)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            connect_as_owner(path, owner)
+        }
+        (answer, _) => answer,
+    };
+    match answer.map_err(|error| Errno::from_io_error(&error)) {
         Ok(_) | Err(Some(Errno::AGAIN)) => return Err(SessionError::InUse { path: path_of() }),
         Err(Some(Errno::CONNREFUSED)) => {}
         Err(Some(Errno::NOENT)) => return Ok(()),
@@ -89,6 +95,25 @@ fn remove_stale(path: &Path, access: Access) -> Result<(), SessionError> {
         return not_ours(format!("it belongs to user {owner}"));
     }
     fs::remove_file(path).map_err(failed("remove the stale socket", path))
+}
+
+/// Connects to a socket that was given to the configured owner. A user that is not root may not: the file is taken back to ask, and
+/// given again where a process listens.
+fn connect_as_owner(path: &Path, owner: u32) -> io::Result<UnixStream> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty())?;
+    let facts = fstat(&file)?;
+    let is_socket = FileType::from_raw_mode(facts.st_mode) == FileType::Socket;
+    if !is_socket || facts.st_uid != owner || facts.st_nlink != 1 {
+        return Err(Errno::ACCESS.into());
+    }
+    let give = |user| chownat(&file, "", Some(user), None, AtFlags::EMPTY_PATH);
+    give(geteuid())?;
+    let answer = connect(path);
+    if !answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        give(Uid::from_raw(owner))?;
+    }
+    answer
 }
 
 /// Sets mode and owner of a socket file that this process has just made. Both are set on the file that was found to be a

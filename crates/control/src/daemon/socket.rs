@@ -152,11 +152,17 @@ fn remove_stale(path: &Path, folder: &OwnedFd) -> Result<(), Problem> {
                 .wanted("one daemon a socket")
                 .remedy("stop the other one, or name another path with --socket"))
         }
-        Err(Errno::CONNREFUSED) => {
+        Err(error) if error == Errno::CONNREFUSED || was_left_closed(&facts, error) => {
             unlinkat(folder, name(path), AtFlags::empty()).map_err(|error| trouble(path, &error))
         }
         Err(error) => Err(trouble(path, &error)),
     }
+}
+
+/// Whether a daemon of this user was killed between bind and listen: only root may ask a socket without any permission.
+fn was_left_closed(facts: &Stat, error: Errno) -> bool {
+    let is_ours = facts.st_uid == rustix::process::geteuid().as_raw();
+    error == Errno::ACCESS && is_ours && facts.st_mode & 0o777 == 0
 }
 
 fn trouble(path: &Path, error: &dyn Display) -> Problem {
