@@ -202,6 +202,36 @@ fn each_mismatch_of_two_hosts_is_found_before_a_guest_moves() {
     });
 }
 
+/// What an import says that it did.
+fn changes(output: &Output) -> Value {
+    let error = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"))
+}
+
+/// Whatever the file says, it is this socket's port and this guest's, and no guest runs there. Leaves no port `vm`.
+fn is_held_to_its_terms(to: &Place, text: &str) {
+    let lacks = |more: &[&str]| {
+        let refused = to.import(text, more);
+        assert_eq!(refused.status.code(), Some(1));
+        changes(&refused)["lacks"][0]["about"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(lacks(&["--mac", "52:54:00:00:00:02"]), "mac");
+    assert_eq!(lacks(&["--vhost-user", "/run/other.vm"]), "kind");
+    let guest = connect("to");
+    until("it runs", || (to.show("vm")?["guest"]["queues"] == 2).then_some(()));
+    assert_eq!(lacks(&[]), "state");
+    assert_eq!(changes(&to.import(text, &["--force"]))["refused"], false);
+    drop(guest);
+    to.tell("port remove vm");
+    let device = text.replace("\"vhost-user\": \"/run/from.vm\"", "\"packet\": \"w0\"");
+    assert_ne!(device, text);
+    let held = ["--as", "other", "--vhost-user", "/run/to.vm", "--mac", MAC];
+    assert_eq!(changes(&to.import(&device, &held))["created"], true);
+    let config = to.show("other").unwrap()["config"].clone();
+    assert_eq!((&config["vhost-user"], config.get("packet")), (&"/run/to.vm".into(), None));
+    to.tell("port remove other");
+}
+
 #[test]
 fn a_port_goes_to_another_host_or_is_refused_by_name() {
     story(&NEEDS, || {
@@ -211,10 +241,6 @@ fn a_port_goes_to_another_host_or_is_refused_by_name() {
         from.tell("rss set vm --entry 5=0");
         let text = output_of(&mut from.command("port export vm"));
         // Into a port that is there: its socket stays its own.
-        let changes = |output: &Output| -> Value {
-            let error = String::from_utf8_lossy(&output.stderr);
-            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"))
-        };
         let asked = changes(&to.import(&text, &["--dry-run"]));
         assert_eq!((&asked["created"], &asked["table"]), (&false.into(), &true.into()), "{asked}");
         assert!(to.show("vm").unwrap()["config"].get("acl").is_none(), "a dry run");
@@ -236,27 +262,7 @@ fn a_port_goes_to_another_host_or_is_refused_by_name() {
             (&again["changes"], &again["table"]),
             (&Value::Object([].into_iter().collect()), &false.into())
         );
-        // Whatever the file says it is this socket's port and this guest's.
-        let lacks = |more: &[&str]| {
-            let refused = to.import(&text, more);
-            assert_eq!(refused.status.code(), Some(1));
-            changes(&refused)["lacks"][0]["about"].as_str().unwrap().to_owned()
-        };
-        assert_eq!(lacks(&["--mac", "52:54:00:00:00:02"]), "mac");
-        assert_eq!(lacks(&["--vhost-user", "/run/other.vm"]), "kind");
-        let guest = connect("to");
-        until("it runs", || (to.show("vm")?["guest"]["queues"] == 2).then_some(()));
-        assert_eq!(lacks(&[]), "state");
-        assert_eq!(changes(&to.import(&text, &["--force"]))["refused"], false);
-        drop(guest);
-        to.tell("port remove vm");
-        let device = text.replace("\"vhost-user\": \"/run/from.vm\"", "\"packet\": \"w0\"");
-        assert_ne!(device, text);
-        let held = ["--as", "other", "--vhost-user", "/run/to.vm", "--mac", MAC];
-        assert_eq!(changes(&to.import(&device, &held))["created"], true);
-        let config = to.show("other").unwrap()["config"].clone();
-        assert_eq!((&config["vhost-user"], config.get("packet")), (&"/run/to.vm".into(), None));
-        to.tell("port remove other");
+        is_held_to_its_terms(to, &text);
         // Where there is none it is made, and is the API's.
         let text_to = text.replace("/run/from.vm", "/run/to.vm");
         assert_eq!(changes(&to.import(&text_to, &[]))["created"], true);
