@@ -1,9 +1,9 @@
 //! AF_XDP: a port on any network interface of the host, past its stack: the uplink with the least work a frame.
 //!
 //! A program of ours (`program`) redirects every frame of a receive queue to a socket of that queue, so there are as many
-//! queues as the device has receive queues; those beyond its transmit queues send nothing. Frames lie in a UMEM that all sockets share (`umem`); ingress lends them from
-//! there, egress copies into it. The driver runs the program itself where it can (native), else the stack does (generic);
-//! it fills the UMEM itself where it can (zero-copy), else the kernel copies.
+//! queues as the device has receive queues; those beyond its transmit queues send nothing. Frames lie in a UMEM that all
+//! sockets share (`umem`); ingress lends them from there, egress copies into it. The driver runs the program itself where it
+//! can (native), else the stack does (generic); it fills the UMEM itself where it can (zero-copy), else the kernel copies.
 //!
 //! What surprises: the host's own stack sees no frame of the interface any more, the program is gone with the process, and
 //! nothing is said about a frame: no checksum, no segment size, no tag that travels beside it. What a peer on this host left

@@ -233,8 +233,14 @@ fn asked(vnet: VnetHeader) -> (XdpDescOptions, [u8; 16]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{XdpError, XdpOptions, open};
     use super::EgressDrop::{Down, Full, Refused};
     use super::*;
+    use crate::{EgressQueue, Ingress, Nanos, namespace};
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::time::Timespec;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn what_the_driver_drops_is_reported_beside_the_others_and_in_order() {
@@ -244,5 +250,71 @@ mod tests {
         assert_eq!(lose((5, Down), 5, 1, &mut drops), 1, "more than there are frames");
         assert_eq!(lose((0, Down), 5, 1, &mut drops), 0);
         assert_eq!(drops.len(), 6);
+    }
+
+    fn ip(words: &str) {
+        let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+        assert!(output.status.success(), "ip {words}: {output:?}");
+    }
+
+    /// Takes from a queue again and again, and sleeps in between if it may.
+    fn turns(ingress: &mut dyn Ingress, start: Instant, count: u32) {
+        for _ in 0..count {
+            if !ingress.arm() {
+                let (ready, patience) =
+                    (ingress.ready_fd().unwrap(), Timespec { tv_sec: 10, tv_nsec: 0 });
+                let ready = poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&patience));
+                assert_eq!(ready, Ok(1), "nothing wakes the worker");
+            }
+            let now = Nanos::SECOND + Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap());
+            ingress.take(now, &mut Burst::new()).unwrap();
+            ingress.release();
+        }
+    }
+
+    /// The kernel takes no frame while the completion ring has no room, as it does while a device is held up. The worker that
+    /// reads the queue asked it again and again.
+    #[test]
+    fn a_device_that_takes_nothing_lets_the_worker_sleep() {
+        let test = || {
+            ip("link add mill0 type veth peer name mill1");
+            ip("link set mill1 up");
+            ip("link set mill0 up");
+            let options = XdpOptions { ring_bytes: 1 << 17, ..XdpOptions::new("mill0") };
+            let mut device = match open(&options) {
+                Err(error @ XdpError::Program { .. }) => return eprintln!("skipped: {error}"),
+                other => other.unwrap().device,
+            };
+            let Some(EgressQueue::Xdp(egress)) = device.egress.pop() else { unreachable!() };
+            let vnet = VnetHeader::default();
+            let frame = Outgoing { vnet, header: &[2; 60], payload: &[], len: 60 };
+            let descriptor =
+                |addr| XdpDesc { addr, len: frame.len, options: XdpDescOptions::empty() };
+            let mut state = lock(&egress.state);
+            let mut last = 0;
+            while let Some(addr) = state.chunks.put([0; 16], &frame) {
+                state.transmit.put(descriptor(addr));
+                last = addr;
+            }
+            assert_eq!(state.send(&egress.socket).unwrap(), 0);
+            assert_eq!(state.transmit.pending(), 0);
+            state.transmit.put(descriptor(last));
+            assert_eq!(state.send(&egress.socket).unwrap(), 0);
+            assert_eq!(state.transmit.pending(), 1);
+            drop(state);
+
+            let (start, ingress) = (Instant::now(), &mut device.ingress[0]);
+            // What the kernel says of its own at the other end may end a few of them early.
+            turns(&mut **ingress, start, 200);
+            assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());
+            assert_eq!(lock(&egress.state).transmit.pending(), 1);
+            while lock(&egress.state).transmit.pending() > 0 {
+                lock(&egress.state).reap();
+                turns(&mut **ingress, start, 1);
+            }
+        };
+        if let Err(error) = namespace::fresh(test) {
+            eprintln!("skipped: needs the right to make a network namespace: {error}");
+        }
     }
 }

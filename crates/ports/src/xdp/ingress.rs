@@ -5,7 +5,7 @@
 use super::checksum;
 use super::program::Attached;
 use super::ring::{Reader, Writer};
-use super::socket::XdpSocket;
+use super::socket::{TRY_AGAIN, XdpSocket};
 use super::umem::Umem;
 use crate::{Burst, Ingress, Nanos, PortFault, Slice};
 use rustix::net::xdp::XdpDesc;
@@ -30,6 +30,8 @@ pub struct XdpIngress {
     fault: Option<PortFault>,
     /// When the socket was last asked for an error.
     looked: Nanos,
+    /// What is left in the transmit ring is let alone until then.
+    try_at: Nanos,
 }
 
 impl XdpIngress {
@@ -49,6 +51,7 @@ impl XdpIngress {
             lost: 0,
             fault: None,
             looked: Nanos::default(),
+            try_at: Nanos::default(),
         }
     }
 
@@ -69,7 +72,9 @@ impl Ingress for XdpIngress {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
-        self.socket.send_rest();
+        if now >= self.try_at && self.socket.send_rest() {
+            self.try_at = now + TRY_AGAIN;
+        }
         let XdpIngress { receive, umem, queue, lost, .. } = self;
         while !burst.is_full() {
             let Some(entry) = receive.take() else { break };
@@ -97,8 +102,8 @@ impl Ingress for XdpIngress {
 
     fn arm(&mut self) -> bool {
         self.look_for_fault();
-        let left = self.socket.send_rest();
-        left || self.fault.is_some() || self.receive.has_filled()
+        // What is left in the transmit ring is no reason to stay awake: its bell wakes the worker.
+        self.fault.is_some() || self.receive.has_filled()
     }
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {

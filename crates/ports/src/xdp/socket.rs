@@ -6,8 +6,9 @@
 use super::egress::MOST_DROPPED;
 use super::ring::{Reader, Writer};
 use super::umem::{METADATA, Umem};
+use crate::Nanos;
 use crate::link::Link;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
@@ -15,6 +16,10 @@ use rustix::net::xdp::{
     XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -30,6 +35,9 @@ const UMEM_METADATA: u32 = 1 << 2;
 const TRANSMIT_BUDGET: libc::c_int = 9;
 /// What may wait in the device, as at a packet port.
 const SEND_BUFFER: libc::c_int = 16 << 20;
+/// How long frames that the device did not take wait before the worker that reads the queue tries again: it may take none for
+/// long (PAUSE frames, a stalled back end), and each try is a call.
+pub(super) const TRY_AGAIN: Nanos = Nanos(200_000);
 /// How long a queue that was just given back may still be busy: the kernel cleans up on its own time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -43,7 +51,7 @@ pub(super) struct XdpSocket {
     sent_lost: AtomicU64,
     /// The interface, to be asked for its carrier.
     link: Arc<Link>,
-    /// Written to when there is something unsent: the worker that reads the queue may sleep while another one sends.
+    /// A timer that is set when there is something unsent: the worker that reads the queue may sleep while another one sends.
     bell: OwnedFd,
     /// An epoll of the socket and the bell.
     ready: OwnedFd,
@@ -70,7 +78,7 @@ impl XdpSocket {
     pub(super) fn open(link: Arc<Link>) -> io::Result<XdpSocket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for fd in [&fd, &bell] {
             epoll::add(&ready, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
@@ -200,23 +208,22 @@ impl XdpSocket {
         if sent >= 0 { Ok(()) } else { Err(last_error()) }
     }
 
-    /// Frames are left for [`XdpSocket::send_rest`], for which the ingress side is woken.
+    /// Frames are left for [`XdpSocket::send_rest`], for which the ingress side is woken in a while.
     pub(super) fn note_unsent(&self) {
-        // Rung first: whoever sees the mark silences the bell, which would keep the worker awake for ever if it rang later.
-        // (A counter that is full is readable.)
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        // Set first: what clears the mark stops the bell, which would keep the worker awake for ever if it was set later.
+        self.set_bell(TRY_AGAIN);
         // Pairs with the acquire in `send_rest`, which sends what was published before the mark.
         self.unsent.store(true, Release);
     }
 
     /// Has the kernel send what an earlier burst left in the transmit ring, if it did. `true`: something is left still.
     pub(super) fn send_rest(&self) -> bool {
-        // Cleared before the call: what is left meanwhile is noted after it. What was published before its bell was silenced
+        // Cleared before the call: what is left meanwhile is noted after it. What was published before its bell was stopped
         // here goes with this call, though its mark may come later.
         if !self.unsent.load(Relaxed) || !self.unsent.swap(false, Acquire) {
             return false;
         }
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        self.set_bell(Nanos(0));
         let mut dropped = 0;
         let answer = loop {
             let answer = self.wake_transmit();
@@ -238,8 +245,16 @@ impl XdpSocket {
     pub(super) fn forget_unsent(&self) {
         // Cleared first: what is left and noted meanwhile keeps its mark.
         if self.unsent.swap(false, Relaxed) {
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            self.set_bell(Nanos(0));
         }
+    }
+
+    /// Has the bell ring once in a while, whatever it was set to; 0: not at all.
+    fn set_bell(&self, after: Nanos) {
+        let value = Timespec { tv_sec: 0, tv_nsec: after.0.cast_signed() };
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
+        // It is refused for values that are no time alone.
+        let _ = timerfd_settime(&self.bell, TimerfdTimerFlags::empty(), &once);
     }
 
     /// Readable when there are frames to take, or to send for the egress side.
@@ -288,7 +303,7 @@ mod tests {
     use super::super::umem::{EgressChunks, Shape};
     use super::*;
     use crate::{Outgoing, namespace};
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::event::{PollFd, PollFlags, poll};
     use rustix::net::xdp::XdpDescOptions;
     use std::process::Command;
 
@@ -297,9 +312,14 @@ mod tests {
         assert!(output.status.success(), "ip {words}: {output:?}");
     }
 
+    /// Whether the socket is ready within so many seconds.
+    fn is_ready_within(socket: &XdpSocket, seconds: i64) -> bool {
+        let (ready, patience) = (socket.ready_fd(), Timespec { tv_sec: seconds, tv_nsec: 0 });
+        poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&patience)).unwrap() > 0
+    }
+
     fn is_ready(socket: &XdpSocket) -> bool {
-        let ready = socket.ready_fd();
-        poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&Timespec::default())).unwrap() > 0
+        is_ready_within(socket, 0)
     }
 
     /// Frames that were left in the transmit ring wait for the worker that reads the queue, which was not woken; and what the driver
@@ -326,11 +346,11 @@ mod tests {
             transmit.publish();
             assert!(!is_ready(&socket) && !socket.send_rest());
             socket.note_unsent();
-            assert!(is_ready(&socket));
+            assert!(is_ready_within(&socket, 10));
             socket.forget_unsent();
             assert!(!is_ready(&socket) && !socket.send_rest() && transmit.pending() == 3);
             socket.note_unsent();
-            assert!(is_ready(&socket));
+            assert!(is_ready_within(&socket, 10));
             assert_eq!((socket.send_rest(), transmit.pending()), (false, 0));
             assert!(!socket.send_rest() && !is_ready(&socket));
             assert_eq!(socket.lost(), 3);
