@@ -1,6 +1,7 @@
 //! On whose behalf the control thread changes something, for the log: a client of the API, or the file.
 
 use crate::api::Peer;
+use serde::Serialize;
 use std::fs;
 
 tokio::task_local! {
@@ -27,4 +28,29 @@ pub(crate) async fn acting<T>(client: String, change: impl Future<Output = T>) -
 /// On whose behalf this task runs.
 pub(crate) fn current() -> String {
     ACTOR.try_with(String::clone).unwrap_or_else(|_| "the file".to_owned())
+}
+
+/// Logs a change that is none of the configuration, with its values.
+pub(crate) fn log(what: &str, values: &impl Serialize) {
+    let by = current();
+    tracing::info!(by, "{}", line(what, values));
+}
+
+fn line(what: &str, values: &impl Serialize) -> String {
+    format!("{what}: {}", serde_json::to_string(values).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::CaptureStart;
+
+    /// The log named the resource, and not the port whose guest was overheard.
+    #[test]
+    fn a_capture_is_told_with_its_port() {
+        let start =
+            CaptureStart { port: "vm1".into(), snaplen: Some(96), count: None, seconds: None };
+        let told = line("a capture starts", &start);
+        assert!(told.starts_with("a capture starts: {\"port\":\"vm1\",\"snaplen\":96"), "{told}");
+    }
 }

@@ -19,13 +19,16 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 
 /// A request that takes longer has failed: the daemon hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long until a connection for which there was no room is tried again.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// Why a request gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -346,9 +349,17 @@ impl Client {
         Ok((status, body))
     }
 
+    /// Connects. Where the daemon's backlog is full, that is tried again for as long as a request may take.
     async fn stream(&self) -> Result<UnixStream, ClientError> {
-        let stream = UnixStream::connect(&self.socket).await;
-        stream.map_err(|error| unreachable_at(&self.socket, &error))
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match UnixStream::connect(&self.socket).await {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < until => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                stream => return stream.map_err(|error| unreachable_at(&self.socket, &error)),
+            }
+        }
     }
 }
 
@@ -393,4 +404,30 @@ fn escape(name: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
+
+    /// A stranger that kept the backlog full kept out admins, with "no daemon answers".
+    #[test]
+    fn a_full_backlog_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("api.sock");
+        let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&listener, 0).unwrap();
+        let first = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let client = {
+            let path = path.clone();
+            std::thread::spawn(move || Client::connect(&path).map(drop))
+        };
+        // There is room only once it was refused for want of it.
+        std::thread::sleep(AGAIN * 10);
+        accept(&listener).unwrap();
+        client.join().unwrap().unwrap();
+        drop(first);
+    }
 }

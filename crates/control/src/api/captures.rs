@@ -4,6 +4,7 @@
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply};
 use crate::Problem;
+use crate::actor;
 use crate::body::{CaptureBody, CaptureStart};
 use axum::Json;
 use axum::extract::State;
@@ -40,6 +41,7 @@ pub(super) async fn start(
     let mut running = shared.lock();
     running.port_body(&start.port).map_err(Refusal::not_found)?;
     let stream = running.start_capture(&start, Instant::now()).map_err(Refusal::refused)?;
+    actor::log("a capture starts", &start);
     Ok(([(CONTENT_TYPE, PCAPNG)], axum::body::Body::new(stream)))
 }
 

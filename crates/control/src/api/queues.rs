@@ -3,6 +3,7 @@
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply};
 use crate::Problem;
+use crate::actor;
 use crate::body::{QueueBody, QueueMove};
 use axum::Json;
 use axum::extract::State;
@@ -56,5 +57,6 @@ pub(super) async fn set(
     let mut running = shared.lock();
     running.queue_body(&name, &queue).map_err(Refusal::not_found)?;
     running.move_queue(&name, &queue, worker).map_err(Refusal::refused)?;
+    actor::log(&format!("queue {queue} of port {name} is moved"), &QueueMove { worker });
     running.queue_body(&name, &queue).map(Json).map_err(Refusal::not_found)
 }

@@ -3,6 +3,7 @@
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply};
 use crate::Problem;
+use crate::actor;
 use crate::body::{RssBody, RssChange};
 use axum::Json;
 use axum::extract::State;
@@ -47,6 +48,8 @@ pub(super) async fn change(
 ) -> Reply<RssBody> {
     let mut running = shared.lock();
     running.rss_body(&name).map_err(Refusal::not_found)?;
+    let told = serde_json::to_value(&change).unwrap_or_default();
     running.change_rss(&name, change, Instant::now()).map_err(Refusal::refused)?;
+    actor::log(&format!("port {name}: rss is changed"), &told);
     running.rss_body(&name).map(Json).map_err(Refusal::not_found)
 }

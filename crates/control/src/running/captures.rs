@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) use stream::CaptureStream;
 use stream::Gone;
 
-/// Captures at once.
+/// Captures at once, with those that have ended and are not read to their end: each has a thread and a queue.
 const MOST: usize = 16;
 
 /// A capture that runs, or has ended and can still be asked about.
@@ -42,7 +42,7 @@ impl Running {
         let (name, id) = self.free_for_capture(&start.port)?;
         let mut options = CaptureOptions::new(name.as_str(), self.epoch);
         options.snaplen = start.snaplen.unwrap_or(options.snaplen);
-        let (to_client, stream, gone) = stream::queue();
+        let (to_client, stream, gone) = stream::queue(Arc::clone(&self.capture_streams));
         let capture = Capture::start(to_client, options)
             .map_err(|error| Problem::new("starting the capture's thread").seen(error))?;
         let progress = capture.progress();
@@ -129,12 +129,12 @@ impl Running {
                 .wanted("one capture a port")
                 .remedy(format!("stop it with `millrace capture {port} --stop`")));
         }
-        let at_once = self.captures.values().filter(|capturing| capturing.ended.is_none()).count();
+        let at_once = Arc::strong_count(&self.capture_streams) - 1;
         if at_once >= MOST {
-            return Err(Problem::new("too many captures are running")
+            return Err(Problem::new("too many captures are running or not read to their end")
                 .seen(at_once)
                 .wanted(format!("at most {MOST}"))
-                .remedy("stop one with `millrace capture PORT --stop`"));
+                .remedy("stop one with `millrace capture PORT --stop`, or end a client that does not read"));
         }
         match &running.device {
             PortDevice::Open(open) => Ok((name.clone(), open.id)),
@@ -230,6 +230,22 @@ mod tests {
             (CaptureState::Failed, "the port was closed")
         );
         read(stream);
+    }
+
+    /// Captures that ended by themselves and were not read held a thread and 20 MiB each, without a limit.
+    #[test]
+    fn an_ended_capture_that_is_not_read_takes_a_place() {
+        let now = Instant::now();
+        let mut running = running(1, now);
+        let mut streams = Vec::new();
+        for _ in 0..MOST {
+            streams.push(running.start_capture(&start("vm0"), now).unwrap());
+            running.stop_capture("vm0").unwrap();
+        }
+        let problem = running.start_capture(&start("vm0"), now).err().unwrap();
+        assert_eq!(problem.seen, MOST.to_string());
+        streams.pop();
+        running.start_capture(&start("vm0"), now).unwrap();
     }
 
     #[test]

@@ -32,6 +32,7 @@ use ::ports::Nanos;
 use captures::Capturing;
 use datapath::{PortCounters, PortId, PortSettings, Switch};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use wire::Mac;
 
@@ -49,6 +50,8 @@ pub struct Running {
     ports: BTreeMap<PortName, RunningPort>,
     /// The last capture at each port, also when it has ended.
     captures: BTreeMap<PortName, Capturing>,
+    /// Shared with each capture's stream, to count them.
+    capture_streams: Arc<()>,
     /// The wall clock at 0 of the workers' clock, which stands at one second when the switch starts.
     epoch: SystemTime,
     events: EventLog,
@@ -142,6 +145,7 @@ impl Running {
             opener,
             ports: BTreeMap::new(),
             captures: BTreeMap::new(),
+            capture_streams: Arc::default(),
             epoch: SystemTime::now() - Duration::from_secs(1),
             events: EventLog::new(now),
             vmmq: vmmq::Vmmq::new(now),

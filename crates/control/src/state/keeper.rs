@@ -1,11 +1,12 @@
 //! The thread that writes the state, because a disk may take its time and the control thread may not.
 //!
-//! Requests that come while it writes share the next write: what is written is always the newest text.
+//! There is one slot for what is to be written, however long the disk takes: the newest text wins, and requests that come
+//! meanwhile share the next write.
 
 use super::{Kept, StateDirectory, from_bytes, to_text};
 use crate::Problem;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -16,17 +17,35 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Writes the state. Clones speak to the same thread.
 #[derive(Clone)]
 pub(crate) struct Keeper {
-    to_writer: Sender<Job>,
+    slot: Arc<Mutex<Slot>>,
+    /// Wakes the writer; one ring is as good as many.
+    bell: SyncSender<()>,
     /// Why the newest text is not on the disk.
     trouble: Arc<Mutex<Option<Problem>>>,
     file: PathBuf,
 }
 
-struct Job {
-    /// `None`: there is no more to write, and the lock is to be given back.
+/// What the writer does next.
+#[derive(Default)]
+struct Slot {
+    /// The newest text.
     text: Option<String>,
-    /// Told once this text or a newer one is written.
-    done: oneshot::Sender<Result<(), Problem>>,
+    /// There is no more to write, and the lock is to be given back.
+    ends: bool,
+    /// Told once that text is written.
+    waiting: Vec<oneshot::Sender<Result<(), Problem>>>,
+}
+
+impl Slot {
+    fn put(&mut self, text: Option<String>, done: oneshot::Sender<Result<(), Problem>>) {
+        match text {
+            Some(text) => self.text = Some(text),
+            None => self.ends = true,
+        }
+        // Clients that have given up, and those that never waited.
+        self.waiting.retain(|waiting| !waiting.is_closed());
+        self.waiting.push(done);
+    }
 }
 
 impl Keeper {
@@ -37,17 +56,17 @@ impl Keeper {
             Some(directory) => read(directory),
             None => (Kept::default(), to_text(&[]).ok()),
         };
-        let (to_writer, jobs) = channel();
-        let trouble = Arc::default();
+        let (bell, rings) = sync_channel(1);
+        let (slot, trouble) = (Arc::<Mutex<Slot>>::default(), Arc::default());
         let mut writer = Writer { path: path.to_owned(), directory: found, last };
-        let told = Arc::clone(&trouble);
+        let (todo, told) = (Arc::clone(&slot), Arc::clone(&trouble));
         std::thread::Builder::new()
             .name("state".into())
-            .spawn(move || writer.run(&jobs, &told))
+            .spawn(move || writer.run(&rings, &todo, &told))
             .map_err(|error| {
                 Problem::new("starting the thread that writes the state").seen(error)
             })?;
-        Ok((Keeper { to_writer, trouble, file: path.join("ports.json") }, kept))
+        Ok((Keeper { slot, bell, trouble, file: path.join("ports.json") }, kept))
     }
 
     /// Where the state is.
@@ -68,9 +87,12 @@ impl Keeper {
     fn hand_over(&self, text: Option<String>) -> impl Future<Output = Result<(), Problem>> + use<> {
         let (done, written) = oneshot::channel();
         let gone = || Problem::new("the thread that writes the state has ended");
-        let sent = self.to_writer.send(Job { text, done });
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner).put(text, done);
+        let has_ended = matches!(self.bell.try_send(()), Err(TrySendError::Disconnected(())));
         async move {
-            sent.map_err(|_| gone())?;
+            if has_ended {
+                return Err(gone());
+            }
             match tokio::time::timeout(PATIENCE, written).await {
                 Ok(answer) => answer.map_err(|_| gone())?,
                 Err(_) => Err(Problem::new("the disk of the state has not answered in 10 s")
@@ -123,22 +145,23 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(&mut self, jobs: &Receiver<Job>, trouble: &Mutex<Option<Problem>>) {
-        while let Ok(first) = jobs.recv() {
-            let mut waiting = vec![first];
-            waiting.extend(jobs.try_iter());
-            let ends = waiting.iter().any(|job| job.text.is_none());
-            let newest = waiting.iter().rev().find_map(|job| job.text.clone());
-            let result = newest.map_or(Ok(()), |text| self.write(text));
-            if ends {
+    fn run(&mut self, rings: &Receiver<()>, slot: &Mutex<Slot>, trouble: &Mutex<Option<Problem>>) {
+        while rings.recv().is_ok() {
+            let todo = std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner));
+            if todo.waiting.is_empty() {
+                // The ring before this one was for it, too.
+                continue;
+            }
+            let result = todo.text.map_or(Ok(()), |text| self.write(text));
+            if todo.ends {
                 self.directory = None;
             }
             *trouble.lock().unwrap_or_else(PoisonError::into_inner) = result.clone().err();
-            for job in waiting {
+            for done in todo.waiting {
                 // A client that has given up is told nothing.
-                let _ = job.done.send(result.clone());
+                let _ = done.send(result.clone());
             }
-            if ends {
+            if todo.ends {
                 return;
             }
         }
@@ -200,6 +223,18 @@ mod tests {
         keep(&keeper, to_text(&[]).unwrap()).unwrap();
         drop(keeper);
         assert_eq!(start_again(&path).1, Kept::default());
+    }
+
+    /// While a disk hung, each second added one more text.
+    #[test]
+    fn one_text_waits_for_the_disk_however_many_came() {
+        let mut slot = Slot::default();
+        let (done, _patient) = oneshot::channel();
+        slot.put(Some("first".into()), done);
+        for number in 0..1000 {
+            slot.put(Some(number.to_string()), oneshot::channel().0);
+        }
+        assert_eq!((slot.text.as_deref(), slot.waiting.len()), (Some("999"), 2));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct ToClient(Sender<Bytes>);
 pub(crate) struct CaptureStream {
     chunks: Receiver<Bytes>,
     gone: Gone,
+    /// Counts the streams that live.
+    _live: Arc<()>,
 }
 
 /// Whether the client has gone.
@@ -34,11 +36,11 @@ impl Gone {
     }
 }
 
-/// Both ends of a queue.
-pub(super) fn queue() -> (ToClient, CaptureStream, Gone) {
+/// Both ends of a queue. The client's holds `live` for as long as its connection keeps it.
+pub(super) fn queue(live: Arc<()>) -> (ToClient, CaptureStream, Gone) {
     let (to_client, chunks) = channel(CHUNKS);
     let gone = Gone::default();
-    (ToClient(to_client), CaptureStream { chunks, gone: gone.clone() }, gone)
+    (ToClient(to_client), CaptureStream { chunks, gone: gone.clone(), _live: live }, gone)
 }
 
 impl Write for ToClient {
