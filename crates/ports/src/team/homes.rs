@@ -6,6 +6,7 @@
 
 use super::mask::{Mask, PLACES, Place};
 use super::mix::Mix;
+use super::state::has_passed;
 use crate::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -182,7 +183,7 @@ impl Homes {
         let is_stale = |slot: &usize| {
             let seen = self.seen.get(*slot).map_or(now_ms, |seen| seen.load(Relaxed));
             let pinned = Home::read(word(*slot)).is_some_and(Home::is_pinned);
-            !pinned && now_ms.wrapping_sub(seen) > STALE_MS
+            !pinned && has_passed(now_ms.wrapping_sub(seen), STALE_MS + 1)
         };
         let is_free = |slot: &usize| Home::read(word(*slot)).is_none();
         self.window(mac).find(is_free).or_else(|| self.window(mac).find(is_stale))
@@ -249,7 +250,9 @@ impl Homes {
             Home::read(word).is_some_and(Home::is_pinned)
         };
         let age = |slot: &usize| {
-            self.seen.get(*slot).map_or(0, |seen| now_ms.wrapping_sub(seen.load(Relaxed)))
+            let seen = self.seen.get(*slot).map_or(now_ms, |seen| seen.load(Relaxed));
+            let age = now_ms.wrapping_sub(seen);
+            if has_passed(age, 0) { age } else { 0 }
         };
         let unpinned = || self.window(mac).filter(|slot| !is_pinned(slot));
         self.free_slot(mac, now_ms).or_else(|| unpinned().max_by_key(age))

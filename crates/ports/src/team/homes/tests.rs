@@ -176,6 +176,27 @@ fn a_full_table_refuses_until_an_address_is_stale() {
     assert!(homes.note(refused, Mask(3), STALE_MS + 2).is_some());
 }
 
+/// The age of an address wrapped where another worker's clock is ahead: what sent at this moment gave way to addresses by the
+/// million, and to pins.
+#[test]
+fn an_address_that_sent_by_a_clock_that_is_ahead_keeps_its_slot() {
+    let homes = Homes::new();
+    for number in 0..80_000 {
+        homes.note(mac(number).to_u64(), Mask(3), 500);
+    }
+    let known = (0..80_000).map(|number| mac(number).to_u64());
+    let known: Vec<u64> = known.filter(|mac| homes.get(*mac).is_some()).collect();
+    for number in 80_000..90_000 {
+        homes.note(mac(number).to_u64(), Mask(3), 499);
+    }
+    assert!(known.iter().all(|known| homes.get(*known).is_some()));
+    let ahead = || known.iter().step_by(8);
+    assert!(ahead().all(|known| homes.note(*known, Mask(3), 1001).is_some()));
+    let pins: Vec<_> = (100_000..100_050).map(|number| (mac(number), Place(1))).collect();
+    assert_eq!(homes.pin(&pins, Mask(3), 1000), (Vec::new(), Vec::new()));
+    assert!(ahead().all(|known| homes.get(*known).is_some()));
+}
+
 /// A product with a random number put addresses in a row into few slots, and 200 had no room.
 #[test]
 fn addresses_in_a_row_have_room() {
