@@ -5,12 +5,14 @@
 //! flooded alike. A frame for one of our addresses is not: as soon as the switch has learned it, frames come at its home
 //! alone, right behind those that were flooded, and none of them may be lost. So here a frame is known by its bytes.
 
+use super::state::has_passed;
 use crate::Slice;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A burst of frames and more.
-const SLOTS: usize = 1024;
+/// Sets of slots, and slots of a set: a burst of frames and more.
+const SETS: usize = 256;
+const WAYS: usize = 4;
 
 /// How long a copy is waited for, in milliseconds: as long as a claim rests.
 const REST_MS: u32 = 100;
@@ -18,8 +20,8 @@ const REST_MS: u32 = 100;
 /// Bytes of a frame that are looked at: headers, with what tells datagrams and segments apart.
 const BYTES: usize = 128;
 
-/// A slot is the upper half of a frame's hash, then milliseconds; 0 is free. Two frames in one slot: one is forgotten, and
-/// its copy taken.
+/// A slot is the upper half of a frame's hash, then milliseconds; 0 is free. Where more frames of a set wait for their copies
+/// than it has slots, one is forgotten, and its copy taken.
 pub(super) struct Flooded {
     slots: Box<[AtomicU64]>,
     random: RandomState,
@@ -27,7 +29,7 @@ pub(super) struct Flooded {
 
 impl Flooded {
     pub(super) fn new() -> Flooded {
-        let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        let slots = (0..SETS * WAYS).map(|_| AtomicU64::new(0)).collect();
         Flooded { slots, random: RandomState::new() }
     }
 
@@ -36,19 +38,23 @@ impl Flooded {
     pub(super) fn note(&self, slices: &[Slice<'_>], now_ms: u32) {
         let hash = self.hash(slices);
         let word = hash >> 32 << 32 | u64::from(now_ms);
-        self.slot(hash).into_iter().for_each(|slot| slot.store(word, Relaxed));
+        let set = self.set(hash);
+        let is_free = |slot: &&AtomicU64| !is_fresh(slot.load(Relaxed), now_ms);
+        if let Some(slot) = set.iter().find(is_free).or(set.first()) {
+            slot.store(word, Relaxed);
+        }
     }
 
     /// Whether the frame was taken away from its home lately. This is asked once: the next frame that is alike is another.
     #[cold]
     pub(super) fn has_taken(&self, slices: &[Slice<'_>], now_ms: u32) -> bool {
         let hash = self.hash(slices);
-        let Some(slot) = self.slot(hash) else { return false };
-        let word = slot.load(Relaxed);
-        word != 0
-            && word >> 32 == hash >> 32
-            && is_fresh(word, now_ms)
-            && slot.compare_exchange(word, 0, Relaxed, Relaxed).is_ok()
+        self.set(hash).iter().any(|slot| {
+            let word = slot.load(Relaxed);
+            word >> 32 == hash >> 32
+                && is_fresh(word, now_ms)
+                && slot.compare_exchange(word, 0, Relaxed, Relaxed).is_ok()
+        })
     }
 
     /// Of the packet and its length, not of the Ethernet header: one device leaves a tag in it that another takes out.
@@ -68,16 +74,16 @@ impl Flooded {
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "cut to the number of slots")]
-    fn slot(&self, hash: u64) -> Option<&AtomicU64> {
-        self.slots.get(hash as usize % SLOTS)
+    fn set(&self, hash: u64) -> &[AtomicU64] {
+        let start = hash as usize % SETS * WAYS;
+        self.slots.get(start..start + WAYS).unwrap_or_default()
     }
 }
 
-/// The clock of the worker that noted it may be ahead, and then its age wraps.
+/// Whether a slot holds a frame whose copy may still come.
 #[allow(clippy::cast_possible_truncation, reason = "the lower half is the time")]
 fn is_fresh(word: u64, now_ms: u32) -> bool {
-    let age = now_ms.wrapping_sub(word as u32);
-    !(REST_MS..=u32::MAX / 2).contains(&age)
+    word != 0 && !has_passed(now_ms.wrapping_sub(word as u32), REST_MS)
 }
 
 #[cfg(test)]
@@ -99,6 +105,29 @@ mod tests {
         assert!(!flooded.has_taken(&slices, 4), "the next one is another");
         flooded.note(&slices, 5);
         assert!(!flooded.has_taken(&slices, 5 + REST_MS));
+    }
+
+    /// Frames of a burst shared a slot as often as not: one was forgotten, and came twice.
+    #[test]
+    fn frames_of_a_burst_do_not_push_each_other_out() {
+        let forgotten = (0..100).map(|_| {
+            let flooded = Flooded::new();
+            let frames: Vec<[u8; 60]> = (0..64).map(|number| [number; 60]).collect();
+            frames.iter().for_each(|frame| flooded.note(&[Slice::from(&frame[..])], 5));
+            let is_known = |frame: &&[u8; 60]| flooded.has_taken(&[Slice::from(&frame[..])], 5);
+            frames.len() - frames.iter().filter(is_known).count()
+        });
+        // Of 6400. With a slot for each hash it was some 190.
+        assert!(forgotten.sum::<usize>() < 40);
+    }
+
+    #[test]
+    fn frames_that_are_alike_have_as_many_copies() {
+        let (flooded, frame) = (Flooded::new(), [7; 60]);
+        let slices = [Slice::from(&frame[..])];
+        (0..3).for_each(|_| flooded.note(&slices, 5));
+        assert!((0..3).all(|_| flooded.has_taken(&slices, 5)));
+        assert!(!flooded.has_taken(&slices, 5));
     }
 
     #[test]
