@@ -2,9 +2,11 @@
 
 use crate::guest::{directory, libraries};
 use crate::patience::until;
+use crate::sandbox::run;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 /// A testpmd that sends what it receives back where it came from, addresses and ports exchanged, and thereby keeps its first
@@ -110,6 +112,13 @@ fn command() -> Command {
     let mut command = Command::new(directory.join("usr/bin/dpdk-testpmd"));
     let folders = libraries("testpmd");
     command.env("LD_LIBRARY_PATH", std::env::join_paths(&folders).unwrap());
+    // It loads those of a DPDK that the host has, too, and ends because they come twice. This namespace is the story's own.
+    for folder in &folders {
+        let of_host = Path::new("/").join(folder.strip_prefix(&directory).unwrap()).join("dpdk");
+        if of_host.is_dir() {
+            run(&format!("mount -t tmpfs tmpfs {}", of_host.display()));
+        }
+    }
     let drivers =
         folders.iter().filter_map(|folder| std::fs::read_dir(folder.join("dpdk")).ok()).flatten();
     for driver in drivers.flatten() {
