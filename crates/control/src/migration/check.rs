@@ -26,6 +26,20 @@ pub struct Finding {
     pub problem: Problem,
 }
 
+/// Keys that name a host's devices and sockets. They differ between hosts, and stay where there is a port.
+pub(super) const DEVICE_KEYS: [&str; 10] = [
+    "tap",
+    "packet",
+    "xdp",
+    "team",
+    "vhost-user",
+    "vhost-client",
+    "socket-mode",
+    "socket-owner",
+    "socket-group",
+    "netns",
+];
+
 /// What would hurt the guest of a port that moves from one host to the other.
 ///
 /// # Errors

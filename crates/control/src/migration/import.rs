@@ -1,6 +1,6 @@
 //! A port that comes from another host: made where there is none of its name, else set to what it was there.
 
-use super::check::{Finding, Wanted, keys, lacks, occupied};
+use super::check::{DEVICE_KEYS, Finding, Wanted, keys, lacks, occupied};
 use super::{HostExport, PortExport};
 use crate::Problem;
 use crate::body::{PortBody, RssChange, RssEntry};
@@ -8,20 +8,6 @@ use crate::client::{Client, ClientError};
 use crate::config::{MacAddress, PortConfig, PortName, SocketPath};
 use serde::Serialize;
 use serde_json::{Map, Value};
-
-/// Keys that name what a host has. Where there is a port they stay.
-const DEVICE: [&str; 10] = [
-    "tap",
-    "packet",
-    "xdp",
-    "team",
-    "vhost-user",
-    "vhost-client",
-    "socket-mode",
-    "socket-owner",
-    "socket-group",
-    "netns",
-];
 
 /// What an import is held to, whatever the file says: who made the file may be trusted with less than who imports it.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +90,7 @@ fn changes(config: &PortConfig, there: Option<&PortBody>) -> Map<String, Value> 
     let removed = removed.map(|key| (key.clone(), Value::Null));
     let set = wanted.iter().filter(|(key, value)| there.get(*key) != Some(value));
     let set = set.map(|(key, value)| (key.clone(), value.clone()));
-    set.chain(removed).filter(|(key, _)| !DEVICE.contains(&key.as_str())).collect()
+    set.chain(removed).filter(|(key, _)| !DEVICE_KEYS.contains(&key.as_str())).collect()
 }
 
 /// Sets the entries that differ; whether there are some. `is_absent`: the port would be there, and is not.

@@ -1,31 +1,13 @@
 //! How a port differs from the one of its name at the other host.
 
-use super::{Finding, Wanted, keys};
+use super::{DEVICE_KEYS, Finding, Wanted, keys};
 use crate::Problem;
 use crate::body::{GuestBody, PortBody, StateBody};
 use serde_json::{Map, Value};
 
-/// Keys that name devices and sockets of a host, or are compared by what follows from them.
-const OWN_KEYS: [&str; 18] = [
-    "name",
-    "tap",
-    "packet",
-    "xdp",
-    "team",
-    "vhost-user",
-    "vhost-client",
-    "socket-mode",
-    "socket-owner",
-    "socket-group",
-    "netns",
-    "mtu",
-    "mac",
-    "queues",
-    "rsc",
-    "memory-limit",
-    "compat",
-    "rss-key",
-];
+/// Keys that are compared by what follows from them.
+const JUDGED_KEYS: [&str; 8] =
+    ["name", "mtu", "mac", "queues", "rsc", "memory-limit", "compat", "rss-key"];
 
 /// The port at the host that its guest leaves, and that at the other.
 pub(super) struct Pair<'p> {
@@ -193,6 +175,10 @@ impl Pair<'_> {
     fn settings(&self) -> Vec<Finding> {
         let (from, to) = (keys(&self.from.config), keys(&self.to.config));
         let all = from.keys().chain(to.keys().filter(|key| !from.contains_key(*key)));
+        let is_compared = |key: &&String| {
+            let key = key.as_str();
+            !DEVICE_KEYS.contains(&key) && !JUDGED_KEYS.contains(&key)
+        };
         let differs = |key: &&String| from.get(*key) != to.get(*key);
         let finding = |key: &String| {
             let value =
@@ -210,7 +196,7 @@ impl Pair<'_> {
             ));
             self.wanted.finding(key, problem)
         };
-        all.filter(|key| !OWN_KEYS.contains(&key.as_str())).filter(differs).map(finding).collect()
+        all.filter(is_compared).filter(differs).map(finding).collect()
     }
 }
 
