@@ -116,30 +116,19 @@ impl Request {
 
 /// Reads or sets one `ethtool_value` (`SIOCETHTOOL`): `command` is an `ETHTOOL_G*` or `ETHTOOL_S*` of that shape.
 pub(crate) fn ethtool(fd: impl AsFd, name: &str, command: Ethtool, value: u32) -> io::Result<u32> {
-    let mut exchange = [command as u32, value];
-    let mut request = Request::new(name)?;
-    let pointer = (&raw mut exchange) as usize;
-    request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
-    // SAFETY: the request carries a pointer to `exchange`, laid out as `struct ethtool_value`, which outlives the call;
-    // all commands of `Ethtool` read and write that struct alone.
-    unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
-    Ok(exchange[1])
+    // SAFETY: all commands of `Ethtool` read and write a `struct ethtool_value`, two words, alone.
+    let [_, answer] = unsafe { exchange(fd, name, [command as u32, value]) }?;
+    Ok(answer)
 }
 
 /// The speed of a device in megabits a second (`ETHTOOL_GSET`); all ones or 0 where it does not know.
 pub(crate) fn ethtool_speed(fd: impl AsFd, name: &str) -> io::Result<u32> {
-    /// `struct ethtool_cmd` has 44 bytes.
-    const WORDS: usize = 11;
     const GET_SETTINGS: u32 = 1;
-    let mut exchange = [0u32; WORDS];
-    exchange[0] = GET_SETTINGS;
-    let mut request = Request::new(name)?;
-    let pointer = (&raw mut exchange) as usize;
-    request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
-    // SAFETY: the request carries a pointer to `exchange`, as long and as aligned as `struct ethtool_cmd`, which is what
-    // this command reads and writes and which outlives the call.
-    unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
-    let bytes = exchange.map(u32::to_ne_bytes);
+    let mut settings = [0; 11];
+    settings[0] = GET_SETTINGS;
+    // SAFETY: the command reads and writes a `struct ethtool_cmd`, 44 bytes.
+    let settings = unsafe { exchange(fd, name, settings) }?;
+    let bytes = settings.map(u32::to_ne_bytes);
     let half = |word: usize| {
         bytes.get(word).map_or(0, |[a, b, ..]| u32::from(u16::from_ne_bytes([*a, *b])))
     };
@@ -150,18 +139,12 @@ pub(crate) fn ethtool_speed(fd: impl AsFd, name: &str) -> io::Result<u32> {
 /// The name of a device's driver (`ETHTOOL_GDRVINFO`).
 pub(crate) fn driver(fd: impl AsFd, name: &str) -> io::Result<String> {
     const GET_DRIVER: u32 = 3;
-    /// `struct ethtool_drvinfo` has 196 bytes, the driver's name in 32 of them behind the command.
-    const WORDS: usize = 49;
-    let mut exchange = [0u32; WORDS];
-    exchange[0] = GET_DRIVER;
-    let mut request = Request::new(name)?;
-    let pointer = (&raw mut exchange) as usize;
-    request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
-    // SAFETY: the request carries a pointer to `exchange`, as long and as aligned as `struct ethtool_drvinfo`, which is what
-    // this command reads and writes and which outlives the call.
-    unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
-    let bytes: Vec<u8> =
-        exchange.iter().skip(1).take(8).flat_map(|word| word.to_ne_bytes()).collect();
+    let mut facts = [0; 49];
+    facts[0] = GET_DRIVER;
+    // SAFETY: the command reads and writes a `struct ethtool_drvinfo`, 196 bytes.
+    let facts = unsafe { exchange(fd, name, facts) }?;
+    // The driver's name is the 32 bytes behind the command.
+    let bytes: Vec<u8> = facts[1..9].iter().flat_map(|word| word.to_ne_bytes()).collect();
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(String::from_utf8_lossy(name).into_owned())
 }
@@ -169,15 +152,28 @@ pub(crate) fn driver(fd: impl AsFd, name: &str) -> io::Result<String> {
 /// Receive and transmit queues of a device (`ETHTOOL_GCHANNELS`); those that are both count as each.
 pub(crate) fn queues(fd: impl AsFd, name: &str) -> io::Result<(u32, u32)> {
     const GET_CHANNELS: u32 = 0x3c;
-    // `struct ethtool_channels`: the command, four maxima, then receive, transmit, other and combined queues.
-    let mut channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
-    let mut request = Request::new(name)?;
-    let pointer = (&raw mut channels) as usize;
-    request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
-    // SAFETY: the request carries a pointer to `channels`, laid out as `struct ethtool_channels`, which outlives the call.
-    unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
-    let [.., receive, transmit, _, combined] = channels;
+    // The command, four maxima, then receive, transmit, other and combined queues.
+    let channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    // SAFETY: the command reads and writes a `struct ethtool_channels`, nine words.
+    let [.., receive, transmit, _, combined] = unsafe { exchange(fd, name, channels) }?;
     Ok((receive.saturating_add(combined), transmit.saturating_add(combined)))
+}
+
+/// One command of ethtool (`SIOCETHTOOL`): the words of its struct, the command first, as the kernel leaves them.
+///
+/// # Safety
+/// The command reads and writes these words alone.
+unsafe fn exchange<const WORDS: usize>(
+    fd: impl AsFd,
+    name: &str,
+    mut words: [u32; WORDS],
+) -> io::Result<[u32; WORDS]> {
+    let mut request = Request::new(name)?;
+    let pointer = (&raw mut words) as usize;
+    request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
+    // SAFETY: the request carries a pointer to `words`, which outlives the call; the caller says that no more is touched.
+    unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
+    Ok(words)
 }
 
 /// The commands of `linux/ethtool.h` that take a `struct ethtool_value`, which `libc` lacks.
