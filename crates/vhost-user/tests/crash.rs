@@ -2,6 +2,8 @@
 //! next one is served.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+mod support;
+
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +18,7 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
-use vhost_user::{Access, Features, Options, Session, SocketRole, State};
+use vhost_user::{Features, Session, State};
 use vmm_sys_util::eventfd::EventFd;
 
 const MEMORY: u64 = 1 << 20;
@@ -185,19 +187,7 @@ fn until(what: &str, look: impl Fn() -> bool) {
 
 /// A port that waits for a front end. One of its own for each, since one whose front ends come and go has the next one wait.
 fn open(socket: &Path) -> Session {
-    let options = Options {
-        socket: socket.to_owned(),
-        role: SocketRole::Server,
-        access: Access::default(),
-        pairs: 1,
-        mtu: 1500,
-        mac: None,
-        memory_limit: u64::MAX,
-        compat: None,
-        changed: Box::new(|_| {}),
-        announcement: Box::new(|_| Vec::new()),
-    };
-    Session::open(options).unwrap()
+    Session::open(support::options(socket, 1)).unwrap()
 }
 
 /// Sends so many messages, perhaps some bytes of one more, and dies: until then the port is as the document says.

@@ -1,6 +1,8 @@
 //! What front ends can make a session log. A process of its own, since it has one subscriber.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+mod support;
+
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +10,7 @@ use tempfile::TempDir;
 use test_guest::Guest;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
-use vhost_user::{Access, Features, Options, Session, SocketRole, State};
+use vhost_user::{Features, Session, State};
 use virtqueue::Limit;
 
 static LINES: AtomicU64 = AtomicU64::new(0);
@@ -44,19 +46,7 @@ fn a_front_end_that_comes_and_goes_logs_so_many_lines() {
     tracing::subscriber::set_global_default(Count).unwrap();
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("s");
-    let options = Options {
-        socket: socket.clone(),
-        role: SocketRole::Server,
-        access: Access::default(),
-        pairs: 1,
-        mtu: 1500,
-        mac: None,
-        memory_limit: u64::MAX,
-        compat: None,
-        changed: Box::new(|_| {}),
-        announcement: Box::new(|_| Vec::new()),
-    };
-    let session = Session::open(options).unwrap();
+    let session = Session::open(support::options(&socket, 1)).unwrap();
     let (_receive, send) = session.pair(0).unwrap();
     for _ in 0..20 {
         let mut guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();

@@ -1,6 +1,8 @@
 //! Sessions as front ends and people see them: sockets, numbers of queues, status.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+mod support;
+
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -13,6 +15,7 @@ use std::path::Path;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
+use support::options;
 use tempfile::TempDir;
 use test_guest::Guest;
 use vhost::vhost_user::message::{
@@ -20,23 +23,8 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
-use vhost_user::{Access, Features, Options, Session, SessionError, SocketRole, State};
+use vhost_user::{Features, Options, Session, SessionError, State};
 use virtqueue::Limit;
-
-fn options(socket: &Path, pairs: u16) -> Options {
-    Options {
-        socket: socket.to_owned(),
-        role: SocketRole::Server,
-        access: Access::default(),
-        pairs,
-        mtu: 1500,
-        mac: None,
-        memory_limit: u64::MAX,
-        compat: None,
-        changed: Box::new(|_| {}),
-        announcement: Box::new(|_| Vec::new()),
-    }
-}
 
 fn open(socket: &Path, pairs: u16) -> Session {
     Session::open(options(socket, pairs)).unwrap()
