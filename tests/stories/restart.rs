@@ -149,7 +149,7 @@ fn told(mut outages: Vec<f64>) -> String {
     format!("{} outages, {median:.1} ms at the median, {most:.1} ms at most", outages.len())
 }
 
-/// Restarts a switch again and again while a connection carries bytes that are checked, and tells the outages.
+/// Restarts a switch repeatedly while a connection carries bytes that are checked, and tells the outages.
 fn restart_all(
     how: &str,
     route: (Host, Host, IpAddr),

@@ -418,7 +418,7 @@ fn over_tcp_there_are_metrics_and_health_and_nothing_else() {
     assert!(answer.ends_with("port vm1 is not open\n"), "{answer}");
 }
 
-/// The switch did not start, again and again.
+/// The switch did not start, however often it was tried.
 #[test]
 fn an_address_for_metrics_that_is_taken_does_not_keep_the_switch_from_its_start() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

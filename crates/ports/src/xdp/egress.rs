@@ -257,7 +257,7 @@ mod tests {
         assert!(output.status.success(), "ip {words}: {output:?}");
     }
 
-    /// Takes from a queue again and again, and sleeps in between if it may.
+    /// Takes from a queue so many times, and sleeps in between if it may.
     fn turns(ingress: &mut dyn Ingress, start: Instant, count: u32) {
         for _ in 0..count {
             if !ingress.arm() {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     /// The kernel takes no frame while the completion ring has no room, as it does while a device is held up. The worker that
-    /// reads the queue asked it again and again.
+    /// reads the queue asked it without a rest.
     #[test]
     fn a_device_that_takes_nothing_lets_the_worker_sleep() {
         let test = || {
