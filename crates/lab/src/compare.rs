@@ -172,7 +172,7 @@ impl Report {
     }
 
     /// What has to be the same for a change to be the switch's. An older report does not say its MTU and vNIC.
-    fn circumstances(&self) -> [(&'static str, Option<String>); 8] {
+    fn circumstances(&self) -> [(&'static str, Option<String>); 9] {
         let Machine { kernel, memory_bytes, .. } = &self.machine;
         let gibibytes = *memory_bytes as f64 / f64::from(1 << 30);
         let hosts = self.bench.hosts.iter();
@@ -186,6 +186,7 @@ impl Report {
             ("kernel", Some(kernel.clone())),
             ("machine", Some(format!("{}, {gibibytes:.0} GiB", self.machine.counts()))),
             ("hosts", Some(hosts.join("; "))),
+            ("load of others", Some(report::disturbance(self).unwrap_or("within bounds".into()))),
             ("interval", self.cases.first().map(|case| format!("{} s", case.interval_s))),
         ]
     }
@@ -377,9 +378,14 @@ mod tests {
         });
         new["machine"]["kernel"] = "Linux 7".into();
         new["machine"]["processors"] = 64.into();
+        let busy = json!({ "n": 12, "median": 40.0, "lower_quartile": 40.0, "upper_quartile": 40.0, "min": 40.0, "max": 40.0, "mad": 0.0 });
+        new["cases"][0]["arms"]["on"]["others_cpu_s_per_s"] = busy;
         let found = compared(&old, &new).unwrap();
         let names: Vec<&str> = found.differences.iter().map(|one| one.what.as_str()).collect();
-        assert_eq!(names, ["bench", "MTU", "vNIC", "congestion control", "kernel", "machine"]);
+        assert_eq!(names, [
+            "bench", "MTU", "vNIC", "congestion control", "kernel", "machine", "load of others"
+        ]);
+        assert!(text(&found).contains("within bounds before, other programs used 40.00 of 64"));
         assert!(text(&found).contains("MTU differs: not recorded before, 9000 after"));
         let schema = json_schema();
         let json = serde_json::to_value(&found).unwrap();

@@ -18,7 +18,7 @@ mod write;
 
 pub use account::Account;
 pub(crate) use account::{checks as account_checks, difference};
-pub(crate) use answer::Row;
+pub(crate) use answer::{Row, disturbance};
 pub use case::{ArmFigures, Case, Setting};
 pub(crate) use case::{hold_together, plural};
 pub(crate) use html::comparison;

@@ -288,6 +288,13 @@ fn span(measure: &Measure, least: f64, most: f64) -> String {
     }
 }
 
+/// What other machines and programs took of the processors, where that was too much to trust the figures.
+pub(crate) fn disturbance(report: &Report) -> Option<String> {
+    let is_ours = |check: &Check| check.passed || !["Steal", "Neighbours"].contains(&&*check.name);
+    let told = trust(report).into_iter().filter(|check| !is_ours(check));
+    told.map(|check| check.seen).reduce(|one, other| format!("{one}; {other}"))
+}
+
 /// Checks, steal, the load of others and loss.
 pub(super) fn trust(report: &Report) -> Vec<Check> {
     let cases = || report.cases.iter().chain(&report.latency);
