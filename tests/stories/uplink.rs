@@ -1,12 +1,16 @@
 //! An uplink of two queues on two workers: both carry traffic, and flows keep their order.
 
+use crate::host::Host;
 use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{Switch, cli};
 use crate::topology::{Family, Topology};
 use crate::transfer::transfer;
 use serde_json::Value;
+use std::net::{IpAddr, UdpSocket};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 const NEEDS: [Need; 3] = [Need::Tap, Need::Program("ethtool"), Need::Program("iperf3")];
 const TWO_WORKERS: &str = "[switch]\nworkers = 2";
@@ -65,6 +69,49 @@ fn an_uplink_that_cannot_be_steered_works_and_is_found() {
         let said = String::from_utf8(cli("check").stdout).unwrap();
         assert!(said.contains("port uplink: the kernel's hash spreads flows"), "{said}");
     });
+}
+
+/// Of the far host, UDP.
+const PORT: u16 = 7000;
+
+/// Two guests send all they can through a slow link: they get it by their weights, which are changed while they do.
+#[test]
+fn guests_share_a_slow_uplink_by_their_weights() {
+    story(&[Need::Tap, Need::Program("tc")], || {
+        let other = Host::new("other");
+        let topology = Topology::new(
+            "weight = 3\n[[port]]\nname = 'other'\ntap = 'tap1'\nnetns = 'other'\nweight = 1\n",
+        );
+        other.address("tap1", 3);
+        run("tc qdisc add dev uplink root tbf rate 50mbit burst 16kb limit 10mb");
+        let far = topology.far.within(|| UdpSocket::bind((Family::V4.far(), PORT)).unwrap());
+        far.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let done = AtomicBool::new(false);
+        let send = |host: Host| {
+            let socket = host.within(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+            while !done.load(Relaxed) {
+                let _ = socket.send_to(&[0; 1400], (Family::V4.far(), PORT));
+            }
+        };
+        std::thread::scope(|threads| {
+            let send = &send;
+            [topology.guest, other].map(|host| threads.spawn(move || send(host)));
+            let first = share(&far, Family::V4.guest());
+            topology.switch.tell("port set other weight=3");
+            let second = share(&far, Family::V4.guest());
+            done.store(true, Relaxed);
+            println!("measured: {first:.3} by weights 3 and 1, {second:.3} by 3 and 3");
+            assert!((0.70..0.80).contains(&first) && (0.45..0.55).contains(&second));
+        });
+        assert_eq!(topology.switch.counter("uplink", "/drops/egress_full"), 0);
+    });
+}
+
+/// A guest's share of 6,000 datagrams, after as many that were under way; less where they do not come.
+fn share(far: &UdpSocket, guest: IpAddr) -> f64 {
+    let from = |_| Some(far.recv_from(&mut [0; 1500]).ok()?.1.ip());
+    let _ = (0..6000).filter_map(from).count();
+    (0..6000).filter_map(from).filter(|from| *from == guest).count() as f64 / 6000.0
 }
 
 fn is_hashed(switch: &Switch) -> bool {

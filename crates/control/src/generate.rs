@@ -3,7 +3,7 @@
 use crate::config::{
     AckLimit, Compat, Config, Flows, HostName, LengthLimit, MacAddress, MacLimit, MacSpoofing, Mtu,
     PathMtuMode, PortConfig, PortName, PortRole, Queues, Rate, RscMode, RssKey, RssTypes, Seconds,
-    Size, SteerMode, Storm, TeamAlgorithm, VlanId,
+    Size, SteerMode, Storm, TeamAlgorithm, VlanId, Weight,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -91,6 +91,8 @@ fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
             false => Storm::Limit { frames: 1 + u64::from(rest.3), rate: Rate(1000) },
         });
         port.role = rate.2.map(|up| if up { PortRole::Uplink } else { PortRole::Vnic });
+        // An uplink has none.
+        port.weight = rate.2.filter(|up| !up).map(|_| Weight(1 + rest.3));
         if let Some((bits, burst)) = rate.0 {
             (port.rate, port.burst) = (Some(Rate(bits)), burst.map(Size));
         }

@@ -89,6 +89,7 @@ impl Collector for Scrape {
             MetricType::Gauge,
         )?)?;
         self.encode_up(&mut out)?;
+        self.encode_weights(&mut out)?;
         self.encode_teams(&mut out)?;
         for (name, help, read) in PORT_COUNTERS {
             let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -114,6 +115,18 @@ impl Scrape {
         for (port, _) in &self.ports {
             let up = i64::from(port.state == StateBody::Up);
             ConstGauge::new(up).encode(family.encode_family(&[("port", port.name.as_str())])?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_weights(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Weight by which the port shares uplinks that are short of room";
+        let mut family = out.encode_descriptor("port_weight", help, None, MetricType::Gauge)?;
+        for (port, _) in &self.ports {
+            if let Some(weight) = port.config.weight {
+                let labels = [("port", port.name.as_str())];
+                ConstGauge::new(i64::from(weight.0)).encode(family.encode_family(&labels)?)?;
+            }
         }
         Ok(())
     }

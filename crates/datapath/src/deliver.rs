@@ -4,7 +4,7 @@ use crate::coalesce::{Coalescer, Policy};
 use crate::counters::{DropReason, PortCell};
 use crate::fit::{Fitted, Fitter, are_taken};
 use crate::frame::Frame;
-use crate::outbox::{Cause, Run};
+use crate::outbox::{Cause, Run, Target};
 use crate::parts::Parts;
 use crate::pressure::Taken;
 use crate::status::{HealthEvent, PortState};
@@ -44,6 +44,8 @@ pub(crate) struct Deliverer {
     pub(crate) work: u64,
     /// Of the last list.
     pub(crate) taken: Taken,
+    /// The last egress queue of the turn that is shared by weights.
+    pub(crate) weighted: Option<Target>,
 }
 
 impl Deliverer {
@@ -55,6 +57,7 @@ impl Deliverer {
             drops: Vec::with_capacity(Burst::FRAMES),
             work: 0,
             taken: Taken::default(),
+            weighted: None,
         }
     }
 

@@ -41,6 +41,7 @@ pub mod switch;
 mod too_big;
 mod view;
 mod wait;
+mod weights;
 mod work;
 mod worker;
 

@@ -7,7 +7,8 @@
 //! an accomplice it could hold a sender for ever.
 
 use crate::outbox::Target;
-use crate::view::View;
+use crate::view::Port;
+use crate::worker::Turn;
 use ports::{Burst, BurstLimit, Nanos, Room};
 
 /// The longest a queue waits for another.
@@ -29,23 +30,45 @@ pub(crate) struct Taken {
 /// Where an ingress queue sends, and how long it waits for that.
 #[derive(Default)]
 pub(crate) struct Pressure {
-    /// The only egress queue its last burst went to.
+    /// The only egress queue its last burst went to, or one of them that is shared by weights.
     toward: Option<Target>,
     patient_until: Nanos,
 }
 
 impl Pressure {
     /// What may be taken now; `None`: nothing yet.
-    pub(crate) fn allowance(&self, view: &View, now: Nanos) -> Option<BurstLimit> {
+    pub(crate) fn allowance(&self, turn: &Turn<'_>) -> Option<BurstLimit> {
         let full = Some(BurstLimit::default());
-        let Some(target) = self.toward else { return full };
-        let Some(port) = view.port(target.port) else { return full };
+        let Some((target, port)) = self.receiver(turn) else { return full };
+        let weights = turn.weights(port, target);
+        if weights.is_none() && !turn.from.settings.back_pressure {
+            return full;
+        }
         let egress = port.shared.egress.get(target.queue);
         let Some(room) = egress.and_then(|egress| egress.room()) else { return full };
-        fitting(room).or_else(|| full.filter(|_| now >= self.patient_until))
+        let fitting = fitting(room);
+        let is_admitted = match weights {
+            Some(mut weights) => weights.admit(turn.place(), (room, fitting.is_some()), turn.now),
+            None => fitting.is_some() || turn.now >= self.patient_until,
+        };
+        fitting.or(full).filter(|_| is_admitted)
     }
 
-    /// A burst went to one egress queue only, or to several (`None`).
+    /// The queue has sent there, as far as is known, until a burst went elsewhere or was empty (`None`).
+    pub(crate) fn leave(&self, turn: &Turn<'_>, toward: Option<Target>) {
+        if let Some((target, port)) = self.receiver(turn)
+            && toward.is_none_or(|toward| toward.slot != target.slot)
+        {
+            turn.weights(port, target).into_iter().for_each(|mut it| it.leave(turn.place()));
+        }
+    }
+
+    fn receiver<'t>(&self, turn: &Turn<'t>) -> Option<(Target, &'t Port)> {
+        let target = self.toward?;
+        Some((target, turn.view.port(target.port)?))
+    }
+
+    /// A burst went to one egress queue only, or to one that is shared by weights, or to several (`None`).
     pub(crate) fn note(&mut self, toward: Option<Target>, taken: Taken, now: Nanos) {
         let slot = |target: Option<Target>| target.map(|target| target.slot);
         let is_same = slot(toward) == slot(std::mem::replace(&mut self.toward, toward));

@@ -198,6 +198,9 @@ pub struct PortSettings {
     pub isolated: bool,
     /// Limit on what the port sends.
     pub rate: Option<RateLimit>,
+    /// What a vNIC gets of an uplink that is short of room, beside the others that send to it, 1 to 100. As long as no port has a
+    /// weight, who finds room first takes it; beside ports with one, a port without counts as 1.
+    pub weight: Option<u8>,
     /// Coalescing on the way out of this port.
     pub rsc: Rsc,
     /// How frames toward it are spread over its queues.

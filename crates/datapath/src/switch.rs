@@ -124,6 +124,7 @@ impl Switch {
             kernel_ns: egress.iter().map(|queue| queue.kernel_ns()).max().unwrap_or(0),
             cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
             resting_until: egress.iter().map(|_| AtomicU64::new(0)).collect(),
+            weights: egress.iter().map(|_| Mutex::default()).collect(),
             lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
             state: StateCell::default(),
             too_big_at: AtomicU64::new(u64::MAX),
@@ -254,9 +255,13 @@ impl Switch {
 
     /// Makes a view of `self.ports`, and waits until every worker uses it.
     fn publish(&mut self) {
+        let weighs = self.entries().any(|entry| entry.port.settings.weight.is_some());
         let mut slots = 0;
         for entry in self.ports.iter_mut().flatten() {
-            entry.port = Arc::new(Port { slot: slots, ..(*entry.port).clone() });
+            let is_weighted = weighs && entry.port.settings.role == crate::PortRole::Uplink;
+            let waits = entry.port.settings.back_pressure || weighs && !is_weighted;
+            let old = (*entry.port).clone();
+            entry.port = Arc::new(Port { slot: slots, is_weighted, waits, ..old });
             slots += entry.port.shared.egress.len();
         }
         let ports =
@@ -378,5 +383,18 @@ fn new_port(
     let filter = Filter::of(&settings, shared.cells.len(), old.map(|old| &old.filter));
     let toeplitz = shared.toeplitz(settings.rss, old);
     shared.live.set_announced(settings.announced());
-    Port { shared, settings, policy, bucket, storm, capture, filter, toeplitz, slot: 0 }
+    let (slot, is_weighted, waits) = Default::default();
+    Port {
+        shared,
+        settings,
+        policy,
+        bucket,
+        storm,
+        capture,
+        filter,
+        toeplitz,
+        slot,
+        is_weighted,
+        waits,
+    }
 }

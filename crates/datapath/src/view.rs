@@ -7,6 +7,7 @@ use crate::rate::{Bucket, Storm};
 use crate::settings::{PathMtu, PortId, PortRole, PortSettings, Vlan};
 use crate::status::{HealthEvent, PortState};
 use crate::steer::Steering;
+use crate::weights::Weights;
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
 use ports::{Capabilities, EgressQueue, Nanos, lock};
@@ -83,6 +84,8 @@ pub(crate) struct PortShared {
     pub(crate) kernel_ns: u32,
     /// Until when (nanoseconds) each egress queue is left alone, after its device was down.
     pub(crate) resting_until: Box<[AtomicU64]>,
+    /// By egress queue; used at uplinks, while a port has a weight.
+    pub(crate) weights: Box<[Mutex<Weights>]>,
     pub(crate) state: StateCell,
     /// The second of the last report that a frame was too big for the port.
     pub(crate) too_big_at: AtomicU64,
@@ -108,6 +111,10 @@ pub(crate) struct Port {
     pub(crate) toeplitz: Option<Arc<Toeplitz>>,
     /// The place of its first egress queue in an outbox.
     pub(crate) slot: usize,
+    /// It is an uplink, and shared by weights since a port has one.
+    pub(crate) is_weighted: bool,
+    /// What it sends may wait for the room of a receiver.
+    pub(crate) waits: bool,
 }
 
 /// How a frame of some VLAN leaves a port.

@@ -254,7 +254,7 @@ pub(crate) struct Turn<'t> {
     /// The port the burst came from.
     pub(crate) from: &'t Port,
     /// The number of its queue there.
-    queue: usize,
+    pub(crate) queue: usize,
     pub(crate) now: Nanos,
 }
 
@@ -262,8 +262,8 @@ impl Turn<'_> {
     /// One burst of one queue, from take to release; the frames taken, and their work.
     fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> (usize, u64) {
         let mut limit = queue.dearness.limit();
-        if self.from.settings.back_pressure {
-            let Some(room) = queue.pressure.allowance(self.view, self.now) else {
+        if self.from.waits {
+            let Some(room) = queue.pressure.allowance(self) else {
                 queue.resting_until = Some(self.now + PAUSE);
                 return (0, 0);
             };
@@ -280,9 +280,15 @@ impl Turn<'_> {
             let cost = work::of_taking(taken, burst.slice_count(), kernel_ns);
             scratch.deliverer.work = cost;
             let toward = self.run(&burst, scratch);
-            queue.pressure.note(toward, scratch.deliverer.taken, self.now);
+            if self.from.waits {
+                let toward = scratch.deliverer.weighted.take().or(toward);
+                queue.pressure.leave(self, toward);
+                queue.pressure.note(toward, scratch.deliverer.taken, self.now);
+            }
             work = scratch.deliverer.work + std::mem::take(&mut scratch.filtering.work);
             queue.dearness.note(taken, bytes, work);
+        } else if self.from.waits {
+            queue.pressure.leave(self, None);
         }
         scratch.burst = burst.recycle();
         queue.ingress.release();
@@ -325,6 +331,9 @@ impl Turn<'_> {
                     filtering.leave(&delivery, &mut list);
                 }
                 deliverer.deliver(&list, &mut delivery);
+                if to.is_weighted {
+                    self.pay(to, target, deliverer);
+                }
             }
             outbox.put_back(target, list);
             (last, targets) = (Some(target), targets + 1);

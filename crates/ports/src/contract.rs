@@ -146,7 +146,7 @@ pub trait Egress {
         0
     }
 
-    /// What it has room for now. `None`: not known, or without a limit worth asking for.
+    /// What it has room for now; it may be a system call. `None`: not known, or without a limit worth asking for.
     fn room(&self) -> Option<Room> {
         None
     }

@@ -5,7 +5,7 @@
 
 use crate::{
     Burst, Capabilities, Device, Egress, EgressDrop, EgressQueue, Ingress, IngressQueue, Nanos,
-    Offloads, Outgoing, PortFault, Slice, lock,
+    Offloads, Outgoing, PortFault, Room, Slice, lock,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -240,6 +240,11 @@ impl Ingress for MemoryIngress {
 }
 
 impl Egress for MemoryEgress {
+    fn room(&self) -> Option<Room> {
+        let buffers = lock(&self.wire.from_switch).room(self.wire.depth);
+        Some(Room { buffers, bytes: buffers * Burst::LARGEST_FRAME })
+    }
+
     fn deliver(
         &self,
         frames: &[Outgoing<'_>],

@@ -8,7 +8,7 @@ use control::Problem;
 use control::body::{CountersBody, GuestBody, PortBody, SpreadBody};
 use control::config::{
     Account, FileMode, HostName, MacAddress, Mtu, Namespace, PortConfig, PortName, Queues, Rate,
-    Size, SocketPath, VlanId, VlanList, typed_value,
+    Size, SocketPath, VlanId, VlanList, Weight, typed_value,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -106,6 +106,9 @@ struct Add {
     /// Burst size of the rate limit, such as 256KiB.
     #[arg(long, requires = "rate", value_name = "SIZE")]
     burst: Option<Size>,
+    /// Share of an uplink that is short of room, beside the other ports: 1 to 100.
+    #[arg(long)]
+    weight: Option<Weight>,
     /// Isolate the port: it reaches uplinks only.
     #[arg(long)]
     isolated: bool,
@@ -224,6 +227,7 @@ impl Add {
             mac: self.mac,
             rate: self.rate,
             burst: self.burst,
+            weight: self.weight,
             isolated: self.isolated.then_some(true),
             ..PortConfig::named(self.name)
         }
@@ -263,6 +267,7 @@ fn text(shown: &Shown) -> String {
         ("held to address", port.held_mac.clone().unwrap_or_default()),
         ("address limit", address_limit(&port.config)),
         ("storm control", port.config.storm().to_string()),
+        ("weight", port.config.weight.map(|weight| weight.0.to_string()).unwrap_or_default()),
         ("takes", port.offloads.join(" ")),
         (
             if port.config.xdp.is_some() { "limits" } else { "in software" },

@@ -37,7 +37,7 @@ pub use storm::Storm;
 pub use switch::{Poll, SwitchConfig, Workers};
 pub use value::{
     Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacEntries, MacLimit,
-    Mtu, Namespace, PortName, Queues, SocketPath,
+    Mtu, Namespace, PortName, Queues, SocketPath, Weight,
 };
 pub use vlan::{VlanId, VlanList};
 

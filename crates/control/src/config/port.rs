@@ -7,7 +7,7 @@ use super::steer::{RssKey, RssTypes, SteerMode};
 use super::storm::Storm;
 use super::value::{
     Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacLimit, Mtu,
-    Namespace, PortName, Queues, SocketPath,
+    Namespace, PortName, Queues, SocketPath, Weight,
 };
 use super::vlan::{VlanId, VlanList};
 use super::{IpGuard, Rate, Rule, Seconds, Size};
@@ -217,6 +217,11 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "256KiB")]
     pub burst: Option<Size>,
+    /// What the port gets of an uplink that is short of room, beside the others that send to it, 1 to 100; 1 where absent and
+    /// another port has one. Where none has, those that find room first take it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u8>, minimum = 1, maximum = 100, example = 10)]
+    pub weight: Option<Weight>,
     /// Frames for a guest without room wait in this port's own queue instead of being dropped; default no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_pressure: Option<bool>,
@@ -347,6 +352,7 @@ impl PortConfig {
             isolated: None,
             rate: None,
             burst: None,
+            weight: None,
             back_pressure: None,
             rsc: None,
             rsc_ipv4: None,

@@ -1,6 +1,6 @@
 //! What takes two keys or two ports to judge: the rules a configuration that reads well can still break.
 
-use super::{Config, HostName, PortConfig, Rule};
+use super::{Config, HostName, PortConfig, PortRole, Rule};
 use crate::Problem;
 
 /// A broken rule and the key at fault, so that the reader can find its line.
@@ -33,10 +33,22 @@ type Fault = (&'static str, Problem);
 
 /// Keys of one port that exclude or need each other.
 fn own_rules(port: &PortConfig) -> Option<Fault> {
-    device_rules(port).or_else(|| vlan_rules(port)).or_else(|| acl_rules(port)).or_else(|| {
-        let lonely = port.burst.is_some() && port.rate.is_none();
-        lonely.then(|| ("burst", needs("burst", "rate", "add a rate such as \"1Gbit\"")))
-    })
+    device_rules(port)
+        .or_else(|| vlan_rules(port))
+        .or_else(|| acl_rules(port))
+        .or_else(|| bandwidth_rules(port))
+}
+
+fn bandwidth_rules(port: &PortConfig) -> Option<Fault> {
+    if port.burst.is_some() && port.rate.is_none() {
+        return Some(("burst", needs("burst", "rate", "add a rate such as \"1Gbit\"")));
+    }
+    let weight = port.weight.filter(|_| port.role() == PortRole::Uplink)?;
+    let problem = Problem::new("an uplink has no weight")
+        .seen(weight.0)
+        .wanted("weights at the vNICs, which share the uplinks by them")
+        .remedy("remove it here and set weight at a vNIC");
+    Some(("weight", problem))
 }
 
 fn device_rules(port: &PortConfig) -> Option<Fault> {

@@ -34,6 +34,7 @@ impl PortConfig {
             storm: self.storm().limit(),
             isolated: self.isolated.unwrap_or(false),
             rate: self.rate_limit(),
+            weight: self.weight.map(|weight| weight.0),
             back_pressure: self.back_pressure.unwrap_or(false),
             rsc: self.rsc_settings(switch.rsc),
             rss: self.rss_settings(),

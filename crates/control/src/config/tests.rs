@@ -119,6 +119,10 @@ const REFUSED: &[(&str, [&str; 4])] = &[
         ["switch.toml:4:9: port a: burst means nothing", "alone", "rate", "1Gbit"],
     ),
     (
+        "[[port]]\nname = \"a\"\npacket = \"e\"\nweight = 7",
+        ["switch.toml:4:10: port a: an uplink has no weight", "7", "vNICs", "at a vNIC"],
+    ),
+    (
         "[[port]]\nname = \"a\"\ntap = \"t\"\n[[port]]\nname = \"a\"\ntap = \"u\"",
         ["switch.toml:5:8: port a: the name is used twice", "a", "own", "rename"],
     ),

@@ -38,6 +38,10 @@ pub struct AckLimit(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacLimit(pub u16);
 
+/// What a vNIC gets of an uplink that is short of room, beside the others, 1 to 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weight(pub u8);
+
 /// Learned addresses the switch may hold, 16 to 1048576.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacEntries(pub u32);
@@ -76,7 +80,8 @@ through_scalar!(
     HostName,
     Namespace,
     SocketPath,
-    Account
+    Account,
+    Weight
 );
 
 text_or_number!(Account);
@@ -294,6 +299,7 @@ ranged! {
     AckLimit(u16) = 0..=65535;
     MacLimit(u16) = 0..=65535;
     MacEntries(u32) = 16..=1_048_576;
+    Weight(u8) = 1..=100;
 }
 
 impl FromScalar for FileMode {

@@ -220,6 +220,14 @@ impl PacketSocket {
         (add(&self.packets, new.tp_packets), add(&self.drops, new.tp_drops))
     }
 
+    /// Memory of the frames that the device has not sent yet.
+    pub(super) fn unsent(&self) -> io::Result<usize> {
+        let mut bytes: c_int = 0;
+        // SAFETY: `SIOCOUTQ` writes one int.
+        result(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
+        Ok(usize::try_from(bytes).unwrap_or(0))
+    }
+
     /// The error that waits on the socket, such as the interface having gone down; it is reported once.
     pub(super) fn take_error(&self) -> Option<Errno> {
         match sockopt::socket_error(&self.fd) {

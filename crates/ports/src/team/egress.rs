@@ -8,7 +8,7 @@ use super::choose::{Chooser, Way};
 use super::mask::{Mask, PLACES, Place};
 use super::place::Slot;
 use super::state::count;
-use crate::{Egress, EgressDrop, Nanos, Outgoing, PortFault, lock, recycle};
+use crate::{Egress, EgressDrop, Nanos, Outgoing, PortFault, Room, lock, recycle};
 use std::sync::{Arc, Mutex};
 
 /// See [`Egress`].
@@ -95,6 +95,12 @@ impl Egress for TeamEgress {
 
     fn kernel_ns(&self) -> u32 {
         self.shared.kernel_ns
+    }
+
+    /// That of the member with the least.
+    fn room(&self) -> Option<Room> {
+        let of = |place| self.shared.slot(place)?.egress().as_ref()?.room();
+        self.shared.state.alive().places().filter_map(of).min_by_key(|room| room.bytes)
     }
 }
 

@@ -16,7 +16,7 @@
 use super::ring::{Reader, Writer};
 use super::socket::XdpSocket;
 use super::umem::EgressChunks;
-use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, lock};
+use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, Room, lock};
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use std::sync::{Arc, Mutex};
@@ -149,6 +149,13 @@ fn io_fault(error: Errno) -> PortFault {
 impl Egress for XdpEgress {
     fn kernel_ns(&self) -> u32 {
         1000
+    }
+
+    fn room(&self) -> Option<Room> {
+        let mut state = lock(&self.state);
+        state.reap();
+        let buffers = state.chunks.free();
+        Some(Room { buffers, bytes: buffers * self.room as usize / 2 })
     }
 
     fn deliver(

@@ -149,6 +149,11 @@ impl EgressChunks {
         self.free.is_empty()
     }
 
+    /// Those that are free.
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
     /// Most bytes of a frame.
     pub(super) fn room(&self) -> u32 {
         self.umem.shape.chunk - METADATA

@@ -1,0 +1,118 @@
+//! Weights: the vNICs that send to an uplink share an egress queue that is short of room by their weights, instead of the one
+//! that finds room first taking all of it.
+//!
+//! Start-time fair queueing (Goyal, Vin and Cheng, 1996) over ports. Each has a tag: the bytes it has sent by its weight. While
+//! less than half of the room is left, the port with the lowest tag of those with frames is taken from, and the others wait in
+//! their own queues. A port that was idle starts at the tag of the one let through last: it has saved nothing. What a port
+//! with frames leaves, since those are slow or go elsewhere, is more than half of the room soon, and is for all. (So half of the
+//! room has to outlast the pause of a queue that is held, 20 µs.)
+
+use crate::deliver::Deliverer;
+use crate::outbox::Target;
+use crate::settings::{PortId, PortRole};
+use crate::view::Port;
+use crate::worker::Turn;
+use ports::{Nanos, Room, lock};
+use std::sync::MutexGuard;
+
+/// A port that has not asked for so long has no frames, or its worker does something else.
+const WAITING: Nanos = Nanos::MILLISECOND;
+/// A queue that has had no room for so long has stopped: then frames for it are dropped, as without weights.
+const STOPPED: Nanos = Nanos(10_000_000);
+
+/// The vNICs that send to one egress queue.
+#[derive(Default)]
+pub(crate) struct Weights {
+    /// By number of the port.
+    senders: Vec<Sender>,
+    /// The tag of the port that was let through last.
+    tag: u64,
+    /// The most bytes of room there have been.
+    most: usize,
+    /// Less than half of that was left when it was last looked at.
+    is_short: bool,
+    full_since: Option<Nanos>,
+}
+
+#[derive(Clone, Default)]
+struct Sender {
+    tag: u64,
+    /// Its queues that had frames when they were last looked at, or were held; a bit each, by their number modulo 64.
+    backlogged: u64,
+    asked_at: Nanos,
+}
+
+impl Sender {
+    fn is_waiting(&self, now: Nanos) -> bool {
+        self.backlogged != 0 && now.since(self.asked_at) < WAITING
+    }
+}
+
+impl Turn<'_> {
+    /// The senders to an egress queue, if they share it by weights.
+    pub(crate) fn weights<'p>(&self, to: &'p Port, at: Target) -> Option<MutexGuard<'p, Weights>> {
+        let is_shared = to.is_weighted && self.from.settings.role == PortRole::Vnic;
+        to.shared.weights.get(at.queue).filter(|_| is_shared).map(lock)
+    }
+
+    /// The burst's port pays for what an egress queue took of it, where that is shared by weights.
+    #[cold]
+    pub(crate) fn pay(&self, to: &Port, at: Target, deliverer: &mut Deliverer) {
+        let Some(mut weights) = self.weights(to, at) else { return };
+        deliverer.weighted = Some(at);
+        if weights.is_short {
+            let weight = self.from.settings.weight.unwrap_or(1).max(1);
+            let tag = deliverer.taken.bytes * 100 / u64::from(weight);
+            weights.sender(self.from.shared.id).into_iter().for_each(|it| it.tag += tag);
+        }
+    }
+
+    /// The burst's port, and the number of its queue.
+    pub(crate) fn place(&self) -> (PortId, usize) {
+        (self.from.shared.id, self.queue)
+    }
+}
+
+impl Weights {
+    fn sender(&mut self, port: PortId) -> Option<&mut Sender> {
+        let place = usize::from(port.0);
+        self.senders.resize(self.senders.len().max(place + 1), Sender::default());
+        self.senders.get_mut(place)
+    }
+
+    /// Whether a queue of a port may be taken from; `fits`: the room is enough for a frame.
+    pub(crate) fn admit(
+        &mut self,
+        (port, queue): (PortId, usize),
+        (room, fits): (Room, bool),
+        now: Nanos,
+    ) -> bool {
+        self.most = self.most.max(room.bytes);
+        self.is_short = room.bytes < self.most / 2;
+        if !self.is_short {
+            return true;
+        }
+        let lowest = self.tag;
+        let Some(sender) = self.sender(port) else { return true };
+        if !sender.is_waiting(now) {
+            (sender.tag, sender.backlogged) = (sender.tag.max(lowest), 0);
+        }
+        sender.backlogged |= 1 << (queue % 64);
+        sender.asked_at = now;
+        let tag = sender.tag;
+        if !fits {
+            return now.since(*self.full_since.get_or_insert(now)) >= STOPPED;
+        }
+        self.full_since = None;
+        let is_first = self.senders.iter().all(|it| it.tag >= tag || !it.is_waiting(now));
+        if is_first {
+            self.tag = tag;
+        }
+        is_first
+    }
+
+    /// A queue of a port that was let through had no frames for this one.
+    pub(crate) fn leave(&mut self, (port, queue): (PortId, usize)) {
+        self.sender(port).into_iter().for_each(|it| it.backlogged &= !(1 << (queue % 64)));
+    }
+}
