@@ -59,6 +59,8 @@ pub struct WorkerBody {
     pub worker: usize,
     /// The core it is pinned to.
     pub cpu: Option<usize>,
+    /// Whether it answers; if not, its ports carry nothing.
+    pub answers: bool,
     /// Turns that found frames.
     pub busy_turns: u64,
     /// Turns that found none.

@@ -4,7 +4,7 @@
 
 use crate::Problem;
 use crate::api::Shared;
-use crate::body::{CountersBody, PortBody, StateBody, TeamBody};
+use crate::body::{CountersBody, PortBody, StateBody, TeamBody, WorkerBody};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -32,6 +32,7 @@ struct Scrape {
     ports: Vec<(PortBody, CountersBody)>,
     teams: Vec<TeamBody>,
     macs: usize,
+    workers: Vec<WorkerBody>,
 }
 
 /// Name, help, and the counter.
@@ -75,7 +76,8 @@ impl Scrape {
             (port, counters)
         };
         let ports = running.port_bodies().into_iter().map(counted).collect();
-        Scrape { ports, teams: running.team_bodies(), macs: running.macs().len() }
+        let (teams, workers) = (running.team_bodies(), running.workers());
+        Scrape { ports, teams, macs: running.macs().len(), workers }
     }
 }
 
@@ -88,6 +90,7 @@ impl Collector for Scrape {
             None,
             MetricType::Gauge,
         )?)?;
+        self.encode_answers(&mut out)?;
         self.encode_up(&mut out)?;
         self.encode_weights(&mut out)?;
         self.encode_teams(&mut out)?;
@@ -109,6 +112,16 @@ impl Collector for Scrape {
 }
 
 impl Scrape {
+    fn encode_answers(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Whether the worker answers; if not, its ports carry nothing";
+        let mut family = out.encode_descriptor("worker_answers", help, None, MetricType::Gauge)?;
+        for WorkerBody { worker, answers, .. } in &self.workers {
+            let labels = [("worker", worker.to_string())];
+            ConstGauge::new(i64::from(*answers)).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     fn encode_up(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Whether the port carries frames";
         let mut family = out.encode_descriptor("port_up", help, None, MetricType::Gauge)?;

@@ -418,6 +418,47 @@ fn over_tcp_there_are_metrics_and_health_and_nothing_else() {
     assert!(answer.ends_with("port vm1 is not open\n"), "{answer}");
 }
 
+/// Every request waited for the worker, for ever.
+#[test]
+fn a_worker_that_hangs_is_told_and_holds_no_request_up() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let switch = format!("[switch]\nworkers = 2\n[metrics]\nlisten = \"{free}\"\n");
+    let daemon = Daemon::start(&format!("{switch}{TWO}"));
+    let client = &daemon.client;
+    let peer = daemon.devices.peer("tap1").unwrap();
+    let hang = peer.hang();
+    let told = "worker 0 does not answer; its last turn was of port vm1";
+    let findings = || client.health().unwrap().findings.into_iter().map(|found| found.error);
+    eventually("it is found", || findings().find(|found| found == told));
+    let status = client.switch().unwrap();
+    let answers: Vec<_> = status.workers.iter().map(|worker| worker.answers).collect();
+    assert_eq!((answers, status.ports_up), (vec![false, true], 2));
+    let event = "worker 0 does not answer: its ports carry nothing, and nothing can be changed; its last turn was of vm1";
+    assert!(status.events.iter().any(|known| known.text == event), "{:?}", status.events);
+    let metrics = client.text("/metrics").unwrap();
+    for line in ["worker_answers{worker=\"0\"} 0", "worker_answers{worker=\"1\"} 1"] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    let health =
+        || over_tcp(free, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_eq!(health().0, "503");
+    let change = || client.change_port("uplink0", &json!({"mtu": 9000}));
+    let problem = refused(change());
+    assert_eq!(problem.error, told);
+    assert!(problem.remedy.contains("restart the daemon"), "{problem}");
+    assert_eq!(refused(client.remove_port("vm1")).error, told);
+    assert_eq!(refused(client.reload_config(false)).error, told);
+    let start = json!({"port": "vm1"});
+    assert_eq!(refused(client.post::<Value>("/v1/captures", &start)).error, told);
+    let request = "DELETE /v1/ports/vm1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let answer = raw(&daemon, request.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert_eq!(client.ports().unwrap().len(), 2, "what was refused left nothing behind");
+    drop(hang);
+    eventually("it answers again", || change().ok());
+    assert_eq!((findings().find(|found| found == told), health().0.as_str()), (None, "200"));
+}
+
 /// The switch did not start, however often it was tried.
 #[test]
 fn an_address_for_metrics_that_is_taken_does_not_keep_the_switch_from_its_start() {

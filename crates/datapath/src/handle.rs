@@ -4,22 +4,37 @@ use crate::macs::MacTable;
 use crate::mailbox::Mailbox;
 use crate::options::Wait;
 use crate::wait::Waiter;
-use crate::worker::{Letter, Worker, WorkerCounters, WorkerShared};
+use crate::worker::{Letter, NO_PORT, Worker, WorkerCounters, WorkerShared};
 use ports::Nanos;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::cell::Cell;
 use std::io;
-use std::sync::mpsc::sync_channel;
+use std::sync::atomic::AtomicU16;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a worker's answer may take. A turn takes a millisecond at most; a host that has no core for a worker in all this time
+/// does not serve its ports either.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A worker, on a thread of its own or stepped.
 pub(crate) struct Handle {
     pub(crate) shared: Arc<WorkerShared>,
     /// `None`: the thread has it.
     stepped: Option<Box<Worker>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
+    /// It has not read its letters in time.
+    pub(crate) hangs: bool,
+    /// When it had read all, as far as known.
+    read: Instant,
+}
+
+struct Thread {
+    handle: JoinHandle<()>,
+    /// Disconnected once the worker has ended.
+    ended: Receiver<io::Result<()>>,
 }
 
 impl Handle {
@@ -27,9 +42,16 @@ impl Handle {
     pub(crate) fn stepped(index: usize, macs: Arc<MacTable>) -> Handle {
         let counters = WorkerCounters::default();
         let (mailbox, waker) = (Mailbox::new(), OnceLock::new());
-        let shared = Arc::new(WorkerShared { mailbox, counters, waker });
+        let turn = AtomicU16::new(NO_PORT);
+        let shared = Arc::new(WorkerShared { mailbox, counters, turn, waker });
         let worker = Worker::new(index, shared.clone(), macs);
-        Handle { shared, stepped: Some(Box::new(worker)), thread: None }
+        Handle {
+            shared,
+            stepped: Some(Box::new(worker)),
+            thread: None,
+            hangs: false,
+            read: Instant::now(),
+        }
     }
 
     /// Gives the worker a thread, pinned to `cpu` if that is given.
@@ -44,7 +66,7 @@ impl Handle {
         let _ = self.shared.waker.set(waiter.waker());
         let (pinned, is_pinned) = sync_channel(1);
         let name = format!("worker-{}", worker.index);
-        let thread = thread::Builder::new().name(name).spawn(move || {
+        let handle = thread::Builder::new().name(name).spawn(move || {
             let result = cpu.map_or(Ok(()), pin);
             let go = result.is_ok();
             let _ = pinned.send(result);
@@ -53,7 +75,7 @@ impl Handle {
             }
         })?;
         is_pinned.recv().map_err(io::Error::other)??;
-        self.thread = Some(thread);
+        self.thread = Some(Thread { handle, ended: is_pinned });
         Ok(self)
     }
 
@@ -68,9 +90,33 @@ impl Handle {
         worker.round(now, clock).0
     }
 
-    /// Waits for the end of a worker that was sent [`Letter::Stop`].
+    /// Waits for the end of a worker that was sent [`Letter::Stop`]. A thread that hangs is left to the end of the process.
     pub(crate) fn join(&mut self) {
-        let _ = self.thread.take().map(JoinHandle::join);
+        let Some(Thread { handle, ended }) = self.thread.take() else { return };
+        if ended.recv_timeout(self.patience(Instant::now())).err()
+            != Some(RecvTimeoutError::Timeout)
+        {
+            let _ = handle.join();
+        }
+    }
+
+    /// How long to wait for an answer to what was asked at this time.
+    pub(crate) fn patience(&self, asked: Instant) -> Duration {
+        if self.hangs { Duration::ZERO } else { PATIENCE.saturating_sub(asked.elapsed()) }
+    }
+
+    /// Whether letters wait for the worker.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.shared.mailbox.is_waiting()
+    }
+
+    /// Whether letters have waited for too long. If none wait, posts one for the next call.
+    pub(crate) fn is_late(&mut self, now: Instant) -> bool {
+        if !self.has_unread() {
+            self.read = now;
+            self.post(Letter::Answer);
+        }
+        now.duration_since(self.read) >= PATIENCE
     }
 
     /// Posts a letter and wakes the worker; a worker without a thread reads it at once.

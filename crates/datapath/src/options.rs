@@ -78,6 +78,14 @@ pub enum SwitchError {
     /// The worker's thread has ended.
     #[error("worker {0} does not answer")]
     WorkerEnded(usize),
+    /// The worker takes too long.
+    #[error("worker {worker} does not answer; its last turn was of {port}")]
+    WorkerHangs {
+        /// Its place.
+        worker: usize,
+        /// The port of its last turn, for people.
+        port: String,
+    },
     /// The tables are full.
     #[error("the switch has {0} ports, which is all it can have: remove one first")]
     TooManyPorts(usize),

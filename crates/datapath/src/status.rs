@@ -111,6 +111,8 @@ pub struct WorkerInfo {
     pub sleeps: u64,
     /// Frames it took.
     pub frames: u64,
+    /// It does not answer.
+    pub hangs: bool,
     /// Time in turns that took frames: the busy time of the queues it owned meanwhile, [`QueueInfo::busy`].
     pub busy: Nanos,
 }
@@ -183,5 +185,17 @@ pub enum HealthEvent {
         port: PortId,
         /// Its new state.
         state: PortState,
+    },
+    /// A worker does not answer: its ports carry nothing, and nothing can be changed.
+    WorkerHangs {
+        /// Its place.
+        worker: usize,
+        /// The port of its last turn.
+        port: Option<PortId>,
+    },
+    /// It answers again.
+    WorkerAnswers {
+        /// Its place.
+        worker: usize,
     },
 }

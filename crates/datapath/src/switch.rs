@@ -1,5 +1,6 @@
 //! The control plane's handle of a running switch.
 
+mod answers;
 mod queues;
 mod rss;
 
@@ -8,7 +9,7 @@ use crate::filter::Filter;
 use crate::handle::Handle;
 use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
-use crate::owned::{OwnedQueue, QueueLoad};
+use crate::owned::QueueLoad;
 use crate::rate::{Bucket, Storm};
 use crate::steer::Steering;
 use crate::view::{Events, HeldMac, Port, PortShared, StateCell, View};
@@ -20,11 +21,11 @@ use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
 use ports::{Device, IngressQueue, Nanos};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// A running switch. Calls take effect before they return: every worker has passed a turn boundary by then.
+/// A running switch. Calls take effect before they return: every worker has passed a turn boundary by then. Where a worker does
+/// not answer they [say so](SwitchError::WorkerHangs); then only what takes something away is done, once the worker answers.
 pub struct Switch {
     workers: Vec<Handle>,
     options: SwitchOptions,
@@ -86,7 +87,8 @@ impl Switch {
     /// Has workers take from all ports, now that the ports that frames go to are there as well.
     pub fn let_go(&mut self) {
         for (port, ingress) in self.held.take().into_iter().flatten() {
-            self.hand_out(port, ingress);
+            // That a worker does not answer is an event.
+            let _ = self.hand_out(port, ingress);
         }
     }
 
@@ -108,6 +110,7 @@ impl Switch {
         device: Device,
         settings: PortSettings,
     ) -> Result<PortId, SwitchError> {
+        self.all_answer()?;
         if self.entries().any(|entry| entry.port.shared.name == name) {
             return Err(SwitchError::NameInUse(name.to_owned()));
         }
@@ -143,13 +146,16 @@ impl Switch {
             let loads = ingress.iter().map(|_| Arc::default()).collect();
             *free = Some(Entry { port, queue_workers, loads });
         }
-        self.publish();
+        let mut added = self.publish();
         self.reclaim(id);
         match &mut self.held {
             Some(held) => held.push((id, ingress)),
-            None => self.hand_out(id, ingress),
+            None => added = added.and_then(|()| self.hand_out(id, ingress)),
         }
-        Ok(id)
+        if added.is_err() {
+            let _ = self.remove_port(id);
+        }
+        added.map(|()| id)
     }
 
     /// Takes the configured address of a port from those that learned or held it.
@@ -172,23 +178,23 @@ impl Switch {
         let entry = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
         let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
         // First no worker delivers to it, then none takes from it; then its queues can be dropped.
-        self.publish();
-        let queues: Vec<OwnedQueue> =
-            self.ask(|reply| Letter::GiveBack(port, reply)).into_iter().flatten().collect();
+        let published = self.publish();
+        let queues = self.ask(|reply| Letter::GiveBack(port, reply));
         self.held.iter_mut().for_each(|held| held.retain(|(id, _)| *id != port));
         self.macs.forget(|_, at| at == port);
-        drop((queues, entry));
-        Ok(())
+        drop(entry);
+        published.and(queues.map(drop))
     }
 
     /// Changes a running port. Turning coalescing off drains every open train before this returns.
     pub fn change_port(&mut self, port: PortId, settings: PortSettings) -> Result<(), SwitchError> {
+        self.all_answer()?;
         let Port { settings: old, shared, .. } = &*self.entry(port)?.port;
         let other_limit = old.mac_limit != settings.mac_limit;
         let guard = |of: &PortSettings| (of.mac, of.mac_guard, of.vlan.clone());
         let other_guard = guard(old) != guard(&settings);
         let shared = shared.clone();
-        self.replace(port, |old| {
+        let replaced = self.replace(port, |old| {
             let capture = old.capture.clone();
             let mut new = new_port(old.shared.clone(), settings, capture, Some(old));
             if new.settings.rate == old.settings.rate {
@@ -198,7 +204,7 @@ impl Switch {
                 new.storm.clone_from(&old.storm);
             }
             new
-        })?;
+        });
         if other_guard {
             // Every worker has the new settings by now: none holds the port to an address by the old ones.
             self.release(&shared);
@@ -208,7 +214,7 @@ impl Switch {
             self.macs.forget(|_, at| at == port);
         }
         self.reclaim(port);
-        Ok(())
+        replaced
     }
 
     /// Starts or (`None`) ends a capture at a port. The caller keeps its own `Arc` and stops the capture afterwards.
@@ -217,6 +223,9 @@ impl Switch {
         port: PortId,
         capture: Option<Arc<Capture>>,
     ) -> Result<(), SwitchError> {
+        if capture.is_some() {
+            self.all_answer()?;
+        }
         self.replace(port, |old| Port {
             bucket: old.bucket.clone(),
             storm: old.storm.clone(),
@@ -249,12 +258,11 @@ impl Switch {
         let entry = self.ports.get_mut(usize::from(port.0)).and_then(Option::as_mut);
         let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
         entry.port = Arc::new(make(&entry.port));
-        self.publish();
-        Ok(())
+        self.publish()
     }
 
     /// Makes a view of `self.ports`, and waits until every worker uses it.
-    fn publish(&mut self) {
+    fn publish(&mut self) -> Result<(), SwitchError> {
         let weighs = self.entries().any(|entry| entry.port.settings.weight.is_some());
         let mut slots = 0;
         for entry in self.ports.iter_mut().flatten() {
@@ -267,18 +275,7 @@ impl Switch {
         let ports =
             self.ports.iter().map(|entry| entry.as_ref().map(|entry| entry.port.clone())).collect();
         let view = Arc::new(View { ports, slots });
-        self.ask(|reply| Letter::View(view.clone(), reply));
-    }
-
-    /// Sends every worker a letter and waits for all answers. A worker thread that has ended gives none.
-    fn ask<Answer>(&mut self, letter: impl Fn(SyncSender<Answer>) -> Letter) -> Vec<Answer> {
-        let post = |handle: &mut Handle| {
-            let (reply, replied) = sync_channel(1);
-            handle.post(letter(reply));
-            replied
-        };
-        let replies: Vec<_> = self.workers.iter_mut().map(post).collect();
-        replies.into_iter().filter_map(|replied| replied.recv().ok()).collect()
+        self.ask(|reply| Letter::View(view.clone(), reply)).map(drop)
     }
 
     fn entries(&self) -> impl Iterator<Item = &Entry> {
@@ -333,6 +330,7 @@ impl Switch {
                 idle_turns: counters.idle_turns.get(),
                 sleeps: counters.sleeps.get(),
                 frames: counters.frames.get(),
+                hangs: handle.hangs,
                 busy: Nanos(counters.busy.get()),
             }
         };
@@ -349,9 +347,10 @@ impl Switch {
         self.macs.forget(|_, at| port.is_none_or(|port| port == at));
     }
 
-    /// What happened since the last call. Forgets the addresses learned at ports that went down: the guest is on another host,
+    /// What happened since the last call, and whether each worker answers. Forgets the addresses learned at ports that went down: the guest is on another host,
     /// or the next one at the port has addresses of its own.
     pub fn take_events(&mut self) -> Vec<HealthEvent> {
+        self.look_at_workers();
         let events = self.events.take();
         let went_down = |event: &HealthEvent| match event {
             HealthEvent::PortState { port, state } if *state != PortState::Up => Some(*port),

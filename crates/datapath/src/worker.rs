@@ -22,6 +22,7 @@ use crate::wait::{Waiter, Waker};
 use crate::work;
 use ports::capture::Direction;
 use ports::{Burst, Nanos};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 
@@ -35,6 +36,8 @@ pub(crate) enum Letter {
     GiveBack(PortId, SyncSender<Vec<OwnedQueue>>),
     /// Give a port's queue of this number to another worker, which answers.
     Pass(PortId, usize, Arc<WorkerShared>, SyncSender<Nanos>),
+    /// Read this: then you do not hang.
+    Answer,
     /// End the thread.
     Stop,
 }
@@ -50,10 +53,15 @@ pub(crate) struct WorkerCounters {
     pub(crate) busy: Counter,
 }
 
+/// No port has this number.
+pub(crate) const NO_PORT: u16 = u16::MAX;
+
 /// What a worker shares with the control plane and with the workers that give it queues.
 pub(crate) struct WorkerShared {
     pub(crate) mailbox: Mailbox<Letter>,
     pub(crate) counters: WorkerCounters,
+    /// The port of the last turn, or [`NO_PORT`]: what a worker that does not answer is busy with.
+    pub(crate) turn: AtomicU16,
     /// Set once the worker has a thread.
     pub(crate) waker: OnceLock<Waker>,
 }
@@ -148,6 +156,7 @@ impl Worker {
         let taken = share::round(accounts, queues, |queue| match view.port(queue.port) {
             Some(from) if !queue.is_resting(now) => {
                 let number = queue.number;
+                shared.turn.store(queue.port.0, Ordering::Relaxed);
                 let turn = Turn { worker: *index, view, macs, owners, from, queue: number, now };
                 let (taken, work) = turn.carry_out(queue, scratch);
                 if taken == 0 {
@@ -197,6 +206,7 @@ impl Worker {
                         to.post(Letter::Own(Box::new(queue), reply.clone()));
                     }
                 }
+                Letter::Answer => {}
                 Letter::Stop => return false,
             }
         }

@@ -208,6 +208,11 @@ impl Peer {
         lock(&self.wire.from_switch).read()
     }
 
+    /// Has the next turn of the port's queue last until the guard goes: a worker that hangs.
+    pub fn hang(&self) -> impl Sized + '_ {
+        lock(&self.wire.to_switch)
+    }
+
     /// Gives a buffer back to the pool.
     pub fn recycle(&self, frame: MemoryFrame) {
         lock(&self.wire.from_switch).spare.push(frame);

@@ -10,7 +10,7 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Refuses with 403, or answers. 507: a change is in force and cannot be kept.
+/// Refuses with 403, or answers. 503: nothing can be changed as long as a worker does not answer. 507: a change is in force and cannot be kept.
 pub(super) async fn admit(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,
@@ -22,6 +22,10 @@ pub(super) async fn admit(
     }
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
+    }
+    let answering = shared.lock().all_answer();
+    if let Err(problem) = answering {
+        return Refusal::not_now(problem).into_response();
     }
     let before = shared.lock().kept_changes();
     let client = actor::name(&peer);

@@ -35,6 +35,8 @@ fn complete(operation: &mut Operation, changes: bool) {
     let responses = &mut operation.responses.responses;
     responses.insert("403".into(), RefOr::T(refusal("The client may not do this")));
     if changes {
+        let told = "A worker does not answer: nothing can be changed";
+        responses.insert("503".into(), RefOr::T(refusal(told)));
         let told = "It is done, and would not outlast a restart: the state cannot be written";
         responses.insert("507".into(), RefOr::T(refusal(told)));
     }

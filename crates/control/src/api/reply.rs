@@ -58,6 +58,11 @@ impl Refusal {
         Refusal(StatusCode::PRECONDITION_FAILED, Box::new(problem))
     }
 
+    /// 503: not now.
+    pub(super) fn not_now(problem: Problem) -> Refusal {
+        Refusal(StatusCode::SERVICE_UNAVAILABLE, Box::new(problem))
+    }
+
     /// 507: done, and not kept: the state's disk refuses.
     pub(super) fn not_kept(problem: Problem) -> Refusal {
         Refusal(StatusCode::INSUFFICIENT_STORAGE, Box::new(problem))

@@ -44,7 +44,7 @@ pub(super) async fn listen(address: SocketAddr, shared: &Shared) -> TcpListener 
 pub(super) fn router(shared: Shared) -> Router {
     Router::new()
         .route("/metrics", get(page))
-        .route("/healthz", get(async || "ok\n"))
+        .route("/healthz", get(health))
         .route("/readyz", get(ready))
         .layer(middleware::from_fn(admit))
         .with_state(shared)
@@ -54,6 +54,16 @@ async fn page(State(shared): State<Shared>) -> Response {
     match metrics::text(&shared) {
         Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(told) => problem(StatusCode::INTERNAL_SERVER_ERROR, told),
+    }
+}
+
+/// Healthy while all workers answer.
+async fn health(State(shared): State<Shared>) -> Response {
+    let answering = shared.lock().all_answer();
+    match answering {
+        Ok(()) => "ok\n".into_response(),
+        // Not which port: anybody may ask.
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "a worker does not answer\n").into_response(),
     }
 }
 

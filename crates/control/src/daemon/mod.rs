@@ -208,7 +208,13 @@ fn poll(shared: &Shared, trouble: Option<&str>) {
     if let Some(trouble) = trouble {
         status.push_str(&format!("; {trouble}"));
     }
-    notify(&[NotifyState::Watchdog, NotifyState::Status(&status)]);
+    // A worker that hangs for as long as the watchdog waits does not come back by itself, and holds its ports' guests up: with a
+    // new process all ports are back, at the price of a short outage for the others.
+    match running.all_answer() {
+        Ok(()) => notify(&[NotifyState::Watchdog]),
+        Err(problem) => status.push_str(&format!("; {}", problem.error)),
+    }
+    notify(&[NotifyState::Status(&status)]);
 }
 
 /// Reads the file again. systemd and the events are told how it went; a unit of `Type=notify-reload` waits for that.

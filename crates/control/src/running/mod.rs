@@ -184,6 +184,7 @@ impl Running {
         api: BTreeSet<PortName>,
         now: Instant,
     ) -> Result<Vec<StepBody>, Problem> {
+        self.all_answer()?;
         let steps = self.dry_run(&wanted)?;
         for step in &steps {
             changes::log(&self.config, &wanted, step);
@@ -201,6 +202,15 @@ impl Running {
         self.settle_vnics(now);
         self.settle_pins();
         Ok(taken)
+    }
+
+    /// Refuses while a worker does not answer: no change would be in force.
+    pub(crate) fn all_answer(&self) -> Result<(), Problem> {
+        self.switch.all_answer().map_err(|error| {
+            Problem::new(error.to_string())
+                .wanted("a worker that ends its turn within 2 s")
+                .remedy("wait, or restart the daemon; where systemd runs it with a watchdog, it restarts it by itself")
+        })
     }
 
     /// Keeps an event for `status` and the log.

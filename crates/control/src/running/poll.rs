@@ -15,12 +15,14 @@ impl Running {
         self.close_failed(now);
         self.poll_links(now);
         self.take_events(now);
-        self.open_again(now);
         self.poll_captures(now);
-        // Failures are events.
-        let _ = self.settle(now);
-        self.settle_vnics(now);
-        self.settle_pins();
+        if self.all_answer().is_ok() {
+            self.open_again(now);
+            // Failures are events.
+            let _ = self.settle(now);
+            self.settle_vnics(now);
+            self.settle_pins();
+        }
         self.find_homes(now);
         self.sample(now);
     }
@@ -47,6 +49,19 @@ impl Running {
                     let port = self.name_of(port);
                     let text = format!("port {port} {}", state_text(&state));
                     (port, text)
+                }
+                HealthEvent::WorkerHangs { worker, port } => {
+                    let port = port.map_or("no port".to_owned(), |port| self.name_of(port));
+                    let text = format!(
+                        "worker {worker} does not answer: its ports carry nothing, and nothing can be changed; its last turn \
+                         was of {port}"
+                    );
+                    self.events.note(now, text);
+                    continue;
+                }
+                HealthEvent::WorkerAnswers { worker } => {
+                    self.events.note(now, format!("worker {worker} answers again"));
+                    continue;
                 }
             };
             self.events.note_of(&port, now, text);

@@ -41,6 +41,7 @@ impl Running {
             self.switch.workers().into_iter().enumerate().map(|(worker, info)| WorkerBody {
                 worker,
                 cpu: info.cpu,
+                answers: !info.hangs,
                 busy_turns: info.busy_turns,
                 idle_turns: info.idle_turns,
                 sleeps: info.sleeps,
@@ -98,7 +99,8 @@ impl Running {
 
     /// What a look at the configuration's health finds.
     pub fn findings(&self) -> Vec<Problem> {
-        let mut findings = health::findings(&self.pictures());
+        let mut findings: Vec<Problem> = self.all_answer().err().into_iter().collect();
+        findings.extend(health::findings(&self.pictures()));
         findings.extend(self.metrics_trouble.clone());
         let restart = self.restart_needed();
         if !restart.is_empty() {

@@ -187,7 +187,7 @@ impl Running {
         let dynamic: Vec<PortId> =
             dynamic.filter_map(RunningPort::open).map(|open| open.id).collect();
         let workers = self.switch.workers();
-        if dynamic.is_empty() || workers.len() < 2 {
+        if dynamic.is_empty() || workers.len() < 2 || self.all_answer().is_err() {
             self.vmmq.last = None;
             return NOT_USED;
         }

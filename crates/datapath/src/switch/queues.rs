@@ -8,32 +8,38 @@ use crate::status::QueueInfo;
 use crate::worker::Letter;
 use ports::{IngressQueue, Nanos};
 use std::sync::mpsc::sync_channel;
+use std::time::Instant;
 
 impl Switch {
     /// Gives each queue of a new port to its worker.
-    pub(super) fn hand_out(&mut self, port: PortId, ingress: Vec<IngressQueue>) {
-        let Some(entry) = self.ports.get(usize::from(port.0)).and_then(Option::as_ref) else {
-            return;
-        };
-        let places = entry.queue_workers.iter().zip(&entry.loads);
+    pub(super) fn hand_out(
+        &mut self,
+        port: PortId,
+        ingress: Vec<IngressQueue>,
+    ) -> Result<(), SwitchError> {
+        let entry = self.entry(port)?;
+        let places = entry.queue_workers.clone().into_iter().zip(entry.loads.clone());
         for (number, (ingress, (worker, load))) in ingress.into_iter().zip(places).enumerate() {
-            let queue = OwnedQueue::new(port, number, ingress, load.clone());
-            if let Some(handle) = self.workers.get_mut(*worker) {
+            let queue = OwnedQueue::new(port, number, ingress, load);
+            if let Some(handle) = self.workers.get_mut(worker) {
                 let (reply, replied) = sync_channel(1);
                 handle.post(Letter::Own(Box::new(queue), reply));
-                let _ = replied.recv();
+                self.answer(worker, &replied, Instant::now());
             }
         }
+        self.all_answer()
     }
 
     /// Moves an ingress queue to a worker, and returns how long no worker polled it; zero where the worker has it already.
     /// Every flow stays in order: the old worker gives the queue away between turns, when what it took has been delivered.
+    /// Where one of the two does not answer, the move is made when it does.
     pub fn move_queue(
         &mut self,
         port: PortId,
         queue: usize,
         worker: usize,
     ) -> Result<Nanos, SwitchError> {
+        self.all_answer()?;
         let workers = self.workers.len();
         let Some(to) = self.workers.get(worker).map(|handle| handle.shared.clone()) else {
             return Err(SwitchError::NoSuchWorker { worker, workers });
@@ -44,19 +50,20 @@ impl Switch {
         let Some(owner) = entry.queue_workers.get_mut(queue) else {
             return Err(SwitchError::NoSuchQueue { port, queue, queues });
         };
-        if *owner == worker {
+        let from = std::mem::replace(owner, worker);
+        if from == worker {
             return Ok(Nanos::default());
         }
         let (reply, replied) = sync_channel(1);
-        if let Some(from) = self.workers.get_mut(*owner) {
+        if let Some(from) = self.workers.get_mut(from) {
             from.post(Letter::Pass(port, queue, to, reply));
         }
         if let Some(to) = self.workers.get_mut(worker) {
             to.read_mail();
         }
-        let held = replied.recv().map_err(|_| SwitchError::WorkerEnded(*owner))?;
-        *owner = worker;
-        Ok(held)
+        let held = self.answer(from, &replied, Instant::now());
+        self.all_answer()?;
+        held.ok_or(SwitchError::WorkerEnded(from))
     }
 
     /// All ingress queues, by port and number.

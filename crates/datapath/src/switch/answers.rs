@@ -1,0 +1,81 @@
+//! Asking the workers, none of which can hold the control plane up: one that has not read its letters in time *hangs*, which is an
+//! event, and is not waited for until it has. It reads them in order, so it ends up with the same view and queues as the others.
+
+use super::Switch;
+use crate::handle::Handle;
+use crate::options::SwitchError;
+use crate::status::HealthEvent;
+use crate::worker::Letter;
+use crate::{PortId, worker};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Instant;
+
+impl Switch {
+    /// Refuses while a worker does not answer.
+    pub fn all_answer(&self) -> Result<(), SwitchError> {
+        let hangs = self.workers.iter().position(|handle| handle.hangs);
+        hangs.map_or(Ok(()), |worker| {
+            let port = self.last_turn(worker).and_then(|port| self.entry(port).ok());
+            let port = port.map(|entry| format!("port {}", entry.port.shared.name));
+            Err(SwitchError::WorkerHangs { worker, port: port.unwrap_or("no port".to_owned()) })
+        })
+    }
+
+    fn last_turn(&self, worker: usize) -> Option<PortId> {
+        let turn = self.workers.get(worker)?.shared.turn.load(Ordering::Relaxed);
+        (turn != worker::NO_PORT).then_some(PortId(turn))
+    }
+
+    /// Sends every worker a letter and returns their answers. A worker thread that has ended gives none.
+    pub(super) fn ask<Answer>(
+        &mut self,
+        letter: impl Fn(SyncSender<Answer>) -> Letter,
+    ) -> Result<Vec<Answer>, SwitchError> {
+        let asked = Instant::now();
+        let post = |handle: &mut Handle| {
+            let (reply, replied) = sync_channel(1);
+            handle.post(letter(reply));
+            replied
+        };
+        let replies: Vec<_> = self.workers.iter_mut().map(post).collect();
+        let answer = |(worker, replied)| self.answer(worker, &replied, asked);
+        let answers = replies.into_iter().enumerate().filter_map(answer).collect();
+        self.all_answer().map(|()| answers)
+    }
+
+    /// The answer of a worker to what it was asked at this time, if it gives one in time.
+    pub(super) fn answer<Answer>(
+        &mut self,
+        worker: usize,
+        replied: &Receiver<Answer>,
+        asked: Instant,
+    ) -> Option<Answer> {
+        let patience = self.workers.get(worker)?.patience(asked);
+        let answer = replied.recv_timeout(patience);
+        if matches!(answer, Err(RecvTimeoutError::Timeout)) {
+            // Of two workers that have to do with an answer it is the one with unread letters.
+            self.note_hanging(|handle| handle.hangs || handle.has_unread());
+        }
+        answer.ok()
+    }
+
+    /// Finds out which workers hang, without waiting for any.
+    pub(super) fn look_at_workers(&mut self) {
+        let now = Instant::now();
+        self.note_hanging(|handle| handle.is_late(now));
+    }
+
+    fn note_hanging(&mut self, hangs: impl Fn(&mut Handle) -> bool) {
+        for worker in 0..self.workers.len() {
+            let port = self.last_turn(worker);
+            let Some(handle) = self.workers.get_mut(worker) else { continue };
+            let hangs = hangs(handle);
+            match (std::mem::replace(&mut handle.hangs, hangs), hangs) {
+                (false, true) => self.events.push(HealthEvent::WorkerHangs { worker, port }),
+                (true, false) => self.events.push(HealthEvent::WorkerAnswers { worker }),
+                _ => {}
+            }
+        }
+    }
+}
