@@ -95,7 +95,9 @@ fn guests_share_a_slow_uplink_by_their_weights() {
         };
         std::thread::scope(|threads| {
             let send = &send;
-            [topology.guest, other].map(|host| threads.spawn(move || send(host)));
+            for host in [topology.guest, other] {
+                threads.spawn(move || send(host));
+            }
             let first = share(&far, Family::V4.guest());
             topology.switch.tell("port set other weight=3");
             let second = share(&far, Family::V4.guest());

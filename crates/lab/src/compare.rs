@@ -382,9 +382,10 @@ mod tests {
         new["cases"][0]["arms"]["on"]["others_cpu_s_per_s"] = busy;
         let found = compared(&old, &new).unwrap();
         let names: Vec<&str> = found.differences.iter().map(|one| one.what.as_str()).collect();
-        assert_eq!(names, [
-            "bench", "MTU", "vNIC", "congestion control", "kernel", "machine", "load of others"
-        ]);
+        assert_eq!(
+            names,
+            ["bench", "MTU", "vNIC", "congestion control", "kernel", "machine", "load of others"]
+        );
         assert!(text(&found).contains("within bounds before, other programs used 40.00 of 64"));
         assert!(text(&found).contains("MTU differs: not recorded before, 9000 after"));
         let schema = json_schema();
