@@ -57,4 +57,4 @@ pub use status::{
     HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, RssInfo,
     WorkerInfo,
 };
-pub use switch::Switch;
+pub use switch::{Rehearsal, Snapshot, Switch};

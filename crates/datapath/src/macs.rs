@@ -18,7 +18,7 @@ use wire::Mac;
 const WINDOW: usize = 8;
 
 /// Address and VLAN in one number that is never 0.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct MacKey(u64);
 
 impl MacKey {
@@ -242,6 +242,13 @@ impl MacTable {
                 slot.key.store(0, Ordering::Release);
             }
         }
+    }
+
+    /// What a port with a limit has learned, the first in front, also what is at another port by now or forgotten.
+    pub(crate) fn learned_at(&self, port: PortId) -> Vec<MacKey> {
+        let learned = lock(&self.writer);
+        let places = learned.get(usize::from(port.0)).into_iter().flatten();
+        places.map(|(_, key)| *key).collect()
     }
 
     /// All addresses that are not too old.

@@ -7,7 +7,7 @@ use ports::Nanos;
 ///
 /// A frame may cost more than the bucket holds, as a train of 64 KiB does in a bucket of 10 KiB. It passes once the
 /// bucket is full, or the port could never send it, and leaves a debt that must be paid before anything else passes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     per_second: u64,
     size: i128,
@@ -63,7 +63,7 @@ impl Bucket {
 const STORM_BURST: u64 = 64 * 1024;
 
 /// Storm control of one port: what it floods is limited in frames and in bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Storm {
     frames: Bucket,
     bytes: Bucket,

@@ -96,6 +96,22 @@ impl Port {
         self.shared.steering.followed.get().filter(|_| follows)
     }
 
+    /// The queue that the other side last sent a frame's flow from, as it is noted here.
+    pub(crate) fn noted(&self, frame: &Frame, header: &[u8], now: Nanos) -> Option<usize> {
+        let seed = &self.shared.steering.seed;
+        let flow = followed::flow(seed, frame, header, Direction::Egress)?;
+        self.followed()?.find(flow, Tick::of(now))
+    }
+
+    /// Notes that the other side sent a frame's flow from this queue.
+    pub(crate) fn note(&self, frame: &Frame, header: &[u8], queue: u8, now: Nanos) {
+        let seed = &self.shared.steering.seed;
+        let flow = followed::flow(seed, frame, header, Direction::Egress);
+        if let (Some(flow), Some(followed)) = (flow, self.followed()) {
+            followed.note(flow, queue, Tick::of(now));
+        }
+    }
+
     /// The queue of a frame by hash and table; a frame without a hash goes by entry 0.
     fn queue_by_table(&self, frame: &Frame, header: &[u8], in_use: usize) -> usize {
         let types = self.settings.rss.types;

@@ -2,6 +2,7 @@
 
 mod answers;
 mod queues;
+mod rehearsal;
 mod rss;
 
 use crate::coalesce::Policy;
@@ -23,6 +24,8 @@ use ports::{Device, IngressQueue, Nanos};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+
+pub use rehearsal::{Rehearsal, Snapshot};
 
 /// A running switch. Calls take effect before they return: every worker has passed a turn boundary by then. Where a worker does
 /// not answer they [say so](SwitchError::WorkerHangs); then only what takes something away is done, once the worker answers.
@@ -117,25 +120,7 @@ impl Switch {
         let place = self.ports.iter().position(Option::is_none).unwrap_or(self.ports.len());
         let id = u16::try_from(place).ok().filter(|_| place < Self::PORTS).map(PortId);
         let id = id.ok_or(SwitchError::TooManyPorts(Self::PORTS))?;
-        let Device { ingress, egress, live, mac, .. } = device;
-        let shared = PortShared {
-            id,
-            name: name.to_owned(),
-            live,
-            mac,
-            held_mac: HeldMac::default(),
-            kernel_ns: egress.iter().map(|queue| queue.kernel_ns()).max().unwrap_or(0),
-            cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
-            resting_until: egress.iter().map(|_| AtomicU64::new(0)).collect(),
-            weights: egress.iter().map(|_| Mutex::default()).collect(),
-            lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
-            state: StateCell::default(),
-            too_big_at: AtomicU64::new(u64::MAX),
-            answered_until: AtomicU64::new(0),
-            steering: Steering::new(egress.len()),
-            egress: egress.into(),
-            events: self.events.clone(),
-        };
+        let (shared, ingress) = self.shared_of(id, name, device);
         let queue_workers: Vec<usize> =
             (0..ingress.len()).map(|queue| (place + queue) % self.workers.len().max(1)).collect();
         let port = Arc::new(new_port(Arc::new(shared), settings, None, None));
@@ -156,6 +141,30 @@ impl Switch {
             let _ = self.remove_port(id);
         }
         added.map(|()| id)
+    }
+
+    /// What of a new port outlives a change of its settings, and its ingress queues.
+    fn shared_of(&self, id: PortId, name: &str, device: Device) -> (PortShared, Vec<IngressQueue>) {
+        let Device { ingress, egress, live, mac, .. } = device;
+        let shared = PortShared {
+            id,
+            name: name.to_owned(),
+            live,
+            mac,
+            held_mac: HeldMac::default(),
+            kernel_ns: egress.iter().map(|queue| queue.kernel_ns()).max().unwrap_or(0),
+            cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
+            resting_until: egress.iter().map(|_| AtomicU64::new(0)).collect(),
+            weights: egress.iter().map(|_| Mutex::default()).collect(),
+            lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
+            state: StateCell::default(),
+            too_big_at: AtomicU64::new(u64::MAX),
+            answered_until: AtomicU64::new(0),
+            steering: Steering::new(egress.len()),
+            egress: egress.into(),
+            events: self.events.clone(),
+        };
+        (shared, ingress)
     }
 
     /// Takes the configured address of a port from those that learned or held it.

@@ -164,7 +164,7 @@ impl Vlan {
     /// The VLAN inside the switch of a frame; `None`: not allowed. A tag of id 0 is a priority only (IEEE 802.1Q, 6.9):
     /// the frame is untagged. On an access port that is all a tag may be, so a second one behind it is refused.
     #[inline]
-    pub(crate) fn admit(&self, parsed: &Parsed) -> Option<u16> {
+    pub fn admit(&self, parsed: &Parsed) -> Option<u16> {
         match (self, parsed.vlan_id()) {
             (Vlan::Access(vlan), 0) => (!parsed.traits.contains(Traits::QINQ)).then_some(*vlan),
             (Vlan::Access(_), _) => None,

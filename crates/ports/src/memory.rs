@@ -151,7 +151,8 @@ struct Wire {
     to_switch: Mutex<ToSwitch>,
     from_switch: Mutex<FromSwitch>,
     depth: usize,
-    wake: OwnedFd,
+    /// `None`: nothing sleeps until a frame is there.
+    wake: Option<OwnedFd>,
 }
 
 /// The other side of a memory port: what a guest would be.
@@ -174,6 +175,15 @@ pub struct MemoryEgress {
 /// A port of one queue pair that holds up to `depth` frames a direction, and its other side.
 pub fn open(depth: usize, offloads: Offloads, mtu: u16) -> std::io::Result<(Device, Peer)> {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    Ok(join(depth, offloads, mtu, Some(wake)))
+}
+
+/// The same for a switch that is stepped: its workers never sleep, so the port needs no descriptor.
+pub fn open_stepped(depth: usize, offloads: Offloads, mtu: u16) -> (Device, Peer) {
+    join(depth, offloads, mtu, None)
+}
+
+fn join(depth: usize, offloads: Offloads, mtu: u16, wake: Option<OwnedFd>) -> (Device, Peer) {
     let wire =
         Arc::new(Wire { to_switch: Mutex::default(), from_switch: Mutex::default(), depth, wake });
     let device = Device {
@@ -186,7 +196,7 @@ pub fn open(depth: usize, offloads: Offloads, mtu: u16) -> std::io::Result<(Devi
         mtu,
         mac: None,
     };
-    Ok((device, Peer { wire }))
+    (device, Peer { wire })
 }
 
 impl Peer {
@@ -198,8 +208,10 @@ impl Peer {
         }
         lane.push(vnet, bytes);
         drop(lane);
-        // A full eventfd counter (2^64 - 2) is the only way to fail, and it is readable then.
-        let _ = rustix::io::write(&self.wire.wake, &1u64.to_ne_bytes());
+        if let Some(wake) = &self.wire.wake {
+            // A full eventfd counter (2^64 - 2) is the only way to fail, and it is readable then.
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
         true
     }
 
@@ -234,13 +246,14 @@ impl Ingress for MemoryIngress {
     }
 
     fn arm(&mut self) -> bool {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.wire.wake, &mut count);
+        if let Some(wake) = &self.wire.wake {
+            let _ = rustix::io::read(wake, &mut [0; 8]);
+        }
         !lock(&self.wire.to_switch).waiting.is_empty()
     }
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.wire.wake.as_fd())
+        self.wire.wake.as_ref().map(AsFd::as_fd)
     }
 }
 

@@ -1,0 +1,269 @@
+//! What the switch would do with frames: a copy of it over memory ports does it, by the code of the data path, and nothing
+//! leaves the copy.
+//!
+//! [`Switch::snapshot`] copies what decides about the frames and keeps no device open; [`Snapshot::rehearse`] makes the copy,
+//! on any thread. What a device alone knows is left out: that a ring is full, or that the kernel refuses a frame.
+
+use super::{Entry, Switch, new_port};
+use crate::frame::Frame;
+use crate::macs::{MacKey, MacTable};
+use crate::rate::{Bucket, Storm};
+use crate::view::Port;
+use crate::{MacEntry, PortId, PortSettings, PortState, SwitchOptions};
+use ports::memory::{self, MemoryFrame, Peer};
+use ports::steering::ENTRIES;
+use ports::{Device, IngressQueue, Nanos, Offloads, lock};
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use wire::toeplitz::Key;
+use wire::{Mac, parse};
+
+/// Frames that a memory port holds: more than the segments of any burst.
+const DEPTH: usize = 1 << 20;
+
+/// What decides about frames that enter by a port, at one moment.
+pub struct Snapshot {
+    from: PortId,
+    frames: Vec<MemoryFrame>,
+    /// The same, as they are read.
+    read: Vec<Frame>,
+    /// By number.
+    ports: Vec<Option<PortSnapshot>>,
+    macs: Arc<MacTable>,
+    mac_ageing_s: u32,
+    now: Nanos,
+}
+
+/// A port's part of a [`Snapshot`].
+struct PortSnapshot {
+    name: String,
+    settings: PortSettings,
+    state: PortState,
+    mac: Option<Mac>,
+    held_mac: Option<Mac>,
+    offloads: Offloads,
+    queues: usize,
+    in_use: u16,
+    kernel_ns: u32,
+    key: Key,
+    table: [u8; ENTRIES],
+    bucket: Option<Bucket>,
+    storm: Option<Storm>,
+    /// The queue that each frame's flow was last sent from, where flows are followed.
+    noted: Vec<Option<usize>>,
+}
+
+impl PortSnapshot {
+    fn of(port: &Port, frames: &[MemoryFrame], read: &[Frame], now: Nanos) -> PortSnapshot {
+        let shared = &port.shared;
+        let frames = read.iter().zip(frames);
+        PortSnapshot {
+            name: shared.name.clone(),
+            settings: port.settings.clone(),
+            state: shared.state.get(),
+            mac: shared.mac,
+            held_mac: shared.held_mac.get(),
+            offloads: shared.live.offloads(),
+            queues: shared.egress.len(),
+            in_use: shared.live.queues(),
+            kernel_ns: shared.kernel_ns,
+            key: shared.steering.key,
+            table: shared.steering.named(),
+            bucket: port.bucket.as_ref().map(|bucket| lock(bucket).clone()),
+            storm: port.storm.as_ref().map(|storm| lock(storm).clone()),
+            noted: frames.map(|(read, frame)| port.noted(read, &frame.bytes, now)).collect(),
+        }
+    }
+
+    /// A memory port of as many queues, and the far side of each.
+    fn open(&self) -> (Device, Vec<Peer>) {
+        let open = || memory::open_stepped(DEPTH, self.offloads, self.settings.mtu);
+        let (mut device, first) = open();
+        let mut peers = vec![first];
+        for _ in 1..self.queues {
+            let (more, peer) = open();
+            device.egress.extend(more.egress);
+            peers.push(peer);
+        }
+        device.egress.truncate(self.queues);
+        device.live.set_queues(self.in_use);
+        device.mac = self.mac;
+        (device, peers)
+    }
+
+    /// One that carries frames carries them in the copy; no other is tried.
+    fn state(&self) -> PortState {
+        match &self.state {
+            PortState::Up if self.in_use == 0 => PortState::Down("it is not ready".into()),
+            state => state.clone(),
+        }
+    }
+}
+
+impl Switch {
+    /// The workers' time, of a switch that was started.
+    #[allow(clippy::cast_possible_truncation, reason = "2^64 ns are 584 years")]
+    pub fn now(&self) -> Nanos {
+        Nanos::SECOND + Nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// Copies what decides about frames that would enter by a port at this time.
+    pub fn snapshot(&self, from: PortId, frames: Vec<MemoryFrame>, now: Nanos) -> Snapshot {
+        let vlan = self.entry(from).ok().map(|entry| &entry.port.settings.vlan);
+        let read = |frame: &MemoryFrame| {
+            let mut read = Frame::at(0);
+            read.parsed = parse(&frame.bytes, frame.bytes.len()).unwrap_or_default();
+            read.vlan = vlan.and_then(|vlan| vlan.admit(&read.parsed)).unwrap_or_default();
+            read
+        };
+        let read: Vec<_> = frames.iter().map(read).collect();
+        let port = |entry: &Entry| PortSnapshot::of(&entry.port, &frames, &read, now);
+        let ports = self.ports.iter().map(|entry| entry.as_ref().map(port)).collect();
+        let (macs, mac_ageing_s) = (self.macs.clone(), self.options.mac_ageing_s);
+        Snapshot { from, frames, read, ports, macs, mac_ageing_s, now }
+    }
+
+    /// Takes in the copy of a port; its ingress queue, and the far side of its queues.
+    fn copy_port(&mut self, id: PortId, port: &PortSnapshot) -> (Vec<IngressQueue>, Vec<Peer>) {
+        let (device, peers) = port.open();
+        let (mut shared, ingress) = self.shared_of(id, &port.name, device);
+        (shared.kernel_ns, shared.steering.key) = (port.kernel_ns, port.key);
+        let entries = port.table.iter().enumerate();
+        entries.for_each(|(entry, queue)| shared.steering.set(entry, (*queue).into()));
+        shared.resting_until.iter().for_each(|until| until.store(u64::MAX, Ordering::Relaxed));
+        shared.set_state(port.state());
+        if let Some(mac) = port.held_mac {
+            shared.held_mac.get_or_hold(mac.to_u64());
+        }
+        let bucket = port.bucket.clone().map(|bucket| Arc::new(Mutex::new(bucket)));
+        let storm = port.storm.clone().map(|storm| Arc::new(Mutex::new(storm)));
+        let new = new_port(Arc::new(shared), port.settings.clone(), None, None);
+        let port = Arc::new(Port { bucket, storm, ..new });
+        self.ports.push(Some(Entry { port, queue_workers: vec![0], loads: vec![Arc::default()] }));
+        (ingress, peers)
+    }
+}
+
+impl Snapshot {
+    /// Makes the copy.
+    pub fn rehearse(self) -> Rehearsal {
+        let (macs, learned) = (self.macs(), self.macs.learned_at(self.from));
+        let mut switch = Switch::stepped(SwitchOptions {
+            mac_entries: 4 * (macs.len() + learned.len() + self.frames.len()),
+            mac_ageing_s: self.mac_ageing_s,
+            ..SwitchOptions::default()
+        });
+        let (mut peers, mut taken) = (Vec::new(), Vec::new());
+        for (id, port) in (0..).map(PortId).zip(&self.ports) {
+            let (ingress, far) = match port {
+                Some(port) => switch.copy_port(id, port),
+                None => {
+                    switch.ports.push(None);
+                    Default::default()
+                }
+            };
+            peers.push(far);
+            if id == self.from {
+                taken = ingress;
+            }
+        }
+        // A worker that is stepped answers.
+        let _ = switch.publish().and_then(|()| switch.hand_out(self.from, taken));
+        self.teach_macs(&switch.macs, &macs, &learned);
+        self.teach_flows(&switch);
+        let frames = self.frames.into_iter();
+        Rehearsal { switch, from: self.from, frames, peers, now: self.now }
+    }
+
+    /// Has a copy know the addresses, and which of the port's own makes room next.
+    fn teach_macs(&self, copy: &MacTable, macs: &[MacEntry], learned: &[MacKey]) {
+        let (limit, second) = (self.mac_limit(self.from), self.now.as_secs());
+        for key in learned {
+            // One that came back stands in the list twice.
+            copy.insert(*key, PortId(u16::MAX), 0, second);
+            copy.insert(*key, self.from, limit, second);
+        }
+        let keys = macs.iter().map(|entry| MacKey::new(entry.mac.to_u64(), entry.vlan));
+        let keys: Vec<_> = keys.collect();
+        let known: HashSet<_> = keys.iter().collect();
+        let forgotten = learned.iter().filter(|key| !known.contains(key));
+        forgotten.for_each(|key| copy.remove(*key, second));
+        for (key, entry) in keys.iter().zip(macs) {
+            copy.insert(*key, entry.port, 0, second.saturating_sub(entry.age_s));
+        }
+    }
+
+    /// Has a copy know by which queues flows were last sent.
+    fn teach_flows(&self, copy: &Switch) {
+        for (entry, port) in copy.entries().zip(self.ports.iter().flatten()) {
+            for ((read, frame), noted) in self.read.iter().zip(&self.frames).zip(&port.noted) {
+                if let Some(queue) = noted.and_then(|queue| u8::try_from(queue).ok()) {
+                    entry.port.note(read, &frame.bytes, queue, self.now);
+                }
+            }
+        }
+    }
+
+    fn mac_limit(&self, port: PortId) -> u16 {
+        let port = self.ports.get(usize::from(port.0)).and_then(Option::as_ref);
+        port.map_or(0, |port| port.settings.mac_limit)
+    }
+
+    /// The learned addresses that decide: those of the frames, and where the port may have so many, all of its.
+    fn macs(&self) -> Vec<MacEntry> {
+        let pairs = self.frames.iter().filter_map(|frame| frame.bytes.first_chunk::<12>());
+        let named: HashSet<&[u8]> = pairs.flat_map(|pair| pair.chunks(6)).collect();
+        let limited = self.mac_limit(self.from) > 0;
+        let mut macs = self.macs.entries(self.now.as_secs());
+        macs.retain(|entry| {
+            limited && entry.port == self.from || named.contains(entry.mac.0.as_slice())
+        });
+        macs
+    }
+}
+
+/// A copy of a switch that frames enter, turn by turn.
+pub struct Rehearsal {
+    switch: Switch,
+    from: PortId,
+    /// Those that have not entered yet.
+    frames: std::vec::IntoIter<MemoryFrame>,
+    /// By number of the port, and of its queue.
+    peers: Vec<Vec<Peer>>,
+    now: Nanos,
+}
+
+impl Rehearsal {
+    /// The copy.
+    pub fn switch(&self) -> &Switch {
+        &self.switch
+    }
+
+    /// What the copy has learned by now, and what it knew of the frames' addresses.
+    pub fn macs(&self) -> Vec<MacEntry> {
+        self.switch.macs.entries(self.now.as_secs())
+    }
+
+    /// Has the next so many frames enter as one burst, or as many as they need; how many there were.
+    pub fn turn(&mut self, count: usize) -> usize {
+        let peers = self.peers.get(usize::from(self.from.0));
+        let Some(peer) = peers.and_then(|peers| peers.first()) else { return 0 };
+        let frames = self.frames.by_ref().take(count);
+        let sent = frames.filter(|frame| peer.send(frame.vnet, &frame.bytes)).count();
+        let mut left = sent;
+        while left > 0 {
+            left -= left.min(self.switch.step(self.now));
+        }
+        sent
+    }
+
+    /// What has left by a port since the last call, each frame with its queue.
+    pub fn received(&self, port: PortId) -> Vec<(usize, MemoryFrame)> {
+        let peers = self.peers.get(usize::from(port.0)).into_iter().flatten();
+        let of = |(queue, peer): (usize, &Peer)| {
+            std::iter::from_fn(|| peer.receive()).map(|frame| (queue, frame)).collect::<Vec<_>>()
+        };
+        peers.enumerate().flat_map(of).collect()
+    }
+}
