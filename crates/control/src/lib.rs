@@ -2,7 +2,7 @@
 //!
 //! A strict TOML file or an API request is read into a [`config::Config`]; [`plan`] compares it with what runs and gives
 //! the few steps between the two; [`running`] carries them out on the switch. The [`daemon`] does this on one tokio thread
-//! and serves a REST [`api`] on a Unix socket; [`client`] is its other side, used by the command line and by the lab.
+//! and serves a REST [`api`] on a Unix socket, and a page for people (`web`) where that is wanted; [`client`] is its other side, used by the command line and by the lab.
 //! Nothing here is ever called per frame.
 
 mod accounts;
@@ -29,6 +29,7 @@ pub mod running;
 pub mod state;
 pub mod token;
 mod topology;
+mod web;
 
 pub use problem::Problem;
 pub use replacement::Replacement;

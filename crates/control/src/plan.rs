@@ -3,7 +3,7 @@
 //! A pure function: the daemon carries the steps out, a dry run prints them. Ports that are not named by a step are not
 //! touched. Ports go before ports come, so that a name or device can change hands within one plan.
 
-use crate::config::{Config, PortConfig, SwitchConfig};
+use crate::config::{Config, PortConfig, SwitchConfig, WebConfig};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -48,6 +48,8 @@ const LIVE: [&str; 1] = ["rsc"];
 
 /// All of `[metrics]`, in the list of changed keys.
 pub(crate) const METRICS: &str = "metrics.listen";
+/// What keys of `[web]` begin with there.
+pub(crate) const WEB: &str = "web.";
 
 /// The steps, in the order in which they are safe.
 pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
@@ -81,6 +83,9 @@ pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
         keys.push(METRICS.to_owned());
         restart.push(METRICS.to_owned());
     }
+    let web = web_keys(&current.web, &wanted.web);
+    keys.extend_from_slice(&web);
+    restart.extend(web);
     let switch = (!keys.is_empty()).then_some(Step::Switch { keys, restart });
     removed.into_iter().chain(switch).chain(changed).chain(added).collect()
 }
@@ -90,6 +95,11 @@ pub(crate) fn restart_keys(old: &SwitchConfig, new: &SwitchConfig) -> Vec<String
     let mut keys = differing(old, new);
     keys.retain(|key| !LIVE.contains(&key.as_str()));
     keys
+}
+
+/// Keys of `[web]` that differ, all of which take effect when the daemon starts again.
+pub(crate) fn web_keys(old: &WebConfig, new: &WebConfig) -> Vec<String> {
+    differing(old, new).into_iter().map(|key| format!("{WEB}{key}")).collect()
 }
 
 /// Keys whose values differ, as they are written.
@@ -128,6 +138,7 @@ mod tests {
                 Step::Switch { .. } => {
                     config.switch = wanted.switch.clone();
                     config.metrics = wanted.metrics.clone();
+                    config.web = wanted.web.clone();
                 }
                 Step::Add { port, .. } => {
                     let taken = |other: &PortConfig| {
@@ -188,6 +199,11 @@ mod tests {
         assert!(matches!(
             &plan(&one, &other)[..],
             [Step::Switch { keys, restart }] if *keys == ["rsc", "workers"] && *restart == ["workers"]
+        ));
+        let page = read("[web]\nlisten='127.0.0.1:1'\n[[port]]\nname='a'\ntap='t'\nmtu=1500");
+        assert!(matches!(
+            &plan(&one, &page)[..],
+            [Step::Switch { keys, restart }] if *keys == ["web.listen"] && restart == keys
         ));
     }
 }

@@ -23,12 +23,22 @@ pub(super) async fn admit(
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
+    change(&shared, actor::name(&peer), request, next).await
+}
+
+/// Answers a request that changes something, on behalf of a client that may: a line of the log, and the state on the disk before
+/// the answer.
+pub(crate) async fn change(
+    shared: &Shared,
+    client: String,
+    request: Request,
+    next: Next,
+) -> Response {
     let answering = shared.lock().all_answer();
     if let Err(problem) = answering {
         return Refusal::not_now(problem).into_response();
     }
     let before = shared.lock().kept_changes();
-    let client = actor::name(&peer);
     let line = format!("{} {}", request.method(), request.uri());
     let answer = actor::acting(client.clone(), next.run(request)).await;
     tracing::info!(by = client, status = answer.status().as_u16(), "{line}");

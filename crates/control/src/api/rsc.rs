@@ -5,8 +5,17 @@ use super::reply::{Body, Name, Refusal, Reply};
 use crate::Problem;
 use crate::body::{RscBody, RscChange};
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
+use axum::routing::{MethodRouter, put};
 use std::time::Instant;
+
+/// [`set`] for a router of another kind.
+pub(crate) fn toggle<S: Clone + Send + Sync + 'static>() -> MethodRouter<S>
+where
+    Shared: FromRef<S>,
+{
+    put(set)
+}
 
 /// Coalescing toward all ports.
 #[utoipa::path(get, path = "/v1/rsc", operation_id = "list_rsc", tag = "rsc", responses(

@@ -19,6 +19,7 @@ mod storm;
 mod switch;
 mod value;
 mod vlan;
+mod web;
 
 pub use acl::Rule;
 pub use change::typed_value;
@@ -40,6 +41,7 @@ pub use value::{
     Mtu, Namespace, PortName, Queues, SocketPath, Weight,
 };
 pub use vlan::{VlanId, VlanList};
+pub use web::WebConfig;
 
 use crate::Problem;
 use serde::{Deserialize, Serialize};
@@ -54,6 +56,9 @@ pub struct Config {
     /// Counters and health over TCP.
     #[serde(skip_serializing_if = "MetricsConfig::is_empty")]
     pub metrics: MetricsConfig,
+    /// The page for people.
+    #[serde(skip_serializing_if = "WebConfig::is_empty")]
+    pub web: WebConfig,
     /// The ports, in any order.
     #[serde(rename = "port", skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortConfig>,

@@ -44,7 +44,7 @@ const REFUSED: &[(&str, [&str; 4])] = &[
         [
             "switch.toml:1:2: unknown key",
             "swich",
-            "switch, metrics, port",
+            "switch, metrics, web, port",
             "did you mean `switch`?",
         ],
     ),

@@ -6,9 +6,11 @@ mod patient;
 mod serving;
 mod socket;
 mod source;
+mod tcp_listener;
 
 pub use socket::default_path;
 pub(crate) use source::Source;
+pub(crate) use tcp_listener::{Section, own_host};
 
 use crate::Problem;
 use crate::api::{Groups, Shared};
@@ -19,6 +21,7 @@ use crate::devices::Opener;
 use crate::handover;
 use crate::running::Running;
 use crate::state::{self, Keeper, Kept};
+use crate::web;
 use sd_notify::NotifyState;
 use socket::Socket;
 use std::future::Future;
@@ -85,7 +88,7 @@ pub async fn serve(
     }
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let groups = Groups::of(&config.switch)?;
-    let metrics = config.metrics.listen;
+    let (metrics, web) = (config.metrics.listen, config.web.clone());
     descriptors::raise();
     let directory = options.state_directory.clone().or(config.switch.state_directory.clone());
     let (keeper, kept) = Keeper::start(&state::directory(directory, socket.path()))?;
@@ -101,8 +104,13 @@ pub async fn serve(
         groups,
         stopped.clone(),
     ))];
-    if let Some(address) = metrics {
-        answering.push(tokio::spawn(serving::metrics(address, shared.clone(), stopped)));
+    let tcp = [
+        metrics.map(|at| (Section::Metrics, at, metrics_listener::router(shared.clone()))),
+        web.listen.map(|at| (Section::Web, at, web::router(shared.clone(), web.token_file))),
+    ];
+    for (section, address, router) in tcp.into_iter().flatten() {
+        let serving = serving::tcp(section, address, router, shared.clone(), stopped.clone());
+        answering.push(tokio::spawn(serving));
     }
     tracing::info!(
         "serving the API on {}; ports that it adds are kept in {}",

@@ -1,9 +1,9 @@
 //! Who is let in: clients of the API by the process that connected, those of monitoring by nothing.
 
 use super::connections::{self, Connections, Kind, Limits};
-use super::metrics_listener;
+use super::tcp_listener::{self, Section};
 use crate::api::{Groups, Peer, Shared};
-use axum::Extension;
+use axum::{Extension, Router};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -43,29 +43,31 @@ pub(super) async fn api(
     while clients.join_next().await.is_some() {}
 }
 
-/// The same for monitoring, where all clients are as of one user, from the moment that the address can be had.
-pub(super) async fn metrics(
+/// The same over TCP, where all clients are as of one user, from the moment that the address can be had.
+pub(super) async fn tcp(
+    section: Section,
     address: SocketAddr,
+    router: Router,
     shared: Shared,
     mut stopped: watch::Receiver<bool>,
 ) {
     let listener = tokio::select! {
-        listener = metrics_listener::listen(address, &shared) => listener,
+        listener = tcp_listener::listen(section, address, &shared) => listener,
         _ = stopped.wait_for(|stop| *stop) => return,
     };
-    let (router, places) = (metrics_listener::router(shared), Connections::default());
+    let places = Connections::default();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted.map(|(stream, _)| stream),
+            accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|stop| *stop) => return,
         };
-        let Ok(stream) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             hesitate().await;
             continue;
         };
         if let Some(place) = places.place(Kind::Monitoring) {
-            let answers =
-                connections::serve(stream, router.clone(), Limits::METRICS, stopped.clone());
+            let router = router.clone().layer(Extension(peer));
+            let answers = connections::serve(stream, router, Limits::METRICS, stopped.clone());
             tokio::spawn(async move {
                 answers.await;
                 drop(place);

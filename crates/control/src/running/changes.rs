@@ -2,7 +2,7 @@
 
 use crate::actor;
 use crate::config::Config;
-use crate::plan::{METRICS, Step};
+use crate::plan::{METRICS, Step, WEB};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -28,9 +28,10 @@ fn lines(before: &Config, after: &Config, step: &Step) -> Vec<String> {
         Step::Remove { port, keys, .. } => of_port(before, after, port, keys),
         Step::Change { port, keys } => of_port(before, after, port.name.as_str(), keys),
         Step::Switch { keys, .. } => {
-            let keys = keys.iter().map(|key| match key.as_str() {
-                METRICS => changed("[metrics]", "listen", &before.metrics, &after.metrics),
-                key => changed("[switch]", key, &before.switch, &after.switch),
+            let keys = keys.iter().map(|key| match (key.as_str(), key.strip_prefix(WEB)) {
+                (METRICS, _) => changed("[metrics]", "listen", &before.metrics, &after.metrics),
+                (_, Some(key)) => changed("[web]", key, &before.web, &after.web),
+                (key, None) => changed("[switch]", key, &before.switch, &after.switch),
             });
             keys.collect()
         }

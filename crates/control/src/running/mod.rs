@@ -24,7 +24,10 @@ mod vmmq;
 
 use crate::Problem;
 use crate::body::StepBody;
-use crate::config::{Config, MetricsConfig, PortConfig, PortName, SwitchConfig, nearest};
+use crate::config::{
+    Config, MetricsConfig, PortConfig, PortName, SwitchConfig, WebConfig, nearest,
+};
+use crate::daemon::Section;
 use crate::devices::{Opener, Watch};
 use crate::event_log::EventLog;
 use crate::plan::{self, Step, plan};
@@ -45,6 +48,8 @@ pub struct Running {
     started: SwitchConfig,
     /// `[metrics]` as it was started with.
     started_metrics: MetricsConfig,
+    /// `[web]` as it was started with.
+    started_web: WebConfig,
     switch: Switch,
     opener: Box<dyn Opener>,
     ports: BTreeMap<PortName, RunningPort>,
@@ -58,8 +63,8 @@ pub struct Running {
     vmmq: vmmq::Vmmq,
     /// By the name of a port that was opened anew with another MTU: the one that its guest was started with.
     guest_mtus: BTreeMap<String, u16>,
-    /// Why `[metrics]` is not served, if it is not.
-    metrics_trouble: Option<Problem>,
+    /// Why `[metrics]` or `[web]` is not served, if it is not.
+    listener_troubles: BTreeMap<Section, Problem>,
     /// How many times the API's ports were changed.
     kept_changes: u64,
 }
@@ -141,6 +146,7 @@ impl Running {
             api: BTreeSet::new(),
             started: config.switch.clone(),
             started_metrics: config.metrics.clone(),
+            started_web: config.web.clone(),
             switch,
             opener,
             ports: BTreeMap::new(),
@@ -150,7 +156,7 @@ impl Running {
             events: EventLog::new(now),
             vmmq: vmmq::Vmmq::new(now),
             guest_mtus: BTreeMap::new(),
-            metrics_trouble: None,
+            listener_troubles: BTreeMap::new(),
             kept_changes: 0,
         };
         // A frame from a port that is open already finds its way to one that is not open yet.
@@ -223,14 +229,20 @@ impl Running {
         self.kept_changes
     }
 
-    /// Whether `[metrics]` is served. The first time that it is not is an event.
-    pub(crate) fn note_metrics(&mut self, trouble: Option<Problem>, now: Instant) {
-        match (&trouble, &self.metrics_trouble) {
+    /// Whether a section is served. The first time that it is not is an event.
+    pub(crate) fn note_listener(
+        &mut self,
+        section: Section,
+        trouble: Option<Problem>,
+        now: Instant,
+    ) {
+        let before = self.listener_troubles.remove(&section);
+        match (&trouble, before) {
             (Some(problem), None) => self.note(now, problem.to_string()),
-            (None, Some(_)) => self.note(now, "metrics are served".to_owned()),
+            (None, Some(_)) => self.note(now, section.served(true).to_owned()),
             _ => {}
         }
-        self.metrics_trouble = trouble;
+        self.listener_troubles.extend(trouble.map(|problem| (section, problem)));
     }
 
     /// Ports that are not open, each with its reason.
@@ -265,6 +277,7 @@ impl Running {
         if self.started_metrics != self.config.metrics {
             keys.push(plan::METRICS.to_owned());
         }
+        keys.extend(plan::web_keys(&self.started_web, &self.config.web));
         keys
     }
 

@@ -57,6 +57,15 @@ impl Running {
         self.ports.iter().map(|(name, port)| self.body(name, port, &infos)).collect()
     }
 
+    /// All ports with what they have counted, by name.
+    pub(crate) fn counted_ports(&self) -> Vec<(PortBody, CountersBody)> {
+        let infos = self.infos();
+        let counted = |(name, port): (&PortName, &RunningPort)| {
+            (self.body(name, port, &infos), counters_body(&self.counters_of(port)))
+        };
+        self.ports.iter().map(counted).collect()
+    }
+
     /// One port.
     pub fn port_body(&self, name: &str) -> Result<PortBody, Problem> {
         let (name, port) = self.port(name)?;
@@ -101,7 +110,7 @@ impl Running {
     pub fn findings(&self) -> Vec<Problem> {
         let mut findings: Vec<Problem> = self.all_answer().err().into_iter().collect();
         findings.extend(health::findings(&self.pictures()));
-        findings.extend(self.metrics_trouble.clone());
+        findings.extend(self.listener_troubles.values().cloned());
         let restart = self.restart_needed();
         if !restart.is_empty() {
             findings.push(

@@ -1,0 +1,93 @@
+// One chart: lines by uPlot, and below them a legend with the newest values, which says the same in words.
+
+import { element, redraw, say } from "./dom.js";
+
+/** Colours that there are, by the variables of the style sheet. */
+const COLOURS = 8;
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const charts = new Set();
+
+dark.addEventListener("change", () => charts.forEach((chart) => chart.build()));
+
+export class Chart {
+  /** `format` writes a value; `least` is what the axis shows at least. */
+  constructor(title, format, least) {
+    this.format = format;
+    this.least = least;
+    this.names = [];
+    this.data = [[]];
+    this.plot = element("div", { class: "plot", "aria-hidden": "true" });
+    this.legend = element("ul", { class: "legend" });
+    this.figure = element("figure", {}, element("figcaption", {}, title), this.plot, this.legend);
+    this.watch = new ResizeObserver(() => this.fit());
+    this.watch.observe(this.plot);
+    charts.add(this);
+  }
+
+  /** Another chart takes the place. */
+  end() {
+    this.watch.disconnect();
+    this.drawing?.destroy();
+    charts.delete(this);
+  }
+
+  /** Shows lines by name: `lines` are pairs of a name and its values, beside `times`. */
+  show(times, lines) {
+    const names = lines.map(([name]) => name);
+    this.data = [times, ...lines.map(([, values]) => values)];
+    if (JSON.stringify(names) !== JSON.stringify(this.names) || !this.drawing) {
+      this.names = names;
+      this.build();
+    } else {
+      this.drawing.setData(this.data);
+    }
+    redraw(this.legend, names, () => names.map((name, place) => this.entry(name, place)));
+    lines.forEach(([, values], place) => {
+      const newest = values.at(-1);
+      say(this.legend.children[place].lastChild, newest === undefined ? "no value yet" : this.format(newest));
+    });
+  }
+
+  entry(name, place) {
+    const swatch = element("span", { class: `swatch c${(place % COLOURS) + 1}`, "aria-hidden": "true" });
+    return element("li", {}, swatch, `${name} `, element("b"));
+  }
+
+  fit() {
+    const width = this.plot.clientWidth;
+    if (this.drawing && width > 0 && width !== this.drawing.width) this.drawing.setSize(this.size());
+  }
+
+  size() {
+    return { width: Math.max(120, this.plot.clientWidth), height: this.plot.clientHeight || 150 };
+  }
+
+  build() {
+    this.drawing?.destroy();
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    const line = (name, place) => ({
+      label: name,
+      stroke: colour(`--c${(place % COLOURS) + 1}`),
+      width: 2,
+      points: { show: false },
+    });
+    const options = {
+      ...this.size(),
+      legend: { show: false },
+      cursor: { show: false },
+      select: { show: false },
+      padding: [8, 28, 0, 0],
+      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(this.least, (high ?? 0) * 1.1)] } },
+      axes: [
+        { ...axis, space: 70, size: 28, values: (_, splits) => splits.map(clock) },
+        { ...axis, size: 84, values: (_, splits) => splits.map((value) => this.format(value)) },
+      ],
+      series: [{}, ...this.names.map(line)],
+    };
+    this.drawing = new globalThis.uPlot(options, this.data, this.plot);
+  }
+}
+
+const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");

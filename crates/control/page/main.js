@@ -1,0 +1,109 @@
+// The page: asks the daemon once a second, and has each part show the answer.
+
+import { byId, say } from "./dom.js";
+import { Events } from "./events.js";
+import { History } from "./history.js";
+import { Overview } from "./overview.js";
+import { PortView } from "./port.js";
+import { Ports } from "./ports.js";
+import { counted, duration } from "./text.js";
+import { Workers } from "./workers.js";
+
+const SECOND = 1000;
+
+const history = new History();
+const overview = new Overview();
+const workers = new Workers();
+const events = new Events();
+/** Kept for this visit alone, and by no store of the browser. */
+const token = { text: "" };
+const view = new PortView(token);
+const ports = new Ports((name) => choose(name, true));
+let states = new Map();
+
+function choose(name, focus) {
+  view.choose(name, focus);
+  ports.mark(name);
+  globalThis.history.replaceState(null, "", `#port=${encodeURIComponent(name)}`);
+  show();
+  askDetail();
+}
+
+/** The port that the address names, if it names one. */
+function fromAddress() {
+  const named = /^#port=(.+)$/.exec(location.hash);
+  if (!named) return;
+  try {
+    choose(decodeURIComponent(named[1]), false);
+  } catch {
+    // An address that was cut: no port is chosen.
+  }
+}
+
+async function answered(path) {
+  const answer = await fetch(path, { signal: AbortSignal.timeout(10 * SECOND) });
+  if (!answer.ok) throw new Error(`the daemon answers ${answer.status}`);
+  return answer.json();
+}
+
+async function askDetail() {
+  if (!view.name) return;
+  try {
+    view.detail = await answered(`/ports/${encodeURIComponent(view.name)}`);
+  } catch {
+    // The port was removed, or the daemon is gone: the next state tells.
+  }
+}
+
+/** Reads out which ports changed their state; more than three are counted. */
+function tellNews(state) {
+  const changed = state.ports.filter(({ name, state }) => states.has(name) && states.get(name) !== state);
+  if (changed.length > 3) say(byId("news"), `${changed.length} ports changed their state`);
+  else if (changed.length > 0) say(byId("news"), changed.map(({ name, state }) => `port ${name} is ${state}`).join(", "));
+  states = new Map(state.ports.map(({ name, state }) => [name, state]));
+}
+
+function show() {
+  const state = history.last;
+  if (!state) return;
+  const up = state.ports.filter((port) => port.state === "up").length;
+  const ports_up = `${up} of ${counted(state.ports.length, "port")} up`;
+  say(
+    byId("summary"),
+    `${ports_up}, ${counted(state.macs, "address", "addresses")}, ${counted(state.workers.length, "worker")}; version ${state.version}, running for ${duration(state.uptime_s)}`,
+  );
+  document.title = up < state.ports.length ? `${state.ports.length - up} not up - Millrace` : "Millrace";
+  if (view.name) {
+    const port = state.ports.find(({ name }) => name === view.name);
+    view.show(port, history.port(view.name), state.may_change);
+  }
+}
+
+async function ask() {
+  try {
+    const [state] = await Promise.all([answered("/state"), askDetail()]);
+    byId("trouble").hidden = true;
+    if (!history.take(state)) return;
+    tellNews(state);
+    ports.show(state.ports);
+    overview.show(history);
+    workers.show(state, history.samples.at(-1)?.busy ?? [], (name) => choose(name, true));
+    events.show(state);
+    show();
+  } catch (error) {
+    say(byId("trouble"), `What is shown is old: ${error.message}. It is tried again each second.`);
+    byId("trouble").hidden = false;
+  }
+}
+
+/** Once a second while the page is in sight. */
+async function askForEver() {
+  for (;;) {
+    if (!document.hidden) await ask();
+    await new Promise((resume) => setTimeout(resume, SECOND));
+  }
+}
+
+addEventListener("hashchange", fromAddress);
+fromAddress();
+askForEver();

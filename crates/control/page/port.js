@@ -1,0 +1,110 @@
+// The chosen port in detail: state, traffic of the last minute, coalescing, drops, queues, and what its guest negotiated.
+
+import { Chart } from "./chart.js";
+import { byId, element, redraw, say, table } from "./dom.js";
+import { Coalescing } from "./rsc.js";
+import { bits, bytes, count, counted, percent, reason } from "./text.js";
+
+export class PortView {
+  /** `token` remembers the token of this visit. */
+  constructor(token) {
+    this.token = token;
+    this.name = null;
+    this.detail = null;
+  }
+
+  /** Chooses a port. */
+  choose(name, focus) {
+    if (this.name !== name) {
+      this.chart?.end();
+      this.name = name;
+      this.detail = null;
+      this.build();
+    }
+    if (focus) byId("port-title").focus();
+  }
+
+  build() {
+    say(byId("port-title"), this.name);
+    byId("port-hint").hidden = true;
+    this.facts = element("dl", { class: "facts" });
+    this.chart = new Chart("Traffic of the last minute", bits, 1000);
+    this.rsc = new Coalescing(this.name, this.token);
+    this.drops = element("div");
+    this.queues = element("div");
+    this.guest = element("div");
+    const parts = [this.facts, this.chart.figure, this.rsc.body, this.drops, this.queues, this.guest];
+    byId("port-body").replaceChildren(...parts);
+    byId("port-body").hidden = false;
+  }
+
+  /** Shows the port of the newest state; `port` is missing once it was removed. */
+  show(port, samples, mayChange) {
+    if (!port) {
+      redraw(this.facts, "gone", () => fact("State", "there is no such port any more"));
+      return;
+    }
+    this.showFacts(port);
+    const line = (name, measure) => [name, samples.map(measure)];
+    this.chart.show(samples.map(({ at }) => at), [
+      line("into the switch", ({ ingress }) => ingress),
+      line("out of the switch", ({ egress }) => egress),
+    ]);
+    this.rsc.show(port, samples, mayChange);
+    const drops = Object.entries(port.drops ?? {}).sort(([, one], [, other]) => other - one);
+    const rows = drops.map(([name, dropped]) => [reason(name), count(dropped)]);
+    redraw(this.drops, rows, () =>
+      rows.length > 0 ? [table("Drops since the port was opened", ["Reason", "Frames"], rows)] : [element("p", {}, "No frame of this port was dropped.")],
+    );
+    if (this.detail?.name === port.name) this.showDetail(this.detail);
+  }
+
+  showFacts(port) {
+    const { mtu, mac, held_mac: held, offloads = [], degraded = [] } = this.detail ?? {};
+    const facts = [
+      ["State", port.reason ? `${port.state}: ${port.reason}` : port.state],
+      ["Device", port.device],
+      ["Faces", port.role === "uplink" ? "a network (uplink)" : "a guest (vNIC)"],
+      ["VLAN", port.vlan],
+      ["MTU", mtu ? String(mtu) : "not known"],
+      ["Address", mac ?? (held ? `${held} (held)` : "none of its own")],
+      ["Offloads", offloads.join(" ") || "none"],
+      ...degraded.map((text) => ["Degraded", text]),
+    ];
+    redraw(this.facts, facts, () => facts.flatMap(([name, value]) => fact(name, value)));
+  }
+
+  showDetail({ queues, guest }) {
+    const cores = ({ worker, cpu }) => `${worker} (${cpu === null ? "any core" : `core ${cpu}`})`;
+    const rows = queues.map((queue) => [
+      String(queue.queue),
+      cores(queue),
+      percent(queue.load_percent),
+      String(queue.entries),
+    ]);
+    const heads = ["Queue", "Worker", "Load", "RSS entries"];
+    redraw(this.queues, rows, () => (rows.length > 0 ? [table("Queues into the switch", heads, rows)] : []));
+    redraw(this.guest, guest, () => (guest ? guestParts(guest) : []));
+  }
+}
+
+const fact = (name, value) => [element("dt", {}, name), element("dd", {}, value)];
+
+function guestParts(guest) {
+  const taken = new Set(guest.taken);
+  const feature = (name) => element("li", { class: taken.has(name) ? "taken" : "left" }, `${taken.has(name) ? "✓" : "–"} ${name}`);
+  const memory = guest.memory_bytes > 0 ? `${bytes(guest.memory_bytes)} of its memory mapped` : "no memory mapped";
+  const state = guest.connected ? "connected" : "not connected";
+  const words = `${state}, ${counted(guest.connections, "connection")} so far, ${counted(guest.queues, "queue pair")}, ${memory}`;
+  return [
+    element("h3", {}, "Guest"),
+    element("p", {}, words),
+    element("ul", {}, ...guest.follows.map((text) => element("li", {}, text))),
+    element(
+      "details",
+      {},
+      element("summary", {}, `Features: ${guest.taken.length} taken (✓) of ${guest.offered.length} offered`),
+      element("ul", { class: "features" }, ...guest.offered.map(feature)),
+    ),
+  ];
+}

@@ -1,0 +1,88 @@
+// Coalescing toward one port: its setting, a button with the token, and a strip of measures before and after the change.
+
+import { element, redraw, say, table } from "./dom.js";
+import { mean } from "./history.js";
+import { bits, perSecond } from "./text.js";
+
+/** Samples before a change, and after it. */
+const STRIP = 10;
+
+/** Name, measure of a sample, and how it is written. */
+const MEASURES = [
+  ["Out of the switch", (sample) => sample.egress, bits],
+  ["Frames out", (sample) => sample.frames, perSecond],
+  ["Segments merged", (sample) => sample.merged, perSecond],
+  ["Trains", (sample) => sample.trains, perSecond],
+  ["Drops", (sample) => sample.drops, perSecond],
+];
+
+export class Coalescing {
+  constructor(name, token) {
+    this.name = name;
+    this.token = token;
+    this.before = null;
+    this.setting = element("p");
+    this.button = element("button", { id: "toggle" });
+    this.input = element("input", { type: "password", id: "token", autocomplete: "off", value: token.text });
+    this.input.addEventListener("input", () => {
+      token.text = this.input.value.trim();
+    });
+    this.answer = element("p", { role: "status" });
+    this.controls = element("form", { class: "tools" }, element("label", {}, "Token ", this.input), this.button);
+    this.controls.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.toggle();
+    });
+    this.readOnly = element("p", {}, "The page is read-only: [web] names no token-file.");
+    this.strip = element("div");
+    const title = element("h3", {}, "Receive segment coalescing");
+    this.body = element("div", {}, title, this.setting, this.controls, this.readOnly, this.answer, this.strip);
+  }
+
+  show(port, samples, mayChange) {
+    this.policy = port.rsc;
+    this.samples = samples;
+    this.controls.hidden = !mayChange;
+    this.readOnly.hidden = mayChange;
+    const words = { ndis: "on, by NDIS rules", gro: "on, by GRO rules", off: "off" };
+    say(this.setting, `Toward this port it is ${words[port.rsc]}.`);
+    say(this.button, port.rsc === "off" ? "Turn RSC on" : "Turn RSC off");
+    if (this.before) this.showStrip();
+  }
+
+  showStrip() {
+    const after = this.samples.filter(({ at }) => at > this.changedAt).slice(0, STRIP);
+    const rows = MEASURES.map(([name, measure, format]) => [
+      name,
+      format(mean(this.before, measure)),
+      after.length > 0 ? format(mean(after, measure)) : "wait",
+    ]);
+    const heads = ["Mean", `${this.before.length} s before`, `${after.length} s after`];
+    redraw(this.strip, [heads, rows], () => [table(`Before and after RSC was turned ${this.changedTo}`, heads, rows)]);
+  }
+
+  async toggle() {
+    const policy = this.policy === "off" ? "on" : "off";
+    const before = this.samples.slice(-STRIP);
+    this.button.disabled = true;
+    try {
+      const answer = await fetch(`/ports/${encodeURIComponent(this.name)}/rsc`, {
+        method: "PUT",
+        headers: { "content-type": "application/json", authorization: `Bearer ${this.token.text}` },
+        body: JSON.stringify({ policy }),
+      });
+      const told = await answer.json();
+      if (answer.ok) {
+        Object.assign(this, { before, changedAt: Date.now() / 1000, changedTo: policy });
+        say(this.answer, `RSC was turned ${policy}.`);
+      } else {
+        say(this.answer, told.detail ?? `The daemon answers ${answer.status}.`);
+      }
+    } catch (error) {
+      say(this.answer, `The daemon does not answer: ${error.message}`);
+    } finally {
+      this.button.disabled = false;
+      if (document.activeElement === document.body) this.button.focus();
+    }
+  }
+}

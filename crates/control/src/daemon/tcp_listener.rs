@@ -1,0 +1,125 @@
+//! What `[metrics]` and `[web]` have in common: an address that may not be there yet, and requests that are for this host alone.
+//!
+//! A page in a browser that resolves a name of its own to this address (DNS rebinding) sends that name as `Host`: requests are
+//! answered only for an address, `localhost`, or this host's own name.
+
+use crate::Problem;
+use crate::api::Shared;
+use axum::extract::Request;
+use axum::http::header::HOST;
+use axum::http::uri::Authority;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+
+/// How long until an address that cannot be had is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What is served over TCP, by the name of its section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Section {
+    Metrics,
+    Web,
+}
+
+impl Section {
+    /// As it is written.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Section::Metrics => "[metrics]",
+            Section::Web => "[web]",
+        }
+    }
+
+    /// What it serves, with its verb.
+    pub(crate) const fn served(self, served: bool) -> &'static str {
+        match (self, served) {
+            (Section::Metrics, true) => "metrics are served",
+            (Section::Metrics, false) => "metrics cannot be served",
+            (Section::Web, true) => "the page is served",
+            (Section::Web, false) => "the page cannot be served",
+        }
+    }
+}
+
+/// Listens as soon as that is possible: the address may come up later, or by the switch's own ports. Until then `check` says why not.
+pub(super) async fn listen(section: Section, address: SocketAddr, shared: &Shared) -> TcpListener {
+    loop {
+        let listener = TcpListener::bind(address).await;
+        let trouble = listener.as_ref().err().map(|error| {
+            Problem::new(format!("{} on {address}", section.served(false)))
+                .seen(error)
+                .wanted("a free port of an address of this host")
+                .remedy(format!(
+                    "free it, or correct `listen` in {}; it is tried each second",
+                    section.name()
+                ))
+        });
+        shared.lock().note_listener(section, trouble, Instant::now());
+        match listener {
+            Ok(listener) => return listener,
+            Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+    }
+}
+
+/// What the request gives as `Host`, if it is this host.
+pub(crate) fn own_host(section: Section, request: &Request) -> Result<String, Problem> {
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if is_this_host(host, own.trim_end()) {
+        return Ok(host.to_owned());
+    }
+    Err(Problem::new("the request is for another host")
+        .seen(host)
+        .wanted("an IP address, `localhost` or this host's name as Host")
+        .remedy(format!(
+            "use the address that `listen` in {} names, or what `hostname` prints",
+            section.name()
+        )))
+}
+
+/// Whether it names this host by an address or its own name, which nobody gives to another, and not by any name, which could be
+/// anybody's.
+fn is_this_host(host: &str, own: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host();
+    let address = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+    let label = own.split('.').next().unwrap_or_default();
+    let names = ["localhost", own, label];
+    names.iter().any(|own| !own.is_empty() && name.eq_ignore_ascii_case(own))
+        || address.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_another_host_is_refused() {
+        let own = "node1.example";
+        for host in [
+            "127.0.0.1:9477",
+            "localhost:9477",
+            "LOCALHOST",
+            "[::1]:9477",
+            "10.0.0.7",
+            "node1:9477",
+            "Node1.Example:9477",
+        ] {
+            assert!(is_this_host(host, own), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "node1.evil.example:9477",
+            "node1.example.evil",
+            "127.0.0.1.evil.example",
+            "",
+            "a b",
+            "@",
+        ] {
+            assert!(!is_this_host(host, own), "{host}");
+        }
+        assert!(!is_this_host(":9477", "") && is_this_host("localhost", ""));
+    }
+}

@@ -1,0 +1,92 @@
+//! Which requests are answered, and what a browser may do with the answers.
+//!
+//! `Host` must name this host, as for `[metrics]`, and `Origin`, which a browser adds to requests of pages, must be this page's own.
+//! A change takes the token besides, which the page sends as a bearer token: a browser sends it for no other page by itself.
+
+use super::{Page, token_file};
+use crate::Problem;
+use crate::api::{self, problem};
+use crate::daemon::{Section, own_host};
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, HeaderName, ORIGIN};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use std::net::SocketAddr;
+
+/// Nothing but the page's own files and requests; no frame around it; no text that becomes markup or code.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// Headers of every answer.
+const CONFINED: [(&str, &str); 5] = [
+    ("content-security-policy", POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+];
+
+/// Adds what browsers have to keep to.
+pub(super) async fn confine(mut answer: Response) -> Response {
+    for (name, value) in CONFINED {
+        let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
+        answer.headers_mut().insert(name, value);
+    }
+    answer
+}
+
+/// Refuses with 401 or 403, or answers.
+pub(super) async fn admit(
+    State(page): State<Page>,
+    Extension(from): Extension<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let own = own_host(Section::Web, &request).and_then(|host| own_origin(&request, &host));
+    if let Err(told) = own {
+        return problem(StatusCode::FORBIDDEN, told);
+    }
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let Some(file) = &page.token_file else {
+        let told = Problem::new("the page is read-only")
+            .seen(request.method())
+            .wanted("GET, or `token-file` in [web]")
+            .remedy("use `millrace`, or name a file with a token and start the daemon again");
+        return problem(StatusCode::FORBIDDEN, told);
+    };
+    match token_file::read(file) {
+        Ok(token) if bearer(request.headers()).is_some_and(|given| token.matches(given)) => {
+            api::change(&page.shared, format!("the page, from {from}"), request, next).await
+        }
+        Ok(_) => problem(StatusCode::UNAUTHORIZED, no_token()),
+        Err(told) => problem(StatusCode::FORBIDDEN, told),
+    }
+}
+
+fn no_token() -> Problem {
+    Problem::new("the token is missing or wrong")
+        .wanted("`Authorization: Bearer TOKEN` with the token of `token-file` in [web]")
+        .remedy("type the token into the page again")
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
+/// A proxy that speaks TLS passes on the host that the browser asked for.
+fn own_origin(request: &Request, host: &str) -> Result<(), Problem> {
+    let Some(origin) = request.headers().get(ORIGIN) else { return Ok(()) };
+    let origin = origin.to_str().unwrap_or_default();
+    let of = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
+    if of.is_some_and(|of| of.eq_ignore_ascii_case(host)) {
+        return Ok(());
+    }
+    Err(Problem::new("the request comes from a page of another origin")
+        .seen(origin)
+        .wanted(format!("http://{host}"))
+        .remedy("open the page at the address that `listen` in [web] names"))
+}
