@@ -65,6 +65,7 @@ const COMMANDS: &[&[&str]] = &[
     &["config", "apply"],
     &["config", "reload"],
     &["config", "save"],
+    &["config", "schema"],
     &["capture"],
     &["check"],
     &["migrate"],

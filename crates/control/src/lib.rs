@@ -24,6 +24,7 @@ pub mod migration;
 mod numa;
 pub mod plan;
 mod problem;
+pub mod reference;
 mod replacement;
 pub mod running;
 pub mod state;

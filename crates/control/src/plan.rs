@@ -44,7 +44,7 @@ pub enum Step {
 }
 
 /// Keys of `[switch]` that take effect at once; the others when the daemon starts.
-const LIVE: [&str; 1] = ["rsc"];
+pub(crate) const LIVE: [&str; 1] = ["rsc"];
 
 /// All of `[metrics]`, in the list of changed keys.
 pub(crate) const METRICS: &str = "metrics.listen";

@@ -30,6 +30,8 @@ enum Verb {
     Reload(Reload),
     /// Write the configuration in force to a file
     Save(Save),
+    /// Print the JSON Schema of the file, for editors
+    Schema(Schema),
 }
 
 #[derive(Args)]
@@ -79,6 +81,14 @@ struct Reload {
 
 #[derive(Args)]
 #[command(after_help = "\
+Example:
+  millrace config schema > millrace.schema.json     # needs no daemon
+
+Editors that know Taplo use it by a comment in the first line of the file: #:schema ./millrace.schema.json")]
+struct Schema {}
+
+#[derive(Args)]
+#[command(after_help = "\
 Examples:
   millrace config save                # the daemon's own file; what was there is kept as FILE~
   millrace config save all.toml
@@ -93,12 +103,15 @@ struct Save {
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let client = global.client()?;
     match &arguments.verb {
-        Verb::Show(Show {}) => output::show(global, &client.config()?, |config| {
-            text(config, &origins(&client)).unwrap_or_else(|problem| problem.to_string())
-        }),
+        Verb::Show(Show {}) => {
+            let client = global.client()?;
+            output::show(global, &client.config()?, |config| {
+                text(config, &origins(&client)).unwrap_or_else(|problem| problem.to_string())
+            })
+        }
         Verb::Diff(Diff { file }) => {
+            let client = global.client()?;
             let plan = match file {
                 Some(file) => client.put_config(&daemon::read_file(file)?, true)?,
                 None => client.reload_config(true)?,
@@ -106,13 +119,18 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
             output::show(global, &plan, steps)?;
             Ok(exit(plan.steps.is_empty()))
         }
-        Verb::Apply(apply) => apply.run(&client, global),
+        Verb::Apply(apply) => apply.run(&global.client()?, global),
         Verb::Reload(Reload { dry_run }) => {
-            let plan = client.reload_config(*dry_run)?;
+            let plan = global.client()?.reload_config(*dry_run)?;
             output::show(global, &plan, steps)?;
             Ok(exit(plan.applied || *dry_run))
         }
-        Verb::Save(save) => save.run(&client, global),
+        Verb::Save(save) => save.run(&global.client()?, global),
+        // The types say it: no daemon is asked.
+        Verb::Schema(Schema {}) => {
+            output::print(&format!("{:#}", control::reference::schema()))?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

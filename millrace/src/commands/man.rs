@@ -4,20 +4,26 @@ use crate::cli::Cli;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, CommandFactory};
 use control::Problem;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{fs, io};
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  millrace man | man -l -\n  millrace man /usr/share/man/man1")]
+#[command(
+    after_help = "Examples:\n  millrace man | man -l -\n  millrace man /usr/share/man/man1\n  millrace man --toml /usr/share/man/man5"
+)]
 pub(crate) struct Arguments {
     /// Write one page per command to this directory [default: print the main page].
     directory: Option<PathBuf>,
+    /// The manual page of the configuration file, millrace.toml(5), instead.
+    #[arg(long)]
+    toml: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     match &arguments.directory {
         Some(directory) => {
-            clap_mangen::generate_to(Cli::command(), directory).map_err(|error| {
+            write(directory, arguments.toml).map_err(|error| {
                 let problem =
                     Problem::new(format!("writing manual pages to {}", directory.display()));
                 Failure::Failed(
@@ -28,6 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
                 )
             })?;
         }
+        None if arguments.toml => output::print(&control::reference::manual())?,
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Cli::command()).render(&mut page)?;
@@ -35,4 +42,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn write(directory: &Path, toml: bool) -> io::Result<()> {
+    if toml {
+        return fs::write(directory.join("millrace.toml.5"), control::reference::manual());
+    }
+    clap_mangen::generate_to(Cli::command(), directory)
 }

@@ -152,7 +152,7 @@ pub struct PortConfig {
     pub compat: Option<Compat>,
     /// The network namespace the device lives in (a name of `ip netns`, or a path), where it is not the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, min_length = 1)]
+    #[schema(value_type = Option<String>, min_length = 1, example = "web")]
     pub netns: Option<Namespace>,
     /// Queue pairs; 1 where absent, at an xdp port as many as the device has receive queues, which is the only number that it
     /// takes. A vhost-user guest may use fewer. At a packet port each has a ring of 8 MiB, and an eBPF program spreads the flows.
@@ -281,7 +281,7 @@ pub struct PortConfig {
     pub acl: Vec<Rule>,
     /// Mirror: the port that gets a copy of all frames this port sends and receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
+    #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$", example = "monitor")]
     pub mirror_to: Option<PortName>,
 }
 

@@ -51,7 +51,7 @@ pub struct SwitchConfig {
     pub mac_ageing: Seconds,
     /// Where the API listens, unless the command line or the environment says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, example = "/run/millrace/api.sock")]
     pub socket: Option<PathBuf>,
     /// Permissions of the socket, in octal.
     #[schema(value_type = String, pattern = "^0?[0-7]{3}$", example = "0660")]
@@ -68,7 +68,7 @@ pub struct SwitchConfig {
     /// Where ports that the API has added are kept, unless the command line says. Where absent: `/var/lib/millrace` for root and
     /// `$XDG_STATE_HOME/millrace` for others if the socket is the usual one, else the socket's path with `.state` behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, example = "/var/lib/millrace")]
     pub state_directory: Option<PathBuf>,
     /// Coalescing toward vNICs without a setting of their own.
     pub rsc: RscMode,

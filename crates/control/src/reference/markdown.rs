@@ -1,0 +1,44 @@
+//! The reference as a document.
+
+use super::INTRODUCTION;
+use super::keys::{Key, Section, sections};
+
+/// `docs/configuration.md`.
+pub fn markdown() -> String {
+    let mut text = "# Configuration\n\nMade from the code, and held to it by a test: change the types of \
+                    [config](../crates/control/src/config/mod.rs), not this file. [packaging/millrace.toml](../packaging/millrace.toml) has \
+                    every key to begin with, `millrace man --toml` the same as a manual page.\n"
+        .to_owned();
+    for paragraph in INTRODUCTION {
+        text.push_str(&format!("\n{paragraph}\n"));
+    }
+    text.push_str(EDITORS);
+    sections().iter().for_each(|section| text.push_str(&table(section)));
+    text
+}
+
+const EDITORS: &str = "
+```
+millrace config schema > millrace.schema.json        # and in the file's first line: #:schema ./millrace.schema.json
+```
+";
+
+fn table(section: &Section) -> String {
+    let head = format!(
+        "\n## `{}`\n\n{}\n\n| key | values | where absent | another value takes effect | meaning |\n\
+         | --- | --- | --- | --- | --- |\n",
+        section.header, section.text
+    );
+    head + &section.keys.iter().map(row).collect::<String>()
+}
+
+fn row(key: &Key) -> String {
+    let absent = match &key.default {
+        _ if key.required => "must be there".to_owned(),
+        Some(default) => format!("`{default}`"),
+        None => String::new(),
+    };
+    let cells =
+        [&format!("`{}`", key.name), &key.values, &absent, &key.effect.to_owned(), &key.text];
+    format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))
+}
