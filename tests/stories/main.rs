@@ -14,6 +14,7 @@
 mod access;
 mod acl;
 mod breakage;
+mod browser;
 mod capture;
 mod compat;
 mod farewell;
@@ -55,4 +56,5 @@ mod uplink;
 mod validate;
 mod vhost;
 mod vmmq;
+mod web;
 mod xdp;

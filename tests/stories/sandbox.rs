@@ -32,6 +32,8 @@ pub(crate) enum Need {
     Tap,
     /// A kind of guest that `scripts/guests` brings.
     Guest(&'static str),
+    /// A file that `scripts/setup test` brings, and what it is.
+    Brought(&'static str, &'static str),
     /// What generates clients from the API's document, in this directory.
     OpenApi(&'static str),
 }
@@ -120,6 +122,9 @@ impl Need {
             Need::Guest(kind) => {
                 let there = guest::directory(kind).join("version").is_file();
                 (!there).then(|| format!("a guest: scripts/guests {kind}"))
+            }
+            Need::Brought(path, what) => {
+                (!Path::new(path).is_file()).then(|| format!("{what}: scripts/setup test"))
             }
             Need::OpenApi(tools) => {
                 let there = Path::new(tools).join("openapi-python-client").is_file();

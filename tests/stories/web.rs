@@ -1,0 +1,235 @@
+//! The page: what a person who keeps it open in a browser sees, and over plain HTTP what it is made of.
+
+use crate::browser::{AXE, Browser};
+use crate::patience::until;
+use crate::sandbox::{Need, run, story};
+use crate::topology::Topology;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+
+const AT: &str = "127.0.0.1:9478";
+const WEB: &str = "[web]\nlisten = '127.0.0.1:9478'\n";
+
+/// The body of an answer that must be 200.
+fn get(path: &str) -> String {
+    let mut stream = until("the page is served", || TcpStream::connect(AT).ok());
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {AT}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+    body.to_owned()
+}
+
+/// A port of the state that the page is shown from.
+fn port(name: &str) -> Value {
+    let state: Value = serde_json::from_str(&get("/state")).unwrap();
+    state["ports"].as_array().unwrap().iter().find(|port| port["name"] == name).unwrap().clone()
+}
+
+#[test]
+fn the_page_tells_rates_and_a_port_that_goes_down() {
+    story(&[Need::Tap, Need::Program("ping"), Need::Program("ethtool")], || {
+        let topology = Topology::new(WEB);
+        assert!(get("/").contains("<script src=\"main.js\" type=\"module\">"));
+        assert_eq!(port("guest")["state"], "up");
+        until("a rate is told", || {
+            topology.guest.run("ping -c 3 -i 0.01 10.9.0.1");
+            port("guest")["rates"]["ingress_bits_per_s"].as_u64().filter(|rate| *rate > 0)
+        });
+        run("ip link set uplink down");
+        let down =
+            until("it is down", || Some(port("uplink")).filter(|port| port["state"] == "down"));
+        assert!(!down["reason"].as_str().unwrap().is_empty(), "{down}");
+    });
+}
+
+/// Where the page is, for a browser.
+const PAGE: &str = "http://127.0.0.1:9478/";
+const TOKEN: &str = "a-token-of-a-story-0";
+const TOKEN_FILE: &str = "/run/web-token";
+
+/// Whether the row of a port says so.
+fn row_says(port: &str, words: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('#rows [role=row]')].some((row) => \
+         row.children[0].textContent === '{port}' && row.textContent.includes('{words}'))"
+    )
+}
+
+fn text_has(selector: &str, words: &str) -> String {
+    format!("document.querySelector('{selector}').textContent.includes('{words}')")
+}
+
+#[test]
+fn in_a_browser_a_person_finds_what_is_wrong_and_toggles_rsc() {
+    let needs =
+        [Need::Tap, Need::Program("chromium"), Need::Program("ping"), Need::Program("ethtool")];
+    story(&needs, || {
+        std::fs::write(TOKEN_FILE, TOKEN).unwrap();
+        std::fs::set_permissions(TOKEN_FILE, PermissionsExt::from_mode(0o600)).unwrap();
+        let topology = Topology::new(&format!("{WEB}token-file = '{TOKEN_FILE}'\n"));
+        let mut browser = Browser::open();
+        browser.look(1280, 900, false);
+        browser.visit(PAGE);
+        browser.wait("both ports are up", &text_has("#summary", "2 of 2 ports up"));
+        find_a_port_that_goes_down(&mut browser);
+        find_a_drop_by_its_reason(&mut browser, &topology);
+        toggle_rsc(&mut browser, &topology);
+        assert!(browser.complaints().iter().all(is_expected), "{:?}", browser.complaints());
+    });
+}
+
+/// The wrong token of the story itself.
+fn is_expected(complaint: &String) -> bool {
+    complaint.contains("401")
+}
+
+fn find_a_port_that_goes_down(browser: &mut Browser) {
+    run("ip link set uplink down");
+    browser.wait("it is down in the list", &row_says("uplink", "down"));
+    browser.wait("it is told", &text_has("#news", "port uplink is down"));
+    browser.wait("it is counted", &text_has("#summary", "1 of 2 ports up"));
+    run("ip link set uplink up");
+    browser.wait("it is up again", &row_says("uplink", "up"));
+}
+
+/// By the keyboard: the first row is the guest's.
+fn find_a_drop_by_its_reason(browser: &mut Browser, topology: &Topology) {
+    browser.value("document.getElementById('grid').focus()");
+    browser.press("Home");
+    browser.press("Enter");
+    browser.wait("the port is chosen", &text_has("#port-title", "guest"));
+    browser.wait("it has no drops", &text_has("#port-body", "No frame of this port was dropped"));
+    topology.guest.run("ip link set tap0 address 02:00:00:00:00:99");
+    // It gets no answer: what it sends has a forged address.
+    let mut ping = topology
+        .guest
+        .command("ping")
+        .args(["-c", "200", "-i", "0.05", "10.9.0.1"])
+        .spawn()
+        .unwrap();
+    browser.wait("the reason has a line of its own", &text_has("#charts", "mac spoofed"));
+    browser.wait("it is in the port's table", &text_has("#port-body", "mac spoofed"));
+    browser.wait("it is found by the filter", "document.getElementById('only').value = 'drops', \
+        document.getElementById('only').dispatchEvent(new Event('input')), document.getElementById('shown').textContent === '1 of 2 ports'");
+    browser.value("document.getElementById('only').value = '', document.getElementById('only').dispatchEvent(new Event('input'))");
+    let _ = ping.kill();
+    ping.wait().unwrap();
+}
+
+fn toggle_rsc(browser: &mut Browser, topology: &Topology) {
+    browser.wait("it is on", &text_has("#port-body", "on, by NDIS rules"));
+    for (token, answer) in
+        [("a-wrong-token-0000", "missing or wrong"), (TOKEN, "RSC was turned off")]
+    {
+        browser.value("document.getElementById('token').select()");
+        browser.write(token);
+        browser.value("document.getElementById('toggle').click()");
+        browser.wait("it is answered", &text_has("#port-body [role=status]", answer));
+    }
+    assert_eq!(topology.switch.ask("rsc show guest")[0]["Policy"], "off");
+    browser.wait("the page says so", &text_has("#port-body", "it is off"));
+    browser.wait(
+        "the strip has both sides",
+        &text_has("#port-body", "Before and after RSC was turned off"),
+    );
+    browser.wait("some time has passed", &text_has("#port-body", "2 s after"));
+}
+
+/// On a phone, on a desk, on a wall; light and dark. The check is no rubber stamp: it finds what is planted.
+#[test]
+fn no_size_and_no_light_has_barriers() {
+    let needs = [
+        Need::Tap,
+        Need::Program("chromium"),
+        Need::Program("ethtool"),
+        Need::Brought(AXE, "axe-core"),
+    ];
+    story(&needs, || {
+        let _topology = Topology::new(WEB);
+        let mut browser = Browser::open();
+        browser.look(1280, 900, false);
+        browser.visit(&format!("{PAGE}#port=guest"));
+        browser.wait("the port is shown", &text_has("#port-body", "Queues into the switch"));
+        for (width, height) in [(360, 740), (1280, 900), (2560, 1440)] {
+            for dark in [false, true] {
+                browser.look(width, height, dark);
+                browser.wait(
+                    "nothing sticks out",
+                    "document.documentElement.scrollWidth <= innerWidth",
+                );
+                let name = format!("{width}-{}", if dark { "dark" } else { "light" });
+                browser.picture(&name);
+                let found = browser.barriers();
+                assert!(found.is_empty(), "{name}: {found:#?}");
+            }
+        }
+        browser.value("document.querySelector('main').append(document.createElement('img'))");
+        let found = browser.barriers();
+        assert!(found.iter().any(|barrier| barrier.contains("image-alt")), "{found:?}");
+    });
+}
+
+/// Answers as a daemon with a thousand ports would, the load of which changes each second.
+const THOUSAND: &str = r#"
+    const began = Date.now();
+    const port = (n, round) => ({
+        name: `vm${n}`, device: `vhost-user /run/millrace/vm${n}.sock`, role: "vnic",
+        state: n % 97 === 5 ? "down" : "up", reason: n % 97 === 5 ? "waiting for a guest" : undefined,
+        vlan: `access ${n % 40}`, rsc: "ndis", coalesced_packets: round * n, coalescing_events: round * 10,
+        rates: {ingress_frames_per_s: n, ingress_bits_per_s: n * round * 1e4, egress_frames_per_s: n,
+            egress_bits_per_s: n * 5e5, drops_per_s: n % 50 ? 0 : 7},
+        drops: n % 50 ? {} : {storm: 7 * round, full: round}, depth: [round, 2 * round, 0, 0, 0, 0, 9 * round, 0],
+        queues: [[n % 4, (n * round) % 17]]});
+    globalThis.fetch = async (path) => {
+        const at_ms = Date.now() - began, round = Math.ceil(at_ms / 1000);
+        const ports = Array.from({length: 1000}, (_, n) => port(n, round));
+        const workers = [0, 1, 2, 3].map((worker) => ({worker, cpu: worker, sleeps: 0, busy_ns: at_ms * 2e5 * worker}));
+        const depths = ["1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65+"];
+        if (path !== "/state") return new Response("{}", {status: 404});
+        return new Response(JSON.stringify({version: "0", uptime_s: 90, at_ms, may_change: true, macs: 1000, workers,
+            events: [{at_s: 80, count: 3, text: "<img src=x onerror=alert(1)>"}], depths, ports}));
+    };
+"#;
+
+/// Names are text: what looks like markup is shown as it is.
+#[test]
+fn a_thousand_ports_are_a_few_rows() {
+    story(&[Need::Tap, Need::Program("chromium"), Need::Program("ethtool")], || {
+        let _topology = Topology::new(WEB);
+        let mut browser = Browser::open();
+        browser.look(1280, 900, false);
+        browser.prepare(THOUSAND);
+        browser.visit(PAGE);
+        browser.wait("all ports are counted", &text_has("#shown", "1,000 ports"));
+        browser.wait("the charts have lines", &text_has("#charts", "worker 3 (core 3)"));
+        browser.wait("the event is told as it is", &text_has("#event-list", "<img src=x"));
+        let rows = "document.querySelectorAll('#rows [role=row]').length";
+        let drawn = browser.value(rows).as_u64().unwrap();
+        assert!((10..60).contains(&drawn), "{drawn} rows");
+        browser.value("document.getElementById('grid').focus()");
+        browser.press("End");
+        browser.wait("the last port is drawn", &row_says("vm999", "up"));
+        assert!(browser.value(rows).as_u64().unwrap() < 60);
+        let active = "document.getElementById(document.getElementById('grid').getAttribute('aria-activedescendant'))";
+        browser.wait(
+            "it is the active row",
+            &format!("{active}?.getAttribute('aria-rowindex') === '1001'"),
+        );
+        for (width, dark) in [(360, false), (1280, true), (2560, false)] {
+            browser.look(width, 1000, dark);
+            browser.picture(&format!("thousand-{width}"));
+        }
+        browser.value("document.getElementById('find').value = 'vm77', document.getElementById('find').dispatchEvent(new Event('input'))");
+        browser.wait("they are found by name", &text_has("#shown", "11 of 1,000 ports"));
+        assert_eq!(browser.value("document.images.length"), 0);
+        assert!(
+            browser.complaints().iter().all(|complaint| complaint.contains("404")),
+            "{:?}",
+            browser.complaints()
+        );
+    });
+}
