@@ -1,5 +1,6 @@
 //! `millrace validate rsc`: what a script may rely on. Whether RSC pays on this host is the report's business.
 
+use crate::guest::directory;
 use crate::sandbox::{Need, story};
 use crate::switch::{cli, complaint, millrace};
 use crate::xdp::is_xdp_possible;
@@ -241,6 +242,30 @@ fn what_rules_and_vlans_cost_is_measured_with_both_in_force() {
         for (experiment, seen) in [("acl", "100 rules"), ("vlan", "access 0, then trunk 1-4094")] {
             let report = measured(&[experiment, "--repetitions", "2", "--seconds", "0.2"]);
             assert!(report["checks"].to_string().contains(seen), "{:#}", report["checks"]);
+        }
+    });
+}
+
+#[test]
+fn a_guest_moves_there_and_back_over_each_transport_and_its_stream_stays_whole() {
+    let needs = [Need::Tap, Need::Guest("qemu"), Need::Program("ping"), Need::Program("ethtool")];
+    story(&needs, || {
+        let (code, error) = complaint("validate migration --guest /run");
+        assert!(code == 1 && error.contains("/run has no vmlinuz"), "{code}: {error}");
+        let guest = directory("qemu").canonicalize().unwrap().display().to_string();
+        let short = ["--repetitions", "1", "--seconds", "0.3"];
+        let report = measured(&[&["migration", "--guest", &guest][..], &short].concat());
+        let case = &report["cases"][0];
+        let order = ["mtu1500_1", "mtu9000_1", "mtu9000_4", "mtu1500_4"];
+        assert_eq!(case["order"], Value::from(order.to_vec()));
+        println!("measured: {}", report["checks"][0]["seen"]);
+        for arm in order {
+            let of = |key: &str| case["arms"][arm][key]["median"].as_f64();
+            for key in ["total_s", "downtime_ms", "cpu_s_per_gib", "ping_outage_ms", "gap_ms"] {
+                assert!(of(key).is_some(), "{arm}: {key}: {:#}", case["arms"][arm]);
+            }
+            // More than the guest's kernel alone takes.
+            assert!(of("sent_bytes") > Some(3e7) && of("received_bytes") > Some(1e5), "{arm}");
         }
     });
 }

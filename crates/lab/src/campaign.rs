@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::report::{self, Case, Command, Report, Setting, Threshold};
 use crate::site::{InProcess, Measured, Namespaces, Site};
 use crate::state::State;
-use crate::{LabError, between, explain};
+use crate::{LabError, between, explain, migration};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -76,14 +76,15 @@ impl Campaign {
 
 impl Point {
     fn setting(&self) -> Setting {
-        let Feature { way, receiver_gro, .. } = *self.feature;
+        let Feature { way, receiver_gro, moves, .. } = *self.feature;
+        let way = (!moves).then_some(way);
         let (connections, buffer_bytes, beside) = match self.load {
             Load::Bulk(Bulk { connections, buffer_bytes }) => {
                 (connections, Some(buffer_bytes), None)
             }
             Load::RoundTrips(beside) => (1, None, beside.map(|bulk| bulk.connections)),
         };
-        Setting { connections, buffer_bytes, beside, way: Some(way), receiver_gro }
+        Setting { connections, buffer_bytes, beside, way, receiver_gro }
     }
 
     /// In process there is no kernel that could coalesce, and a guest does one thing at a time.
@@ -235,6 +236,9 @@ fn choose_site(
     if let Some(between) = &options.between {
         interrupt.watch_signals()?;
         return Ok(Box::new(between::Site::find(feature, between, options)?));
+    }
+    if let Some(guest) = &options.guest {
+        return Ok(Box::new(migration::Site::make(guest, options, interrupt)?));
     }
     let root = is_root();
     let only_hosts = !feature.whole_guide || feature.receiver_gro || options.receiver_named;

@@ -74,6 +74,19 @@ pub enum LabError {
     /// An experiment between hosts lacks something.
     #[error("{0}")]
     Between(String),
+    /// What should be a guest is none.
+    #[error(
+        "{} has no {lacks}: name the directory that `scripts/guests qemu` prints with --guest", directory.display()
+    )]
+    NoGuest {
+        /// What was named.
+        directory: PathBuf,
+        /// The first file that is not there.
+        lacks: &'static str,
+    },
+    /// A virtual machine does not do what it should.
+    #[error("the virtual machine: {0}")]
+    Machine(String),
     /// Nothing to compare the switch with.
     #[error("no other switch runs here")]
     NoPeer,

@@ -10,6 +10,7 @@ pub mod ladder;
 pub mod latency;
 pub mod limits;
 pub mod lso;
+pub mod migration;
 pub(crate) mod peers;
 pub mod rsc;
 pub mod sweep;
@@ -51,6 +52,8 @@ pub struct Feature {
     pub(crate) steps: bool,
     /// The columns of the table.
     pub(crate) measures: &'static [Measure],
+    /// A guest moves between two hosts of its own, and the load has no way through one switch.
+    pub(crate) moves: bool,
     /// Which way the load runs.
     pub(crate) way: Way,
     /// There are two wires to the switch, whose uplink is a team.
@@ -97,6 +100,7 @@ const PLAIN: Feature = Feature {
     arms: |_| Vec::new(),
     steps: false,
     measures: rsc::MEASURES,
+    moves: false,
     way: Way::ToVnic,
     members: false,
     receiver_gro: false,
@@ -121,6 +125,7 @@ const NO_WORSE: &[Measure] = &[
 pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
     match experiment {
         "sweep" | "connections" => sweep::MEASURES,
+        "migration" => migration::MEASURES,
         "vmmq" => vmmq::MEASURES,
         "vrss" => vrss::MEASURES,
         _ => rsc::MEASURES,

@@ -6,7 +6,9 @@ use crate::campaign::Campaign;
 use crate::experiment::Ended;
 use crate::experiments::{Feature, PROOF, Proof, itself, latency};
 use crate::options::Options;
-use crate::report::{self, Account, BenchFacts, Case, Check, Command, Machine, Report, SCHEMA};
+use crate::report::{
+    self, Account, ArmFigures, BenchFacts, Case, Check, Command, Machine, Report, SCHEMA,
+};
 use crate::state::State;
 
 /// Ethernet header of a frame, in bytes.
@@ -41,7 +43,7 @@ pub(crate) fn report(
     };
     let mut bench = state.bench.clone().unwrap_or_default();
     let one_machine = bench.hosts.is_empty();
-    if !bench.in_process && one_machine {
+    if !bench.in_process && one_machine && options.guest.is_none() {
         bench.description.insert_str(0, HOSTS);
     }
     let mut checks = state.checks.clone();
@@ -123,8 +125,12 @@ fn wire_check(case: &Case, mtu: u16) -> Option<Check> {
 
 /// What a reader should know before believing the numbers.
 fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
-    let mut notes = vec![definitions(cases)];
-    if !bench.hosts.is_empty() {
+    let known = |arm: &ArmFigures| arm.median("cpu_percent").is_some();
+    let of_machine = cases.iter().flat_map(Case::arms_in_order).any(known);
+    let mut notes = vec![definitions(cases, of_machine)];
+    if !of_machine {
+        // A migration has columns of its own.
+    } else if !bench.hosts.is_empty() {
         notes.push(BETWEEN.to_owned());
     } else if !bench.in_process {
         notes.push(
@@ -137,7 +143,7 @@ fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
     notes
 }
 
-fn definitions(cases: &[Case]) -> String {
+fn definitions(cases: &[Case], of_machine: bool) -> String {
     let compared = if cases.iter().any(|case| case.order.len() > 1) {
         "A change is the median of the paired ratios of A B B A rounds, with the exact interval of a median and the \
          level that it has. All verdicts are held together to 99 % by Holm's correction where there are pairs enough for \
@@ -145,10 +151,14 @@ fn definitions(cases: &[Case]) -> String {
     } else {
         ""
     };
-    format!(
-        "{compared}MB are 2^20 bytes, as NTttcp counts, Gb are 10^9 bits; bytes are those the receiver's application read. \
-         Cycles/Byte is NTttcp's formula with the measured frequency of the time stamp counter."
-    )
+    let cycles = match of_machine {
+        true => {
+            "; bytes are those the receiver's application read. Cycles/Byte is NTttcp's formula with the measured frequency of the \
+             time stamp counter."
+        }
+        false => ".",
+    };
+    format!("{compared}MB are 2^20 bytes, as NTttcp counts, Gb are 10^9 bits{cycles}")
 }
 
 fn ending(ended: &Ended) -> Option<String> {

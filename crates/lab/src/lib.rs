@@ -17,6 +17,7 @@ mod in_process;
 mod interrupt;
 mod iperf;
 mod meter;
+mod migration;
 mod namespaces;
 pub mod options;
 mod pair;

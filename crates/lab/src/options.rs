@@ -3,7 +3,7 @@
 use crate::LabError;
 use crate::between::Between;
 use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
-use crate::experiments::{connections, itself, sweep, vrss};
+use crate::experiments::{connections, itself, migration, sweep, vrss};
 use crate::placement::list;
 use crate::report::Threshold;
 use crate::statistics::FEWEST_PAIRS;
@@ -37,6 +37,9 @@ pub struct Options {
     /// Queues that the uplink and the vNIC have in an arm, fewest first; empty where all have one.
     #[serde(default)]
     pub queues: Vec<u32>,
+    /// Where the guest is that moves, with its QEMU; `None` where none does.
+    #[serde(default)]
+    pub guest: Option<PathBuf>,
     /// MTU of every link, in bytes; with jumbo frames where those are what is validated.
     pub mtu: u16,
     /// What receives; `None` where there is no choice.
@@ -152,6 +155,16 @@ impl Options {
         Options { connections, queues: vec![queues], ..Options::new(program) }
     }
 
+    /// What `validate migration` does with the guest in this directory: 52 migrations.
+    pub fn migration(guest: PathBuf, program: PathBuf) -> Options {
+        Options {
+            guest: Some(guest),
+            repetitions: migration::REPETITIONS,
+            quick_repetitions: FEWEST_PAIRS,
+            ..Options::new(program)
+        }
+    }
+
     /// What `validate self` does: 20 tries of each kind.
     pub fn itself(program: PathBuf) -> Options {
         Options {
@@ -183,9 +196,10 @@ impl Options {
         let mut line = format!("millrace {}{campaign}", if validates { "validate " } else { "" });
         let mut put =
             |option: &str, value: String| line += &format!(" --{option} {}", word(&value));
-        match self.tries {
-            0 => put("connections", list(&self.connections)),
-            tries => put("tries", tries.to_string()),
+        match (self.tries, &self.guest) {
+            (0, None) => put("connections", list(&self.connections)),
+            (0, Some(guest)) => put("guest", guest.display().to_string()),
+            (tries, _) => put("tries", tries.to_string()),
         }
         for (option, numbers) in [("blocks", &self.blocks), ("queues", &self.queues)] {
             if !numbers.is_empty() {
@@ -197,7 +211,8 @@ impl Options {
         if let Some(narrow) = self.narrow {
             put("narrow", ((narrow * 1e6).round() / 1e4).to_string());
         }
-        if validates && self.tries == 0 && self.queues.is_empty() {
+        let one_mtu = self.tries == 0 && self.queues.is_empty() && self.guest.is_none();
+        if validates && one_mtu {
             put("mtu", self.mtu.to_string());
         }
         self.fail_if.iter().for_each(|threshold| put("fail-if", threshold.to_string()));

@@ -374,13 +374,19 @@ impl Topology {
 }
 
 /// Segmentation (TSO and GSO) and coalescing (GRO), on or off.
-fn offloads(segments: bool, coalesces: bool) -> [(LinkOffload, bool); 3] {
+pub(crate) fn offloads(segments: bool, coalesces: bool) -> [(LinkOffload, bool); 3] {
     let (tso, gso) = (LinkOffload::Tso, LinkOffload::Gso);
     [(tso, segments), (gso, segments), (LinkOffload::Gro, coalesces)]
 }
 
 /// A veth whose other end lies in another host.
-fn wire(host: &mut Host, link: &str, other: &str, to: u32, mtu: u16) -> Result<(), LabError> {
+pub(crate) fn wire(
+    host: &mut Host,
+    link: &str,
+    other: &str,
+    to: u32,
+    mtu: u16,
+) -> Result<(), LabError> {
     host.run(&format!("ip link add {link} type veth peer name {other} netns {to}"))?;
     host.run(&format!("ip link set {link} mtu {mtu} up")).map(drop)
 }

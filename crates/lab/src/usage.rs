@@ -15,7 +15,7 @@ const EVERY: Duration = Duration::from_millis(200);
 /// Key of the time that readings took, in seconds a second.
 pub(crate) const COST: &str = "usage_reading_s_per_s";
 /// Key of soft interrupts and kernel threads that are in nobody's time: the kernel, shared.
-const SOFTIRQ: &str = "softirq_cpu_s_per_s";
+pub(crate) const SOFTIRQ: &str = "softirq_cpu_s_per_s";
 /// Key of all other programs.
 pub(crate) const OTHERS: &str = "others_cpu_s_per_s";
 /// Keys of the processes, in the order of [`Sides`].

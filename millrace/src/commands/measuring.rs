@@ -109,6 +109,7 @@ mod tests {
             ("jumbo", Options { mtu: 9000, ..new() }),
             ("vmmq", Options::vmmq(2, PathBuf::new())),
             ("vrss", Options::vrss(4, PathBuf::new())),
+            ("migration", Options::migration("guests/qemu".into(), PathBuf::new())),
             ("self", Options::itself(PathBuf::new())),
             ("ladder", new()),
             ("connections", Options::connections(PathBuf::new())),

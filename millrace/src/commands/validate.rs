@@ -7,7 +7,8 @@ use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
 use control::Problem;
 use lab::experiments::{
-    Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, rsc, team, vlan, vmmq, vrss, xdp,
+    Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, migration, rsc, team, vlan, vmmq,
+    vrss, xdp,
 };
 use lab::options::{Options, Receivers};
 use lab::validate;
@@ -55,6 +56,8 @@ enum What {
     /// An uplink of one member against one of two, and the outage of a failover
     #[command(after_help = TEAM_HELP)]
     Team(OnAndOff),
+    /// Live migration between two hosts: MTU 1500 and 9000, 1 and 4 channels, downtime and outage
+    Migration(Migration),
     /// This command's own verdicts: the same arm twice, and traffic slowed by 5 %, twenty times each
     #[command(name = "self")]
     Itself(Itself),
@@ -239,6 +242,28 @@ struct Jumbo {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  millrace validate migration --guest target/guests/qemu          # 52 migrations, about seven minutes
+  millrace validate migration --guest target/guests/qemu --quick
+
+An emulated guest moves between two hosts with a switch each, there and back in turn. Its memory goes
+through the uplinks, over MTU 1500 and 9000 and by 1 and 4 connections (QEMU's multifd) in turn.
+Compared are QEMU's total time, rate and downtime, the processor time for a GiB, the longest time
+without an answer to pings, and the switch's own part in it. A stream to the guest and back runs all
+the time; the check fails when one of its bytes is wrong or missing, or a ping is answered twice.
+--guest is the directory that `scripts/guests qemu` prints: kernel, initramfs and QEMU. --seconds is
+how long the load runs before and after each migration. Needs namespaces, /dev/net/tun and `ping`.
+Exit codes are those of `validate rsc`.")]
+struct Migration {
+    /// The guest and its QEMU, as `scripts/guests qemu` makes them.
+    #[arg(long, value_name = "DIRECTORY")]
+    guest: PathBuf,
+    #[command(flatten)]
+    measuring: Measuring,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
   millrace validate self                           # nine minutes, longer on a busy machine
   millrace validate self --quick                   # five tries of each kind, two minutes
   millrace validate self --json --output proof
@@ -302,6 +327,10 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         }
         What::Vmmq(queued) => carry_out(&vmmq::campaign, &queued.options(Options::vmmq)?, global),
         What::Vrss(queued) => carry_out(&vrss::campaign, &queued.options(Options::vrss)?, global),
+        What::Migration(Migration { guest, measuring }) => {
+            let base = |program| Options::migration(guest.clone(), program);
+            carry_out(&migration::campaign, &measuring.options(base, &[])?, global)
+        }
         What::Itself(Itself { tries, measuring }) => {
             let options = measuring.options(Options::itself, &[])?;
             let tries = tries.map_or(options.tries, usize::from);

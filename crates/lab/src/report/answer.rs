@@ -56,6 +56,13 @@ fn nouns(measure: &Measure) -> (&'static str, &'static str, &'static str) {
         "low_switch_cpu" => ("CPU of the switch at 100 Mb/s", "more", "less"),
         "latency_median" => ("median round trip", "longer", "shorter"),
         "latency_p99" => ("99th percentile of round trips", "longer", "shorter"),
+        "total" => ("time of a migration", "longer", "shorter"),
+        "rate" => ("rate", "higher", "lower"),
+        "cpu" => ("CPU for a GiB", "more", "less"),
+        "downtime" => ("downtime", "longer", "shorter"),
+        "ping_outage" => ("ping outage", "longer", "shorter"),
+        "outage_ratio" => ("outage against downtime", "more", "less"),
+        "gap" => ("gap of frames", "longer", "shorter"),
         _ => (measure.label, "higher", "lower"),
     }
 }

@@ -1,0 +1,173 @@
+//! Live migration: a guest moves between two hosts, there and back, over MTU 1500 and 9000 and by one connection and four.
+//!
+//! What runs is in `crate::migration`: an interval is one migration, under a stream whose every byte is compared
+//! and pings all the time.
+
+use super::{Feature, PLAIN, rsc};
+use crate::campaign::Campaign;
+use crate::experiment::{Arm, Experiment, Measure};
+use crate::options::Options;
+use crate::report::{Case, Check};
+use crate::statistics::{Better, Summary};
+use crate::validate::under;
+
+/// How memory is sent in an arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transport {
+    pub(crate) name: &'static str,
+    label: &'static str,
+    /// Of the uplinks and of the hosts' own ports, in bytes.
+    pub(crate) mtu: u16,
+    /// Connections: more than one is QEMU's multifd.
+    pub(crate) channels: u8,
+}
+
+/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the whole are the four questions.
+pub(crate) const TRANSPORTS: [Transport; 4] = [
+    Transport { name: "mtu1500_1", label: "MTU 1500, 1 channel", mtu: 1500, channels: 1 },
+    Transport { name: "mtu9000_1", label: "MTU 9000, 1 channel", mtu: 9000, channels: 1 },
+    Transport { name: "mtu9000_4", label: "MTU 9000, 4 channels", mtu: 9000, channels: 4 },
+    Transport { name: "mtu1500_4", label: "MTU 1500, 4 channels", mtu: 1500, channels: 4 },
+];
+/// Repetitions by default: enough for a verdict on all figures together, and 52 migrations.
+pub const REPETITIONS: usize = 13;
+/// Ethernet header of a frame, in bytes.
+const ETHERNET: f64 = 14.0;
+
+const TOTAL: Measure = Measure {
+    key: "total_s",
+    improvement: "total",
+    label: "Total (s)",
+    scale: 1.0,
+    decimals: 2,
+    better: Better::Lower,
+    equal_within: None,
+};
+const RATE: Measure =
+    Measure { key: "migration_bps", improvement: "rate", label: "Rate (MB/s)", ..rsc::THROUGHPUT };
+const fn ms(key: &'static str, improvement: &'static str, label: &'static str) -> Measure {
+    Measure { key, improvement, label, decimals: 0, ..TOTAL }
+}
+
+/// The columns.
+pub const MEASURES: &[Measure] = &[
+    TOTAL,
+    RATE,
+    Measure { key: "cpu_s_per_gib", improvement: "cpu", label: "CPU s/GiB", ..TOTAL },
+    ms("downtime_ms", "downtime", "Downtime (ms)"),
+    ms("ping_outage_ms", "ping_outage", "Ping outage (ms)"),
+    Measure { decimals: 2, ..ms("outage_ratio", "outage_ratio", "Outage/downtime") },
+    ms("gap_ms", "gap", "Gap of frames (ms)"),
+];
+
+const FEATURE: &Feature = &Feature {
+    name: "migration",
+    title: "Live migration: MTU 1500 and 9000, 1 and 4 channels",
+    steps: true,
+    moves: true,
+    measures: MEASURES,
+    proof: Some(proof),
+    note: Some(
+        "An interval is one migration, there or back in turn, with so long of load before and after it. The arms go in a ring: \
+         jumbo frames, then channels (QEMU's multifd), then MTU 1500 again, so that all steps together are four channels \
+         against one at MTU 1500. Total, rate and downtime are QEMU's own. CPU s/GiB is what both switches, both QEMUs with \
+         the guest in them, and the kernel used for a GiB sent. The ping outage is the longest time without an answer, at one \
+         request in 5 ms. The gap of frames is the time from the last frame that the source's switch gave to the guest to the \
+         first one that the destination's gave to it. The switch's part of it is what is left without the time from QEMU's STOP \
+         to its RESUME, with two spaces between pings at most; below 0 where the first frame was there before QEMU said RESUME.",
+    ),
+    ..PLAIN
+};
+
+/// `millrace validate migration`.
+pub fn campaign(options: &Options) -> Campaign {
+    let arms = TRANSPORTS.map(|one| Arm { name: one.name.into(), label: one.label.into() });
+    let plain = FEATURE.experiment(options.mtu, options.interval, options.stop());
+    let plan = Experiment { arms: arms.into(), ..plain };
+    let points = vec![under(FEATURE, &plan, 1)];
+    Campaign { name: FEATURE.name, title: FEATURE.title, points }
+}
+
+/// That nothing was wrong, missing or twice of what crossed with the guest, and that memory was sent as each arm says.
+fn proof(case: &Case) -> Option<Check> {
+    let sum =
+        |key: &str| -> f64 { TRANSPORTS.iter().filter_map(|one| case.total(one.name, key)).sum() };
+    let [wrong, missing, twice] = ["wrong_bytes", "missing_bytes", "pings_twice"].map(sum);
+    let mut told = Vec::new();
+    let mut as_labelled = true;
+    for Transport { name, label, mtu, channels } in TRANSPORTS {
+        let Some(figures) = case.arms.get(name).filter(|arm| arm.intervals > 0) else { continue };
+        let size = figures.median("frame_bytes")?;
+        let multifd = figures.figures.get("multifd_bytes")?;
+        let largest = f64::from(mtu) + ETHERNET;
+        as_labelled &= size <= largest && size > largest / 4.0;
+        as_labelled &= if channels > 1 { multifd.min > 0.0 } else { multifd.max == 0.0 };
+        told.push(format!("{size:.0} bytes a frame of memory in {label}"));
+    }
+    let all = case.samples.iter().filter_map(|sample| sample.values.get("switch_ms").copied());
+    let part = Summary::of(&all.collect::<Vec<_>>())?;
+    let seen = format!(
+        "{} migrations; {:.0} MB of the stream came back, {wrong:.0} bytes wrong and {missing:.0} missing; {:.0} pings answered, \
+         {twice:.0} of them twice; the switch's part of the gap {:.1} ms at the median, {:.1} at most; {}",
+        case.samples.len(),
+        sum("received_bytes") / 1e6,
+        sum("pings_answered"),
+        part.median,
+        part.max,
+        told.join(", ")
+    );
+    let passed = wrong + missing + twice == 0.0 && as_labelled;
+    Some(Check { name: "What crossed with the guest".into(), passed, seen })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{StopRule, Values};
+    use crate::experiments::case_of;
+    use std::time::Duration;
+
+    /// Two rounds in which each migration was as its arm says, but for what `spoil` does to the last arm.
+    fn checked(spoil: impl Fn(&mut Values)) -> Check {
+        let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
+        let options = Options { repetitions: 2, ..Options::new("unused".into()) };
+        let mut plan = campaign(&options).points.remove(0).experiment;
+        (plan.stop, plan.interval) = (stop, Duration::from_secs(1));
+        let case = case_of(&plan, 2, |_, place| {
+            let Transport { mtu, channels, .. } = TRANSPORTS[place];
+            let mut values = Values::from([
+                ("received_bytes".into(), 1e6),
+                ("wrong_bytes".into(), 0.0),
+                ("missing_bytes".into(), 0.0),
+                ("pings_answered".into(), 400.0),
+                ("pings_twice".into(), 0.0),
+                ("switch_ms".into(), 5.0),
+                ("frame_bytes".into(), f64::from(mtu) - 60.0),
+                ("multifd_bytes".into(), if channels > 1 { 1e8 } else { 0.0 }),
+            ]);
+            if place == 3 {
+                spoil(&mut values);
+            }
+            values
+        });
+        proof(&case).unwrap()
+    }
+
+    #[test]
+    fn a_byte_or_a_ping_too_many_and_an_arm_that_is_another_fail_the_proof() {
+        let whole = checked(|_| ());
+        assert!(whole.passed && whole.seen.starts_with("8 migrations; 8 MB"), "{}", whole.seen);
+        for (key, value) in [
+            ("wrong_bytes", 1.0),
+            ("missing_bytes", 1.0),
+            ("pings_twice", 1.0),
+            ("frame_bytes", 8000.0),
+            ("multifd_bytes", 0.0),
+        ] {
+            let spoilt = checked(|values| {
+                values.insert(key.into(), value);
+            });
+            assert!(!spoilt.passed, "{key}: {}", spoilt.seen);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What is seen of the guest from outside while it moves: its answers to pings, and what a switch gives to its port. Both come
+//! from programs that run for as long as one migration.
+
+use crate::LabError;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::{Block, PcapNgReader};
+use ports::namespace;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// From one echo request to the next.
+const EVERY: &str = "0.005";
+/// Bit 1 of epb_flags: out of the switch.
+const EGRESS: u32 = 2;
+
+/// A program that is ended as Ctrl-C does; killed where nobody asked what it said.
+pub(super) struct Running(Child);
+
+impl Running {
+    fn start(mut command: Command, doing: &str) -> Result<Running, LabError> {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let started = command.spawn().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                let program = command.get_program().to_string_lossy().into_owned();
+                LabError::ProgramMissing { program, package: "iputils-ping" }
+            }
+            _ => LabError::io(doing.to_owned())(error),
+        });
+        started.map(Running)
+    }
+
+    /// Ends it; what it printed.
+    fn end(mut self) -> Result<String, LabError> {
+        if let Some(process) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended by itself.
+            let _ = kill_process(process, Signal::INT);
+        }
+        let mut text = String::new();
+        let read =
+            self.0.stdout.as_mut().map(|pipe| std::io::Read::read_to_string(pipe, &mut text));
+        read.transpose().map_err(LabError::io("reading what a program printed"))?;
+        Ok(text)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Echo requests from a network namespace.
+pub(super) fn ping(from: u32, guest: &str) -> Result<Running, LabError> {
+    let mut command = Command::new("ping");
+    command.args(["-n", "-D", "-i", EVERY, "-W", "1", guest]);
+    let path = PathBuf::from(format!("/proc/{from}/ns/net"));
+    namespace::within(Some(&path), || Running::start(command, "starting ping"))
+        .map_err(LabError::io("entering a host's namespace"))?
+}
+
+/// What came of pings.
+#[derive(Debug, PartialEq)]
+pub(super) struct Answers {
+    pub(super) count: usize,
+    /// More than one to a request.
+    pub(super) twice: usize,
+    /// The longest time without one, in milliseconds.
+    pub(super) outage_ms: f64,
+}
+
+impl Answers {
+    pub(super) fn of(pings: Running) -> Result<Answers, LabError> {
+        pings.end().map(|text| Answers::read(&text))
+    }
+
+    fn read(text: &str) -> Answers {
+        let answers = text.lines().filter(|line| line.contains("icmp_seq="));
+        let time = |line: &str| line.strip_prefix('[')?.split_once(']')?.0.parse().ok();
+        let times: Vec<f64> = answers.clone().filter_map(time).collect();
+        let gaps = times.iter().zip(times.iter().skip(1)).map(|(one, next)| next - one);
+        Answers {
+            count: times.len(),
+            twice: answers.filter(|line| line.contains("DUP!")).count(),
+            outage_ms: gaps.fold(0.0, f64::max) * 1e3,
+        }
+    }
+}
+
+/// What a switch sees at the guest's port, into a new file.
+pub(super) fn capture(program: &Path, socket: &Path, file: &Path) -> Result<Running, LabError> {
+    // Of an earlier migration.
+    let _ = std::fs::remove_file(file);
+    let mut command = Command::new(program);
+    command.arg("--socket").arg(socket).args(["capture", super::PORT, "--snaplen", "64", "-w"]);
+    Running::start(
+        {
+            command.arg(file);
+            command
+        },
+        "starting a capture",
+    )
+}
+
+/// When the frames of a capture were given to the guest, in seconds since 1970 and in their order.
+pub(super) fn given(capture: Running, file: &Path) -> Result<Vec<f64>, LabError> {
+    capture.end()?;
+    let failed = || format!("reading {}", file.display());
+    let opened = File::open(file).map_err(LabError::io(failed()))?;
+    read(opened).map_err(|error| LabError::io(failed())(std::io::Error::other(error)))
+}
+
+fn read(file: impl std::io::Read) -> Result<Vec<f64>, pcap_file::PcapError> {
+    let mut reader = PcapNgReader::new(file)?;
+    let mut times = Vec::new();
+    while let Some(block) = reader.next_block() {
+        let Block::EnhancedPacket(frame) = block? else { continue };
+        // A comment says why a frame was dropped.
+        let is = |option: &EnhancedPacketOption<'_>| match option {
+            EnhancedPacketOption::Flags(flags) => flags & 3 == EGRESS,
+            other => !matches!(other, EnhancedPacketOption::Comment(_)),
+        };
+        if frame.options.iter().all(is) {
+            times.push(frame.timestamp.as_secs_f64());
+        }
+    }
+    Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ports::Nanos;
+    use ports::capture::{Capture, CaptureOptions, Direction};
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn the_longest_time_without_an_answer_and_answers_too_many_are_found() {
+        let text = "PING 10.9.0.1 (10.9.0.1) 56(84) bytes of data.\n\
+            [100.000] 64 bytes from 10.9.0.1: icmp_seq=1 ttl=64 time=1.00 ms\n\
+            [100.010] 64 bytes from 10.9.0.1: icmp_seq=2 ttl=64 time=1.00 ms\n\
+            [100.010] 64 bytes from 10.9.0.1: icmp_seq=2 ttl=64 time=1.00 ms (DUP!)\n\
+            [100.135] 64 bytes from 10.9.0.1: icmp_seq=9 ttl=64 time=1.00 ms\n\
+            [100.140] 64 bytes from 10.9.0.1: icmp_seq=10 ttl=64 time=1.00 ms\n";
+        let Answers { count, twice, outage_ms } = Answers::read(text);
+        assert!((count, twice) == (5, 1) && (124.9..125.1).contains(&outage_ms), "{outage_ms}");
+        assert_eq!(Answers::read("").count, 0);
+    }
+
+    #[test]
+    fn only_what_the_guest_was_given_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vm.pcapng");
+        let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        let file = File::create(&path).unwrap();
+        let capture = Capture::start(file, CaptureOptions::new("vm", epoch)).unwrap();
+        let offer = |ms: u64, direction, reason| {
+            capture.offer(Nanos(ms * 1_000_000), direction, &[0; 60], &[], reason);
+        };
+        offer(1, Direction::Ingress, None);
+        offer(2, Direction::Egress, None);
+        offer(3, Direction::Egress, Some("egress_down"));
+        offer(4, Direction::Egress, None);
+        capture.stop();
+        assert_eq!(read(File::open(&path).unwrap()).unwrap(), [1000.002, 1000.004]);
+    }
+}

@@ -1,0 +1,162 @@
+//! A stream that proves itself: what the guest sends back is compared with what was sent, byte by byte, over one connection
+//! that lives through all migrations.
+
+use crate::LabError;
+use crate::interrupt::Interrupt;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes written at once, and how often: 20 Mbit/s at most.
+const CHUNK: usize = 25_000;
+const EVERY: Duration = Duration::from_millis(10);
+/// What has not come back by then will not.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// See the module. It ends when this is dropped.
+pub(super) struct Stream {
+    shared: Arc<Shared>,
+    connection: TcpStream,
+    threads: [JoinHandle<()>; 2],
+}
+
+/// Written by the two threads, read by the bench, which sets the flag.
+#[derive(Default)]
+struct Shared {
+    sent: AtomicU64,
+    back: AtomicU64,
+    wrong: AtomicU64,
+    pauses: AtomicBool,
+}
+
+/// Bytes so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bytes {
+    pub(super) back: u64,
+    pub(super) wrong: u64,
+    /// Sent and not come back.
+    pub(super) missing: u64,
+}
+
+impl Stream {
+    /// Over a connection whose other end sends back what it gets.
+    pub(super) fn start(connection: TcpStream) -> std::io::Result<Stream> {
+        connection.set_nodelay(true)?;
+        let (writes, reads) = (connection.try_clone()?, connection.try_clone()?);
+        let shared: Arc<Shared> = Arc::default();
+        let (of_writer, of_reader) = (shared.clone(), shared.clone());
+        let threads = [
+            std::thread::spawn(move || write(writes, &of_writer)),
+            std::thread::spawn(move || read(reads, &of_reader)),
+        ];
+        Ok(Stream { shared, connection, threads })
+    }
+
+    /// Waits until all that was sent has come back, and goes on. An error where the connection has ended.
+    pub(super) fn settle(&self, interrupt: &Interrupt) -> Result<Bytes, LabError> {
+        self.shared.pauses.store(true, Relaxed);
+        // What is being written counts already.
+        let all = || {
+            if self.threads.iter().any(JoinHandle::is_finished) {
+                return Err(LabError::Machine("the stream has broken off".into()));
+            }
+            Ok((self.bytes().missing == 0).then_some(()))
+        };
+        interrupt.pass(2 * EVERY)?;
+        interrupt.wait_for(PATIENCE, all)?;
+        let bytes = self.bytes();
+        self.shared.pauses.store(false, Relaxed);
+        Ok(bytes)
+    }
+
+    fn bytes(&self) -> Bytes {
+        let Shared { sent, back, wrong, .. } = &*self.shared;
+        let back = back.load(Relaxed);
+        Bytes { back, wrong: wrong.load(Relaxed), missing: sent.load(Relaxed).saturating_sub(back) }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Both threads end by an error then.
+        let _ = self.connection.shutdown(Shutdown::Both);
+    }
+}
+
+/// The byte at a place of the stream.
+fn byte(place: u64) -> u8 {
+    let mixed = (place / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed.to_le_bytes()[usize::try_from(place % 8).unwrap_or_default()]
+}
+
+fn write(mut connection: TcpStream, shared: &Shared) {
+    loop {
+        std::thread::sleep(EVERY);
+        if shared.pauses.load(Relaxed) {
+            continue;
+        }
+        let first = shared.sent.fetch_add(CHUNK as u64, Relaxed);
+        let chunk: Vec<u8> = (first..first + CHUNK as u64).map(byte).collect();
+        if connection.write_all(&chunk).is_err() {
+            return;
+        }
+    }
+}
+
+fn read(mut connection: TcpStream, shared: &Shared) {
+    let mut bytes = [0; 64 << 10];
+    while let Ok(count @ 1..) = connection.read(&mut bytes) {
+        let first = shared.back.load(Relaxed);
+        let wanted = (first..).map(byte);
+        let wrong = bytes.iter().take(count).zip(wanted).filter(|(byte, wanted)| *byte != wanted);
+        shared.wrong.fetch_add(wrong.count() as u64, Relaxed);
+        shared.back.fetch_add(count as u64, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// What comes of a stream whose other end does this to the bytes.
+    fn through(mut spoil: impl FnMut(&mut Vec<u8>) + Send + 'static) -> Result<Bytes, LabError> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        std::thread::spawn(move || {
+            let mut bytes = [0; CHUNK];
+            while let Ok(count @ 1..) = other.read(&mut bytes) {
+                let mut chunk = bytes[..count].to_vec();
+                spoil(&mut chunk);
+                if chunk.is_empty() || other.write_all(&chunk).is_err() {
+                    return;
+                }
+            }
+        });
+        let stream = Stream::start(connection).unwrap();
+        let interrupt = Interrupt::default();
+        while stream.shared.sent.load(Relaxed) < 4 * CHUNK as u64 {
+            interrupt.pass(EVERY).unwrap();
+        }
+        stream.settle(&interrupt)
+    }
+
+    #[test]
+    fn one_byte_that_is_another_is_counted_and_an_end_is_an_error() {
+        let whole = through(|_| ()).unwrap();
+        assert!(whole.back >= 4 * CHUNK as u64 && whole.wrong == 0 && whole.missing == 0);
+        let mut once = true;
+        let spoilt = through(move |bytes| {
+            if std::mem::take(&mut once) {
+                bytes[7] ^= 1;
+            }
+        });
+        assert_eq!(spoilt.unwrap().wrong, 1);
+        assert!(through(Vec::clear).is_err());
+    }
+}
