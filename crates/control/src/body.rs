@@ -196,6 +196,12 @@ pub struct GuestBody {
     pub connections: u64,
     /// Guest memory that is mapped.
     pub memory_bytes: u64,
+    /// Regions in which it is mapped.
+    #[serde(default)]
+    pub memory_regions: usize,
+    /// Most memory that may be mapped: by `memory-limit`, or the host's own; absent where there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<u64>,
     /// Queue pairs it uses; 0: its driver is not ready.
     pub queues: u16,
     /// Features the port offers, by their names in the virtio specification.

@@ -81,6 +81,25 @@ impl Client {
         self.get(&format!("/v1/ports/{}", escape(name)))
     }
 
+    /// A port with the tag of its settings.
+    pub fn tagged_port(&self, name: &str) -> Result<(PortBody, String), ClientError> {
+        let path = format!("/v1/ports/{}", escape(name));
+        let (tag, body) = self.request_tagged(Method::GET, &path, Bytes::new(), None)?;
+        Ok((read(&body)?, tag.unwrap_or_default()))
+    }
+
+    /// Changes keys of a port if its settings still have this tag.
+    pub fn change_tagged_port(
+        &self,
+        name: &str,
+        change: &serde_json::Value,
+        etag: &str,
+    ) -> Result<PortBody, ClientError> {
+        let body = serde_json::to_vec(change).map_err(|error| broken_answer(&error))?;
+        let path = format!("/v1/ports/{}", escape(name));
+        read(&self.request(Method::PATCH, &path, body.into(), Some(etag))?)
+    }
+
     /// Opens one more port.
     pub fn add_port(&self, port: &PortConfig) -> Result<PortBody, ClientError> {
         self.send(Method::POST, "/v1/ports", port)
@@ -306,6 +325,17 @@ impl Client {
         body: Bytes,
         if_match: Option<&str>,
     ) -> Result<Bytes, ClientError> {
+        self.request_tagged(method, path, body, if_match).map(|(_, body)| body)
+    }
+
+    /// The body with its `ETag`.
+    fn request_tagged(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        if_match: Option<&str>,
+    ) -> Result<(Option<String>, Bytes), ClientError> {
         let answer = async {
             match tokio::time::timeout(PATIENCE, self.exchange(method, path, body, if_match)).await
             {
@@ -313,9 +343,9 @@ impl Client {
                 Err(error) => Err(unreachable_at(&self.socket, &error)),
             }
         };
-        let (status, body) = self.runtime.block_on(answer)?;
+        let (status, tag, body) = self.runtime.block_on(answer)?;
         if status.is_success() {
-            return Ok(body);
+            return Ok((tag, body));
         }
         Err(refused(status, &body))
     }
@@ -326,7 +356,7 @@ impl Client {
         path: &str,
         body: Bytes,
         if_match: Option<&str>,
-    ) -> Result<(StatusCode, Bytes), ClientError> {
+    ) -> Result<(StatusCode, Option<String>, Bytes), ClientError> {
         let lost = |error: hyper::Error| unreachable_at(&self.socket, &error);
         let stream = self.stream().await?;
         let (mut sender, connection) =
@@ -344,9 +374,11 @@ impl Client {
             request.body(Full::new(body)).map_err(|error| unreachable_at(&self.socket, &error))?;
         let response = sender.send_request(request).await.map_err(lost)?;
         let status = response.status();
+        let tag = response.headers().get("etag").and_then(|tag| tag.to_str().ok());
+        let tag = tag.map(str::to_owned);
         let body = response.into_body().collect().await.map_err(lost)?.to_bytes();
         connection.abort();
-        Ok((status, body))
+        Ok((status, tag, body))
     }
 
     /// Connects. Where the daemon's backlog is full, that is tried again for as long as a request may take.

@@ -93,6 +93,10 @@ pub trait Watch: Send {
     fn guest(&self) -> Option<Status> {
         None
     }
+    /// Most memory that the guest may have mapped, where there is a limit.
+    fn memory_limit(&self) -> Option<u64> {
+        None
+    }
     /// What happened to the guest since this was last asked, in sentences.
     fn news(&self) -> Vec<String> {
         Vec::new()
@@ -403,6 +407,10 @@ impl Watch for Guest {
 
     fn guest(&self) -> Option<Status> {
         Some(self.session.status())
+    }
+
+    fn memory_limit(&self) -> Option<u64> {
+        Some(self.options.memory_limit).filter(|limit| *limit < u64::MAX)
     }
 
     fn news(&self) -> Vec<String> {

@@ -1,13 +1,14 @@
 //! What happened, for `status` and for the log: the same event is one line with a count, however often it comes. Events of a
 //! port are noted [`Sparing`]ly, since what is behind the port decides how often they come and what some of them say; and they
-//! take no place of others, since the port with most entries makes room for the next.
+//! take no place of others, since the port with most entries makes room for the next. Steps of migrations are a list of their own beside:
+//! a host that is emptied has several from each guest.
 
 use crate::body::EventBody;
 use ports::vhost::Sparing;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Events kept.
+/// Events kept, and steps of migrations.
 const MAX_EVENTS: usize = 64;
 /// A repeated event is logged again after this time.
 const QUIET: Duration = Duration::from_secs(60);
@@ -15,6 +16,7 @@ const QUIET: Duration = Duration::from_secs(60);
 struct Entry {
     /// The name of the port that has caused it, if one has.
     port: Option<String>,
+    kind: Kind,
     text: String,
     count: u64,
     last: Instant,
@@ -26,6 +28,14 @@ impl Entry {
     fn is_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.logged) >= QUIET
     }
+}
+
+/// Which list an entry takes a place of.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Event,
+    /// Of a migration.
+    Step,
 }
 
 /// The last events, oldest first.
@@ -42,6 +52,7 @@ struct Told {
     new: Sparing,
     /// Repeated events that are logged again.
     again: Sparing,
+    steps: Sparing,
 }
 
 impl EventLog {
@@ -51,12 +62,22 @@ impl EventLog {
 
     /// Keeps an event that something behind a port has caused, unless there were too many new ones of that port; nor is a
     /// repeated one logged again then. Says whether it was logged.
-    pub(crate) fn note_of(&mut self, port: &str, now: Instant, mut text: String) -> bool {
+    pub(crate) fn note_of(&mut self, port: &str, now: Instant, text: String) -> bool {
+        self.note_as(Kind::Event, port, now, text)
+    }
+
+    /// The same of a step of a migration. Steps and other events of a port leave room for each other.
+    pub(crate) fn note_step(&mut self, port: &str, now: Instant, text: String) -> bool {
+        self.note_as(Kind::Step, port, now, text)
+    }
+
+    fn note_as(&mut self, kind: Kind, port: &str, now: Instant, mut text: String) -> bool {
         let told = self.told.entry(port.to_owned()).or_default();
+        let new = if kind == Kind::Step { &mut told.steps } else { &mut told.new };
         let known = self.entries.iter().find(|entry| entry.text == text);
         let log = match known {
             Some(entry) => entry.is_due(now) && told.again.next(now).is_some(),
-            None => match told.new.next(now) {
+            None => match new.next(now) {
                 None => return false,
                 Some(0) => true,
                 Some(untold) => {
@@ -65,7 +86,7 @@ impl EventLog {
                 }
             },
         };
-        self.keep(Some(port), now, text, log);
+        self.keep((kind, Some(port)), now, text, log);
         log
     }
 
@@ -79,14 +100,15 @@ impl EventLog {
         let text = text.into();
         let known = self.entries.iter().find(|entry| entry.text == text);
         let log = known.is_none_or(|entry| entry.is_due(now));
-        self.keep(None, now, text, log);
+        self.keep((Kind::Event, None), now, text, log);
         log
     }
 
-    fn keep(&mut self, port: Option<&str>, now: Instant, text: String, log: bool) {
+    fn keep(&mut self, (kind, port): (Kind, Option<&str>), now: Instant, text: String, log: bool) {
         let known = self.entries.iter().position(|entry| entry.text == text);
         let mut entry = known.and_then(|place| self.entries.remove(place)).unwrap_or_else(|| {
-            Entry { port: port.map(str::to_owned), text, count: 0, last: now, logged: now }
+            let port = port.map(str::to_owned);
+            Entry { port, kind, text, count: 0, last: now, logged: now }
         });
         entry.count += 1;
         entry.last = now;
@@ -95,20 +117,22 @@ impl EventLog {
             tracing::info!(count = entry.count, "{}", entry.text);
         }
         self.entries.push_back(entry);
-        if self.entries.len() > MAX_EVENTS {
-            self.evict();
+        if self.entries.iter().filter(|entry| entry.kind == kind).count() > MAX_EVENTS {
+            self.evict(kind);
         }
     }
 
-    /// Removes the oldest entry of the port with most of them; those without a port are as of one. Of several such ports that
-    /// with the oldest entry.
-    fn evict(&mut self) {
+    /// Removes the oldest entry of the port with most of this kind; those without a port are as of one. Of several such ports
+    /// that with the oldest entry.
+    fn evict(&mut self, kind: Kind) {
         let mut counts: BTreeMap<Option<&str>, usize> = BTreeMap::new();
-        for entry in &self.entries {
+        for entry in self.entries.iter().filter(|entry| entry.kind == kind) {
             *counts.entry(entry.port.as_deref()).or_default() += 1;
         }
         let most = counts.values().copied().max();
-        let is_of_most = |entry: &Entry| counts.get(&entry.port.as_deref()).copied() == most;
+        let is_of_most = |entry: &Entry| {
+            entry.kind == kind && counts.get(&entry.port.as_deref()).copied() == most
+        };
         if let Some(oldest) = self.entries.iter().position(is_of_most) {
             self.entries.remove(oldest);
         }
@@ -192,6 +216,29 @@ mod tests {
             ("vm1 is removed", "vm3 is up")
         );
         assert!(lines <= 2 * (10 + 200), "{lines} lines");
+    }
+
+    /// A host that was emptied kept of all other events none.
+    #[test]
+    fn guests_that_move_leave_room_for_other_events_and_a_port_for_its_own() {
+        let start = Instant::now();
+        let mut journal = EventLog::new(start);
+        journal.note(start, "the configuration was reloaded");
+        for guest in 0..200 {
+            let name = format!("vm{guest}");
+            for step in ["a migration begins", "the guest was stopped"] {
+                assert!(journal.note_step(&name, start, format!("{name}: {step}")));
+            }
+        }
+        // One guest that never stops moving.
+        for step in 0..100 {
+            journal.note_step("vm1", start, format!("vm1: step {step}"));
+        }
+        assert!(journal.note_of("vm1", start, "port vm1 is broken".into()));
+        let texts: Vec<String> = journal.events().into_iter().map(|event| event.text).collect();
+        assert_eq!(texts.len(), MAX_EVENTS + 2);
+        assert_eq!(texts[0], "the configuration was reloaded");
+        assert_eq!(texts[MAX_EVENTS + 1], "port vm1 is broken");
     }
 
     #[test]

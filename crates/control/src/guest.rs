@@ -31,11 +31,13 @@ pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Con
 }
 
 /// The guest as the API shows it.
-pub(crate) fn body(status: &Status) -> GuestBody {
+pub(crate) fn body(status: &Status, memory_limit: Option<u64>) -> GuestBody {
     GuestBody {
         connected: matches!(status.state, State::Connected | State::Running),
         connections: status.connections,
         memory_bytes: status.memory,
+        memory_regions: status.mapped.len(),
+        memory_limit,
         queues: status.negotiated.pairs,
         offered: status.offered.names(),
         taken: status.taken.names(),

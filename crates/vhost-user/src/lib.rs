@@ -65,6 +65,7 @@ pub use negotiated::Negotiated;
 pub use options::{Access, Options, SocketRole};
 pub use ring_slot::{RingSlot, Running};
 pub use session::Session;
+pub use slots::{OWN as REGIONS_OWN, SHARED as REGIONS_SHARED};
 pub use socket::permit;
 pub use sparing::Sparing;
 pub use status::{State, Status};

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// What every front end may have.
-const OWN: usize = 32;
+pub const OWN: usize = 32;
 /// What one may have: as many as KVM gives a guest, and QEMU asks for no more.
 pub(crate) const MOST: usize = 509;
 /// What all together may have beyond their own.
-const SHARED: usize = 4096;
+pub const SHARED: usize = 4096;
 /// The longest wait after a change.
 const LONGEST: Duration = Duration::from_millis(100);
 

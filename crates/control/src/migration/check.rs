@@ -3,16 +3,19 @@
 //! First what the host lacks for the port ([`lacks`]), which an import refuses too; then how the two ports differ.
 
 mod pair;
+mod uplinks;
 
 use super::HostExport;
 use crate::Problem;
-use crate::body::{MacBody, PortBody, StateBody};
+use crate::body::{MacBody, PortBody, StateBody, TeamBody, TeamMemberBody};
 use crate::config::{PortConfig, PortRole};
 use crate::health::Picture;
 use pair::Pair;
 pub(super) use pair::occupied;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+pub(super) use uplinks::{Uplinks, vlans};
 
 /// Something that would hurt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,12 +53,13 @@ pub fn findings(from: &HostExport, to: &HostExport, name: &str) -> Result<Vec<Fi
         name,
         config: &port.config,
         mac: port.config.mac.map(|mac| mac.0.to_string()).or(port.held_mac.clone()),
-        // A packet that did not leave its old host need not leave the new one.
-        mtu: port.mtu.map(|mtu| mtu.min(widest(from, &port.config).unwrap_or(mtu))),
+        needs: needs(&Uplinks::of(from).widest(&port.config), port.mtu),
     };
     let mut found = lacks(&wanted, to);
     match to.port(name) {
-        Some(there) => found.extend(Pair { wanted: &wanted, from: port, to: there }.findings()),
+        Some(there) => {
+            found.extend(Pair { wanted: &wanted, from: port, to: there, host: to }.findings())
+        }
         None => found.push(
             wanted.finding(
                 "port",
@@ -69,6 +73,12 @@ pub fn findings(from: &HostExport, to: &HostExport, name: &str) -> Result<Vec<Fi
         ),
     }
     Ok(found)
+}
+
+/// What left its old host is what has to leave the new one: packets of the port's MTU at most.
+fn needs(carried: &BTreeMap<u16, Option<u16>>, mtu: Option<u16>) -> BTreeMap<u16, Option<u16>> {
+    let least = |carried: Option<u16>| Some(mtu?.min(carried.unwrap_or(u16::MAX)));
+    carried.iter().map(|(vlan, carried)| (*vlan, least(*carried))).collect()
 }
 
 fn no_port(host: &HostExport, name: &str) -> Problem {
@@ -85,8 +95,8 @@ pub(super) struct Wanted<'p> {
     pub(super) config: &'p PortConfig,
     /// Its guest's address, where it is known.
     pub(super) mac: Option<String>,
-    /// The largest packet that its uplinks have to carry.
-    pub(super) mtu: Option<u16>,
+    /// The VLANs that uplinks have to carry (0: untagged), with the largest packet where it is known.
+    pub(super) needs: BTreeMap<u16, Option<u16>>,
 }
 
 impl Wanted<'_> {
@@ -95,39 +105,15 @@ impl Wanted<'_> {
     }
 }
 
-/// Uplinks that carry a VLAN.
-fn uplinks(host: &HostExport, vlan: u16) -> impl Iterator<Item = &PortBody> {
-    let is_uplink = |port: &&PortBody| port.role == PortRole::Uplink;
-    let carries = move |port: &&PortBody| Picture::of(&port.config).carries(vlan);
-    host.ports.iter().filter(is_uplink).filter(carries)
-}
-
-fn vlans(config: &PortConfig) -> impl Iterator<Item = u16> {
-    let picture = Picture::of(config);
-    (0..4095).filter(move |vlan| picture.carries(*vlan))
-}
-
-/// The smallest MTU of an uplink and the devices below it.
-fn uplink_mtu(host: &HostExport, uplink: &PortBody) -> Option<u16> {
-    let below = host.mtu.ports.iter().filter(|port| port.port == uplink.name);
-    let below = below.flat_map(|port| port.links.iter().map(|link| link.mtu));
-    below.chain(uplink.mtu).min()
-}
-
-/// The largest packet that leaves a host in all VLANs of a port; `None`: no uplink carries one of them.
-pub(super) fn widest(host: &HostExport, config: &PortConfig) -> Option<u16> {
-    let of_vlan = |vlan| uplinks(host, vlan).filter_map(|uplink| uplink_mtu(host, uplink)).max();
-    vlans(config).filter_map(of_vlan).min()
-}
-
 /// What the host lacks for the port.
 pub(super) fn lacks(wanted: &Wanted<'_>, host: &HostExport) -> Vec<Finding> {
+    let uplinks = Uplinks::of(host);
     let found = [
-        vlan(wanted, host),
-        uplink_down(wanted, host),
-        mtu(wanted, host),
+        vlan(wanted, &uplinks),
+        uplink_down(wanted, &uplinks),
+        mtu(wanted, &uplinks),
         member(wanted, host),
-        deaf_member(wanted, host),
+        deaf_member(wanted, host, &uplinks),
         mirror(wanted, host),
         taken_mac(wanted, host),
     ];
@@ -139,12 +125,12 @@ fn list(vlans: &[u16]) -> String {
     vlans.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn vlan(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
-    let missing: Vec<u16> =
-        vlans(wanted.config).filter(|vlan| uplinks(host, *vlan).next().is_none()).collect();
+fn vlan(wanted: &Wanted<'_>, uplinks: &Uplinks<'_>) -> Option<Finding> {
+    let is_missing = |vlan: &u16| uplinks.with(*vlan).next().is_none();
+    let missing: Vec<u16> = wanted.needs.keys().copied().filter(is_missing).collect();
     let first = missing.first()?;
-    let there = host.ports.iter().filter(|port| port.role == PortRole::Uplink);
-    let there: Vec<String> = there.map(|port| format!("{} {}", port.name, port.vlan)).collect();
+    let there: Vec<String> =
+        uplinks.ports().map(|port| format!("{} {}", port.name, port.vlan)).collect();
     let what = match first {
         0 => "no uplink of the destination carries untagged frames".to_owned(),
         _ => format!("no uplink of the destination carries VLAN {}", list(&missing)),
@@ -156,13 +142,13 @@ fn vlan(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     Some(wanted.finding("vlan", problem))
 }
 
-fn uplink_down(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
-    let is_down = |vlan| {
-        let mut there = uplinks(host, vlan).peekable();
-        there.peek().is_some() && there.all(|uplink| uplink.state != StateBody::Up)
+fn uplink_down(wanted: &Wanted<'_>, uplinks: &Uplinks<'_>) -> Option<Finding> {
+    let is_down = |vlan: &&u16| {
+        let mut there = uplinks.with(**vlan).peekable();
+        there.peek().is_some() && there.all(|uplink| uplink.port.state != StateBody::Up)
     };
-    let vlan = vlans(wanted.config).find(|vlan| is_down(*vlan))?;
-    let uplink = uplinks(host, vlan).next()?;
+    let vlan = wanted.needs.keys().find(is_down)?;
+    let uplink = uplinks.with(*vlan).next()?.port;
     let problem =
         Problem::new(format!("uplink {} of the destination carries no frames", uplink.name))
             .seen(format!("{}: {}", uplink.state.name(), uplink.reason))
@@ -171,13 +157,20 @@ fn uplink_down(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     Some(wanted.finding("uplink", problem))
 }
 
-fn mtu(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
-    let (needed, there) = (wanted.mtu?, widest(host, wanted.config)?);
+/// VLAN by VLAN, for one may go by another uplink than the next.
+fn mtu(wanted: &Wanted<'_>, uplinks: &Uplinks<'_>) -> Option<Finding> {
+    let narrow = |(vlan, needed): (&u16, &Option<u16>)| {
+        let there = uplinks.with(*vlan).filter_map(|uplink| uplink.mtu).max()?;
+        let needed = (*needed)?;
+        (there < needed).then_some((*vlan, there, needed))
+    };
+    let (vlan, there, needed) = wanted.needs.iter().find_map(narrow)?;
+    let frames = if vlan == 0 { "untagged".to_owned() } else { format!("in VLAN {vlan}") };
     let problem = Problem::new("packets of the guest are too big for the destination's uplink")
-        .seen(format!("MTU {there}"))
+        .seen(format!("MTU {there}, {frames}"))
         .wanted(format!("MTU {needed}"))
         .remedy("raise the MTU of the uplink there, its devices and team members, and of what is behind it");
-    (there < needed).then(|| wanted.finding("uplink-mtu", problem))
+    Some(wanted.finding("uplink-mtu", problem))
 }
 
 fn member(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
@@ -201,34 +194,34 @@ fn member(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
 }
 
 /// A member that hears nothing of a VLAN which others of its team hear: its port at the physical switch lacks it.
-fn deaf_member(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
-    let active = |team: &crate::body::TeamBody, vlan| {
-        let is_member = |uplink: &PortBody| uplink.name == team.port;
-        uplinks(host, vlan).any(is_member)
-    };
-    for (vlan, team) in vlans(wanted.config)
-        .filter(|vlan| *vlan != 0)
-        .flat_map(|vlan| host.teams.iter().map(move |team| (vlan, team)))
-        .filter(|(vlan, team)| active(team, *vlan))
-    {
-        let (hears, deaf): (Vec<_>, Vec<_>) = team
-            .members
-            .iter()
-            .filter(|it| it.active)
-            .partition(|it| it.vlans_heard.contains(&vlan));
-        if let (false, Some(deaf)) = (hears.is_empty(), deaf.first()) {
-            let what = format!("{} of team {} hears nothing of VLAN {vlan}", deaf.name, team.port);
-            let problem = Problem::new(what)
-                .seen(list(&deaf.vlans_heard))
-                .wanted(format!("VLAN {vlan}, which {} hears", names(&hears)))
-                .remedy("allow the VLAN at that member's port of the physical switch");
-            return Some(wanted.finding("member-vlan", problem));
-        }
-    }
-    None
+fn deaf_member(wanted: &Wanted<'_>, host: &HostExport, uplinks: &Uplinks<'_>) -> Option<Finding> {
+    let needed = || wanted.needs.keys().filter(|vlan| **vlan != 0);
+    host.teams.iter().find_map(|team| {
+        let uplink = uplinks.named(&team.port)?;
+        let vlan = needed().find(|vlan| uplink.carries(**vlan) && is_deaf(team, **vlan))?;
+        let (hears, deaf) = hearing(team, *vlan);
+        let deaf = deaf.first()?;
+        let what = format!("{} of team {} hears nothing of VLAN {vlan}", deaf.name, team.port);
+        let problem = Problem::new(what)
+            .seen(list(&deaf.vlans_heard))
+            .wanted(format!("VLAN {vlan}, which {} hears", names(&hears)))
+            .remedy("allow the VLAN at that member's port of the physical switch");
+        Some(wanted.finding("member-vlan", problem))
+    })
 }
 
-fn names(members: &[&crate::body::TeamMemberBody]) -> String {
+fn is_deaf(team: &TeamBody, vlan: u16) -> bool {
+    let (hears, deaf) = hearing(team, vlan);
+    !hears.is_empty() && !deaf.is_empty()
+}
+
+/// The members that hear a VLAN, and those that do not.
+fn hearing(team: &TeamBody, vlan: u16) -> (Vec<&TeamMemberBody>, Vec<&TeamMemberBody>) {
+    let active = team.members.iter().filter(|it| it.active);
+    active.partition(|it| it.vlans_heard.contains(&vlan))
+}
+
+fn names(members: &[&TeamMemberBody]) -> String {
     members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 

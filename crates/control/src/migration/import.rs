@@ -6,6 +6,7 @@ use crate::Problem;
 use crate::body::{PortBody, RssChange, RssEntry};
 use crate::client::{Client, ClientError};
 use crate::config::{MacAddress, PortConfig, PortName, SocketPath};
+use ports::steering::ENTRIES;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -43,38 +44,94 @@ pub struct Import {
     pub lacks: Vec<Finding>,
 }
 
-/// Makes or sets a port.
+/// Makes or sets a port: all of it or nothing.
 ///
 /// # Errors
-/// The daemon does not answer, or refuses the port.
+/// The daemon does not answer, or refuses the port, or someone changed it meanwhile.
 pub fn import(client: &Client, export: &PortExport, terms: &Terms) -> Result<Import, ClientError> {
     let export = &terms.applied(export);
     let (host, dry_run) = (HostExport::of(client)?, terms.dry_run);
     let (config, name) = (&export.port, export.port.name.as_str());
-    let mtu = config.mtu.map(|mtu| mtu.0.min(export.uplink_mtu.unwrap_or(mtu.0)));
-    let wanted = Wanted { name, config, mac: export.mac(), mtu };
+    let wanted = Wanted { name, config, mac: export.mac(), needs: export.needs() };
     let there = host.port(name);
     let mut import = Import {
         port: name.to_owned(),
         dry_run,
         created: there.is_none(),
         changes: changes(config, there),
-        lacks: terms.lacks(&wanted, there).chain(lacks(&wanted, &host)).collect(),
+        lacks: terms
+            .lacks(&wanted, there)
+            .chain(table(export, &wanted))
+            .chain(lacks(&wanted, &host))
+            .collect(),
         ..Import::default()
     };
     import.refused = !import.lacks.is_empty();
     if import.refused {
         return Ok(import);
     }
-    let change = Value::Object(import.changes.clone());
     match there {
         _ if dry_run => {}
         None => drop(client.add_port(config)?),
         Some(_) if import.changes.is_empty() => {}
-        Some(_) => drop(client.change_port(name, &change)?),
+        Some(there) => change(client, there, import.changes.clone())?,
     }
-    import.table = set_table(client, export, there.is_none() && dry_run, dry_run)?;
+    match set_table(client, export, there.is_none() && dry_run, dry_run) {
+        Ok(set) => import.table = set,
+        Err(error) if dry_run => return Err(error),
+        Err(error) => return Err(undone(client, name, there, &import.changes, error)),
+    }
     Ok(import)
+}
+
+/// Changes the port that was looked at, and not what somebody has made of it since.
+fn change(client: &Client, seen: &PortBody, change: Map<String, Value>) -> Result<(), ClientError> {
+    let (now, tag) = client.tagged_port(&seen.name)?;
+    if now.config != seen.config {
+        let problem = Problem::new(format!("port {} was changed meanwhile", seen.name))
+            .seen("other settings than a moment ago")
+            .wanted("a port that nobody else changes")
+            .remedy("import again");
+        return Err(ClientError::Refused(Box::new(problem)));
+    }
+    client.change_tagged_port(&seen.name, &Value::Object(change), &tag).map(drop)
+}
+
+/// Takes back what was done before the error, which is returned; with why not, where that cannot be.
+fn undone(
+    client: &Client,
+    name: &str,
+    before: Option<&PortBody>,
+    changes: &Map<String, Value>,
+    error: ClientError,
+) -> ClientError {
+    let back = match before {
+        None => client.remove_port(name),
+        Some(before) => {
+            let before = keys(&before.config);
+            let value = |key: &String| before.get(key).cloned().unwrap_or(Value::Null);
+            let change = changes.keys().map(|key| (key.clone(), value(key))).collect();
+            client.change_port(name, &Value::Object(change)).map(drop)
+        }
+    };
+    let Err(why) = back else { return error };
+    let problem = Problem::new(format!("port {name} was imported in part: {error}"))
+        .seen(format!("taking it back failed: {why}"))
+        .wanted("the port as it was")
+        .remedy(format!("`millrace port show {name}` says what it has"));
+    ClientError::Refused(Box::new(problem))
+}
+
+/// An indirection table that no port can have.
+fn table(export: &PortExport, wanted: &Wanted<'_>) -> Option<Finding> {
+    let queues = usize::from(wanted.config.queues.map_or(1, |queues| queues.0));
+    let (entries, last) = (export.table.len(), export.table.iter().max().map_or(0, |last| *last));
+    let fits = [0, ENTRIES].contains(&entries) && usize::from(last) < queues;
+    let problem = Problem::new("the file's indirection table does not fit its port")
+        .seen(format!("{entries} entries, the last queue {last}"))
+        .wanted(format!("{ENTRIES} entries, queues 0 to {}", queues - 1))
+        .remedy("export the port again");
+    (!fits).then(|| wanted.finding("table", problem))
 }
 
 /// What makes the port there like the one that comes.

@@ -13,12 +13,15 @@ pub use import::{Import, Terms, import};
 use crate::Problem;
 use crate::body::{CountersBody, MacBody, MtuBody, PortBody, RssBody, TeamBody};
 use crate::client::{Client, ClientError};
-use crate::config::{PortConfig, RssKey, from_value};
+use crate::config::{MacAddress, PortConfig, PortName, PortRole, RssKey, from_value};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What these files call themselves, and the one version that there is.
 const PORT: &str = "millrace-port/1";
 const HOST: &str = "millrace-host/1";
+/// Most ports that a file may name: far more than one switch has, and few enough to be compared at once.
+const PORTS_MAX: usize = 4096;
 
 /// A port as it goes to another host with its guest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -28,9 +31,15 @@ pub struct PortExport {
     pub schema: String,
     /// The settings in force, spelled as in the file: what is drawn or follows `[switch]` is spelled out.
     pub port: PortConfig,
-    /// The largest packet that leaves its host in all its VLANs: the next one's uplinks need carry no more.
+    /// The largest packet that leaves its host in each of its VLANs: the next one's uplinks need carry no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink_mtu: Option<u16>,
+    /// The VLANs in which larger packets leave it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub wider_vlans: BTreeMap<u16, u16>,
+    /// VLANs of the port in which nothing leaves it: no uplink carries them (0: untagged).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub internal_vlans: Vec<u16>,
     /// The queue that each entry of the indirection table names; empty: the port was not open.
     pub table: Vec<u8>,
     /// The address that its guest was held to, where `mac` does not say it.
@@ -66,14 +75,33 @@ impl PortExport {
         let rss = client.rss(Some(name))?.pop();
         let table = rss.as_ref().map(|rss| rss.configured.clone()).unwrap_or_default();
         let (schema, held_mac) = (PORT.to_owned(), port.held_mac.clone());
-        let uplink_mtu = check::widest(&HostExport::of(client)?, &port.config);
+        let carried = check::Uplinks::of(&HostExport::of(client)?).widest(&port.config);
+        let (uplink_mtu, wider_vlans, internal_vlans) = by_vlan(&carried, &port.config);
         let port = in_force(&port, rss.as_ref());
-        Ok(PortExport { schema, port, uplink_mtu, table, held_mac, counters })
+        Ok(PortExport {
+            schema,
+            port,
+            uplink_mtu,
+            wider_vlans,
+            internal_vlans,
+            table,
+            held_mac,
+            counters,
+        })
     }
 
     /// The address of its guest, where it is known.
     fn mac(&self) -> Option<String> {
         self.port.mac.map(|mac| mac.0.to_string()).or(self.held_mac.clone())
+    }
+
+    /// What uplinks have to carry for it, by VLAN; an uplink needs no other.
+    fn needs(&self) -> BTreeMap<u16, Option<u16>> {
+        let vlans = check::vlans(&self.port).filter(|vlan| !self.internal_vlans.contains(vlan));
+        let own = self.port.mtu.map(|mtu| mtu.0);
+        let carried = |vlan: u16| self.wider_vlans.get(&vlan).copied().or(self.uplink_mtu);
+        let least = |vlan| (vlan, own.map(|mtu| mtu.min(carried(vlan).unwrap_or(u16::MAX))));
+        vlans.filter(|_| self.port.role() == PortRole::Vnic).map(least).collect()
     }
 
     /// Reads a file.
@@ -105,13 +133,54 @@ impl HostExport {
     /// # Errors
     /// It is no such file, or has a key that this version does not know.
     pub fn read(text: &str) -> Result<HostExport, Problem> {
-        read(text, HOST, "millrace migrate export")
+        let host: HostExport = read(text, HOST, "millrace migrate export")?;
+        host.check()?;
+        Ok(host)
+    }
+
+    /// Refuses names and addresses that are none: remedies with them are made to be typed.
+    fn check(&self) -> Result<(), Problem> {
+        let refuse = |what: &str, seen: &str, wanted: &str| {
+            Err(Problem::new(format!("{what} in the file of a host"))
+                .seen(seen)
+                .wanted(wanted)
+                .remedy("make the file by `millrace migrate export`"))
+        };
+        if self.ports.len() > PORTS_MAX {
+            let (seen, wanted) = (self.ports.len().to_string(), format!("at most {PORTS_MAX}"));
+            return refuse("too many ports", &seen, &wanted);
+        }
+        for port in &self.ports {
+            if port.name.parse::<PortName>().is_err() {
+                return refuse(
+                    "a name that no port has",
+                    &port.name,
+                    "letters, digits, `.`, `_`, `-`",
+                );
+            }
+            let macs = [&port.mac, &port.held_mac].into_iter().flatten();
+            if let Some(bad) = macs.into_iter().find(|mac| mac.parse::<MacAddress>().is_err()) {
+                return refuse("an address that is none", bad, "six bytes in hex");
+            }
+        }
+        Ok(())
     }
 
     /// A port by its name.
     pub fn port(&self, name: &str) -> Option<&PortBody> {
         self.ports.iter().find(|port| port.name == name)
     }
+}
+
+/// What a file says of the VLANs: the MTU of most, those of a larger one, and those that do not leave the host.
+fn by_vlan(
+    carried: &BTreeMap<u16, Option<u16>>,
+    config: &PortConfig,
+) -> (Option<u16>, BTreeMap<u16, u16>, Vec<u16>) {
+    let known = || carried.iter().filter_map(|(vlan, mtu)| Some((*vlan, (*mtu)?)));
+    let least = known().map(|(_, mtu)| mtu).min();
+    let wider = known().filter(|(_, mtu)| Some(*mtu) > least).collect();
+    (least, wider, check::vlans(config).filter(|vlan| !carried.contains_key(vlan)).collect())
 }
 
 /// The configuration, with what would be another value at another host: defaults of `[switch]`, the MTU, a key drawn at random.
@@ -130,7 +199,8 @@ fn read<T: serde::de::DeserializeOwned>(
     schema: &str,
     made_by: &str,
 ) -> Result<T, Problem> {
-    let value: serde_json::Value = crate::config::from_json(text.as_bytes())?;
+    let mut value: serde_json::Value = crate::config::from_json(text.as_bytes())?;
+    clean(&mut value);
     let seen = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
     if seen != schema {
         return Err(Problem::new("another schema")
@@ -139,4 +209,27 @@ fn read<T: serde::de::DeserializeOwned>(
             .remedy(format!("make the file by `{made_by}` of this version")));
     }
     from_value(value)
+}
+
+/// Replaces what could command a terminal, or show text in another order than it has: what a file says is printed.
+fn clean(value: &mut serde_json::Value) {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => *text = cleaned(text),
+        Value::Array(list) => list.iter_mut().for_each(clean),
+        Value::Object(map) => {
+            let old = std::mem::take(map).into_iter();
+            map.extend(old.map(|(key, mut value)| {
+                clean(&mut value);
+                (cleaned(&key), value)
+            }));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn cleaned(text: &str) -> String {
+    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = |c: char| if c.is_control() || turns(c) { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(shown).collect()
 }

@@ -129,7 +129,7 @@ impl Running {
             }
         }
         for (name, text) in news {
-            self.events.note_of(name.as_str(), now, format!("port {name}: {text}"));
+            self.events.note_step(name.as_str(), now, format!("port {name}: {text}"));
         }
         for (name, id) in replaced {
             if let Err(error) = self.switch.release_held_mac(id) {

@@ -181,7 +181,9 @@ impl Running {
             offloads: info.map_or_else(Vec::new, |info| offload_names(info.offloads)),
             degraded: open.map_or_else(Vec::new, |open| open.degraded.clone()),
             spread: open.and_then(|open| spread_body(open.watch.spread())),
-            guest: open.and_then(|open| open.watch.guest()).map(|status| guest::body(&status)),
+            guest: open.and_then(|open| {
+                Some(guest::body(&open.watch.guest()?, open.watch.memory_limit()))
+            }),
             rates: open.map(OpenPort::rates).unwrap_or_default(),
             config: port.config.clone(),
         }

@@ -55,11 +55,13 @@ impl Daemon {
     }
 
     /// Where it listens.
+    #[allow(dead_code, reason = "some tests that share this file do not name files")]
     pub(crate) fn socket(&self) -> PathBuf {
         self.path("api.sock")
     }
 
     /// A file in its directory.
+    #[allow(dead_code, reason = "some tests that share this file do not name files")]
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

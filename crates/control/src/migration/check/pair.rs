@@ -1,19 +1,50 @@
 //! How a port differs from the one of its name at the other host.
 
-use super::{DEVICE_KEYS, Finding, Wanted, keys};
+use super::{DEVICE_KEYS, Finding, HostExport, Wanted, keys};
 use crate::Problem;
 use crate::body::{GuestBody, PortBody, StateBody};
+use crate::config::{PortConfig, SwitchConfig, from_value};
+use ports::vhost::{REGIONS_OWN, REGIONS_SHARED};
 use serde_json::{Map, Value};
 
 /// Keys that are compared by what follows from them.
 const JUDGED_KEYS: [&str; 8] =
     ["name", "mtu", "mac", "queues", "rsc", "memory-limit", "compat", "rss-key"];
 
+/// Keys that are compared by what the data path makes of them, not as they are spelled: `vlan = 0` is what is meant without it.
+const SETTINGS_KEYS: [&str; 23] = [
+    "path-mtu",
+    "role",
+    "vlan",
+    "trunk",
+    "native",
+    "mac-spoofing",
+    "mac-limit",
+    "storm",
+    "isolated",
+    "rate",
+    "burst",
+    "back-pressure",
+    "rsc-ipv4",
+    "rsc-ipv6",
+    "length-limit",
+    "ack-limit",
+    "flows",
+    "steer",
+    "rss-types",
+    "dhcp-guard",
+    "router-guard",
+    "ip-guard",
+    "acl",
+];
+
 /// The port at the host that its guest leaves, and that at the other.
 pub(super) struct Pair<'p> {
     pub(super) wanted: &'p Wanted<'p>,
     pub(super) from: &'p PortBody,
     pub(super) to: &'p PortBody,
+    /// All of the other host.
+    pub(super) host: &'p HostExport,
 }
 
 impl Pair<'_> {
@@ -27,6 +58,7 @@ impl Pair<'_> {
             self.queues(),
             self.mtu(),
             self.memory(),
+            self.slots(),
             self.mac(),
             self.announced(),
             self.rsc(),
@@ -102,17 +134,43 @@ impl Pair<'_> {
         (to < from).then(|| self.finding("mtu", problem)).flatten()
     }
 
+    /// By the limit in force, which is the host's memory where no key says it.
     fn memory(&self) -> Option<Finding> {
-        let (limit, needed) =
-            (self.to.config.memory_limit?.0, self.from.guest.as_ref()?.memory_bytes);
+        let in_force = self.to.guest.as_ref().and_then(|guest| guest.memory_limit);
+        let by_key = self.to.config.memory_limit.map(|limit| limit.0).filter(|limit| *limit > 0);
+        let (limit, needed) = (in_force.or(by_key)?, self.from.guest.as_ref()?.memory_bytes);
+        let remedy = match by_key {
+            Some(_) => {
+                format!("`millrace port set {} memory-limit=` there, or a larger one", self.to.name)
+            }
+            None => format!(
+                "move it to a host with more memory, or `millrace port set {} memory-limit=0` there",
+                self.to.name
+            ),
+        };
         let problem = Problem::new("the guest has more memory than the destination's port may map")
             .seen(format!("memory-limit {limit}"))
             .wanted(format!("{needed} bytes or more"))
-            .remedy(format!(
-                "`millrace port set {} memory-limit=` there, or a larger one",
-                self.to.name
-            ));
-        (limit != 0 && limit < needed).then(|| self.finding("memory-limit", problem)).flatten()
+            .remedy(remedy);
+        (limit < needed).then(|| self.finding("memory-limit", problem)).flatten()
+    }
+
+    /// Memory regions beyond those that every port has for itself are of a number that all ports of a host share.
+    fn slots(&self) -> Option<Finding> {
+        let beyond = |guest: &GuestBody| guest.memory_regions.saturating_sub(REGIONS_OWN);
+        let needed = beyond(self.guest()?);
+        let others = self.host.ports.iter().filter(|port| port.name != self.to.name);
+        let taken: usize = others.filter_map(|port| port.guest.as_ref().map(beyond)).sum();
+        let left = REGIONS_SHARED.saturating_sub(taken);
+        let problem = Problem::new(
+            "the guest has more memory regions than the destination has left",
+        )
+        .seen(format!("{left} left of the {REGIONS_SHARED} that all ports share"))
+        .wanted(format!("{needed}, beyond the {REGIONS_OWN} of each port"))
+        .remedy(
+            "move it to another host, or others away; fewer and larger memory devices take fewer",
+        );
+        (left < needed).then(|| self.finding("memory-regions", problem)).flatten()
     }
 
     /// The address that the destination holds the guest to, and announces.
@@ -171,6 +229,20 @@ impl Pair<'_> {
         (from != to).then(|| self.finding("rsc", problem)).flatten()
     }
 
+    /// Whether the source's port would be the same with the destination's value of this key.
+    fn means_the_same(&self, key: &str) -> bool {
+        let mut other = keys(&self.from.config);
+        match keys(&self.to.config).remove(key) {
+            Some(value) => other.insert(key.to_owned(), value),
+            None => other.remove(key),
+        };
+        let settings =
+            |config: &PortConfig| config.settings(&SwitchConfig::default(), 0, None, None);
+        let other = from_value::<PortConfig>(Value::Object(other));
+        let same = |other| settings(&other) == settings(&self.from.config);
+        SETTINGS_KEYS.contains(&key) && other.is_ok_and(same)
+    }
+
     /// Every other key that is not the same.
     fn settings(&self) -> Vec<Finding> {
         let (from, to) = (keys(&self.from.config), keys(&self.to.config));
@@ -179,12 +251,12 @@ impl Pair<'_> {
             let key = key.as_str();
             !DEVICE_KEYS.contains(&key) && !JUDGED_KEYS.contains(&key)
         };
-        let differs = |key: &&String| from.get(*key) != to.get(*key);
+        let differs = |key: &&String| from.get(*key) != to.get(*key) && !self.means_the_same(key);
         let finding = |key: &String| {
             let value =
                 |map: &Map<String, Value>| map.get(key).cloned().map_or("not set".to_owned(), text);
             let (seen, wanted) = (value(&to), value(&from));
-            let set = if from.contains_key(key) { wanted.as_str() } else { "" };
+            let set = from.get(key).cloned().map_or(String::new(), |value| word(&text(value)));
             let problem = Problem::new(format!(
                 "`{key}` of the port is another one at the destination"
             ))
@@ -217,4 +289,13 @@ fn text(value: Value) -> String {
         Value::Array(list) => list.into_iter().map(text).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
+}
+
+/// A word of a shell's command line: a remedy is made to be typed.
+fn word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.,:/@+".contains(&byte);
+    if text.bytes().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }

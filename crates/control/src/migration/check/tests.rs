@@ -30,6 +30,8 @@ fn host() -> HostExport {
     let guest = GuestBody {
         connected: true,
         memory_bytes: 1 << 30,
+        memory_regions: 200,
+        memory_limit: Some(64 << 30),
         offered: words("csum mac mq guest-announce guest-tso4"),
         taken: words("csum mac mq guest-tso4"),
         ..GuestBody::default()
@@ -89,9 +91,10 @@ fn hosts_that_are_alike_have_no_finding() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a list, an entry for each difference")]
 fn each_difference_is_found_alone_and_says_what_to_do() {
     type Seed = fn(&mut HostExport);
-    let seeds: [(&str, &str, Seed); 24] = [
+    let seeds: [(&str, &str, Seed); 26] = [
         ("port", "no such port", |it| it.ports.retain(|port| port.name != "vm")),
         ("kind", "tap t", |it| {
             set(it, "vm", "queues", "");
@@ -130,7 +133,16 @@ fn each_difference_is_found_alone_and_says_what_to_do() {
         }),
         ("mac", "52:54:00:00:00:02", |it| set(it, "vm", "mac", "52:54:00:00:00:02")),
         ("mac", "not set", |it| set(it, "vm", "mac", "")),
-        ("memory-limit", "1048576", |it| set(it, "vm", "memory-limit", "1MiB")),
+        ("memory-limit", "1048576", |it| {
+            set(it, "vm", "memory-limit", "1MiB");
+            guest(it).memory_limit = Some(1 << 20);
+        }),
+        // No key says it: the host has less memory than the guest.
+        ("memory-limit", "536870912", |it| guest(it).memory_limit = Some(512 << 20)),
+        ("memory-regions", "96 left of the 4096", |it| {
+            port(it, "beside").guest =
+                Some(GuestBody { memory_regions: 4032, ..GuestBody::default() });
+        }),
         ("rsc", "off", |it| port(it, "vm").rsc = crate::config::RscMode::Off),
         ("rate", "1Mbit", |it| set(it, "vm", "rate", "1Mbit")),
         ("storm", "off", |it| set(it, "vm", "storm", "off")),
@@ -203,4 +215,117 @@ fn a_file_is_read_back_and_another_schema_refused() {
     let refused = HostExport::read(&later).unwrap_err();
     assert_eq!((refused.seen.as_str(), refused.wanted.as_str()), ("millrace-host/2", HOST));
     assert_eq!(HostExport::read("{}").unwrap_err().seen, "none");
+}
+
+/// By the uplinks of VLAN 10 it got its 9000 at the old host, and as the least of all VLANs was compared, 1500 was enough at the new one.
+#[test]
+fn each_vlan_is_compared_by_its_own_uplinks() {
+    let host = |jumbo: &str| {
+        let mut host = host();
+        set(&mut host, "vm", "vlan", "");
+        set(&mut host, "vm", "trunk", "10,20");
+        set(&mut host, "up", "trunk", "10");
+        set(&mut host, "beside", "role", "uplink");
+        set(&mut host, "beside", "trunk", "20");
+        for name in ["up", "beside"] {
+            port(&mut host, name).mtu = Some(if name == jumbo { 9000 } else { 1500 });
+        }
+        port(&mut host, "beside").role = PortRole::Uplink;
+        host
+    };
+    let source = |jumbo| {
+        let mut from = host(jumbo);
+        guest(&mut from).queues = 2;
+        from
+    };
+    let found = findings(&source("up"), &host("beside"), "vm").unwrap();
+    let found: Vec<_> = found.iter().map(|it| (&*it.about, &*it.problem.seen)).collect();
+    assert_eq!(found, [("uplink-mtu", "MTU 1500, in VLAN 10")]);
+    assert_eq!(findings(&source("up"), &host("up"), "vm").unwrap(), []);
+}
+
+/// A trunk's untagged frames, that no uplink of the source takes, were wanted of the destination's.
+#[test]
+fn a_vlan_that_does_not_leave_the_old_host_is_not_wanted_of_the_new_one() {
+    let (mut from, mut to) = (source(), host());
+    for host in [&mut from, &mut to] {
+        set(host, "vm", "vlan", "");
+        set(host, "vm", "trunk", "10,30");
+        set(host, "up", "native", "7");
+    }
+    assert_eq!(findings(&from, &to, "vm").unwrap(), []);
+}
+
+/// `vlan=0` was held against no `vlan`, and the like.
+#[test]
+fn a_default_that_is_spelled_out_is_no_difference_and_another_value_is_one() {
+    let values = [
+        ("path-mtu", "", "on"),
+        ("role", "vnic", "uplink"),
+        ("vlan", "10", "11"),
+        ("mac-spoofing", "deny", "allow"),
+        ("mac-limit", "64", "65"),
+        ("storm", "10000/s,100Mbit", "1/s"),
+        ("isolated", "false", "true"),
+        ("rate", "", "1Gbit"),
+        ("back-pressure", "false", "true"),
+        ("rsc-ipv4", "true", "false"),
+        ("rsc-ipv6", "true", "false"),
+        ("length-limit", "0", "4"),
+        ("ack-limit", "0", "4"),
+        ("flows", "128", "64"),
+        ("steer", "follow", "rss"),
+        ("rss-types", "ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6", "ipv4"),
+        ("dhcp-guard", "false", "true"),
+        ("router-guard", "false", "true"),
+        ("ip-guard", "", "10.0.0.1"),
+        ("acl", "", "deny in tcp"),
+        ("vmmq", "", "dynamic"),
+    ];
+    for (key, default, other) in values {
+        let found = |value: &str| {
+            let mut to = host();
+            set(&mut to, "vm", key, value);
+            let found = findings(&source(), &to, "vm").unwrap();
+            found.into_iter().map(|it| it.about).collect::<Vec<_>>()
+        };
+        assert_eq!(found(default), [""; 0], "{key}={default}");
+        assert_eq!(found(other), [key], "{key}={other}");
+    }
+}
+
+/// The terminal did what the file of another host said, and a remedy to be typed had its words.
+#[test]
+fn what_a_file_says_commands_neither_the_terminal_nor_the_shell() {
+    let mut host = host();
+    port(&mut host, "up").reason = "no\u{1b}[2Jcarrier\u{202e}".to_owned();
+    let text = |host: &HostExport| serde_json::to_string(host).unwrap();
+    let read = HostExport::read(&text(&host)).unwrap();
+    let reason = &read.ports.iter().find(|port| port.name == "up").unwrap().reason;
+    assert_eq!(reason, "no\u{fffd}[2Jcarrier\u{fffd}");
+    for bad in ["vm; reboot", "vm$(reboot)", ""] {
+        let mut other = host.clone();
+        port(&mut other, "up").name = bad.to_owned();
+        let refused = HostExport::read(&text(&other)).unwrap_err();
+        assert_eq!(
+            (&*refused.error, &*refused.seen),
+            ("a name that no port has in the file of a host", bad)
+        );
+    }
+    let mut other = host.clone();
+    port(&mut other, "up").held_mac = Some("`reboot`".to_owned());
+    assert!(HostExport::read(&text(&other)).unwrap_err().error.contains("an address"));
+    let mut from = source();
+    set(&mut from, "vm", "team-member", "eth1;reboot");
+    let found = findings(&from, &host, "vm").unwrap();
+    let remedy = &found
+        .iter()
+        .find(|it| it.about == "team-member" && it.problem.error.contains('`'))
+        .unwrap()
+        .problem
+        .remedy;
+    assert!(remedy.contains("team-member='eth1;reboot'"), "{remedy}");
+    let port = host.ports[0].clone();
+    host.ports = (0..=4096).map(|_| port.clone()).collect();
+    assert!(HostExport::read(&text(&host)).unwrap_err().wanted.contains("4096"));
 }
