@@ -34,6 +34,7 @@ mod migration;
 mod mtu;
 mod newcomer;
 mod openapi;
+mod ovs;
 mod path_mtu;
 mod patience;
 mod qemu;

@@ -15,7 +15,7 @@ const NEEDS: [Need; 4] =
 const MAC: &str = "52:54:00:00:00:01";
 
 /// A host with a switch: the guest's port, one for a station beside it, and an uplink to the physical switch.
-struct Place {
+pub(crate) struct Place {
     host: Host,
     name: &'static str,
     daemon: Child,
@@ -23,7 +23,7 @@ struct Place {
 
 impl Place {
     /// `more` is of the guest's port; the station beside it gets this number.
-    fn new(name: &'static str, number: u8, more: &str) -> Place {
+    pub(crate) fn new(name: &'static str, number: u8, more: &str) -> Place {
         let host = Host::new(name);
         run(&format!("ip link add {name}-out type veth peer name wire netns {name}"));
         run(&format!("ip link set {name}-out up master physical"));
@@ -45,7 +45,7 @@ impl Place {
         place
     }
 
-    fn command(&self, line: &str) -> Command {
+    pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = millrace();
         command.args(["--socket", &format!("/run/{}.api", self.name)]).args(line.split(' '));
         command
