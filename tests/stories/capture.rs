@@ -1,10 +1,12 @@
 //! Captures: readable by everybody's tools, and harmless when the disk is full.
 
 use crate::host::Host;
+use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{cli, millrace};
 use crate::topology::{Family, Topology};
 use crate::transfer::{transfer, transfer_while};
+use rustix::process::{Pid, Signal, kill_process};
 use std::process::Stdio;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
@@ -53,6 +55,31 @@ fn a_capture_is_read_by_tcpdump_and_says_why_frames_were_dropped() {
         // Nobody in particular: tcpdump wants to become another user than root, and there is none in a user namespace.
         let text = run("unshare --user tcpdump -n -r /run/liar.pcapng");
         assert!(text.contains("10.9.0.2"), "{text}");
+    });
+}
+
+/// Only SIGKILL ended it.
+#[test]
+fn a_second_signal_ends_a_capture_whose_output_is_not_read() {
+    story(&NEEDS, || {
+        let topology = Topology::new("");
+        let mut capture = millrace();
+        capture.args(["capture", "guest", "-w", "-"]).stdout(Stdio::piped());
+        let mut capture = capture.spawn().unwrap();
+        let process = Pid::from_child(&capture);
+        until("its pipe is full", || {
+            transfer((topology.guest, topology.far, Family::V4.far()), 1 << 20);
+            // The number of the system call, and its first argument: standard output.
+            let call = std::fs::read_to_string(format!("/proc/{}/syscall", capture.id())).unwrap();
+            (call.split(' ').nth(1) == Some("0x1")).then_some(())
+        });
+        let signal = || kill_process(process, Signal::INT).unwrap();
+        signal();
+        until("the second ends it", || {
+            signal();
+            capture.try_wait().unwrap()
+        });
+        transfer((topology.guest, topology.far, Family::V4.far()), 1 << 20);
     });
 }
 

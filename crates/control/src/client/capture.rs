@@ -1,6 +1,6 @@
 //! A capture as its client has it: the bytes go into a file of the client's own.
 
-use super::{Client, ClientError, broken_answer, unreachable_at};
+use super::{Client, ClientError, PATIENCE, broken_answer, unreachable_at};
 use crate::Problem;
 use crate::body::{CaptureBody, CaptureStart};
 use http_body_util::{BodyExt, Full};
@@ -8,8 +8,9 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use std::io::Write;
+use std::io::{self, Write};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Why a capture did not go on.
 #[derive(Debug)]
@@ -29,7 +30,8 @@ impl From<ClientError> for CaptureError {
 }
 
 impl Client {
-    /// Captures until the capture ends, and stops it at SIGINT or SIGTERM. The file is made once the daemon has agreed.
+    /// Captures until the capture ends, and stops it at SIGINT or SIGTERM; a second one ends the process. The file is made once the
+    /// daemon has agreed.
     pub fn run_capture<W: Write>(
         &self,
         start: &CaptureStart,
@@ -50,8 +52,7 @@ impl Client {
         make: impl FnOnce() -> Result<W, Problem>,
     ) -> Result<(), CaptureError> {
         let lost = |error: &dyn std::error::Error| unreachable_at(&self.socket, error);
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| lost(&error))?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(|error| lost(&error))?;
+        let mut stop = stop_signals().map_err(|error| lost(&error))?;
         let stream = TokioIo::new(self.stream().await?);
         let (mut sender, connection) =
             http1::handshake(stream).await.map_err(|error| lost(&error))?;
@@ -67,12 +68,10 @@ impl Client {
             return Err(super::refused(status, &text).into());
         }
         let mut file = make().map_err(CaptureError::File)?;
-        let mut stopping = false;
         loop {
             let frame = tokio::select! {
                 frame = body.frame() => Some(frame),
-                _ = interrupt.recv(), if !stopping => None,
-                _ = terminate.recv(), if !stopping => None,
+                Some(()) = stop.recv() => None,
             };
             match frame {
                 Some(Some(frame)) => {
@@ -81,10 +80,7 @@ impl Client {
                     file.write_all(&chunk).map_err(|error| CaptureError::Write(error, None))?;
                 }
                 Some(None) => break,
-                None => {
-                    stopping = true;
-                    self.end_capture(&start.port).await?;
-                }
+                None => self.end_capture(&start.port).await?,
             }
         }
         file.flush().map_err(|error| CaptureError::Write(error, None))
@@ -93,6 +89,33 @@ impl Client {
     /// What was captured so far still comes.
     async fn end_capture(&self, port: &str) -> Result<(), ClientError> {
         let path = format!("/v1/captures/{}", super::escape(port));
-        self.exchange(Method::DELETE, &path, Bytes::new(), None).await.map(drop)
+        let ended = self.exchange(Method::DELETE, &path, Bytes::new(), None);
+        let ended = tokio::time::timeout(PATIENCE, ended).await;
+        ended.map_err(|error| unreachable_at(&self.socket, &error))?.map(drop)
     }
+}
+
+/// Tells of the first SIGINT or SIGTERM. The second ends the process, whatever its other thread waits for: a daemon that hangs, or
+/// a pipe that is not read.
+fn stop_signals() -> io::Result<UnboundedReceiver<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let inside = runtime.enter();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    drop(inside);
+    let (tell, told) = unbounded_channel();
+    let watch = async move {
+        let mut next = async || {
+            tokio::select! {
+                _ = interrupt.recv() => 130,
+                _ = terminate.recv() => 143,
+            }
+        };
+        next().await;
+        // The capture may have ended by itself.
+        let _ = tell.send(());
+        std::process::exit(next().await);
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(watch))?;
+    Ok(told)
 }
