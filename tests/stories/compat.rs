@@ -3,10 +3,11 @@
 use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::Switch;
+use crate::testpmd;
 use ports::vhost::Features;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// `VHOST_USER_GET_FEATURES`, by hand: no front end is in between that might leave something out.
 fn offered(socket: &str) -> Option<u64> {
@@ -20,7 +21,7 @@ fn offered(socket: &str) -> Option<u64> {
 
 #[test]
 fn what_dpdk_offers_is_what_compat_offers() {
-    story(&[Need::Program("dpdk-testpmd")], || {
+    story(&[Need::Guest("testpmd")], || {
         let port = |name: &str, compat: &str| {
             format!(
                 "[[port]]\nname = '{name}'\nvhost-user = '/run/{name}'\nqueues = 2\nmac = '52:54:00:00:00:01'\ncompat = '{compat}'\n"
@@ -29,7 +30,7 @@ fn what_dpdk_offers_is_what_compat_offers() {
         let ports =
             port("plain", "ovs-dpdk") + &port("tso", "ovs-dpdk-tso").replace(":01'", ":02'");
         let _switch = Switch::start(&ports);
-        let mut testpmd = Command::new("dpdk-testpmd")
+        let mut testpmd = testpmd::command()
             .args(["--no-huge", "-m", "128", "--no-pci", "-l", "0,1"])
             .args(["--vdev", "net_vhost0,iface=/run/testpmd.sock,queues=2,tso=1"])
             .args(["--", "-i", "--total-num-mbufs=4096"])

@@ -107,7 +107,7 @@ impl Drop for Testpmd {
 }
 
 /// The program as `scripts/guests` unpacked it, with the libraries and drivers beside it.
-fn command() -> Command {
+pub(crate) fn command() -> Command {
     let directory = directory("testpmd").canonicalize().unwrap();
     let mut command = Command::new(directory.join("usr/bin/dpdk-testpmd"));
     let folders = libraries("testpmd");
