@@ -139,3 +139,70 @@ fn hold_connections() {
     stranger.kill().unwrap();
     stranger.wait().unwrap();
 }
+
+/// What a tenant tries whose front end has the socket of vm1; the words are a shell's, DAEMON is the daemon. It gets none of it.
+const TENANT: &[(&str, &str)] = &[
+    ("list ports", "/run/millrace.binary port list"),
+    ("change its own port", "/run/millrace.binary port set vm1 vlan=5"),
+    ("remove another's port", "/run/millrace.binary port remove vm2"),
+    ("capture at another's port", "/run/millrace.binary capture vm2 -w - --seconds 1"),
+    ("take over from the daemon", "/run/millrace.binary run -c /run/millrace.toml --take-over"),
+    ("connect to another's socket", "perl -e \"$CONNECT\" /run/vms/vm2.sock"),
+    ("ask at the socket of hand-overs", "perl -e \"$CONNECT\" /run/millrace/api.sock.handover"),
+    ("remove another's socket", "rm -f /run/vms/vm2.sock"),
+    ("put its own in that place", "mv /run/vms/vm1.sock /run/vms/vm2.sock"),
+    ("read the kept ports", "cat /run/millrace.state/ports.json"),
+    ("read the daemon's memory", "head -c 1 /proc/$DAEMON/mem"),
+    ("see what it has open", "ls /proc/$DAEMON/fd"),
+    ("limit its descriptors", "prlimit --pid $DAEMON --nofile=16"),
+    ("move its threads to one core", "taskset -a -p 1 $DAEMON"),
+    ("lower its priority", "renice 19 $DAEMON"),
+    ("stop it", "kill -STOP $DAEMON"),
+    ("make a TAP device", "ip tuntap add mode tap name own0"),
+    ("see the host's frames", "perl -e 'socket(my $s, 17, 3, 768) or die'"),
+];
+
+/// Its own socket: it may say anything there.
+const NOISE: &str = "use Socket; for my $n (1..30) { socket(my $s, AF_UNIX, SOCK_STREAM, 0); \
+    connect($s, sockaddr_un('/run/vms/vm1.sock')) or next; $SIG{PIPE} = 'IGNORE'; \
+    syswrite($s, pack('L3', $n, 1, 4096) . chr($n) x 4096); } print 'said'";
+
+#[test]
+fn a_tenant_has_its_socket_and_nothing_else() {
+    story(&[Need::Program("setpriv"), Need::Program("perl"), Need::Root], || {
+        run("mkdir -m 755 /run/vms");
+        let port = |name: &str, owner: u32| {
+            format!(
+                "[[port]]\nname = '{name}'\nvhost-user = '/run/vms/{name}.sock'\nsocket-owner = {owner}\nsocket-mode = '0600'\n"
+            )
+        };
+        let groups = format!("[switch]\nsocket-group = {READERS}\nadmin-group = {ADMINS}\n");
+        let switch = Switch::start(&(groups + &port("vm1", 5000) + &port("vm2", 5001)));
+        std::fs::write(PROGRAM, "").unwrap();
+        run(&format!("mount --bind {} {PROGRAM}", millrace().get_program().display()));
+        let connect = "use Socket; socket(my \\$s, AF_UNIX, SOCK_STREAM, 0); \
+                       connect(\\$s, sockaddr_un(\\$ARGV[0])) or die";
+        let as_tenant = |script: &str| {
+            let mut command = as_user(5000, "");
+            command.env("DAEMON", switch.process().to_string());
+            command.args(["sh", "-c", &script.replace("$CONNECT", connect)]).output().unwrap()
+        };
+        let other = switch.state("vm2");
+        println!("| a tenant tries to | |\n| --- | --- |");
+        for (what, line) in TENANT {
+            let output = as_tenant(line);
+            println!("| {what} | {} |", word(&output).replace("failed", "refused"));
+            assert!(!output.status.success(), "{what}: {output:?}");
+        }
+        let own = as_tenant("perl -e \"$CONNECT\" /run/vms/vm1.sock");
+        assert!(own.status.success(), "{own:?}");
+        let said = as_user(5000, "").args(["perl", "-e", NOISE]).output().unwrap();
+        assert_eq!(said.stdout, b"said", "{said:?}");
+        println!("| say at its own socket what is no vhost-user | cut off, others go on |");
+        assert_eq!(
+            (switch.ask("port list").as_array().unwrap().len(), switch.state("vm2")),
+            (2, other)
+        );
+        assert!(as_tenant("test -S /run/vms/vm2.sock").status.success());
+    });
+}
