@@ -1,18 +1,86 @@
 //! What can be typed.
 
 use crate::commands::{
-    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, migrate,
-    mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status, sweep, team, top, validate,
-    vmmq,
+    acl, bugreport, capture, check, completions, config, connections, event, lab, lab_host, ladder,
+    mac, man, migrate, mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status, sweep,
+    team, top, trace, validate, vmmq,
 };
-use crate::output::{Failure, unreachable};
-use clap::{Args, Parser, Subcommand};
+use crate::output::{self, Failure, unreachable};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use control::Problem;
 use control::client::Client;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Shown at the end of every help.
 const EXIT_CODES: &str =
     "Exit codes: 0 done, 1 failed or something was found, 2 wrong usage, 3 no daemon answers.";
+
+/// The commands by what they are for, as the help shows them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    (
+        "Run and watch the switch",
+        &["run", "status", "top", "event", "check", "trace", "capture", "bugreport"],
+    ),
+    (
+        "Change the switch while it runs",
+        &["port", "mac", "acl", "rsc", "rss", "team", "queue", "vmmq", "config", "migrate"],
+    ),
+    ("Measure", &["validate", "ladder", "sweep", "connections", "report", "ntttcp", "mtu", "lab"]),
+    ("For tools", &["openapi", "completions", "man"]),
+];
+
+/// What may be typed, with the commands in groups.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let line = |name: &&str| {
+        let about = command.find_subcommand(name)?.get_about()?;
+        Some(format!("  {name:<12} {about}\n"))
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        format!("{title}:\n{}\n", names.iter().filter_map(line).collect::<String>())
+    };
+    let groups: String = GROUPS.iter().map(group).collect();
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{{options}}{{after-help}}"
+    );
+    command.clone().help_template(template)
+}
+
+/// What was typed, or what to exit with: help was asked for, or it is wrong, which `--json` has as a document too.
+pub(crate) fn parse() -> Result<Cli, ExitCode> {
+    let typed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    typed.map_err(|error| {
+        let json =
+            std::env::args_os().skip(1).take_while(|word| word != "--").any(|it| it == "--json");
+        if json && error.use_stderr() {
+            output::exit_with(usage(&error), 2, true)
+        } else {
+            error.exit()
+        }
+    })
+}
+
+/// What clap says, as a problem: the first paragraph is what is wrong, `tip:` the remedy.
+fn usage(error: &clap::Error) -> Problem {
+    let text = error.render().to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let (tips, rest): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("tip: "));
+    let usage = rest.iter().find(|line| line.starts_with("Usage: ")).copied().unwrap_or_default();
+    let told = rest.iter().take_while(|line| !line.starts_with("Usage: ")).copied();
+    let seen: Vec<_> = told.filter(|line| !line.starts_with("For more")).collect();
+    let tips: Vec<_> = tips.iter().map(|tip| tip.trim_start_matches("tip: ")).collect();
+    let remedy = if tips.is_empty() {
+        "`--help` shows what may be typed".to_owned()
+    } else {
+        tips.join("; ")
+    };
+    Problem::new(first)
+        .seen(seen.join("; "))
+        .wanted(usage.trim_start_matches("Usage: "))
+        .remedy(remedy)
+}
 
 /// A user-space virtual switch that brings Hyper-V's network path to Linux hosts.
 #[derive(Parser)]
@@ -64,6 +132,10 @@ pub(crate) enum Command {
     Top(top::Arguments),
     /// Add, remove, show, change and list ports
     Port(port::Arguments),
+    /// List and forget learned addresses
+    Mac(mac::Arguments),
+    /// Show what happened, and go on with what happens
+    Event(event::Arguments),
     /// Show, add and remove the rules of a port
     Acl(acl::Arguments),
     /// Show and toggle receive segment coalescing
@@ -80,8 +152,12 @@ pub(crate) enum Command {
     Config(config::Arguments),
     /// Capture the frames of a port to a pcapng file
     Capture(capture::Arguments),
+    /// Show step by step what the switch would do with a frame, and why
+    Trace(trace::Arguments),
     /// Check a configuration file, or the health of the running switch
     Check(check::Arguments),
+    /// Collect what someone has to see who looks for a fault, without secrets
+    Bugreport(bugreport::Arguments),
     /// Say before a guest moves to another host what would hurt it there
     Migrate(migrate::Arguments),
     /// Prove by probes that every path carries the MTU

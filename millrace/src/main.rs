@@ -5,22 +5,28 @@ mod cli;
 mod commands;
 mod output;
 
-use clap::Parser;
+use clap_complete::CompleteEnv;
 use cli::{Cli, Command};
 use commands::{
-    acl, capture, check, completions, config, connections, lab, lab_host, ladder, man, migrate,
-    mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status, sweep, team, top, validate,
-    vmmq,
+    acl, bugreport, capture, check, completions, config, connections, event, lab, lab_host, ladder,
+    mac, man, migrate, mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status, sweep,
+    team, top, trace, validate, vmmq,
 };
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let Cli { global, command } = Cli::parse();
+    CompleteEnv::with_factory(cli::command).var(completions::VARIABLE).complete();
+    let Cli { global, command } = match cli::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     let outcome = match command {
         Command::Run(args) => run::run(&args, &global),
         Command::Status(args) => status::run(&args, &global),
         Command::Top(args) => top::run(&args, &global),
         Command::Port(args) => port::run(args, &global),
+        Command::Mac(args) => mac::run(&args, &global),
+        Command::Event(args) => event::run(&args, &global),
         Command::Acl(args) => acl::run(&args, &global),
         Command::Rsc(args) => rsc::run(&args, &global),
         Command::Rss(args) => rss::run(&args, &global),
@@ -29,7 +35,9 @@ fn main() -> ExitCode {
         Command::Vmmq(args) => vmmq::run(&args, &global),
         Command::Config(args) => config::run(&args, &global),
         Command::Capture(args) => capture::run(&args, &global),
+        Command::Trace(args) => trace::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
+        Command::Bugreport(args) => bugreport::run(&args, &global),
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Mtu(args) => mtu::run(&args, &global),
         Command::Validate(args) => validate::run(&args, &global),

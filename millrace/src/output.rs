@@ -61,8 +61,13 @@ pub(crate) fn exit(outcome: Outcome, global: &Global) -> ExitCode {
         Err(Failure::Usage(problem)) => (problem, 2),
         Err(Failure::Unreachable(problem)) => (problem, 3),
     };
+    exit_with(problem, code, global.json)
+}
+
+/// Ends the program with a problem.
+pub(crate) fn exit_with(problem: Problem, code: u8, json: bool) -> ExitCode {
     let text = match serde_json::to_string(&problem) {
-        Ok(json) if global.json => json,
+        Ok(text) if json => text,
         _ => format!("millrace: {problem}"),
     };
     // Nobody is left to be told that standard error is closed.

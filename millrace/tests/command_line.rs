@@ -37,6 +37,12 @@ const COMMANDS: &[&[&str]] = &[
     &["port", "list"],
     &["port", "export"],
     &["port", "import"],
+    &["mac"],
+    &["mac", "list"],
+    &["mac", "flush"],
+    &["event"],
+    &["trace"],
+    &["bugreport"],
     &["acl"],
     &["acl", "show"],
     &["acl", "add"],
@@ -92,7 +98,10 @@ fn help_has_an_example_for_each_command() {
         let output = millrace(Path::new(NOBODY), &arguments);
         let help = text(&output.stdout);
         assert!(output.status.success(), "{command:?}");
-        assert!(help.contains("Example") || help.contains("Commands:"), "{command:?}\n{help}");
+        assert!(
+            ["Example", "Commands:", "Measure:"].iter().any(|it| help.contains(it)),
+            "{command:?}\n{help}"
+        );
         insta::assert_snapshot!(format!("help_{}", command.join("_")), help);
     }
 }
@@ -117,6 +126,17 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     ),
     (&["port", "add", "vm1", "--tap", "t", "--packet", "e"], &["cannot be used with"], 2),
     (&["port", "add", "vm1", "--tap", "t"], &["no daemon answers", NOBODY, "millrace run"], 3),
+    (&["port", "add", "vm1", "mtu=9000"], &["port vm1 has no device", "--tap", "--vhost-user"], 2),
+    (&["port", "add", "vm1", "--tap", "t", "vlan=4099"], &["port vm1", "4099", "4094"], 2),
+    (&["port", "add", "vm1", "--tap", "t", "vlna=1"], &["port vm1", "did you mean `vlan`?"], 2),
+    (&["port", "add", "vm1", "--tap", "t", "--timeout", "3"], &["--wait"], 2),
+    (&["port", "set", "vm1", "mtu=1", "--wait", "upp"], &["invalid value 'upp'", "up"], 2),
+    (&["rsc", "off"], &["<PORT|--all>"], 2),
+    (&["mac", "flush"], &["<PORT|--all>"], 2),
+    (&["trace", "vm1"], &["<FRAME>"], 2),
+    (&["trace", "vm1", "-r", "%/none.pcap"], &["none.pcap cannot be read", "No such file"], 1),
+    (&["trace", "vm1", "-r", "%/load.json"], &["load.json cannot be read", "pcapng"], 1),
+    (&["stauts", "--json"], &[r#"{"error":"unrecognized subcommand 'stauts'""#, "status"], 2),
     (&["port", "set", "vm1", "mtu"], &["not a change", "mtu", "KEY=VALUE"], 2),
     (&["rss", "set", "vm1"], &["--entry", "--equal", "--key", "--types"], 2),
     (&["rss", "set", "vm1", "--entry", "5=2", "--equal", "4"], &["cannot be used with"], 2),
@@ -273,6 +293,121 @@ fn commands_print_what_the_daemon_says() {
     run(&["port", "remove", "vm3"]);
     let status: serde_json::Value = serde_json::from_str(&run(&["status", "--json"])).unwrap();
     assert_eq!(status["ports"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn verbs_suit_scripts() {
+    let daemon = Daemon::start(TWO);
+    let socket = daemon.socket();
+    let run = |line: &str, code| {
+        let output = millrace(&socket, &line.split(' ').collect::<Vec<_>>());
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line}: {said}");
+        said
+    };
+    let add = "port add vm2 --tap tap2 vlan=10 storm=off mac-spoofing=allow --may-exist --wait up";
+    run(add, 0);
+    assert_eq!(run(add, 0), run("port set vm2 mtu=1500 --wait up --timeout 9", 0));
+    let other = run("port add vm2 --tap tap2 --vlan 20 --may-exist", 1);
+    assert!(other.contains("vlan: 10") && other.contains("vlan: 20"), "{other}");
+    let late = run("port set vm2 mtu=1500 --wait broken --timeout 0", 1);
+    assert!(late.contains("port vm2 is not broken after 0 s"), "{late}");
+    run("port set vm9 mtu=1500 --if-exists", 0);
+    run("port set vm9 mtu=1500", 1);
+    let frame = [[0xff; 6], [2, 0, 0, 0, 0, 9]].concat();
+    let sends = || {
+        let peer = daemon.devices.peer("tap2").unwrap();
+        assert!(peer.send(Default::default(), &[&frame[..], &[0x88, 0xb5], &[0; 46]].concat()));
+        daemon::eventually("it is learned", || {
+            let listed = run("mac list vm2", 0);
+            listed.contains("02:00:00:00:00:09  10    vm2").then_some(())
+        });
+    };
+    sends();
+    assert!(!run("mac list vm1", 0).contains("02:"));
+    run("mac flush vm1", 0);
+    assert!(run("mac list --vlan 10", 0).contains("02:00:00:00:00:09"));
+    run("mac flush vm2", 0);
+    assert!(!run("mac list", 0).contains("02:"));
+    assert!(run("mac flush vm9", 1).contains("there is no port vm9"));
+    run("port remove vm2 --if-exists", 0);
+    run("port remove vm2 --if-exists", 0);
+    let lines = run("event --json", 0);
+    let events: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ids: Vec<_> = events.iter().map(|event| event["id"].as_u64().unwrap()).collect();
+    assert!(!ids.is_empty() && ids.is_sorted(), "{lines}");
+}
+
+/// Its own tar, without the key that the API shows to whoever may read.
+#[test]
+fn a_bug_report_has_all_but_secrets() {
+    let daemon = Daemon::start(TWO);
+    let key = "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa";
+    let socket = daemon.socket();
+    assert!(millrace(&socket, &["port", "set", "vm1", &format!("rss-key={key}")]).status.success());
+    let file = daemon.path("report.tar");
+    let name = file.to_str().unwrap();
+    let run = || millrace(&socket, &["bugreport", "-w", name]);
+    assert!(run().status.success());
+    assert_eq!(run().status.code(), Some(1), "an existing file is not overwritten");
+    let tar = |arguments: &[&str]| {
+        let output = Command::new("tar").args(arguments).arg("-f").arg(&file).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let listed = tar(&["-t"]);
+    for name in [
+        "config.json",
+        "ports.json",
+        "counters/vm1.json",
+        "events.json",
+        "metrics.txt",
+        "kernel-proc-version",
+    ] {
+        assert!(listed.contains(name), "{name}: {listed}");
+    }
+    let all = tar(&["-xO"]);
+    assert!(all.contains("uplink0") && all.contains("(left out)"));
+    assert!(!all.contains(key) && !all.contains("\"microsoft\""));
+    let without = millrace(Path::new(NOBODY), &["bugreport", "-w", "-"]);
+    assert!(String::from_utf8_lossy(&without.stdout).contains("no daemon answers"));
+}
+
+/// The shell asks the program, which asks the daemon.
+#[test]
+fn completions_know_the_ports() {
+    let daemon = Daemon::start(TWO);
+    let complete = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_millrace"))
+            .env("MILLRACE_SOCKET", daemon.socket())
+            .env("MILLRACE_COMPLETE", "bash")
+            .env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string())
+            .env("_CLAP_IFS", "\n")
+            .arg("--")
+            .args(words)
+            .output()
+            .unwrap();
+        text(&output.stdout)
+    };
+    let names = complete(&["millrace", "port", "show", ""]);
+    assert!(names.contains("uplink0") && names.contains("vm1"), "{names}");
+    assert!(complete(&["millrace", "port", "set", "vm1", "mac-l"]).contains("mac-limit="));
+    assert!(complete(&["millrace", "tr"]).contains("trace"));
+}
+
+#[test]
+fn a_trace_reads_as_steps() {
+    let daemon = Daemon::start(&TWO.replace("vlan = 10", "vlan = 10\nmac = \"52:54:00:00:00:01\""));
+    let run = |arguments: &[&str]| {
+        let output = millrace(&daemon.socket(), arguments);
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+        text(&output.stdout)
+    };
+    let words = "tcp 10.0.0.1:1 > 10.0.0.2:80 len 10";
+    insta::assert_snapshot!("trace", run(&["trace", "vm1", words]));
+    let dropped = run(&["trace", "vm1", &format!("{words} vlan 30")]);
+    assert!(dropped.contains("dropped at vm1: vlan_not_allowed"), "{dropped}");
 }
 
 #[test]

@@ -104,9 +104,9 @@ fn toggle_for(switch: &Switch, time: Duration) -> u32 {
     let (start, mut times) = (Instant::now(), 0);
     while start.elapsed() < time {
         std::thread::sleep(Duration::from_millis(500));
-        switch.tell("rsc off");
+        switch.tell("rsc off --all");
         std::thread::sleep(Duration::from_millis(500));
-        switch.tell("rsc on");
+        switch.tell("rsc on --all");
         times += 1;
     }
     times
@@ -125,7 +125,7 @@ fn alive(report: &Value, wanted: usize) {
 /// 64 MiB whose every byte is checked, while RSC goes off and on as fast as the command line does it.
 fn verified(topology: &Topology, route: (Host, Host, IpAddr)) {
     transfer_while(route, 64 << 20, || {
-        topology.switch.tell("rsc off");
-        topology.switch.tell("rsc on");
+        topology.switch.tell("rsc off --all");
+        topology.switch.tell("rsc on --all");
     });
 }

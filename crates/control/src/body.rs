@@ -11,6 +11,7 @@ mod queue;
 mod rsc;
 mod rss;
 mod team;
+mod trace;
 mod vmmq;
 
 pub use acl::{AclAdd, AclBody, AclRuleBody};
@@ -21,6 +22,9 @@ pub use queue::{QueueBody, QueueMove, QueueVnicBody};
 pub use rsc::{RscBody, RscChange, RscSetting};
 pub use rss::{RssBody, RssChange, RssEntry};
 pub use team::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
+pub use trace::{
+    TraceBody, TraceDropBody, TraceFrameBody, TraceRequest, TraceStepBody, TraceTurnBody,
+};
 pub use vmmq::{
     HeldBody, OrderBody, VmmqLoadBody, VmmqMoveBody, VmmqQueueBody, VmmqTableBody, VmmqWorkerBody,
 };
@@ -76,6 +80,9 @@ pub struct WorkerBody {
 /// Something that happened, once or several times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventBody {
+    /// Grows with each event that is noted, also with one that repeats.
+    #[serde(default)]
+    pub id: u64,
     /// When it last happened, in seconds since the daemon started.
     pub at_s: u64,
     /// How often it happened.
@@ -152,7 +159,7 @@ pub struct PortBody {
     /// Without an own address: the first that its guest sent from, to which the MAC-spoofing guard holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_mac: Option<String>,
-    /// VLAN mode, as in `access 10` or `trunk 10,20-30 native 1`.
+    /// VLAN mode: `untagged`, or as in `access 10` or `trunk 10,20-30 native 1`.
     pub vlan: String,
     /// Coalescing toward the port, configured or by default.
     pub rsc: RscMode,

@@ -6,9 +6,10 @@ mod capture;
 
 use crate::Problem;
 use crate::body::{
-    AclAdd, AclBody, CaptureBody, CountersBody, HealthBody, MtuBody, PlanBody, PortBody, QueueBody,
-    QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SourceBody, SwitchBody,
-    TeamBody, TeamChange, TeamMapping, VmmqLoadBody, VmmqMoveBody,
+    AclAdd, AclBody, CaptureBody, CountersBody, EventBody, HealthBody, MacBody, MtuBody, PlanBody,
+    PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SourceBody,
+    SwitchBody, TeamBody, TeamChange, TeamMapping, TraceBody, TraceRequest, VmmqLoadBody,
+    VmmqMoveBody,
 };
 use crate::config::{Config, PortConfig};
 pub use capture::CaptureError;
@@ -215,6 +216,29 @@ impl Client {
     /// What the balancer measures, as sums so far.
     pub fn vmmq_load(&self) -> Result<VmmqLoadBody, ClientError> {
         self.get("/v1/vmmq/load")
+    }
+
+    /// Learned addresses.
+    pub fn macs(&self) -> Result<Vec<MacBody>, ClientError> {
+        self.get("/v1/macs")
+    }
+
+    /// Forgets learned addresses: those of a port, or all.
+    pub fn forget_macs(&self, port: Option<&str>) -> Result<(), ClientError> {
+        match port {
+            Some(port) => self.delete(&format!("/v1/macs?port={}", escape(port))),
+            None => self.delete("/v1/macs"),
+        }
+    }
+
+    /// Events with a greater number than this, oldest first.
+    pub fn events(&self, after: u64) -> Result<Vec<EventBody>, ClientError> {
+        self.get(&format!("/v1/events?after={after}"))
+    }
+
+    /// What the switch would do with frames.
+    pub fn trace(&self, request: &TraceRequest) -> Result<TraceBody, ClientError> {
+        self.post("/v1/trace", request)
     }
 
     /// Configuration health.

@@ -18,6 +18,8 @@ struct Entry {
     port: Option<String>,
     kind: Kind,
     text: String,
+    /// Of the last time.
+    id: u64,
     count: u64,
     last: Instant,
     logged: Instant,
@@ -42,6 +44,8 @@ enum Kind {
 pub(crate) struct EventLog {
     started: Instant,
     entries: VecDeque<Entry>,
+    /// Events noted so far, each time that one repeats included.
+    noted: u64,
     /// By the name of a port.
     told: BTreeMap<String, Told>,
 }
@@ -57,7 +61,7 @@ struct Told {
 
 impl EventLog {
     pub(crate) fn new(now: Instant) -> EventLog {
-        EventLog { started: now, entries: VecDeque::new(), told: BTreeMap::new() }
+        EventLog { started: now, entries: VecDeque::new(), noted: 0, told: BTreeMap::new() }
     }
 
     /// Keeps an event that something behind a port has caused, unless there were too many new ones of that port; nor is a
@@ -108,8 +112,10 @@ impl EventLog {
         let known = self.entries.iter().position(|entry| entry.text == text);
         let mut entry = known.and_then(|place| self.entries.remove(place)).unwrap_or_else(|| {
             let port = port.map(str::to_owned);
-            Entry { port, kind, text, count: 0, last: now, logged: now }
+            Entry { port, kind, text, id: 0, count: 0, last: now, logged: now }
         });
+        self.noted += 1;
+        entry.id = self.noted;
         entry.count += 1;
         entry.last = now;
         if log {
@@ -146,6 +152,7 @@ impl EventLog {
         self.entries
             .iter()
             .map(|entry| EventBody {
+                id: entry.id,
                 at_s: self.uptime(entry.last).as_secs(),
                 count: entry.count,
                 text: entry.text.clone(),

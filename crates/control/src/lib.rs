@@ -30,6 +30,7 @@ pub mod running;
 pub mod state;
 pub mod token;
 mod topology;
+mod trace;
 mod web;
 
 pub use problem::Problem;

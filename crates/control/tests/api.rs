@@ -52,7 +52,7 @@ fn ports_come_change_and_go() {
     let added = client.add_port(&port).unwrap();
     assert_eq!((added.state, added.vlan.as_str()), (StateBody::Up, "access 10"));
     let changed = client.change_port("vm2", &json!({"mtu": 9000, "vlan": null})).unwrap();
-    assert_eq!((changed.mtu, changed.vlan.as_str()), (Some(9000), "access 0"));
+    assert_eq!((changed.mtu, changed.vlan.as_str()), (Some(9000), "untagged"));
     client.remove_port("vm2").unwrap();
     assert_eq!(names(), ["uplink0", "vm1"]);
 }

@@ -1,6 +1,7 @@
 //! `millrace acl`: the rules of a port, shown with counters and changed live.
 
 use crate::cli::Global;
+use crate::commands::names;
 use crate::output::{self, Outcome, table};
 use clap::{Args, Subcommand};
 use control::Problem;
@@ -28,6 +29,7 @@ enum Verb {
 )]
 struct Show {
     /// The port.
+    #[arg(add = names::ports())]
     port: String,
 }
 
@@ -54,6 +56,7 @@ The change is kept at a port that was added by the API; at a port
 of the file it lasts until the daemon stops or reads its file again.")]
 struct Add {
     /// The port.
+    #[arg(add = names::ports())]
     port: String,
     /// The rule's words.
     #[arg(required = true)]
@@ -67,6 +70,7 @@ struct Add {
 #[command(after_help = "Example:\n  millrace acl remove vm1 2")]
 struct Remove {
     /// The port.
+    #[arg(add = names::ports())]
     port: String,
     /// The rule's number, as shown by `millrace acl show`.
     number: usize,

@@ -1,6 +1,7 @@
 //! `millrace capture`: what passes a port, in a file.
 
 use crate::cli::Global;
+use crate::commands::names;
 use crate::output::{self, Failure, Outcome};
 use clap::Args;
 use control::Problem;
@@ -26,6 +27,7 @@ Dropped frames are included, with the reason as a comment.
 A capture that fails (on a full disk, for example) exits with 1; traffic is not affected.")]
 pub(crate) struct Arguments {
     /// The port.
+    #[arg(add = names::ports())]
     port: String,
     /// The pcapng file to create; - for standard output.
     #[arg(short, long, value_name = "FILE", required_unless_present = "stop")]

@@ -1,7 +1,7 @@
 //! `millrace port export` and `import`: a port that goes to another host with its guest.
 
 use crate::cli::Global;
-use crate::commands::migrate;
+use crate::commands::{migrate, names};
 use crate::output::{self, Outcome};
 use clap::Args;
 use control::config::{MacAddress, PortName, SocketPath};
@@ -19,6 +19,7 @@ Prints JSON: the settings in force (VLAN, guards, rules, rates, RSC, steering, t
 counters, which begin at 0 at another host. The RSS key is a secret of the two hosts.")]
 pub(crate) struct Export {
     /// The port.
+    #[arg(add = names::ports())]
     name: String,
 }
 

@@ -1,6 +1,7 @@
 //! `millrace queue`: which worker serves which queue, what each costs, and moves.
 
 use crate::cli::Global;
+use crate::commands::names;
 use crate::output::{self, Outcome, table};
 use clap::{Args, Subcommand};
 use control::body::{QueueBody, QueueVnicBody};
@@ -31,6 +32,7 @@ port. At an uplink of several queues a line for each vNIC follows, with the entr
 there: flows from the uplink toward the vNIC.")]
 struct Show {
     /// The port [default: all ports].
+    #[arg(add = names::ports())]
     port: Option<String>,
 }
 
@@ -42,6 +44,7 @@ Example:
 No frame is lost or reordered. The move lasts until the port is opened again.")]
 struct Move {
     /// The port.
+    #[arg(add = names::ports())]
     port: String,
     /// The queue's number.
     queue: usize,

@@ -1,6 +1,7 @@
 //! `millrace rsc`: receive segment coalescing, shown and toggled live.
 
 use crate::cli::Global;
+use crate::commands::names;
 use crate::output::{self, Outcome, count, table, word};
 use clap::{Args, Subcommand};
 use control::body::{RscBody, RscSetting};
@@ -16,31 +17,46 @@ enum Verb {
     /// Show settings, state and statistics, in the words of Get-NetAdapterRsc
     Show(Port),
     /// Turn coalescing on: NDIS rules toward vNICs, GRO rules toward an uplink if it is named
-    On(Port),
+    On(Toggle),
     /// Turn coalescing off; open trains are delivered first
-    Off(Port),
+    Off(Toggle),
 }
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   millrace rsc show
+  millrace rsc show vm1 --json")]
+struct Port {
+    /// The port [default: all ports].
+    #[arg(add = names::ports())]
+    port: Option<String>,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
   millrace rsc off vm1
-  millrace rsc on
+  millrace rsc on --all
 
 No connection is disturbed. The change is kept at a port that was added by the API; at a port
 of the file it lasts until the daemon stops or reads its file again.")]
-struct Port {
-    /// The port [default: all ports].
+#[group(required = true, multiple = false)]
+struct Toggle {
+    /// The port.
+    #[arg(add = names::ports())]
     port: Option<String>,
+    /// All ports.
+    #[arg(long)]
+    all: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let client = global.client()?;
     let bodies = match &arguments.verb {
         Verb::Show(Port { port }) => client.rsc(port.as_deref())?,
-        Verb::On(Port { port }) => client.set_rsc(port.as_deref(), RscSetting::On)?,
-        Verb::Off(Port { port }) => client.set_rsc(port.as_deref(), RscSetting::Off)?,
+        Verb::On(Toggle { port, .. }) => client.set_rsc(port.as_deref(), RscSetting::On)?,
+        Verb::Off(Toggle { port, .. }) => client.set_rsc(port.as_deref(), RscSetting::Off)?,
     };
     output::show(global, &bodies, |bodies| text(bodies))
 }

@@ -1,6 +1,7 @@
 //! `millrace rss`: how frames toward a port are spread over its queues, shown and changed live.
 
 use crate::cli::Global;
+use crate::commands::names;
 use crate::output::{self, Outcome, table, word};
 use clap::{Args, Subcommand};
 use control::body::{RssBody, RssChange, RssEntry};
@@ -31,6 +32,7 @@ KEY is `random` where none is configured; --json has the key in force. A flow's 
 modulo 128. An entry that names a queue not in use leads to its own number modulo the queues in use.")]
 struct Show {
     /// The port [default: all ports].
+    #[arg(add = names::ports())]
     port: Option<String>,
 }
 
@@ -49,6 +51,7 @@ Entries last until the port is opened again, key and types until the daemon stop
 again.")]
 struct Set {
     /// The port.
+    #[arg(add = names::ports())]
     port: String,
     #[command(flatten)]
     what: What,

@@ -1,6 +1,7 @@
 //! `millrace team`: uplinks of several members, in the words of Get-VMSwitchTeam and Set-VMNetworkAdapterTeamMapping.
 
 use crate::cli::Global;
+use crate::commands::names;
 use crate::output::{self, Outcome, table, word};
 use clap::{Args, Subcommand};
 use control::body::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
@@ -35,6 +36,7 @@ came back from the switch outside, `copies` came in at another member as well, `
 host's own device.")]
 struct Show {
     /// The team's port [default: all teams].
+    #[arg(add = names::ports())]
     port: Option<String>,
 }
 
@@ -49,6 +51,7 @@ if one of them does not open. The change is kept at a port that was added by the
 of the file it lasts until the daemon stops or reads its file again.")]
 struct Change {
     /// The team's port.
+    #[arg(add = names::ports())]
     port: String,
     /// Network devices of the host.
     #[arg(required = true)]
@@ -64,6 +67,7 @@ Its addresses move to the other members first and are announced from there. The 
 so does one that a vNIC is pinned to.")]
 struct Removal {
     /// The team's port.
+    #[arg(add = names::ports())]
     port: String,
     /// Members of the team.
     #[arg(required = true)]
@@ -82,6 +86,7 @@ Sets `team-member` of the vNIC's port. That is kept at a port that was added by 
 of the file it lasts until the daemon stops or reads its file again.")]
 struct Map {
     /// The team's port.
+    #[arg(add = names::ports())]
     port: String,
     /// The vNIC's port.
     vnic: String,

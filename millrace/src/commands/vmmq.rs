@@ -2,6 +2,7 @@
 
 use super::vmmq_record;
 use crate::cli::Global;
+use crate::commands::names;
 use crate::output::{self, Outcome, table};
 use clap::{Args, Subcommand};
 use control::body::VmmqMoveBody;
@@ -34,6 +35,7 @@ most lose their oldest first. Entries of a vNIC that moved together for one reas
 docs/vmmq.md explains the reasons.")]
 struct Port {
     /// The port or uplink [default: all].
+    #[arg(add = names::ports())]
     port: Option<String>,
 }
 

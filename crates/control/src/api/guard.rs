@@ -3,7 +3,7 @@
 
 use super::peer::Peer;
 use super::reply::Refusal;
-use super::{Shared, actor};
+use super::{Shared, actor, trace};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::Method;
@@ -17,10 +17,11 @@ pub(super) async fn admit(
     request: Request,
     next: Next,
 ) -> Response {
-    if let Err(refusal) = peer.check(request.method()) {
+    let only_reads = only_reads(&request);
+    if let Err(refusal) = peer.check(only_reads) {
         return refusal.into_response();
     }
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
+    if only_reads {
         return next.run(request).await;
     }
     change(&shared, actor::name(&peer), request, next).await
@@ -51,5 +52,34 @@ pub(crate) async fn change(
                 .into_response()
         }
         _ => answer,
+    }
+}
+
+/// A trace has a body, and changes nothing.
+fn only_reads(request: &Request) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+        || *request.method() == Method::POST && request.uri().path() == trace::PATH
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    #[test]
+    fn all_but_get_and_a_trace_is_for_admins() {
+        let reads = |method: Method, path: &str| {
+            let request = Request::builder().method(method).uri(path).body(Body::empty());
+            only_reads(&request.unwrap())
+        };
+        assert!(reads(Method::GET, "/v1/ports") && reads(Method::HEAD, "/v1/ports"));
+        assert!(reads(Method::POST, "/v1/trace"));
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS] {
+            for path in ["/v1/ports", "/v1/trace/", "/v1/trace?x=/v1/trace", "/V1/trace"] {
+                let is_trace = method == Method::POST && path.starts_with("/v1/trace?");
+                assert_eq!(reads(method.clone(), path), is_trace, "{method} {path}");
+            }
+            assert!(method == Method::POST || !reads(method, "/v1/trace"));
+        }
     }
 }

@@ -18,6 +18,7 @@ mod rsc;
 mod rss;
 mod switch;
 mod team;
+mod trace;
 mod vmmq;
 
 use crate::Problem;
@@ -116,6 +117,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(queues::list))
         .routes(routes!(queues::show, queues::set))
         .routes(routes!(switch::macs, switch::forget_macs))
+        .routes(routes!(switch::events))
         .routes(routes!(switch::health))
         .routes(routes!(switch::mtu))
         .routes(routes!(switch::metrics))
@@ -136,6 +138,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(config::show, config::put))
         .routes(routes!(config::source))
         .routes(routes!(config::reload))
+        .routes(routes!(trace::trace))
         .routes(routes!(captures::list, captures::start))
         .routes(routes!(captures::show, captures::stop))
 }

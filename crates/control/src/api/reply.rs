@@ -4,7 +4,7 @@ use super::refusals::PROBLEM_JSON;
 use crate::Problem;
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
@@ -136,6 +136,22 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Name<T>
             Refusal::bad_request(
                 problem.wanted("a name in UTF-8").remedy("write it percent-encoded"),
             )
+        })
+    }
+}
+
+/// What is behind the `?` of the path.
+pub(super) struct Asked<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Asked<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Asked<T>, Refusal> {
+        let asked = Query::from_request_parts(parts, state).await;
+        asked.map(|Query(asked)| Asked(asked)).map_err(|error| {
+            let problem = Problem::new("the query cannot be read").seen(error.body_text());
+            let remedy = "GET /v1/openapi.json lists the parameters of each path";
+            Refusal::bad_request(problem.wanted("parameters of this path").remedy(remedy))
         })
     }
 }

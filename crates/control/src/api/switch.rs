@@ -1,16 +1,18 @@
 //! The switch as a whole: state, workers, learned addresses, health, metrics.
 
 use super::Shared;
-use super::reply::Refusal;
+use super::reply::{Asked, Refusal};
 use crate::Problem;
-use crate::body::{HealthBody, MacBody, MtuBody, SwitchBody, WorkerBody};
+use crate::body::{EventBody, HealthBody, MacBody, MtuBody, SwitchBody, WorkerBody};
 use crate::metrics;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use serde::Deserialize;
 use std::time::Instant;
+use utoipa::IntoParams;
 
 /// The switch as a whole.
 #[utoipa::path(get, path = "/v1/switch", operation_id = "show_switch", tag = "switch", responses(
@@ -36,13 +38,48 @@ pub(super) async fn macs(State(shared): State<Shared>) -> Json<Vec<MacBody>> {
     Json(shared.lock().macs())
 }
 
-/// Forgets all learned addresses; each is learned again from the next frame it sends.
-#[utoipa::path(delete, path = "/v1/macs", operation_id = "forget_macs", tag = "switch", responses(
-    (status = 204, description = "The table is empty"),
+/// Which addresses are to be forgotten.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Forgotten {
+    /// Those learned at this port; absent: all.
+    port: Option<String>,
+}
+
+/// Forgets learned addresses, all or those of one port; each is learned again from the next frame it sends.
+#[utoipa::path(delete, path = "/v1/macs", operation_id = "forget_macs", tag = "switch", params(Forgotten), responses(
+    (status = 204, description = "They are forgotten"),
+    (status = 400, body = Problem, description = "The query cannot be read"),
+    (status = 404, body = Problem, description = "There is no such port"),
 ))]
-pub(super) async fn forget_macs(State(shared): State<Shared>) -> StatusCode {
-    shared.lock().forget_macs();
-    StatusCode::NO_CONTENT
+pub(super) async fn forget_macs(
+    State(shared): State<Shared>,
+    Asked(forgotten): Asked<Forgotten>,
+) -> Result<StatusCode, Refusal> {
+    shared.lock().forget_macs(forgotten.port.as_deref()).map_err(Refusal::not_found)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which events are asked for.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct After {
+    /// Those with a greater `id`; absent: all that are kept, the last 64.
+    after: Option<u64>,
+}
+
+/// The last events, oldest first.
+#[utoipa::path(get, path = "/v1/events", operation_id = "list_events", tag = "switch", params(After), responses(
+    (status = 200, body = Vec<EventBody>, description = "Events, by `id`"),
+    (status = 400, body = Problem, description = "The query cannot be read"),
+))]
+pub(super) async fn events(
+    State(shared): State<Shared>,
+    Asked(After { after }): Asked<After>,
+) -> Json<Vec<EventBody>> {
+    Json(shared.lock().events_after(after.unwrap_or_default()))
 }
 
 /// Configuration health: what is legal, runs, and still will not do what its owner expects.

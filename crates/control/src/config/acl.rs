@@ -70,6 +70,16 @@ impl Rule {
         self.out
     }
 
+    /// It says which frames pass, toward the port (`out`) or from it.
+    pub(crate) fn decides(&self, out: bool) -> bool {
+        self.out == out && !self.marks()
+    }
+
+    /// It marks frames.
+    pub(crate) fn marks(&self) -> bool {
+        matches!(self.action, AclAction::Mark(_))
+    }
+
     fn parse(text: &str) -> Result<Rule, Fault> {
         let mut words = text.split_whitespace().peekable();
         let action = action(&mut words)?;

@@ -19,6 +19,13 @@ pub fn typed_value(key: &str, word: &str) -> Value {
     typed.unwrap_or_else(|| json!(word))
 }
 
+/// The keys of a port, as in the file.
+pub fn port_keys() -> Vec<String> {
+    let schema = serde_json::to_value(PortConfig::schema()).unwrap_or_default();
+    let keys = schema["properties"].as_object().into_iter().flatten();
+    keys.map(|(key, _)| key.clone()).filter(|key| key != "name").collect()
+}
+
 /// Whether the schema gives a key of a port this type.
 fn has_type(key: &str, wanted: &str) -> bool {
     let schema = serde_json::to_value(PortConfig::schema()).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! VLANs as they are written: `vlan = 10`, or `trunk = "10,20-30"` with a `native` VLAN for untagged frames.
 
+use super::port::PortConfig;
 use super::scalar::{FromScalar, Scalar, text_or_number, through_scalar};
 use crate::Problem;
 use datapath::VlanSet;
@@ -38,6 +39,18 @@ impl VlanList {
             }
         }
         VlanList(joined)
+    }
+}
+
+impl PortConfig {
+    /// Its VLAN mode: `untagged`, `access 10` or `trunk 10,20-30 native 1`.
+    pub(crate) fn vlan_text(&self) -> String {
+        match (&self.trunk, self.native, self.vlan) {
+            (Some(list), Some(native), _) => format!("trunk {list} native {}", native.0),
+            (Some(list), None, _) => format!("trunk {list}"),
+            (None, _, Some(vlan)) if vlan.0 > 0 => format!("access {}", vlan.0),
+            (None, ..) => "untagged".to_owned(),
+        }
     }
 }
 

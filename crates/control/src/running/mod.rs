@@ -19,6 +19,7 @@ mod rsc;
 mod rss;
 mod steps;
 mod team;
+mod trace;
 mod uplinks;
 mod vmmq;
 

@@ -1,6 +1,5 @@
 //! Queues: shown with their load, and moved between workers.
 
-use super::report::vlan_text;
 use super::rss::within;
 use super::{OpenPort, Running, RunningPort};
 use crate::Problem;
@@ -65,7 +64,7 @@ impl Running {
             port: name.to_string(),
             queue: queue.queue,
             mac: mac.clone(),
-            vlan: vlan_text(&port.config),
+            vlan: port.config.vlan_text(),
             worker: queue.worker,
             cpu: workers.get(queue.worker).and_then(|worker| worker.cpu),
             load_percent: port.open().map_or(0.0, |open| open.load(queue.queue)),

@@ -3,10 +3,10 @@
 use super::{OpenPort, PortDevice, Running, RunningPort};
 use crate::Problem;
 use crate::body::{
-    CountersBody, DepthBody, MacBody, MtuBody, MtuLinkBody, MtuPortBody, PortBody, RscBody,
-    RscCountersBody, SpreadBody, StateBody, SwitchBody, WorkerBody,
+    CountersBody, DepthBody, EventBody, MacBody, MtuBody, MtuLinkBody, MtuPortBody, PortBody,
+    RscBody, RscCountersBody, SpreadBody, StateBody, SwitchBody, WorkerBody,
 };
-use crate::config::{PortConfig, PortName, VmmqMode};
+use crate::config::{PortName, VmmqMode};
 use crate::devices::Condition;
 use crate::guest;
 use crate::health::{self, Picture};
@@ -101,9 +101,20 @@ impl Running {
         self.switch.macs().into_iter().map(body).collect()
     }
 
-    /// Forgets all learned addresses.
-    pub fn forget_macs(&mut self) {
-        self.switch.forget_macs(None);
+    /// Forgets learned addresses: all, or those of a port. One that is not open has none.
+    pub fn forget_macs(&mut self, port: Option<&str>) -> Result<(), Problem> {
+        let open = port.map(|name| self.port(name).map(|(_, port)| port.open().map(|it| it.id)));
+        match open.transpose()? {
+            Some(None) => {}
+            Some(port) => self.switch.forget_macs(port),
+            None => self.switch.forget_macs(None),
+        }
+        Ok(())
+    }
+
+    /// Events that were noted after the one with this number, oldest first.
+    pub fn events_after(&self, id: u64) -> Vec<EventBody> {
+        self.events.events().into_iter().filter(|event| event.id > id).collect()
     }
 
     /// What a look at the configuration's health finds.
@@ -136,7 +147,7 @@ impl Running {
         let port = |((_, port), picture): ((&PortName, &RunningPort), &Picture)| MtuPortBody {
             port: picture.name.clone(),
             device: port.config.device(),
-            vlan: vlan_text(&port.config),
+            vlan: port.config.vlan_text(),
             mtu: port.open().map(|open| open.settings.mtu),
             links: picture
                 .links
@@ -175,7 +186,7 @@ impl Running {
             mtu: open.map(|open| open.settings.mtu),
             mac: open.and_then(|open| open.mac).map(|mac| mac.to_string()),
             held_mac: info.and_then(|info| info.held_mac).map(|mac| mac.to_string()),
-            vlan: vlan_text(&port.config),
+            vlan: port.config.vlan_text(),
             rsc: port.config.rsc(self.config.switch.rsc),
             queues: info.map_or_else(Vec::new, |info| self.queues(name, port, info)),
             offloads: info.map_or_else(Vec::new, |info| offload_names(info.offloads)),
@@ -310,14 +321,6 @@ fn device_text(port: &RunningPort) -> String {
     match port.open().and_then(|open| open.watch.way()) {
         Some(way) => format!("{device} ({way})"),
         None => device,
-    }
-}
-
-pub(super) fn vlan_text(port: &PortConfig) -> String {
-    match (&port.trunk, port.native, port.vlan) {
-        (Some(list), Some(native), _) => format!("trunk {list} native {}", native.0),
-        (Some(list), None, _) => format!("trunk {list}"),
-        (None, _, vlan) => format!("access {}", vlan.map_or(0, |vlan| vlan.0)),
     }
 }
 

@@ -1,0 +1,68 @@
+//! A trace of what runs: what is copied under the lock.
+
+use super::Running;
+use crate::Problem;
+use crate::body::TraceRequest;
+use crate::trace::{Addresses, Expression, MOST_FRAMES, Prepared};
+use wire::Mac;
+
+/// The source of frames of a port whose station's address is not known.
+const ANY: Mac = Mac([2, 0, 0, 0, 0, 1]);
+/// The destination of frames that name none: no station has it.
+const NO_ONE: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+impl Running {
+    /// Reads the frames of a trace, and copies what decides about them.
+    pub(crate) fn prepare_trace(&self, request: &TraceRequest) -> Result<Prepared, Problem> {
+        let from = self.open_port(&request.port)?.id;
+        let expressions: Result<Vec<_>, _> =
+            request.frames.iter().map(|text| Expression::parse(text)).collect();
+        let expressions = expressions?;
+        let count = expressions.iter().map(|expression| expression.count).sum();
+        if count == 0 || count > MOST_FRAMES {
+            return Err(Problem::new("a trace of so many frames")
+                .seen(count)
+                .wanted(format!("1 to {MOST_FRAMES} frames"))
+                .remedy("trace some of them at a time"));
+        }
+        let source = self.station(&request.port).unwrap_or(ANY);
+        let mut frames = Vec::with_capacity(count);
+        for expression in &expressions {
+            let destination = match &expression.to {
+                Some(port) => self.station_of(port)?,
+                None => NO_ONE,
+            };
+            frames.extend(expression.frames(Addresses { source, destination }));
+        }
+        let turns = match request.burst {
+            true => vec![count],
+            false => expressions.iter().map(|expression| expression.count).collect(),
+        };
+        let open =
+            self.ports.values().filter_map(|port| Some((port.open()?.id, port.config.clone())));
+        let snapshot = self.switch.snapshot(from, frames.clone(), self.switch.now());
+        Ok(Prepared { from, configs: open.collect(), frames, turns, snapshot })
+    }
+
+    /// The address of a station behind a port: the port's own, else the one learned last, else the device's.
+    fn station(&self, name: &str) -> Option<Mac> {
+        let (_, port) = self.port(name).ok()?;
+        let open = port.open()?;
+        let info = self.switch.ports().into_iter().find(|info| info.id == open.id)?;
+        let learned = || {
+            let macs = self.switch.macs().into_iter().filter(|entry| entry.port == open.id);
+            macs.min_by_key(|entry| (entry.age_s, entry.mac)).map(|entry| entry.mac)
+        };
+        info.settings.mac.or(info.held_mac).or_else(learned).or(open.mac)
+    }
+
+    fn station_of(&self, name: &str) -> Result<Mac, Problem> {
+        self.port(name)?;
+        self.station(name).ok_or_else(|| {
+            Problem::new(format!("no address is known behind port {name}"))
+                .seen(format!("to {name}"))
+                .wanted("a port that has a `mac`, or whose station has sent a frame")
+                .remedy("write the addresses: eth 02:00:00:00:00:01 > 02:00:00:00:00:02")
+        })
+    }
+}

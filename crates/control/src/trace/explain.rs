@@ -1,0 +1,344 @@
+//! What a copy of the switch has done with the frames of a burst, as steps: what was asked at each port, and what it answered.
+
+use super::reasons::{Stage, meaning};
+use super::seen::{Seen, done_for, left, state};
+use super::words;
+use crate::body::{TraceDropBody, TraceStepBody, TraceTurnBody};
+use crate::config::{PortConfig, Rule};
+use datapath::{DropReason, MacEntry, PortCounters, PortId, PortInfo, PortState, Rehearsal};
+use ports::memory::MemoryFrame;
+use std::collections::BTreeMap;
+use wire::{Mac, Parsed, parse};
+
+/// The turn.
+struct Turn<'r> {
+    frames: &'r [MemoryFrame],
+    from: Seen<'r>,
+    others: Vec<Seen<'r>>,
+    /// Learned addresses before and after it.
+    known: Vec<MacEntry>,
+    learned: Vec<MacEntry>,
+    steps: Vec<TraceStepBody>,
+}
+
+/// Has the frames enter, and tells what became of them.
+pub(super) fn turn(
+    rehearsal: &mut Rehearsal,
+    from: PortId,
+    configs: &BTreeMap<PortId, PortConfig>,
+    frames: &[MemoryFrame],
+) -> TraceTurnBody {
+    let known = rehearsal.macs();
+    let ports = rehearsal.switch().ports();
+    let before: Vec<_> = ports.iter().map(|info| state(rehearsal, info.id)).collect();
+    rehearsal.turn(frames.len());
+    let seen = |(info, (before, hits)): (PortInfo, (PortCounters, Vec<u64>))| {
+        let (after, now) = state(rehearsal, info.id);
+        let hits = now.iter().zip(hits).map(|(now, before)| now - before).collect();
+        let (config, out) = (configs.get(&info.id)?, rehearsal.received(info.id));
+        Some(Seen { info, config, before, after, hits, out })
+    };
+    let seen: Vec<_> = ports.into_iter().zip(before).filter_map(seen).collect();
+    let (own, others): (Vec<_>, _) = seen.into_iter().partition(|port| port.info.id == from);
+    let Some(from) = own.into_iter().next() else { return nothing(frames) };
+    let learned = rehearsal.macs();
+    Turn { frames, from, others, known, learned, steps: Vec::new() }.tell()
+}
+
+fn nothing(frames: &[MemoryFrame]) -> TraceTurnBody {
+    let frames = frames.iter().map(words::of).collect();
+    TraceTurnBody { frames, steps: Vec::new(), delivered: Vec::new(), drops: Vec::new() }
+}
+
+impl Turn<'_> {
+    fn tell(mut self) -> TraceTurnBody {
+        self.enter();
+        for port in std::mem::take(&mut self.others) {
+            if port.was_reached() {
+                self.leave(&port);
+            }
+            self.others.push(port);
+        }
+        self.answer();
+        let all = || std::iter::once(&self.from).chain(&self.others);
+        let delivered = all().flat_map(|port| port.out.iter().map(|out| left(&port.info, out)));
+        let drops = all().flat_map(|port| {
+            port.drops().map(|(reason, frames)| TraceDropBody {
+                port: port.name(),
+                reason: reason.name().to_owned(),
+                frames,
+                text: meaning(reason).1.to_owned(),
+            })
+        });
+        TraceTurnBody {
+            frames: self.frames.iter().map(words::of).collect(),
+            delivered: delivered.collect(),
+            drops: drops.collect(),
+            steps: self.steps,
+        }
+    }
+
+    fn step(&mut self, port: String, stage: &str, text: impl Into<String>) {
+        let (stage, text) = (stage.to_owned(), text.into());
+        self.steps.push(TraceStepBody { port, stage, drops: false, text });
+    }
+
+    /// Says what is dropped at a stage on the way in; whether frames are left.
+    fn drops_at(&mut self, stage: Stage, name: &str, left: &mut u64) -> bool {
+        for (reason, frames) in self.from.drops().collect::<Vec<_>>() {
+            let (at, means) = meaning(reason);
+            if at == stage {
+                *left = left.saturating_sub(frames);
+                self.drop(self.from.name(), name, reason, frames, means);
+            }
+        }
+        *left > 0
+    }
+
+    fn drop(&mut self, port: String, stage: &str, reason: DropReason, frames: u64, means: &str) {
+        let count = if frames == 1 { String::new() } else { format!(", {frames} frames") };
+        let text = format!("dropped: {}{count} ({means})", reason.name());
+        self.steps.push(TraceStepBody { port, stage: stage.to_owned(), drops: true, text });
+    }
+
+    /// The way in, as far as frames get.
+    fn enter(&mut self) {
+        let stages = [
+            (Stage::Read, "read"),
+            (Stage::Guards, "guards"),
+            (Stage::Acl, "acl"),
+            (Stage::Address, "address"),
+            (Stage::Vlan, "vlan"),
+            (Stage::Spoofing, "spoofing"),
+            (Stage::Rate, "rate"),
+            (Stage::Learn, "learn"),
+            (Stage::Lookup, "lookup"),
+        ];
+        let mut left = self.frames.len() as u64;
+        for (stage, name) in stages {
+            for (name, text) in self.asked(stage) {
+                self.step(self.from.name(), name, text);
+            }
+            if !self.drops_at(stage, name, &mut left) {
+                return;
+            }
+        }
+    }
+
+    /// What is asked at a stage, and what it answers.
+    fn asked(&self, stage: Stage) -> Vec<(&'static str, String)> {
+        match stage {
+            Stage::Read => self.read(),
+            Stage::Guards => self.guards(),
+            Stage::Acl => self.rules(),
+            Stage::Vlan => self.vlans(),
+            Stage::Spoofing => self.spoofing(),
+            Stage::Rate => self.rate(),
+            Stage::Learn => self.learning(),
+            Stage::Lookup => self.lookup(),
+            Stage::Address | Stage::Egress => Vec::new(),
+        }
+    }
+
+    fn read(&self) -> Vec<(&'static str, String)> {
+        self.frames.iter().map(|frame| ("read", words::of(frame))).collect()
+    }
+
+    fn guards(&self) -> Vec<(&'static str, String)> {
+        let guards = &self.from.info.settings.guards;
+        let all = [
+            (guards.dhcp, "dhcp-guard"),
+            (guards.router, "router-guard"),
+            (guards.addresses.is_some(), "ip-guard"),
+        ];
+        let on: Vec<_> = all.into_iter().filter_map(|(on, name)| on.then_some(name)).collect();
+        if on.is_empty() {
+            Vec::new()
+        } else {
+            vec![("guards", format!("asked: {}", on.join(", ")))]
+        }
+    }
+
+    fn rules(&self) -> Vec<(&'static str, String)> {
+        let told = |stage, rules: Vec<String>, none: &str| match rules.is_empty() {
+            true => (stage, none.to_owned()),
+            false => (stage, rules.join("; ")),
+        };
+        let decides = self.from.rules(|rule| rule.decides(false));
+        let marks = self.from.rules(Rule::marks);
+        let decides = decides.map(|rules| told("acl", rules, "no rule matches, so it passes"));
+        let marks = marks.map(|rules| told("mark", rules, "no rule marks it"));
+        decides.into_iter().chain(marks).collect()
+    }
+
+    /// How the frames are tagged, and what VLAN that makes them.
+    fn vlans(&self) -> Vec<(&'static str, String)> {
+        let mode = self.from.config.vlan_text();
+        let told = |parsed: Parsed| {
+            let tag = match parsed.vlan_id() {
+                0 => "untagged".to_owned(),
+                tag => format!("tagged {tag}"),
+            };
+            match self.from.info.settings.vlan.admit(&parsed) {
+                Some(vlan) => format!("{tag} at a port of {mode}: VLAN {vlan} inside the switch"),
+                None => format!("{tag} at a port of {mode}"),
+            }
+        };
+        self.distinct("vlan", self.parsed().map(|(parsed, _)| told(parsed)))
+    }
+
+    fn spoofing(&self) -> Vec<(&'static str, String)> {
+        let PortInfo { settings, held_mac, .. } = &self.from.info;
+        let own = match settings.mac.or(*held_mac) {
+            Some(mac) => format!("the port may send from {mac}"),
+            None => "the port is held to the address that it sends from first".to_owned(),
+        };
+        if settings.mac_guard { vec![("spoofing", own)] } else { Vec::new() }
+    }
+
+    fn rate(&self) -> Vec<(&'static str, String)> {
+        let limit = self.from.info.settings.rate;
+        let told = |bits| ("rate", format!("the port may send {bits} bits a second"));
+        limit.map(|limit| told(limit.bits_per_second)).into_iter().collect()
+    }
+
+    /// What is known of the sources, and what is learned.
+    fn learning(&self) -> Vec<(&'static str, String)> {
+        let own = self.own_mac(&self.from.info);
+        let told = |(parsed, bytes): (Parsed, &[u8])| {
+            let (_, source) = words::addresses(bytes)?;
+            let vlan = self.from.info.settings.vlan.admit(&parsed)?;
+            let at = |macs: &[MacEntry]| {
+                macs.iter().find(|it| it.mac == source && it.vlan == vlan).map(|it| it.port)
+            };
+            let here = Some(self.from.info.id);
+            Some(match (at(&self.known), at(&self.learned)) {
+                _ if own == Some(source) => format!("{source} is the port's own address"),
+                (before, after) if after == here && before == here => {
+                    format!("{source} is known to be here, in VLAN {vlan}")
+                }
+                (None, after) if after == here => format!("{source} is learned in VLAN {vlan}"),
+                (Some(before), after) if after == here => {
+                    format!(
+                        "{source} is learned in VLAN {vlan}; it was at {}",
+                        self.name_of(before)
+                    )
+                }
+                _ => return None,
+            })
+        };
+        self.distinct("learn", self.parsed().filter_map(told))
+    }
+
+    /// Where the destinations are.
+    fn lookup(&self) -> Vec<(&'static str, String)> {
+        let told = |(parsed, bytes): (Parsed, &[u8])| {
+            let (destination, _) = words::addresses(bytes)?;
+            let vlan = self.from.info.settings.vlan.admit(&parsed)?;
+            let is_group = destination.0.first().is_some_and(|first| first & 1 != 0);
+            if is_group {
+                return Some(format!("{destination} is for a group: to all ports of VLAN {vlan}"));
+            }
+            Some(format!("{destination} {}", self.place(destination, vlan)))
+        };
+        self.distinct("lookup", self.parsed().filter_map(told))
+    }
+
+    /// Where an address is, and what follows from it.
+    fn place(&self, mac: Mac, vlan: u16) -> String {
+        let all = std::iter::once(&self.from).chain(&self.others);
+        let owns = |port: &&Seen<'_>| self.own_mac(&port.info) == Some(mac);
+        let owner = all.clone().find(|port| {
+            owns(port) && port.info.settings.vlan.overlaps(&datapath::Vlan::Access(vlan))
+        });
+        let entry = self.known.iter().find(|it| it.mac == mac && it.vlan == vlan);
+        let (port, place) = match (owner, entry) {
+            (Some(owner), _) => (Some(owner), format!("is {}'s own address", owner.info.name)),
+            (None, Some(entry)) => {
+                let name = self.name_of(entry.port);
+                let place = format!("was seen at {name} {} s ago", entry.age_s);
+                (all.clone().find(|port| port.info.id == entry.port), place)
+            }
+            (None, None) => {
+                return format!("is not known: to all ports of VLAN {vlan} that may get it");
+            }
+        };
+        match port.map(|port| &port.info.state) {
+            Some(PortState::Up) | None => place,
+            Some(_) => format!("{place}, which is not up: to all ports that may get it"),
+        }
+    }
+
+    fn own_mac(&self, info: &PortInfo) -> Option<Mac> {
+        info.settings.mac.or(info.held_mac)
+    }
+
+    fn name_of(&self, port: PortId) -> String {
+        let mut all = std::iter::once(&self.from).chain(&self.others);
+        all.find(|seen| seen.info.id == port)
+            .map_or_else(|| "a port that is gone".into(), Seen::name)
+    }
+
+    fn parsed(&self) -> impl Iterator<Item = (Parsed, &[u8])> {
+        let bytes = self.frames.iter().map(|frame| frame.bytes.as_slice());
+        bytes.filter_map(|bytes| Some((parse(bytes, bytes.len())?, bytes)))
+    }
+
+    /// Each text once, in the order of the frames.
+    fn distinct(
+        &self,
+        stage: &'static str,
+        texts: impl Iterator<Item = String>,
+    ) -> Vec<(&'static str, String)> {
+        let mut told = Vec::new();
+        texts.for_each(|text| {
+            if !told.contains(&(stage, text.clone())) {
+                told.push((stage, text));
+            }
+        });
+        told
+    }
+
+    /// The way out by a port.
+    fn leave(&mut self, port: &Seen<'_>) {
+        let name = port.name();
+        if let Some(rules) = port.rules(|rule| rule.decides(true)) {
+            let none = "no rule matches, so it passes".to_owned();
+            let text = if rules.is_empty() { none } else { rules.join("; ") };
+            self.step(name.clone(), "acl", text);
+        }
+        for (stage, text) in done_for(port) {
+            self.step(name.clone(), stage, text);
+        }
+        for (reason, frames) in port.drops() {
+            let (stage, means) = meaning(reason);
+            let stage = if stage == Stage::Acl { "acl" } else { "deliver" };
+            self.drop(name.clone(), stage, reason, frames, means);
+        }
+        let causes = [
+            (port.more(|it| it.mirrored_frames), "a copy for the mirror"),
+            (port.more(|it| it.flooded_frames), "flooded"),
+        ];
+        let cause = causes.iter().find(|(frames, _)| *frames > 0).map(|(_, cause)| *cause);
+        for (queue, frame) in &port.out {
+            let cause = cause.map_or_else(String::new, |cause| format!(", {cause}"));
+            let text = format!("by queue {queue}{cause}: {}", words::of(frame));
+            self.step(name.clone(), "deliver", text);
+        }
+    }
+
+    /// What the sender is told.
+    fn answer(&mut self) {
+        let answers = self.from.more(|it| it.path_mtu_messages);
+        for (_, frame) in self.from.out.iter().take(usize::try_from(answers).unwrap_or(usize::MAX))
+        {
+            let text = format!("the sender is told the MTU: {}", words::of(frame));
+            self.steps.push(TraceStepBody {
+                port: self.from.info.name.clone(),
+                stage: "answer".to_owned(),
+                drops: false,
+                text,
+            });
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What the switch would do with frames, and why: `POST /v1/trace`.
+//!
+//! A copy of the switch does it ([`datapath::Snapshot`]), so what is told of a frame is what the data path's own code does with it.
+//! Here a frame is read from words ([`expression`], [`frame`]), and what the copy counted, learned and delivered is told as steps
+//! ([`explain`]).
+
+mod explain;
+mod expression;
+mod frame;
+mod reasons;
+mod seen;
+mod words;
+
+use crate::body::TraceBody;
+use crate::config::PortConfig;
+use datapath::{PortId, Snapshot};
+pub(crate) use expression::{Expression, MOST_FRAMES};
+pub(crate) use frame::Addresses;
+use ports::memory::MemoryFrame;
+use std::collections::BTreeMap;
+
+/// All that a trace needs.
+pub(crate) struct Prepared {
+    pub(crate) from: PortId,
+    /// Of the open ports.
+    pub(crate) configs: BTreeMap<PortId, PortConfig>,
+    pub(crate) frames: Vec<MemoryFrame>,
+    /// How many frames each turn has.
+    pub(crate) turns: Vec<usize>,
+    pub(crate) snapshot: Snapshot,
+}
+
+impl Prepared {
+    /// Has the copy do it. Takes milliseconds where the switch has many ports.
+    pub(crate) fn run(self) -> TraceBody {
+        let Prepared { from, configs, frames, turns, snapshot } = self;
+        let mut rehearsal = snapshot.rehearse();
+        let port = configs.get(&from).map(|config| config.name.to_string()).unwrap_or_default();
+        let mut rest = frames.as_slice();
+        let mut turn = |count: usize| {
+            let (frames, later) = rest.split_at(count.min(rest.len()));
+            rest = later;
+            explain::turn(&mut rehearsal, from, &configs, frames)
+        };
+        TraceBody { port, turns: turns.into_iter().map(&mut turn).collect() }
+    }
+}

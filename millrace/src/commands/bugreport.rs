@@ -1,0 +1,128 @@
+//! `millrace bugreport`: what someone has to see who looks for a fault, in one file, without secrets.
+
+use crate::cli::Global;
+use crate::commands::{redact, tar};
+use crate::output::{self, Failure, Outcome};
+use clap::Args;
+use control::Problem;
+use control::client::Client;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace bugreport                       # millrace-bugreport-SECONDS.tar in this directory
+  millrace bugreport -w - | tar -tv
+
+The file has the version, the configuration in force, ports with their counters, queues, learned
+addresses, rules, health, events, metrics and facts about the kernel, as JSON and text. RSS keys and
+tokens are left out; addresses and names of ports are not. Read it before you hand it on.
+Without a running daemon it has the facts about the kernel alone, and says so.")]
+pub(crate) struct Arguments {
+    /// The file to create; - for standard output.
+    #[arg(short, long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
+/// What is asked of the daemon, and the name of the answer in the file.
+const ASKED: [(&str, &str); 14] = [
+    ("/v1/switch", "switch.json"),
+    ("/v1/config", "config.json"),
+    ("/v1/config/source", "source.json"),
+    ("/v1/ports", "ports.json"),
+    ("/v1/queues", "queues.json"),
+    ("/v1/workers", "workers.json"),
+    ("/v1/macs", "macs.json"),
+    ("/v1/rsc", "rsc.json"),
+    ("/v1/rss", "rss.json"),
+    ("/v1/teams", "teams.json"),
+    ("/v1/vmmq/moves", "vmmq-moves.json"),
+    ("/v1/health", "health.json"),
+    ("/v1/mtu", "mtu.json"),
+    ("/v1/events", "events.json"),
+];
+
+/// Files of the kernel that say what it is, and what the machine has.
+const KERNEL: [&str; 8] = [
+    "/proc/version",
+    "/proc/cmdline",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/modules",
+    "/proc/net/dev",
+    "/proc/sys/kernel/unprivileged_bpf_disabled",
+    "/etc/os-release",
+];
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let now =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let default = PathBuf::from(format!("millrace-bugreport-{now}.tar"));
+    let path = arguments.write.clone().unwrap_or(default);
+    let directory = format!("millrace-bugreport-{now}");
+    let mut archive = tar::Archive::new(now);
+    for (name, text) in files(global) {
+        archive.add(&format!("{directory}/{name}"), text.as_bytes());
+    }
+    let bytes = archive.finish();
+    if path == Path::new("-") {
+        std::io::stdout().lock().write_all(&bytes)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    new.and_then(|mut file| file.write_all(&bytes)).map_err(|error| refused(&path, &error))?;
+    let made = serde_json::json!({ "file": path, "bytes": bytes.len() });
+    output::show(global, &made, |_| format!("{} ({} bytes)", path.display(), bytes.len()))
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> Failure {
+    let problem = Problem::new(format!("{} cannot be created", path.display())).seen(error);
+    problem
+        .wanted("a new file in a directory that you can write to")
+        .remedy("name another file with -w; an existing one is not overwritten")
+        .into()
+}
+
+/// All files, by name.
+fn files(global: &Global) -> Vec<(String, String)> {
+    let mut files = vec![("version.txt".to_owned(), format!("{}\n", env!("CARGO_PKG_VERSION")))];
+    match Client::connect(&global.socket()) {
+        Ok(client) => files.extend(daemon(&client)),
+        Err(error) => files.push(("daemon.txt".to_owned(), format!("{}\n", error.problem()))),
+    }
+    let kernel = KERNEL.iter().filter_map(|path| {
+        let text = fs::read(path).ok()?;
+        let name = format!("kernel{}", path.replace('/', "-"));
+        Some((name, String::from_utf8_lossy(&text).into_owned()))
+    });
+    files.extend(kernel);
+    files
+}
+
+/// What the daemon says. An answer that does not come is told in its place.
+fn daemon(client: &Client) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for (path, name) in ASKED {
+        let text = client.get(path).map(|mut answer| {
+            redact::secrets(&mut answer);
+            format!("{answer:#}\n")
+        });
+        files
+            .push((name.to_owned(), text.unwrap_or_else(|error| format!("{}\n", error.problem()))));
+    }
+    for port in client.ports().unwrap_or_default() {
+        let counters =
+            client.counters(&port.name).ok().and_then(|it| serde_json::to_string_pretty(&it).ok());
+        let rules =
+            client.acl(&port.name).ok().and_then(|it| serde_json::to_string_pretty(&it).ok());
+        files.extend(counters.map(|text| (format!("counters/{}.json", port.name), text)));
+        files.extend(rules.map(|text| (format!("acl/{}.json", port.name), text)));
+    }
+    files.extend(client.text("/metrics").ok().map(|text| ("metrics.txt".to_owned(), text)));
+    files
+}

@@ -1,0 +1,51 @@
+//! `millrace event`: what happened, and what happens.
+
+use crate::cli::Global;
+use crate::output::{self, Failure, Outcome};
+use clap::Args;
+use control::Problem;
+use control::body::EventBody;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often a follower asks.
+const EVERY: Duration = Duration::from_millis(250);
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace event
+  millrace event --follow
+  millrace event --follow --json | jq -r .text
+
+One event a line, oldest first; with --json each line is a document. An event that repeats is one
+line with a count, and with --follow a line each time that it is seen to have repeated.")]
+pub(crate) struct Arguments {
+    /// Go on with events as they come, until Ctrl-C.
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let client = global.client()?;
+    let mut last = 0;
+    loop {
+        for event in client.events(last)? {
+            last = last.max(event.id);
+            output::print(&line(&event, global)?)?;
+        }
+        if !arguments.follow {
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(EVERY);
+    }
+}
+
+fn line(event: &EventBody, global: &Global) -> Result<String, Failure> {
+    if global.json {
+        let json = serde_json::to_string(event);
+        return Ok(json.map_err(|error| Problem::new("writing JSON").seen(error))?);
+    }
+    let times = if event.count > 1 { format!(" ({} times)", event.count) } else { String::new() };
+    Ok(format!("{:>8} s  {}{times}", event.at_s, event.text))
+}

@@ -1,0 +1,86 @@
+//! `millrace mac`: learned addresses.
+
+use crate::cli::Global;
+use crate::commands::names;
+use crate::output::{self, Outcome, table};
+use clap::{Args, Subcommand};
+use control::body::MacBody;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// List learned addresses
+    List(List),
+    /// Forget learned addresses
+    Flush(Flush),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace mac list
+  millrace mac list uplink0 --vlan 10
+  millrace mac list --json | jq -r '.[].mac'
+
+A port's own address (`mac`, or the one it is held to) is not learned; `millrace port show` has it.")]
+struct List {
+    /// Only those behind this port.
+    #[arg(add = names::ports())]
+    port: Option<String>,
+    /// Only those of this VLAN inside the switch; 0 is the untagged one.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4094))]
+    vlan: Option<u16>,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace mac flush uplink0
+  millrace mac flush --all
+
+An address is learned again from the next frame that it sends; frames to it are flooded until then.")]
+#[group(required = true, multiple = false)]
+struct Flush {
+    /// Forget those behind this port.
+    #[arg(add = names::ports())]
+    port: Option<String>,
+    /// Forget all of them.
+    #[arg(long)]
+    all: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let client = global.client()?;
+    match &arguments.verb {
+        Verb::List(list) => {
+            if let Some(port) = &list.port {
+                client.port(port)?;
+            }
+            let is_meant = |entry: &MacBody| {
+                list.port.as_ref().is_none_or(|port| *port == entry.port)
+                    && list.vlan.is_none_or(|vlan| vlan == entry.vlan)
+            };
+            let mut macs: Vec<_> = client.macs()?.into_iter().filter(is_meant).collect();
+            macs.sort_by(|a, b| (&a.port, a.vlan, &a.mac).cmp(&(&b.port, b.vlan, &b.mac)));
+            output::show(global, &macs, |macs| text(macs))
+        }
+        Verb::Flush(flush) => {
+            client.forget_macs(flush.port.as_deref())?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn text(macs: &[MacBody]) -> String {
+    let row = |entry: &MacBody| {
+        let (vlan, age) = (entry.vlan.to_string(), format!("{} s", entry.age_s));
+        vec![entry.mac.clone(), vlan, entry.port.clone(), age]
+    };
+    table(&["ADDRESS", "VLAN", "PORT", "LAST SEEN"], macs.iter().map(row))
+}

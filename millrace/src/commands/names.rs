@@ -1,0 +1,28 @@
+//! Names for completion, asked of the daemon while something is typed.
+
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use control::client::Client;
+use control::config::port_keys;
+use control::daemon;
+use std::path::PathBuf;
+
+/// Completes the name of a port. Without a daemon there is nothing to complete.
+pub(crate) fn ports() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let socket = std::env::var_os("MILLRACE_SOCKET").map(PathBuf::from);
+        let client = Client::connect(&socket.unwrap_or_else(daemon::default_path));
+        let ports = client.and_then(|client| client.ports()).unwrap_or_default();
+        let candidate = |port: control::body::PortBody| {
+            CompletionCandidate::new(port.name).help(Some(port.device.into()))
+        };
+        ports.into_iter().map(candidate).collect()
+    })
+}
+
+/// Completes a key of a port, ready for its value.
+pub(crate) fn keys() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let candidate = |key: String| CompletionCandidate::new(format!("{key}="));
+        port_keys().into_iter().map(candidate).collect()
+    })
+}

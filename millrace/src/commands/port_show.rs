@@ -1,0 +1,124 @@
+//! `millrace port show`: one port with its counters, or how a guest is plugged into it.
+
+use crate::cli::Global;
+use crate::commands::{names, snippet, status};
+use crate::output::{self, Outcome};
+use clap::Args;
+use control::body::{CountersBody, GuestBody, PortBody, SpreadBody};
+use control::config::PortConfig;
+use serde::Serialize;
+use std::process::ExitCode;
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace port show vm1
+  millrace port show vm1 --qemu          # QEMU options for this vNIC
+  millrace port show vm1 --libvirt       # libvirt XML for this vNIC")]
+pub(super) struct Show {
+    /// The port.
+    #[arg(add = names::ports())]
+    name: String,
+    /// Print the QEMU options that connect a guest to this vhost-user port.
+    #[arg(long, conflicts_with_all = ["libvirt", "json"])]
+    qemu: bool,
+    /// Print the same for a libvirt domain.
+    #[arg(long, conflicts_with = "json")]
+    libvirt: bool,
+}
+
+/// A port with its counters.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    port: PortBody,
+    counters: CountersBody,
+}
+
+impl Show {
+    pub(super) fn run(&self, global: &Global) -> Outcome {
+        let client = global.client()?;
+        let port = client.port(&self.name)?;
+        if self.qemu || self.libvirt {
+            let vnic = snippet::Vnic::of(&port)?;
+            output::print(&if self.qemu { vnic.qemu() } else { vnic.libvirt() })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let shown = Shown { port, counters: client.counters(&self.name)? };
+        output::show(global, &shown, text)
+    }
+}
+
+fn spread(spread: &SpreadBody) -> String {
+    match spread {
+        SpreadBody::Tables => "indirection tables".to_owned(),
+        SpreadBody::KernelHash { reason } => format!("the kernel's hash ({reason})"),
+    }
+}
+
+fn text(shown: &Shown) -> String {
+    let (port, counters) = (&shown.port, &shown.counters);
+    let mut text = format!("{}\n\n", status::ports(std::slice::from_ref(port)));
+    let facts = [
+        ("origin", port.origin.name().to_owned()),
+        ("address", port.mac.clone().unwrap_or_else(|| "none".to_owned())),
+        ("held to address", port.held_mac.clone().unwrap_or_default()),
+        ("address limit", address_limit(&port.config)),
+        ("storm control", port.config.storm().to_string()),
+        ("weight", port.config.weight.map(|weight| weight.0.to_string()).unwrap_or_default()),
+        ("takes", port.offloads.join(" ")),
+        (
+            if port.config.xdp.is_some() { "limits" } else { "in software" },
+            port.degraded.join("; "),
+        ),
+        ("flows spread by", port.spread.as_ref().map(spread).unwrap_or_default()),
+    ];
+    for (label, fact) in facts.iter().filter(|(_, fact)| !fact.is_empty()) {
+        text.push_str(&format!("{label}: {fact}\n"));
+    }
+    text.push_str(&port.guest.as_ref().map(guest).unwrap_or_default());
+    let numbers = [
+        ("ingress frames", counters.ingress_frames),
+        ("ingress bytes", counters.ingress_bytes),
+        ("egress frames", counters.egress_frames),
+        ("egress bytes", counters.egress_bytes),
+        ("flooded frames", counters.flooded_frames),
+        ("mirrored frames", counters.mirrored_frames),
+        ("trains segmented", counters.segmented_trains),
+        ("segments made", counters.segments),
+        ("partial checksums", counters.unfinished_checksums),
+        ("checksums completed", counters.checksums),
+        ("path MTU messages", counters.path_mtu_messages),
+        ("addresses evicted", counters.evicted_addresses),
+        ("lost by the device", counters.device_lost),
+        ("dropped", counters.dropped),
+    ];
+    let rows = numbers.iter().map(|(label, number)| vec![(*label).to_owned(), number.to_string()]);
+    let drops = counters.drops.iter().filter(|(_, count)| **count > 0);
+    let drops = drops.map(|(reason, count)| vec![format!("  {reason}"), count.to_string()]);
+    text.push_str(&format!("\n{}\n", output::table(&["COUNTER", ""], rows.chain(drops))));
+    text
+}
+
+fn address_limit(port: &PortConfig) -> String {
+    port.mac_limit().map_or_else(|| "half of mac-entries".to_owned(), |limit| limit.to_string())
+}
+
+/// What was agreed on with a guest, a line a fact.
+fn guest(guest: &GuestBody) -> String {
+    let not_taken: Vec<_> = guest
+        .offered
+        .iter()
+        .filter(|name| !guest.taken.contains(name))
+        .map(String::as_str)
+        .collect();
+    let mut facts = vec![("offered", guest.offered.join(" "))];
+    if guest.connected {
+        facts.push(("taken", guest.taken.join(" ")));
+        facts.push(("not taken", not_taken.join(" ")));
+        facts.push(("queue pairs in use", guest.queues.to_string()));
+    }
+    facts.push(("so", guest.follows.join("; ")));
+    let lines = facts.iter().filter(|(_, fact)| !fact.is_empty());
+    lines.map(|(label, fact)| format!("{label}: {fact}\n")).collect()
+}

@@ -1,0 +1,156 @@
+//! `millrace trace`: what the switch would do with a frame, and why.
+
+use crate::cli::Global;
+use crate::commands::names;
+use crate::output::{self, Outcome, table};
+use clap::Args;
+use control::Problem;
+use control::body::{TraceBody, TraceRequest, TraceTurnBody};
+use pcap_file::pcap::PcapReader;
+use pcap_file::pcapng::{Block, PcapNgReader};
+use pcap_file::{DataLink, PcapError};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace trace vm1 'tcp 10.0.0.1:1 > 10.0.0.2:80 vlan 10'
+  millrace trace vm1 'udp 10.0.0.1:68 > 255.255.255.255:67 len 300'
+  millrace trace vm1 'tcp 10.0.0.1 > 10.0.0.2 to vm2 len 1448 count 8'     # 8 segments in one burst
+  millrace trace vm1 'tcp 10.0.0.1 > 10.0.0.2 to vm2 len 60000 gso 1448'   # a train
+  millrace trace vm1 -r vm1.pcapng --count 3 --json
+
+A frame is made of these, in any order:
+  tcp|udp ADDRESS[:PORT] > ADDRESS[:PORT]    an IPv6 address with a port is [fd00::1]:80
+  icmp|ip ADDRESS > ADDRESS                  `ip` takes proto N, `icmp` takes type N
+  arp ADDRESS > ADDRESS [reply]
+  type N                                     any other EtherType, as in type 0x88b5
+  hex BYTES                                  the whole frame
+  eth MAC > MAC                              [default: the port's address; one that is not known]
+  to PORT                                    goes to the address behind that port
+  vlan N, pcp N                              a tag; twice for two
+  len N                                      bytes of payload
+  flags LETTERS                              TCP flags of SFRPAUEC [default: S, with payload A]
+  ttl N, dscp N, seq N
+  gso N, partial                             a train of such segments; an unfinished checksum
+  count N                                    so many, each with the next bytes, in one burst
+
+The switch's own code decides, on a copy of its settings and addresses: nothing is sent, learned or
+counted. That a device has no room when a frame really comes is not foreseen.")]
+pub(crate) struct Arguments {
+    /// The port by which the frame would enter.
+    #[arg(add = names::ports())]
+    port: String,
+    /// The frame.
+    #[arg(required_unless_present = "read")]
+    frame: Option<String>,
+    /// Take the frames of this pcap or pcapng file.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "frame")]
+    read: Option<PathBuf>,
+    /// Leave out the file's first frames.
+    #[arg(long, value_name = "FRAMES", default_value_t = 0, requires = "read")]
+    skip: usize,
+    /// Take so many frames of the file.
+    #[arg(long, value_name = "FRAMES", default_value_t = 64, requires = "read",
+          value_parser = clap::value_parser!(u8).range(1..=64))]
+    count: u8,
+    /// All frames of the file arrive together, so that segments may coalesce.
+    #[arg(long, requires = "read")]
+    burst: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let frames = match (&arguments.read, &arguments.frame) {
+        (Some(file), _) => read(file, arguments.skip, arguments.count.into())?,
+        (None, frame) => frame.iter().cloned().collect(),
+    };
+    let (port, burst) = (arguments.port.clone(), arguments.burst);
+    let body = global.client()?.trace(&TraceRequest { port, frames, burst })?;
+    output::show(global, &body, text)
+}
+
+/// Frames of a file, as expressions.
+fn read(file: &Path, skip: usize, count: usize) -> Result<Vec<String>, Problem> {
+    let unreadable = |seen: String| {
+        Problem::new(format!("{} cannot be read", file.display()))
+            .seen(seen)
+            .wanted("a pcap or pcapng file of Ethernet frames")
+            .remedy("make one with `millrace capture PORT -w FILE`, or tcpdump")
+    };
+    let bytes = fs::read(file).map_err(|error| unreadable(error.to_string()))?;
+    let frames = frames(&bytes, skip.saturating_add(count));
+    let frames = frames.map_err(|error| unreadable(error.to_string()))?;
+    let hex = |frame: &Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let frames: Vec<_> =
+        frames.iter().skip(skip).map(|frame| format!("hex {}", hex(frame))).collect();
+    if frames.is_empty() {
+        return Err(unreadable("no frames".to_owned()));
+    }
+    Ok(frames)
+}
+
+/// The first frames of a file in either format.
+fn frames(file: &[u8], most: usize) -> Result<Vec<Vec<u8>>, PcapError> {
+    const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+    let mut frames = Vec::new();
+    if file.starts_with(&PCAPNG) {
+        let mut reader = PcapNgReader::new(file)?;
+        while frames.len() < most
+            && let Some(block) = reader.next_block()
+        {
+            if let Block::EnhancedPacket(packet) = block? {
+                frames.push(packet.data.into_owned());
+            }
+        }
+        return Ok(frames);
+    }
+    let mut reader = PcapReader::new(file)?;
+    if reader.header().datalink != DataLink::ETHERNET {
+        return Err(PcapError::InvalidField("the frames are not Ethernet"));
+    }
+    while frames.len() < most
+        && let Some(packet) = reader.next_packet()
+    {
+        frames.push(packet?.data.into_owned());
+    }
+    Ok(frames)
+}
+
+fn text(body: &TraceBody) -> String {
+    let turns: Vec<_> = body.turns.iter().map(turn).collect();
+    turns.join("\n\n")
+}
+
+fn turn(turn: &TraceTurnBody) -> String {
+    let steps = turn.steps.iter();
+    let rows = steps.map(|step| vec![step.port.clone(), step.stage.clone(), step.text.clone()]);
+    let mut lines = vec![table(&["PORT", "STEP", ""], rows), String::new()];
+    for frame in &turn.delivered {
+        lines.push(format!("leaves by {} (queue {}): {}", frame.port, frame.queue, frame.text));
+    }
+    for drop in &turn.drops {
+        lines.push(format!("dropped at {}: {} ({})", drop.port, drop.reason, drop.text));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pcap_file::pcap::{PcapPacket, PcapWriter};
+    use std::time::Duration;
+
+    #[test]
+    fn frames_are_read_from_both_formats() {
+        let mut writer = PcapWriter::new(Vec::new()).unwrap();
+        for number in 0..3 {
+            writer.write_packet(&PcapPacket::new(Duration::ZERO, 14, &[number; 14])).unwrap();
+        }
+        let file = writer.into_writer();
+        assert_eq!(frames(&file, 2).unwrap(), [vec![0; 14], vec![1; 14]]);
+        assert_eq!(frames(&file, 9).unwrap().len(), 3);
+        assert!(frames(b"no capture", 9).is_err());
+        assert!(frames(&[0x0a, 0x0d, 0x0d, 0x0a], 9).is_err());
+    }
+}
