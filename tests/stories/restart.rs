@@ -1,9 +1,11 @@
 //! Restarts while traffic flows: by hand-over to a successor, and by a service manager that keeps the descriptors.
 
 use crate::host::Host;
+use crate::outage::{Pinged, Probe, is_long, restarts, told};
 use crate::patience::until;
 use crate::qemu::Machine;
 use crate::sandbox::{Need, story};
+use crate::shell::{Transfer, addresses};
 use crate::switch::{FILE, Switch};
 use crate::systemd::Systemd;
 use crate::transfer::transfer_during;
@@ -12,142 +14,10 @@ use rustix::net::{
     send, socket_with,
 };
 use rustix::process::Signal;
-use std::env;
-use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, UdpSocket};
-use std::process::{Child, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::net::IpAddr;
 
 const PORTS: &str = "[[port]]\nname = 'a'\ntap = 'tap0'\nnetns = 'a'\n\
     [[port]]\nname = 'b'\ntap = 'tap0'\nnetns = 'b'\nqueues = 2\n";
-
-fn restarts() -> u32 {
-    if env::var_os("MILLRACE_LONG").is_some() { 20 } else { 3 }
-}
-
-/// What comes, and the longest time in which nothing came.
-#[derive(Default)]
-struct Arrivals {
-    longest_us: AtomicU64,
-    count: AtomicU64,
-    stop: AtomicBool,
-}
-
-impl Arrivals {
-    fn note(&self, last: &mut Instant) {
-        let gap = u64::try_from(last.elapsed().as_micros()).unwrap();
-        *last = Instant::now();
-        self.longest_us.fetch_max(gap, Ordering::Relaxed);
-        self.count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// How long nothing came at most while `work` went on, until more came after it, in milliseconds.
-    #[allow(clippy::cast_precision_loss, reason = "microseconds of seconds")]
-    fn outage_ms(&self, work: impl FnOnce()) -> f64 {
-        self.longest_us.store(0, Ordering::Relaxed);
-        work();
-        let seen = self.count.load(Ordering::Relaxed);
-        until("something comes again", || {
-            (self.count.load(Ordering::Relaxed) > seen + 100).then_some(())
-        });
-        self.longest_us.load(Ordering::Relaxed) as f64 / 1000.0
-    }
-}
-
-/// Datagrams every millisecond from one host to another.
-struct Probe {
-    arrivals: Arc<Arrivals>,
-    sender: JoinHandle<u64>,
-    receiver: JoinHandle<()>,
-}
-
-impl Probe {
-    fn start((from, to, address): (Host, Host, IpAddr)) -> Probe {
-        let socket = to.within(|| UdpSocket::bind((address, 0))).unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let end = socket.local_addr().unwrap();
-        let arrivals = Arc::new(Arrivals::default());
-        let seen = arrivals.clone();
-        let receiver = thread::spawn(move || {
-            let mut last = Instant::now();
-            loop {
-                match socket.recv(&mut [0; 8]) {
-                    Ok(_) => seen.note(&mut last),
-                    // None is on its way any more.
-                    Err(_) if seen.is_over() => return,
-                    Err(_) => {}
-                }
-            }
-        });
-        let socket = from.within(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-        let seen = arrivals.clone();
-        let sender = thread::spawn(move || {
-            let mut sent = 0;
-            while !seen.is_over() {
-                sent += u64::from(socket.send_to(&[0; 8], end).is_ok());
-                thread::sleep(Duration::from_millis(1));
-            }
-            sent
-        });
-        Probe { arrivals, sender, receiver }
-    }
-
-    /// Datagrams sent, and those that came.
-    fn end(self) -> (u64, u64) {
-        self.arrivals.stop.store(true, Ordering::Relaxed);
-        let sent = self.sender.join().unwrap();
-        self.receiver.join().unwrap();
-        (sent, self.arrivals.count.load(Ordering::Relaxed))
-    }
-}
-
-/// A guest that answers pings, one every 5 ms.
-struct Pinged {
-    arrivals: Arc<Arrivals>,
-    ping: Child,
-}
-
-impl Pinged {
-    fn start(from: Host, address: IpAddr) -> Pinged {
-        let mut command = from.command("ping");
-        command.args(["-n", "-i", "0.005", &address.to_string()]).stdout(Stdio::piped());
-        let mut ping = command.spawn().unwrap();
-        let answers = BufReader::new(ping.stdout.take().unwrap());
-        let arrivals = Arc::new(Arrivals::default());
-        let seen = arrivals.clone();
-        thread::spawn(move || {
-            let mut last = Instant::now();
-            let is_answer = |line: &String| line.contains("bytes from");
-            answers
-                .lines()
-                .map_while(Result::ok)
-                .filter(is_answer)
-                .for_each(|_| seen.note(&mut last));
-        });
-        Pinged { arrivals, ping }
-    }
-}
-
-impl Drop for Pinged {
-    fn drop(&mut self) {
-        self.ping.kill().unwrap();
-        self.ping.wait().unwrap();
-    }
-}
-
-/// How many outages there were, and how long.
-fn told(mut outages: Vec<f64>) -> String {
-    outages.sort_by(f64::total_cmp);
-    let (median, most) = (outages[outages.len() / 2], outages.last().unwrap());
-    format!("{} outages, {median:.1} ms at the median, {most:.1} ms at most", outages.len())
-}
 
 /// Restarts a switch repeatedly while a connection carries bytes that are checked, and tells the outages.
 fn restart_all(
@@ -252,7 +122,7 @@ fn a_list_of_another_version_is_refused_and_all_is_opened_anew() {
         let systemd = Systemd::new();
         let (mut switch, (a, ..)) = two_taps(|| systemd.start());
         let all = ["a.0", "b.0", "b.1", "manifest"];
-        for list in [r#"{"version":0}"#, r#"{"version":2,"ports":{}}"#, "", "{"] {
+        for list in [r#"{"version":1}"#, r#"{"version":3,"ports":{}}"#, "", "{"] {
             systemd.wait_for(&all);
             a.address("tap0", 3);
             systemd.rewrite("manifest", list);
@@ -270,7 +140,7 @@ fn one_that_speaks_another_version_is_refused_and_the_daemon_goes_on() {
     story(&[Need::Tap], || {
         let (switch, (a, ..)) = two_taps(|| Switch::start(PORTS));
         let before = index(a);
-        for said in ["millrace hand-over 0", "millrace hand-over 2", ""] {
+        for said in ["millrace hand-over 1", "millrace hand-over 3", ""] {
             let answer = ask(said);
             assert!(answer.starts_with("refused: "), "{said}: {answer}");
         }
@@ -279,10 +149,10 @@ fn one_that_speaks_another_version_is_refused_and_the_daemon_goes_on() {
     });
 }
 
-/// The sessions end, and the rings go on where they were.
+/// Whether QEMU connects or listens: its sessions go on, and a connection between two guests is not closed.
 #[test]
-fn guests_connect_again_to_a_successor() {
-    story(&[Need::Tap, Need::Guest("qemu")], || {
+fn machines_stay_connected_to_a_successor() {
+    story(&[Need::Tap, Need::Guest("qemu"), Need::Guest("uml"), Need::Program("bash")], || {
         let a = Host::new("a");
         let mut switch = Switch::start(
             "[[port]]\nname = 'a'\ntap = 'tap0'\nnetns = 'a'\n\
@@ -290,31 +160,41 @@ fn guests_connect_again_to_a_successor() {
              [[port]]\nname = 'listens'\nvhost-user = '/run/listens.sock'\nvhost-client = true\n\
              mac = '52:54:00:00:00:03'\n",
         );
-        let mut machines = Vec::new();
-        for (name, number) in [("connects", 2), ("listens", 3)] {
-            let mut machine = Machine::boot(name, &[name]);
-            machine.guest.address("eth0", number);
-            machines.push(machine);
-        }
+        let [mut connects, mut listens] =
+            [("connects", 2), ("listens", 3)].map(|(name, number)| {
+                let mut machine = Machine::boot(name, &[name]);
+                machine.guest.address("eth0", number);
+                machine
+            });
         switch.wait_for("a", "up");
         a.address("tap0", 1);
-        for (name, number) in [("connects", 2), ("listens", 3)] {
-            let pinged = Pinged::start(a, IpAddr::from([10, 9, 0, number]));
-            let seen = || pinged.arrivals.count.load(Ordering::Relaxed);
-            until("the guest answers", || (seen() > 100).then_some(()));
-            let mut outages = Vec::new();
-            for _ in 0..restarts() {
-                let mut old = Some(switch);
-                let mut next = None;
-                outages.push(pinged.arrivals.outage_ms(|| {
-                    let new = old.take().map(Switch::take_over).unwrap();
-                    new.wait_for(name, "up");
-                    next = Some(new);
-                }));
-                switch = next.unwrap();
+        let pinged = [2, 3].map(|number| Pinged::start(a, IpAddr::from([10, 9, 0, number])));
+        for pinged in &pinged {
+            until("the guest answers", || (pinged.arrivals.count() > 100).then_some(()));
+        }
+        let (mib, end) = (if is_long() { 1024 } else { 96 }, (addresses(3)[0], 5001));
+        let transfer = Transfer::start(&mut connects.guest, &mut listens.guest, end, mib);
+        let mut outages = [Vec::new(), Vec::new()];
+        for restart in 0..restarts() {
+            assert!(!transfer.done(&mut listens.guest), "over before restart {restart}");
+            let mut old = Some(switch);
+            let [one, other] = &pinged;
+            let mut times = [0.0; 2];
+            times[0] = one.arrivals.outage_ms(|| {
+                times[1] = other.arrivals.outage_ms(|| old = old.take().map(Switch::take_over));
+            });
+            outages.iter_mut().zip(times).for_each(|(outages, time)| outages.push(time));
+            switch = old.unwrap();
+            for name in ["connects", "listens"] {
+                let events = switch.ask("status").to_string();
+                assert_eq!(switch.state(name).0, "up", "{events}");
             }
+        }
+        transfer.check(&mut connects.guest, &mut listens.guest);
+        for (name, outages) in ["connects", "listens"].iter().zip(outages) {
             println!("measured: hand-over, a QEMU that {name}: {}", told(outages));
         }
+        println!("measured: {mib} MiB over one connection between the two, all as sent");
     });
 }
 

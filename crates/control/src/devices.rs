@@ -12,11 +12,14 @@ use ports::link::{Link, LinkError};
 use ports::packet::{self, PacketError, PacketOptions, Spread, StallWatch};
 use ports::tap::{self, TapError, TapOptions};
 use ports::team::{self, Algorithm, Member, MemberError, Team, TeamError, TeamOptions};
-use ports::vhost::{self, Access, Session, SessionError, SocketRole, Status, VhostOptions};
+use ports::vhost::{
+    self, Access, Inherited, Session, SessionError, SocketRole, Status, VhostOptions,
+};
 use ports::xdp::Fit;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A port's device, opened.
 pub struct Opened {
@@ -105,6 +108,10 @@ pub trait Watch: Send {
     fn team(&self) -> Option<&Team> {
         None
     }
+    /// Asks for its end, so that another process may go on where this one stops. No worker has its queues any more.
+    fn suspend(&self) {}
+    /// Keeps what that process goes on by, if the device comes to its end in time.
+    fn hand_over(&mut self, _until: Instant) {}
     /// Sets the device's own MTU, where the port's kind says that it is ours to set.
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem>;
 }
@@ -126,7 +133,7 @@ impl Opener for HostDevices {
         } else if port.team.is_some() {
             open_team(port)
         } else if let Some(socket) = &port.vhost_user {
-            open_vhost(port, socket.as_path())
+            open_vhost(port, socket.as_path(), &self.store)
         } else {
             Err(OpenError { reason: "the port names no device".into(), denied: false })
         }
@@ -164,7 +171,7 @@ fn open_tap(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, Open
 /// By what an earlier process left; `None`: it is to be opened anew.
 fn open_kept_tap(port: &PortConfig, options: &TapOptions, store: &Store) -> Option<tap::Opened> {
     let (name, what) = (port.name.as_str(), What::of(port)?);
-    let files = store.take(name, &what)?;
+    let files = store.take(name, &what)?.files;
     let count = files.len();
     match tap::open_kept(options, files) {
         Ok(opened) => {
@@ -252,12 +259,32 @@ fn vhost_options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenE
     Ok(options)
 }
 
-fn open_vhost(port: &PortConfig, socket: &Path) -> Result<Opened, OpenError> {
+fn open_vhost(port: &PortConfig, socket: &Path, store: &Store) -> Result<Opened, OpenError> {
     let options = vhost_options(port, socket)?;
-    let opened = vhost::open(&options)
+    let name = port.name.as_str();
+    let left = What::of(port).and_then(|what| store.take(name, &what));
+    let (mut files, session) = left.map(|left| (left.files, left.session)).unwrap_or_default();
+    let inherited = Inherited { listener: files.pop(), session };
+    let is_listening = inherited.listener.is_some();
+    let opened = vhost::open_kept(&options, inherited)
         .map_err(|error| OpenError { denied: vhost_denied(&error), reason: error.to_string() })?;
-    let watch = Box::new(Guest { session: opened.session, options });
+    if is_listening && !opened.session.is_adopted() {
+        store.discard(name, 1);
+    }
+    let keeping = keep_listener(port, &opened.session, store);
+    let watch = Box::new(Guest { session: opened.session, options, keeping });
     Ok(Opened { device: opened.device, degraded: Vec::new(), watch })
+}
+
+/// Its socket outlives the process.
+fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<Keeping> {
+    let (what, name) = (What::of(port)?, port.name.as_str());
+    let listener = session.listener().filter(|_| what.files() > 0).transpose();
+    let listener = listener.inspect_err(|error| {
+        tracing::warn!("the socket of port {name} is not kept for the next process: {error}");
+    });
+    let files: Vec<_> = listener.ok()?.map(Arc::new).into_iter().collect();
+    Some(store.keep(name, what, &files))
 }
 
 /// A group without a mode gets 0660: connecting takes the right to write, which a usual umask does not leave the group.
@@ -396,6 +423,8 @@ struct Guest {
     session: Session,
     /// What it was opened with.
     options: VhostOptions,
+    /// Its socket, and later its session, for the process that comes next.
+    keeping: Option<Keeping>,
 }
 
 impl Watch for Guest {
@@ -417,6 +446,18 @@ impl Watch for Guest {
         self.session.take_milestones().iter().map(guest::milestone).collect()
     }
 
+    fn suspend(&self) {
+        self.session.suspend();
+    }
+
+    fn hand_over(&mut self, until: Instant) {
+        if let Some(session) = self.session.suspended(until)
+            && let Some(keeping) = &self.keeping
+        {
+            keeping.add_session(session);
+        }
+    }
+
     /// Another MTU opens the port anew, for the guest learns of it when its driver starts.
     fn set_mtu(&self, _: u16) -> Result<(), Problem> {
         Ok(())
@@ -429,7 +470,6 @@ mod tests {
     use crate::config::Config;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::net::UnixStream;
-    use std::time::Instant;
 
     /// By this the control plane knows that a guest has left although it never saw the port down.
     #[test]

@@ -12,14 +12,18 @@ fn fuzz_handover() {
         let inside =
             |before: &str, after: &str| [before.as_bytes(), bytes, after.as_bytes()].concat();
         let tap = "{\"kind\":\"tap\",\"device\":\"t\",\"netns\":null,\"napi\":false,\"queues\":";
-        let list = match start % 4 {
-            0 => inside("{\"version\":1,\"ports\":{", "}}"),
-            1 => inside(&format!("{{\"version\":1,\"ports\":{{\"a\":{tap}"), "}}}"),
+        let guest = "{\"kind\":\"vhost-user\",\"file\":[1,2],\"keys\":{\"vhost-user\":";
+        let list = match start % 5 {
+            0 => inside("{\"version\":2,\"ports\":{", "}}"),
+            1 => inside(&format!("{{\"version\":2,\"ports\":{{\"a\":{tap}"), "}}}"),
+            3 => inside(&format!("{{\"version\":2,\"ports\":{{\"a\":{guest}"), "}}}}"),
             2 => inside("{\"version\":", ",\"ports\":{}}"),
             _ => bytes.clone(),
         };
         match handover::parse(&list) {
-            Ok(ports) if start % 4 == 1 => assert!(ports.contains_key("a"), "{ports:?}"),
+            Ok(ports) if [1, 3].contains(&(start % 5)) => {
+                assert!(ports.contains_key("a"), "{ports:?}")
+            }
             Ok(_) => {}
             Err(problem) => assert!(!problem.error.is_empty(), "{problem}"),
         }

@@ -13,8 +13,8 @@ mod ingress;
 pub use egress::VhostEgress;
 pub use ingress::VhostIngress;
 pub use vhost_user::{
-    Access, Compat, Features, Milestone, Negotiated, REGIONS_OWN, REGIONS_SHARED, Session,
-    SessionError, SocketRole, Sparing, State, Status, Step, permit,
+    Access, Compat, Features, Inherited, Milestone, Negotiated, REGIONS_OWN, REGIONS_SHARED,
+    Session, SessionError, SocketRole, Sparing, State, Status, Step, permit,
 };
 
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};
@@ -77,9 +77,25 @@ pub struct Opened {
 
 /// Opens a vhost-user port. The guest may come later, go, and come again.
 pub fn open(options: &VhostOptions) -> Result<Opened, SessionError> {
+    open_kept(options, Inherited::default())
+}
+
+/// The same with what an earlier process left, as far as it can be used.
+pub fn open_kept(options: &VhostOptions, inherited: Inherited) -> Result<Opened, SessionError> {
     let live = Arc::new(Capabilities::new(Offloads::empty(), 0));
+    let session = Session::open_with(session_options(options, &live), inherited)?;
+    let (mut ingress, mut egress) = (Vec::new(), Vec::new());
+    for (receive, send) in (0..options.queues).filter_map(|pair| session.pair(pair)) {
+        ingress.push(IngressQueue::Vhost(VhostIngress::new(send)));
+        egress.push(EgressQueue::Vhost(VhostEgress::new(receive)));
+    }
+    let device = Device { ingress, egress, live, mtu: options.mtu, mac: options.mac };
+    Ok(Opened { device, session })
+}
+
+fn session_options(options: &VhostOptions, live: &Arc<Capabilities>) -> vhost_user::Options {
     let (told, asked) = (live.clone(), live.clone());
-    let session = Session::open(vhost_user::Options {
+    vhost_user::Options {
         socket: options.socket.clone(),
         role: options.role,
         access: options.access,
@@ -93,14 +109,7 @@ pub fn open(options: &VhostOptions) -> Result<Opened, SessionError> {
             told.set_queues(negotiated.pairs);
         }),
         announcement: Box::new(move |mac| asked.announced().frames(Mac(mac))),
-    })?;
-    let (mut ingress, mut egress) = (Vec::new(), Vec::new());
-    for (receive, send) in (0..options.queues).filter_map(|pair| session.pair(pair)) {
-        ingress.push(IngressQueue::Vhost(VhostIngress::new(send)));
-        egress.push(EgressQueue::Vhost(VhostEgress::new(receive)));
     }
-    let device = Device { ingress, egress, live, mtu: options.mtu, mac: options.mac };
-    Ok(Opened { device, session })
 }
 
 /// What a guest takes without help. All of it needs unfinished checksums (virtio 1.2, section 5.1.3.1).

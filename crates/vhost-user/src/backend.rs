@@ -1,7 +1,10 @@
 //! The state of one connection: what its front end has said, and the rings that follow from it.
 
 mod messages;
+mod record;
 mod unlisted;
+
+pub(crate) use record::ResumeError;
 
 use crate::attempts::Attempts;
 use crate::control::{self, Command};
@@ -13,11 +16,12 @@ use crate::slots::{self, Slots};
 use crate::vring::{StartError, Vring};
 use crate::{Features, Negotiated, RingSlot, State};
 use guestmem::{DirtyLog, GuestMemory, Region};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vhost::vhost_user::message::VhostUserProtocolFeatures;
+use vhost::vhost_user::message::{VhostUserLog, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Error, Result};
 
 /// The state of one connection; with it go the rings.
@@ -33,7 +37,7 @@ pub(crate) struct Backend {
     offloads: Option<Features>,
     /// Queue pairs the guest has asked for by command.
     wished_pairs: Option<u16>,
-    log: Option<Arc<DirtyLog>>,
+    log: Option<Log>,
     /// Rings that were kicked before there was the log that their guest's memory needs, by their numbers in messages.
     await_log: Vec<u32>,
     /// Where packed rings note their position, for the process that serves them next.
@@ -47,8 +51,18 @@ pub(crate) struct Backend {
     /// The device status as the front end has set it last.
     device_status: u64,
     migration: Migration,
+    /// The MTU that the guest was told of.
+    told_mtu: Option<u64>,
     /// Why no ring starts: what the guest was told of the device is not so.
     unfit: Option<String>,
+}
+
+/// Where writes are logged while the guest moves.
+struct Log {
+    log: Arc<DirtyLog>,
+    /// Where it is in its file.
+    said: VhostUserLog,
+    file: File,
 }
 
 /// A message that is refused, with the reason.
@@ -95,10 +109,16 @@ impl Backend {
             address: None,
             device_status: 0,
             migration: Migration::default(),
+            told_mtu: None,
             unfit: None,
         };
         backend.tell(State::Connected);
         backend
+    }
+
+    /// Features and protocol features that the front end took.
+    pub(crate) fn agreed(&self) -> (u64, u64) {
+        (self.taken.bits(), self.protocol.bits())
     }
 
     /// The index of a ring in `vrings`, by its number in messages. In messages the control queue comes after the pairs that the
@@ -114,6 +134,13 @@ impl Backend {
             return Ok(number);
         }
         Err(refused(format!("ring {number}: this port has {own}, and a control queue")))
+    }
+
+    /// The number in messages of a ring in `vrings`.
+    fn number(&self, place: usize) -> u32 {
+        let is_control = place + 1 == self.vrings.len();
+        let number = if is_control && !self.taken.contains(Features::MQ) { 2 } else { place };
+        u32::try_from(number).unwrap_or(u32::MAX)
     }
 
     fn vring(&mut self, number: u32) -> Result<(&mut Vring, &Arc<RingSlot>)> {
@@ -140,7 +167,8 @@ impl Backend {
     }
 
     fn active_log(&self) -> Option<&Arc<DirtyLog>> {
-        self.log.as_ref().filter(|_| self.taken.contains(Features::LOG_ALL))
+        let log = self.log.as_ref().filter(|_| self.taken.contains(Features::LOG_ALL));
+        log.map(|log| &log.log)
     }
 
     /// Starts a ring of which all is known, or has it wait: QEMU that connects again in the middle of a migration kicks its rings

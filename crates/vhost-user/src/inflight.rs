@@ -37,15 +37,24 @@ fn stride(size: u16) -> u64 {
     InflightJournal::bytes(size).next_multiple_of(64)
 }
 
-fn bytes(rings: u16, size: u16) -> u64 {
-    (u64::from(rings) * stride(size)).next_multiple_of(PAGE)
-}
-
 impl Inflight {
+    /// Bytes of a region for so many rings.
+    pub(crate) fn bytes(rings: u16, size: u16) -> u64 {
+        (u64::from(rings) * stride(size)).next_multiple_of(PAGE)
+    }
+
+    /// As it was given, for the process that comes next.
+    pub(crate) fn region(&self) -> Option<(VhostUserInflight, Arc<OwnedFd>)> {
+        let Region { size: mmap_size, file_offset: mmap_offset, file, .. } =
+            self.memory.regions().pop()?;
+        let (num_queues, queue_size) = (self.rings, self.size);
+        Some((VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size }, file))
+    }
+
     /// A new region, for the front end to keep.
     pub(crate) fn create(rings: u16, size: u16) -> io::Result<(VhostUserInflight, File)> {
         let file = memfd_create("inflight", MemfdFlags::CLOEXEC)?;
-        let mmap_size = bytes(rings, size);
+        let mmap_size = Inflight::bytes(rings, size);
         ftruncate(&file, mmap_size)?;
         let said =
             VhostUserInflight { mmap_size, mmap_offset: 0, num_queues: rings, queue_size: size };
@@ -59,7 +68,7 @@ impl Inflight {
         limit: u64,
     ) -> Result<Inflight, InflightError> {
         let VhostUserInflight { mmap_size: seen, num_queues: rings, queue_size: size, .. } = *said;
-        let wanted = bytes(rings, size);
+        let wanted = Inflight::bytes(rings, size);
         if seen < wanted {
             return Err(InflightError::Small { seen, rings, size, wanted });
         }

@@ -18,6 +18,10 @@
 //! a new back end needs to go on where the last one stopped. A packed ring has no such index: it goes on where the front
 //! end's inflight region says, if the front end keeps one, and else only after an orderly stop.
 //!
+//! **Handing over.** A session may go on in another process: [`Session::suspend`] stops its rings at a turn's boundary and gives a
+//! descriptor with all that the next one takes to open it ([`Session::open_with`]). The front end notices nothing, and a record
+//! is checked like messages.
+//!
 //! **Trust.** A front end that breaks the protocol, or a guest that breaks a ring, breaks its own vNIC: [`State::Broken`],
 //! with the reason, until it starts the ring anew or reconnects. The messages are decoded by the `vhost` crate, which
 //! checks their sizes, but for a few that it does not know (`message.rs`); what they say is checked here and in `guestmem` and
@@ -35,6 +39,7 @@
 
 mod attempts;
 mod backend;
+mod carrier;
 mod closer;
 mod compat;
 mod config_space;
@@ -47,6 +52,7 @@ mod message;
 mod migration;
 mod negotiated;
 mod options;
+mod resume;
 mod ring_slot;
 mod session;
 mod signal;
@@ -64,7 +70,7 @@ pub use migration::{Milestone, Step};
 pub use negotiated::Negotiated;
 pub use options::{Access, Options, SocketRole};
 pub use ring_slot::{RingSlot, Running};
-pub use session::Session;
+pub use session::{Inherited, Session};
 pub use slots::{OWN as REGIONS_OWN, SHARED as REGIONS_SHARED};
 pub use socket::permit;
 pub use sparing::Sparing;

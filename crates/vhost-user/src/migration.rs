@@ -60,6 +60,16 @@ pub(crate) struct Migration {
 }
 
 impl Migration {
+    /// Of a session that another process has served before.
+    pub(crate) fn going_on(has_run: bool, is_logged: bool) -> Migration {
+        Migration { has_run, logged: is_logged.then(Instant::now), stopped: None }
+    }
+
+    /// Whether a ring has run in this connection.
+    pub(crate) fn has_run(&self) -> bool {
+        self.has_run
+    }
+
     /// Whether writes are logged now.
     pub(crate) fn log(&mut self, is_logged: bool) -> Option<Step> {
         match (self.logged, is_logged) {

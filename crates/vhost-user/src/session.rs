@@ -6,6 +6,7 @@ use crate::control;
 use crate::lock::lock;
 use crate::message::{Message, Request};
 use crate::migration::{Milestone, Milestones};
+use crate::resume::resume;
 use crate::signal::{self, Budget};
 use crate::socket::{self, Listener};
 use crate::{Options, RingSlot, SessionError, SocketRole, Sparing, State, Status};
@@ -14,6 +15,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -37,6 +39,10 @@ pub(crate) struct Shared {
     pub(crate) milestones: Mutex<Milestones>,
     /// Readable when the session is to end.
     stop: OwnedFd,
+    /// It ends because another process goes on with it.
+    suspends: AtomicBool,
+    /// What that process gets.
+    record: Mutex<Option<OwnedFd>>,
     /// What to cut when the session is to end.
     connection: Mutex<Option<UnixStream>>,
     /// Whether front ends come and go in a loop.
@@ -87,9 +93,24 @@ pub struct Session {
     listener: Option<Listener>,
 }
 
+/// What a process before has left.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    /// The socket at which it listened.
+    pub listener: Option<OwnedFd>,
+    /// What [`Session::suspended`] gave of a front end that is still connected.
+    pub session: Option<OwnedFd>,
+}
+
 impl Session {
     /// Listens, or starts to connect. Rings come when a front end does.
     pub fn open(options: Options) -> Result<Session, SessionError> {
+        Session::open_with(options, Inherited::default())
+    }
+
+    /// The same with what a process before has left, as far as it can be used: then rings run when this returns. A front end
+    /// that cannot be served on is cut off, so that it connects again.
+    pub fn open_with(options: Options, inherited: Inherited) -> Result<Session, SessionError> {
         if !(1..=Options::PAIRS).contains(&options.pairs) {
             return Err(SessionError::Pairs { pairs: options.pairs });
         }
@@ -99,7 +120,7 @@ impl Session {
             move |source| SessionError::Io { doing, path, source }
         };
         let listener = match options.role {
-            SocketRole::Server => Some(Listener::bind(&options)?),
+            SocketRole::Server => Some(listen(&options, inherited.listener)?),
             SocketRole::Client => None,
         };
         signal::prepare().map_err(failed("signal the guest of"))?;
@@ -117,6 +138,8 @@ impl Session {
             status,
             milestones: Mutex::default(),
             stop,
+            suspends: AtomicBool::new(false),
+            record: Mutex::default(),
             connection,
             attempts: Attempts::default(),
             told: Mutex::default(),
@@ -127,11 +150,47 @@ impl Session {
             Some(listener) => Entrance::Listen(Arc::downgrade(&listener.socket)),
             None => Entrance::Connect,
         };
+        let resumed = inherited.session.and_then(|record| go_on(&shared, &record));
         let thread = thread::Builder::new()
             .name("vhost-user".into())
-            .spawn(move || serve_all(&served, &entrance))
+            .spawn(move || {
+                resumed.into_iter().for_each(|(it, from)| serve(&served, it, Some(from)));
+                serve_all(&served, &entrance);
+            })
             .map_err(failed("start a thread for"))?;
         Ok(Session { shared, thread: Some(thread), listener })
+    }
+
+    /// The socket at which it listens, for a process that comes next.
+    pub fn listener(&self) -> Option<io::Result<OwnedFd>> {
+        let listener = self.listener.as_ref()?;
+        Some(listener.socket.as_fd().try_clone_to_owned())
+    }
+
+    /// Whether that is the one of a process before.
+    pub fn is_adopted(&self) -> bool {
+        self.listener.as_ref().is_some_and(|listener| listener.is_adopted)
+    }
+
+    /// Asks the session to end at the next boundary between messages and leave its front end connected, for another process to go
+    /// on. No worker may need its rings any more.
+    pub fn suspend(&self) {
+        self.shared.suspends.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+    }
+
+    /// After [`Session::suspend`]: what the other process goes on by ([`Inherited::session`]). `None`: there is no front end, or it
+    /// has kept the session from a boundary for too long.
+    pub fn suspended(&mut self, until: Instant) -> Option<OwnedFd> {
+        self.listener.iter_mut().for_each(Listener::leave);
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            if Instant::now() >= until {
+                return None;
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+        drop(self.thread.take());
+        lock(&self.shared.record).take()
     }
 
     /// The rings of a pair: the one the guest receives from, the one it sends by.
@@ -200,6 +259,32 @@ fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
     }
 }
 
+/// With the socket of a process before, if it is the one wanted.
+fn listen(options: &Options, inherited: Option<OwnedFd>) -> Result<Listener, SessionError> {
+    let path = options.socket.display();
+    match inherited.map(|socket| Listener::adopt(options, socket)) {
+        Some(Ok(listener)) => return Ok(listener),
+        Some(Err(error)) => tracing::warn!(socket = %path, "the socket is made anew: {error}"),
+        None => {}
+    }
+    Listener::bind(options)
+}
+
+/// Goes on with a front end of the process before; `None`: it is cut off.
+fn go_on(shared: &Arc<Shared>, record: &OwnedFd) -> Option<(Conversation, UnixStream)> {
+    let socket = shared.options.socket.display();
+    match resume(shared, record) {
+        Ok(resumed) => {
+            tracing::info!(%socket, "a vhost-user front end stays connected");
+            Some(resumed)
+        }
+        Err(error) => {
+            tracing::warn!(%socket, "a vhost-user front end has to connect again: {error}");
+            None
+        }
+    }
+}
+
 /// How front ends come.
 enum Entrance {
     /// They connect, as long as the session listens.
@@ -232,7 +317,7 @@ fn serve_all(shared: &Arc<Shared>, entrance: &Entrance) {
         }
         match entrance.next(shared) {
             None => return,
-            Some(Ok(connection)) => serve(shared, connection),
+            Some(Ok(connection)) => greet(shared, connection),
             // No listener yet, or the connection is gone: try again after a moment.
             Some(Err(_)) => {
                 if shared.wait(&[], Some(&RETRY)).is_none() {
@@ -243,27 +328,65 @@ fn serve_all(shared: &Arc<Shared>, entrance: &Entrance) {
     }
 }
 
-/// One front end, until it goes, breaks the protocol, or the end.
-fn serve(shared: &Arc<Shared>, connection: UnixStream) {
-    let socket = &shared.options.socket;
-    *lock(&shared.connection) = connection.try_clone().ok();
-    shared.note(|status| status.connections += 1);
-    let (began, is_loop) = (Instant::now(), shared.attempts.pause().is_some());
-    shared.attempts.begin();
-    if !is_loop {
+/// What is said with one front end.
+pub(crate) struct Conversation {
+    pub(crate) backend: Arc<Mutex<Backend>>,
+    pub(crate) handler: BackendReqHandler<Mutex<Backend>>,
+}
+
+/// A front end that has connected.
+fn greet(shared: &Arc<Shared>, connection: UnixStream) {
+    if shared.attempts.pause().is_none() {
         shared.tell(|untold| {
-            tracing::info!(socket = %socket.display(), untold, "a vhost-user front end is connected");
+            let socket = shared.options.socket.display();
+            tracing::info!(%socket, untold, "a vhost-user front end is connected");
         });
     }
     let backend = Arc::new(Mutex::new(Backend::new(shared.clone())));
-    let mut handler = BackendReqHandler::from_stream(connection, backend.clone());
+    let ours = connection.try_clone().ok();
+    let handler = BackendReqHandler::from_stream(connection, backend.clone());
+    serve(shared, Conversation { backend, handler }, ours);
+}
+
+/// One front end, until it goes, breaks the protocol, or the end.
+fn serve(shared: &Shared, conversation: Conversation, connection: Option<UnixStream>) {
+    let Conversation { backend, mut handler } = conversation;
+    *lock(&shared.connection) = connection;
+    shared.note(|status| status.connections += 1);
+    let (began, is_loop) = (Instant::now(), shared.attempts.pause().is_some());
+    shared.attempts.begin();
     let ended = converse(shared, &backend, &mut handler);
+    let suspends = ended.is_none() && shared.suspends.load(Ordering::Acquire);
+    if suspends {
+        suspend(shared, &backend);
+    }
     drop(handler);
     drop(backend);
     // Closed without the lock: closing what the front end sent may block for as long as it likes.
     let connection = lock(&shared.connection).take();
     drop(connection);
-    if shared.attempts.end(began.elapsed())
+    if !suspends {
+        tell_of_end(shared, ended, began.elapsed(), is_loop);
+    }
+}
+
+/// Leaves the front end to the process that comes next.
+fn suspend(shared: &Shared, backend: &Mutex<Backend>) {
+    let socket = shared.options.socket.display();
+    let connection = lock(&shared.connection).as_ref().map(UnixStream::try_clone);
+    let record = connection.unwrap_or_else(|| Err(io::ErrorKind::NotConnected.into()));
+    match record.and_then(|connection| lock(backend).suspend(connection.as_fd())) {
+        Ok(record) => *lock(&shared.record) = Some(record),
+        Err(error) => {
+            tracing::warn!(%socket, "a vhost-user front end has to connect again: {error}")
+        }
+    }
+}
+
+/// Why it ended; `None`: the session has.
+fn tell_of_end(shared: &Shared, ended: Option<Error>, lasted: Duration, is_loop: bool) {
+    let socket = &shared.options.socket;
+    if shared.attempts.end(lasted)
         && let Some(complaint) = shared.attempts.complaint(shared.options.pairs)
     {
         shared.tell(|untold| {

@@ -100,6 +100,14 @@ impl Signal {
         }
     }
 
+    /// Another descriptor of the same, for the process that comes next.
+    pub(crate) fn try_clone_file(&self) -> io::Result<OwnedFd> {
+        match self {
+            Signal::Event(event) => event.fd.try_clone(),
+            Signal::Pipe(writer) => writer.try_clone_pipe(),
+        }
+    }
+
     /// Sends what is owed. Called by the session's thread, which alone may wait for what the front end does.
     pub(crate) fn settle(&self) {
         if let Signal::Event(event) = self {

@@ -4,11 +4,12 @@ use crate::options::Access;
 use crate::{Options, SessionError};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, open};
 use rustix::io::Errno;
+use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::geteuid;
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub(crate) struct Listener {
     path: PathBuf,
     /// Device and inode of the file we made.
     made: Option<(u64, u64)>,
+    /// It is that of a process before.
+    pub(crate) is_adopted: bool,
 }
 
 impl Listener {
@@ -30,11 +33,31 @@ impl Listener {
         remove_stale(&path, options.access)?;
         let socket = Arc::new(UnixListener::bind(&path).map_err(failed("listen at", &path))?);
         let made = identity(&path);
-        let listener = Listener { socket, path, made };
+        let listener = Listener { socket, path, made, is_adopted: false };
         permit(&listener.path, options.access)?;
         let doing = "set up";
         listener.socket.set_nonblocking(true).map_err(failed(doing, &listener.path))?;
         Ok(listener)
+    }
+
+    /// Goes on with the socket of a process before, which still is the one at its path.
+    pub(crate) fn adopt(options: &Options, socket: OwnedFd) -> io::Result<Listener> {
+        let is_ours = socket_domain(&socket)? == AddressFamily::UNIX
+            && socket_type(&socket)? == SocketType::STREAM
+            && socket_acceptconn(&socket)?;
+        let socket = Arc::new(UnixListener::from(socket));
+        let path = options.socket.clone();
+        if !is_ours || socket.local_addr()?.as_pathname() != Some(&path) {
+            return Err(io::Error::other("it does not listen at that path"));
+        }
+        let made = identity(&path);
+        socket.set_nonblocking(true)?;
+        Ok(Listener { socket, path, made, is_adopted: true })
+    }
+
+    /// Leaves the file to the process that comes next.
+    pub(crate) fn leave(&mut self) {
+        self.made = None;
     }
 }
 

@@ -136,6 +136,9 @@ pub async fn serve(
         drop((socket, successors));
         shared.lock().give_up();
         handover::hand_over(&store, &successor);
+    } else if store.is_with_systemd() {
+        shared.lock().give_up();
+        store.settle();
     }
     Ok(())
 }

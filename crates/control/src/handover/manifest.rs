@@ -7,13 +7,15 @@ use crate::config::{self, Namespace, PortConfig};
 use rustix::fs::{FileType, MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// Of the schema below. It changes whenever an older or newer Millrace would take a descriptor for something else.
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 /// Longest text that is read, in bytes.
 const LONGEST: usize = 4 << 20;
 
@@ -32,11 +34,24 @@ pub enum What {
         /// Whether the kernel takes frames through NAPI.
         napi: bool,
     },
+    /// A guest's port, with the descriptor of its socket if it listens.
+    VhostUser {
+        /// All keys by which it was opened, as they are written.
+        keys: BTreeMap<String, Value>,
+        /// Device and inode of the socket's file, where it listens: at the path may be another one by now.
+        file: Option<(u64, u64)>,
+    },
 }
 
 impl What {
     /// Of a port; `None`: its kind is always opened anew.
     pub(crate) fn of(port: &PortConfig) -> Option<What> {
+        if let Some(socket) = &port.vhost_user {
+            let listens = port.vhost_client != Some(true);
+            let found = std::fs::symlink_metadata(socket.as_path()).ok().filter(|_| listens);
+            let file = found.map(|found| (found.dev(), found.ino()));
+            return Some(What::VhostUser { keys: keys(port), file });
+        }
         let device = port.tap.as_ref()?.as_str().to_owned();
         Some(What::Tap {
             device,
@@ -47,10 +62,20 @@ impl What {
     }
 
     /// How many descriptors there are.
-    pub(super) fn queues(&self) -> u16 {
-        let What::Tap { queues, .. } = self;
-        *queues
+    pub(crate) fn files(&self) -> u16 {
+        match self {
+            What::Tap { queues, .. } => *queues,
+            What::VhostUser { file, .. } => file.is_some().into(),
+        }
     }
+}
+
+/// What takes opening a port anew where it changes.
+fn keys(port: &PortConfig) -> BTreeMap<String, Value> {
+    let written = serde_json::to_value(port).unwrap_or_default();
+    let all = written.as_object().into_iter().flatten();
+    let reopening = all.filter(|(key, _)| port.reopens(key));
+    reopening.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 #[derive(Serialize)]
@@ -154,7 +179,7 @@ mod tests {
 
     #[test]
     fn an_older_and_a_newer_version_are_refused_whatever_else_they_say() {
-        for version in [0, 2, u64::MAX] {
+        for version in [0, 1, VERSION + 1, u64::MAX] {
             let text = format!(r#"{{"version":{version},"sessions":[1]}}"#);
             let problem = parse(text.as_bytes()).unwrap_err();
             assert!(problem.error.contains("another version"), "{problem}");

@@ -1,5 +1,6 @@
 //! Descriptors that outlive the process: those of TAP devices, so that a device, its carrier and what waits in its queues are
-//! there for the next process.
+//! there for the next process; the sockets at which guests' front ends connect; and, when the process ends in order, sessions with
+//! front ends that are connected.
 //!
 //! A [`Store`] has descriptors by name. What each is says the `manifest`, a memfd that is kept like any other. The same list
 //! of names and descriptors goes two ways: to systemd's descriptor store as ports open and close, so that it is there after
@@ -51,7 +52,18 @@ struct Content {
 struct Entry {
     what: What,
     files: Vec<Arc<OwnedFd>>,
+    /// A session that has stopped.
+    session: Option<OwnedFd>,
     number: u64,
+}
+
+/// What an earlier process left for a port.
+pub(crate) struct Inherited {
+    what: What,
+    /// One for each queue of a TAP device; a guest's socket.
+    pub(crate) files: Vec<OwnedFd>,
+    /// A guest's session.
+    pub(crate) session: Option<OwnedFd>,
 }
 
 /// Keeps the descriptors of a port as long as this lives.
@@ -82,7 +94,8 @@ impl Store {
         if let Some(problem) = problem {
             tracing::warn!("not all that an earlier process left is used: {problem}");
         }
-        let of = |(name, (_, files)): (&String, &Inherited)| full_names(name, files.len());
+        let of = |(name, left): (&String, &Inherited)| full_names(name, left.files.len());
+        // A session goes on once: what systemd has of it is no longer of use.
         let mut known: BTreeSet<String> = ports.iter().flat_map(of).collect();
         known.extend(manifest.iter().map(|_| MANIFEST.to_owned()));
         let unknown: Vec<String> = content.pushed.difference(&known).cloned().collect();
@@ -97,25 +110,25 @@ impl Store {
         let mut content = self.content();
         let inherited = take(&mut content.inherited);
         let mut names = Vec::new();
-        for (name, (what, files)) in inherited {
-            if wanted.get(&name) == Some(&what) {
-                content.inherited.insert(name, (what, files));
+        for (name, left) in inherited {
+            if wanted.get(&name) == Some(&left.what) {
+                content.inherited.insert(name, left);
                 continue;
             }
             tracing::info!("port {name} is another than before: its descriptors are closed");
-            names.extend(full_names(&name, files.len()));
+            names.extend(full_names(&name, left.files.len()));
         }
         content.remove_from_systemd(&names);
     }
 
-    /// What an earlier process left for a port, one descriptor for each queue.
-    pub(crate) fn take(&self, name: &str, wanted: &What) -> Option<Vec<OwnedFd>> {
-        let (what, files) = self.content().inherited.remove(name)?;
-        if what == *wanted {
-            return Some(files);
+    /// What an earlier process left for a port.
+    pub(crate) fn take(&self, name: &str, wanted: &What) -> Option<Inherited> {
+        let left = self.content().inherited.remove(name)?;
+        if left.what == *wanted {
+            return Some(left);
         }
-        let count = files.len();
-        drop(files);
+        let count = left.files.len();
+        drop(left);
         self.discard(name, count);
         None
     }
@@ -131,13 +144,23 @@ impl Store {
         content.forget(name);
         content.number += 1;
         let number = content.number;
-        let entry = Entry { what, files: files.to_vec(), number };
+        let entry = Entry { what, files: files.to_vec(), session: None, number };
         content.kept.insert(name.to_owned(), entry);
         content.write();
         for (full, file) in full_names(name, files.len()).iter().zip(files) {
             content.push(full, file.as_fd());
         }
         Keeping { store: self.clone(), name: name.to_owned(), number }
+    }
+
+    /// Whether what is kept outlives the process without a successor.
+    pub(crate) fn is_with_systemd(&self) -> bool {
+        self.content().systemd.is_some()
+    }
+
+    /// Waits until systemd has all that is kept.
+    pub(crate) fn settle(&self) {
+        self.content().systemd.iter().for_each(systemd::Systemd::settle);
     }
 
     /// From now on ports close because the process ends: what is kept stays.
@@ -157,6 +180,17 @@ impl Store {
 
     fn content(&self) -> MutexGuard<'_, Content> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Keeping {
+    /// Keeps the port's session, which has stopped.
+    pub(crate) fn add_session(&self, session: OwnedFd) {
+        let content = &mut *self.store.content();
+        content.push(&session_name(&self.name), session.as_fd());
+        if let Some(entry) = content.kept.get_mut(&self.name) {
+            entry.session = Some(session);
+        }
     }
 }
 
@@ -210,8 +244,11 @@ impl Content {
         let names = self.kept.iter().flat_map(of);
         let files =
             self.kept.values().flat_map(|entry| entry.files.iter().map(|file| file.as_fd()));
+        let sessions = self.kept.iter().filter_map(|(name, entry)| {
+            Some((session_name(name), entry.session.as_ref()?.as_fd()))
+        });
         let manifest = self.manifest.iter().map(|file| (MANIFEST.to_owned(), file.as_fd()));
-        names.zip(files).chain(manifest).collect()
+        names.zip(files).chain(sessions).chain(manifest).collect()
     }
 }
 
@@ -220,8 +257,10 @@ fn full_names(port: &str, queues: usize) -> Vec<String> {
     (0..queues).map(|queue| format!("{port}.{queue}")).collect()
 }
 
-/// What it is, and its descriptors in the order of the queues.
-type Inherited = (What, Vec<OwnedFd>);
+/// The name of a port's session. Those of its other descriptors end with a number.
+fn session_name(port: &str) -> String {
+    format!("{port}.session")
+}
 
 /// What an earlier process left, as far as its manifest tells what it is and it is all there.
 #[derive(Default)]
@@ -247,11 +286,12 @@ fn sort(given: Vec<(String, OwnedFd)>) -> Sorted {
     let mut ports = BTreeMap::new();
     let mut missing = None;
     for (port, what) in named {
-        let names = full_names(&port, what.queues().into());
+        let session = files.remove(&session_name(&port));
+        let names = full_names(&port, what.files().into());
         let of_port: Option<Vec<OwnedFd>> = names.iter().map(|name| files.remove(name)).collect();
         match of_port {
-            Some(of_port) => drop(ports.insert(port, (what, of_port))),
-            None => missing = Some(Problem::new(format!("a queue of port {port} is missing"))),
+            Some(files) => drop(ports.insert(port, Inherited { what, files, session })),
+            None => missing = Some(Problem::new(format!("a descriptor of port {port} is missing"))),
         }
     }
     let rest = files
@@ -294,7 +334,7 @@ mod tests {
         let next = Store::default();
         next.inherit(given(&store));
         next.want([port("tap='tap0'\nqueues=2")].iter());
-        assert_eq!(next.take("a", &what).map(|files| files.len()), Some(2));
+        assert_eq!(next.take("a", &what).map(|left| left.files.len()), Some(2));
         assert!(next.take("a", &what).is_none());
     }
 
@@ -324,6 +364,38 @@ mod tests {
         store.seal();
         drop(keeping);
         assert_eq!(given(&store).len(), 3);
+    }
+
+    #[test]
+    fn a_session_goes_to_the_same_port_with_its_socket_and_without() {
+        for (mode, files) in [("", 1), ("vhost-client=true", 0)] {
+            let directory = tempfile::tempdir().unwrap();
+            let socket = directory.path().join("s");
+            std::fs::write(&socket, "").unwrap();
+            let port =
+                |more: &str| port(&format!("vhost-user='{}'\n{mode}\n{more}", socket.display()));
+            let what = What::of(&port("")).unwrap();
+            let left = || {
+                let store = Store::default();
+                let listeners: Vec<_> = (0..files).map(|_| Arc::new(file())).collect();
+                let keeping = store.keep("a", what.clone(), &listeners);
+                store.seal();
+                keeping.add_session(file());
+                let next = Store::default();
+                next.inherit(given(&store));
+                next
+            };
+            let next = left();
+            next.want([port("vlan=7")].iter());
+            let taken = next.take("a", &what).unwrap();
+            assert_eq!((taken.files.len(), taken.session.is_some()), (files, true));
+            let next = left();
+            next.want([port("mtu=9000")].iter());
+            assert!(next.take("a", &what).is_none());
+            // Another socket is at the path.
+            std::fs::remove_file(&socket).unwrap();
+            assert_eq!(What::of(&port("")) == Some(what.clone()), files == 0);
+        }
     }
 
     /// A port that is opened anew is kept before what it was is dropped.

@@ -31,7 +31,9 @@ impl Systemd {
 
     /// Puts a descriptor there.
     pub(super) fn push(&self, name: &str, file: BorrowedFd<'_>) {
-        if let Err(error) = self.tell(&format!("FDSTORE=1\nFDNAME={name}\n"), Some(file)) {
+        // What has hung up is for the next process to judge: a session waits in a socket that has no peer.
+        let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}\n");
+        if let Err(error) = self.tell(&text, Some(file)) {
             tracing::warn!("systemd does not keep the descriptor {name}: {error}");
         }
     }
@@ -44,6 +46,13 @@ impl Systemd {
         let remove = |name| self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), None);
         if let Err(error) = names.iter().try_for_each(remove).and_then(|()| self.wait()) {
             tracing::warn!("systemd does not close descriptors that it kept: {error}");
+        }
+    }
+
+    /// Waits until it has all that it was sent.
+    pub(super) fn settle(&self) {
+        if let Err(error) = self.wait() {
+            tracing::warn!("systemd has perhaps not kept all descriptors: {error}");
         }
     }
 

@@ -10,8 +10,11 @@ use crate::body::{StepBody, StepOutcome};
 use crate::config::{PortConfig, PortName, SwitchConfig};
 use crate::plan::Step;
 use datapath::PortSettings;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::Mac;
+
+/// How long all sessions together may take to come to a boundary between messages: a front end may have sent half a message.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Running {
     /// Takes a step; the error says why it could not be taken, or not whole.
@@ -46,6 +49,13 @@ impl Running {
     /// do but to end.
     pub(crate) fn give_up(&mut self) {
         self.switch.stop();
+        self.ports.values().filter_map(RunningPort::open).for_each(|open| open.watch.suspend());
+        let until = Instant::now() + PATIENCE;
+        for port in self.ports.values_mut() {
+            if let PortDevice::Open(open) = &mut port.device {
+                open.watch.hand_over(until);
+            }
+        }
         self.ports.clear();
     }
 

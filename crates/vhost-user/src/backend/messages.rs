@@ -1,6 +1,6 @@
 //! What each message of a front end does.
 
-use super::{Backend, refused};
+use super::{Backend, Log, refused};
 use crate::closer::close_aside;
 use crate::inflight::Inflight;
 use crate::signal::{Signal, expect_eventfd};
@@ -19,7 +19,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
 /// Descriptors of the largest ring of either format (virtio 1.2, sections 2.7 and 2.8.10.1).
-const LARGEST_RING: u32 = 32768;
+pub(super) const LARGEST_RING: u32 = 32768;
 
 fn region(said: &VhostUserMemoryRegion, file: File) -> Region {
     Region {
@@ -32,7 +32,7 @@ fn region(said: &VhostUserMemoryRegion, file: File) -> Region {
 }
 
 /// Maps regions; where they are refused, their files are closed by another thread.
-fn map(
+pub(super) fn map(
     regions: Vec<Region>,
     map: impl FnOnce(Vec<Region>) -> std::result::Result<Arc<GuestMemory>, MemoryError>,
 ) -> Result<Arc<GuestMemory>> {
@@ -45,7 +45,7 @@ fn map(
 
 impl Backend {
     /// A descriptor by which the front end is to be told of something.
-    fn signal(&self, file: Option<File>) -> Result<Option<Arc<Signal>>> {
+    pub(super) fn signal(&self, file: Option<File>) -> Result<Option<Arc<Signal>>> {
         let (budget, rings) = (&self.shared.signals, self.vrings.len());
         let signal = file.map(|file| Signal::new(file.into(), budget, rings)).transpose();
         Ok(signal.map_err(refused)?.map(Arc::new))
@@ -342,11 +342,13 @@ impl VhostUserBackendReqHandlerMut for Backend {
         let Some(memory) = &self.memory else {
             return Err(refused("there is no memory to log yet"));
         };
-        let log = DirtyLog::map(file.as_fd(), said.mmap_offset, said.mmap_size, memory);
-        let log = log.map_err(|error| {
-            close_aside(file);
-            refused(error)
-        })?;
+        let log = match DirtyLog::map(file.as_fd(), said.mmap_offset, said.mmap_size, memory) {
+            Ok(log) => Log { log, said: *said, file },
+            Err(error) => {
+                close_aside(file);
+                return Err(refused(error));
+            }
+        };
         // Kept until no ring has it: unmapping gigabytes is not for one who holds a ring's lock.
         let _old = self.log.replace(log);
         self.apply_log()?;

@@ -4,14 +4,16 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 /// A thread that writes to a pipe for others, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct PipeWriter {
     bell: Arc<Bell>,
+    /// The thread's, which alone closes it.
+    pipe: Weak<dyn AsFd + Send + Sync>,
 }
 
 #[derive(Debug)]
@@ -24,7 +26,7 @@ struct Bell {
 impl PipeWriter {
     /// `counted` is kept until the pipe is closed.
     pub(super) fn start(
-        pipe: impl AsFd + Send + 'static,
+        pipe: impl AsFd + Send + Sync + 'static,
         counted: Arc<()>,
     ) -> io::Result<PipeWriter> {
         // A full pipe is readable already. Where the front end clears this, only the writer waits.
@@ -32,12 +34,21 @@ impl PipeWriter {
         let events = eventfd(0, EventfdFlags::CLOEXEC)?;
         let bell = Arc::new(Bell { events, ended: AtomicBool::new(false) });
         let heard = bell.clone();
+        let pipe: Arc<dyn AsFd + Send + Sync> = Arc::new(pipe);
+        let kept = Arc::downgrade(&pipe);
         thread::Builder::new().name("vhost-pipe".into()).spawn(move || {
             // The pipe goes before the count: closing it may block for as long as the front end likes.
             let (_counted, pipe) = (counted, pipe);
-            write_each(&heard, &pipe);
+            write_each(&heard, &*pipe);
         })?;
-        Ok(PipeWriter { bell })
+        Ok(PipeWriter { bell, pipe: kept })
+    }
+
+    /// Another descriptor of the pipe.
+    pub(super) fn try_clone_pipe(&self) -> io::Result<OwnedFd> {
+        // The thread has it until this is dropped.
+        let pipe = self.pipe.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        pipe.as_fd().try_clone_to_owned()
     }
 
     pub(super) fn ring_bell(&self) {
@@ -53,13 +64,13 @@ impl Drop for PipeWriter {
     }
 }
 
-fn write_each(bell: &Bell, pipe: &impl AsFd) {
+fn write_each(bell: &Bell, pipe: &dyn AsFd) {
     loop {
         let _ = rustix::io::read(&bell.events, &mut [0; 8]);
         if bell.ended.load(Ordering::Acquire) {
             return;
         }
-        let _ = rustix::io::write(pipe, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(pipe.as_fd(), &1u64.to_ne_bytes());
     }
 }
 

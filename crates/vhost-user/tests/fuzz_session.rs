@@ -1,0 +1,144 @@
+//! Fuzz target: whatever a record of a session says, the session goes on or its front end is cut off, and the port serves the next one.
+//!
+//! The record is a true one with some of its numbers changed and its descriptors in another order, some twice, some left out: random
+//! numbers alone would end at the first. `cargo test` runs it for a moment, `fuzz/run` under libFuzzer for as long as it is told.
+#![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+mod support;
+
+use bolero::TypeGenerator;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::options;
+use test_guest::Guest;
+use vhost_user::{Features, Inherited, Options, Session, State};
+use virtqueue::Limit;
+
+/// Most bytes of memory.
+const LIMIT: u64 = 1 << 30;
+
+/// What is done to a record.
+#[derive(Debug, TypeGenerator)]
+enum Change {
+    /// A number of it is another one.
+    Number(u8, u64),
+    /// A number of it is a little more.
+    More(u8, u8),
+    /// A number of it is left out.
+    Without(u8),
+    /// A descriptor is another one of it.
+    File(u8, u8),
+    /// It has no more than so many descriptors.
+    Files(u8),
+}
+
+/// Numbers and descriptors, and the guest, which has not gone.
+struct Record(Vec<u64>, Vec<OwnedFd>, #[allow(dead_code, reason = "kept")] Guest);
+
+impl Record {
+    /// Of a guest that runs.
+    fn of_guest(socket: &Path, features: Features) -> Record {
+        let mut session = Session::open(options(socket, 1)).unwrap();
+        let mut guest = Guest::connect(socket, features.bits(), 1).unwrap();
+        guest.log(0).unwrap();
+        session.suspend();
+        let carrier = session.suspended(Instant::now() + Duration::from_secs(10)).unwrap();
+        let mut bytes = [0; 4096];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(128))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let seen = recvmsg(&carrier, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+        let numbers = bytes[..seen.unwrap().bytes].as_chunks::<8>().0;
+        let mut files = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(more) = message {
+                files.extend(more);
+            }
+        }
+        Record(numbers.iter().map(|number| u64::from_le_bytes(*number)).collect(), files, guest)
+    }
+
+    fn carrier(&self, changes: &[Change]) -> OwnedFd {
+        let mut numbers = self.0.clone();
+        let mut files: Vec<BorrowedFd<'_>> = self.1.iter().map(OwnedFd::as_fd).collect();
+        for change in changes {
+            let place = |number: &u8, all: usize| usize::from(*number) % all.max(1);
+            match change {
+                Change::Number(at, number) => numbers[place(at, self.0.len())] = *number,
+                Change::More(at, more) => {
+                    let number = &mut numbers[place(at, self.0.len())];
+                    *number = number.wrapping_add((*more).into());
+                }
+                Change::Without(_) if numbers.len() < self.0.len() => {}
+                Change::Without(at) => drop(numbers.remove(place(at, numbers.len()))),
+                Change::File(at, other) if !files.is_empty() => {
+                    let other = self.1[place(other, self.1.len())].as_fd();
+                    let at = place(at, files.len());
+                    files[at] = other;
+                }
+                Change::File(..) => {}
+                Change::Files(count) => files.truncate((*count).into()),
+            }
+            numbers.resize(self.0.len().max(numbers.len()), 0);
+        }
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let flags = SocketFlags::CLOEXEC;
+        let (write, read) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(128))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&files));
+        }
+        sendmsg(&write, &[IoSlice::new(&bytes)], &mut control, SendFlags::empty()).unwrap();
+        read
+    }
+}
+
+/// A worker's look at the rings.
+fn serve(session: &Session) {
+    let (receive, send) = session.pair(0).unwrap();
+    if let Some(mut running) = send.borrow() {
+        let _ = running.queue.take(Limit { chains: 64, bytes: usize::MAX });
+        running.queue.complete(usize::MAX);
+        send.give_back(running);
+    }
+    receive.with(|running| running.queue.room(64));
+}
+
+#[test]
+fn fuzz_session() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let split = Features::VERSION_1 | Features::EVENT_IDX;
+    let records =
+        [split, split | Features::RING_PACKED].map(|features| Record::of_guest(&socket, features));
+    let try_one = |packed: bool, changes: &[Change]| {
+        let session = Some(records[usize::from(packed)].carrier(changes));
+        let inherited = Inherited { listener: None, session };
+        let wanted = Options { memory_limit: LIMIT, ..options(&socket, 1) };
+        let mut session = Session::open_with(wanted, inherited).unwrap();
+        serve(&session);
+        assert!(session.status().memory <= LIMIT);
+        let goes_on = session.status().state != State::Waiting;
+        session.suspend();
+        let again = session.suspended(Instant::now() + Duration::from_secs(10));
+        assert!(again.is_none() || goes_on, "a record of a session that there is not");
+        drop(session);
+        // Its file was left for another process.
+        std::fs::remove_file(&socket).unwrap();
+        goes_on
+    };
+    assert!(try_one(false, &[]) && try_one(true, &[]), "true records are refused");
+    // What is in the guest's memory stays from one to the next, so even a true one may be refused.
+    bolero::check!().with_type::<(bool, Vec<Change>)>().for_each(|(packed, changes)| {
+        try_one(*packed, changes);
+    });
+}

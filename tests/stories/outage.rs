@@ -1,0 +1,152 @@
+//! How long traffic stands still: what comes, and the longest time in which nothing came.
+
+use crate::host::Host;
+use crate::patience::until;
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, UdpSocket};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often a story restarts the switch.
+pub(crate) fn restarts() -> u32 {
+    if is_long() { 20 } else { 3 }
+}
+
+/// Whether stories of traffic are to be long.
+pub(crate) fn is_long() -> bool {
+    env::var_os("MILLRACE_LONG").is_some()
+}
+
+/// What comes, and the longest time in which nothing came.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    longest_us: AtomicU64,
+    count: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Arrivals {
+    /// Something has come; `last`: what came before it.
+    pub(crate) fn note(&self, last: &mut Instant) {
+        let gap = u64::try_from(last.elapsed().as_micros()).unwrap();
+        *last = Instant::now();
+        self.longest_us.fetch_max(gap, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How much has come.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Nothing more is to be sent.
+    pub(crate) fn end(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// How long nothing came at most while `work` went on, until more came after it, in milliseconds.
+    #[allow(clippy::cast_precision_loss, reason = "microseconds of seconds")]
+    pub(crate) fn outage_ms(&self, work: impl FnOnce()) -> f64 {
+        self.longest_us.store(0, Ordering::Relaxed);
+        work();
+        let seen = self.count();
+        until("something comes again", || (self.count() > seen + 100).then_some(()));
+        self.longest_us.load(Ordering::Relaxed) as f64 / 1000.0
+    }
+}
+
+/// Datagrams every millisecond from one host to another.
+pub(crate) struct Probe {
+    pub(crate) arrivals: Arc<Arrivals>,
+    sender: JoinHandle<u64>,
+    receiver: JoinHandle<()>,
+}
+
+impl Probe {
+    pub(crate) fn start((from, to, address): (Host, Host, IpAddr)) -> Probe {
+        let socket = to.within(|| UdpSocket::bind((address, 0))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let end = socket.local_addr().unwrap();
+        let arrivals = Arc::new(Arrivals::default());
+        let seen = arrivals.clone();
+        let receiver = thread::spawn(move || {
+            let mut last = Instant::now();
+            loop {
+                match socket.recv(&mut [0; 8]) {
+                    Ok(_) => seen.note(&mut last),
+                    // None is on its way any more.
+                    Err(_) if seen.is_over() => return,
+                    Err(_) => {}
+                }
+            }
+        });
+        let socket = from.within(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        let seen = arrivals.clone();
+        let sender = thread::spawn(move || {
+            let mut sent = 0;
+            while !seen.is_over() {
+                sent += u64::from(socket.send_to(&[0; 8], end).is_ok());
+                thread::sleep(Duration::from_millis(1));
+            }
+            sent
+        });
+        Probe { arrivals, sender, receiver }
+    }
+
+    /// Datagrams sent, and those that came.
+    pub(crate) fn end(self) -> (u64, u64) {
+        self.arrivals.end();
+        let sent = self.sender.join().unwrap();
+        self.receiver.join().unwrap();
+        (sent, self.arrivals.count())
+    }
+}
+
+/// A guest that answers pings, one every 5 ms.
+pub(crate) struct Pinged {
+    pub(crate) arrivals: Arc<Arrivals>,
+    ping: Child,
+}
+
+impl Pinged {
+    pub(crate) fn start(from: Host, address: IpAddr) -> Pinged {
+        let mut command = from.command("ping");
+        command.args(["-n", "-i", "0.005", &address.to_string()]).stdout(Stdio::piped());
+        let mut ping = command.spawn().unwrap();
+        let answers = BufReader::new(ping.stdout.take().unwrap());
+        let arrivals = Arc::new(Arrivals::default());
+        let seen = arrivals.clone();
+        thread::spawn(move || {
+            let mut last = Instant::now();
+            let is_answer = |line: &String| line.contains("bytes from");
+            answers
+                .lines()
+                .map_while(Result::ok)
+                .filter(is_answer)
+                .for_each(|_| seen.note(&mut last));
+        });
+        Pinged { arrivals, ping }
+    }
+}
+
+impl Drop for Pinged {
+    fn drop(&mut self) {
+        self.ping.kill().unwrap();
+        self.ping.wait().unwrap();
+    }
+}
+
+/// How many outages there were, and how long.
+pub(crate) fn told(mut outages: Vec<f64>) -> String {
+    outages.sort_by(f64::total_cmp);
+    let (median, most) = (outages[outages.len() / 2], outages.last().unwrap());
+    format!("{} outages, {median:.1} ms at the median, {most:.1} ms at most", outages.len())
+}
