@@ -5,6 +5,7 @@
 
 use crate::sandbox::GUESTS;
 use crate::shell::Shell;
+use std::collections::BTreeSet;
 use std::env;
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -119,6 +120,13 @@ impl Guest {
                 }
             }
         }
+    }
+
+    /// The sockets that its process has.
+    pub(crate) fn sockets(&self) -> BTreeSet<PathBuf> {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+        links.filter(|link| link.to_string_lossy().starts_with("socket:")).collect()
     }
 
     fn cut(&mut self) {

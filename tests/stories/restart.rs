@@ -172,8 +172,9 @@ fn machines_stay_connected_to_a_successor() {
         for pinged in &pinged {
             until("the guest answers", || (pinged.arrivals.count() > 100).then_some(()));
         }
-        let (mib, end) = (if is_long() { 1024 } else { 96 }, (addresses(3)[0], 5001));
+        let (mib, end) = (if is_long() { 2048 } else { 96 }, (addresses(3)[0], 5001));
         let transfer = Transfer::start(&mut connects.guest, &mut listens.guest, end, mib);
+        let before = [connects.guest.sockets(), listens.guest.sockets()];
         let mut outages = [Vec::new(), Vec::new()];
         for restart in 0..restarts() {
             assert!(!transfer.done(&mut listens.guest), "over before restart {restart}");
@@ -190,6 +191,8 @@ fn machines_stay_connected_to_a_successor() {
                 assert_eq!(switch.state(name).0, "up", "{events}");
             }
         }
+        let after = [connects.guest.sockets(), listens.guest.sockets()];
+        assert_eq!(after, before, "no connection is another one");
         transfer.check(&mut connects.guest, &mut listens.guest);
         for (name, outages) in ["connects", "listens"].iter().zip(outages) {
             println!("measured: hand-over, a QEMU that {name}: {}", told(outages));

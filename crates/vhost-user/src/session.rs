@@ -302,7 +302,10 @@ impl Entrance {
                 shared.wait(&[listener.as_fd()], None)?;
                 Some(listener.accept().map(|(connection, _)| connection))
             }
-            Entrance::Connect => Some(socket::connect(&shared.options.socket)),
+            Entrance::Connect => {
+                shared.wait(&[], Some(&Timespec::default()))?;
+                Some(socket::connect(&shared.options.socket))
+            }
         }
     }
 }

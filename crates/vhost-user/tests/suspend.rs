@@ -6,7 +6,7 @@ mod support;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use support::options;
 use tempfile::TempDir;
 use test_guest::Guest;
 use vhost::VhostBackend;
-use vhost_user::{Features, Inherited, Options, Session, State};
+use vhost_user::{Features, Inherited, Options, Session, SocketRole, State};
 use virtqueue::Limit;
 
 const SET_MTU: u32 = 20;
@@ -146,6 +146,25 @@ fn what_is_written_is_logged_as_before() {
     assert_eq!(serve(&session, 0), 1);
     assert!(read()[16..].iter().any(|byte| *byte != 0), "the used ring's page");
     assert_eq!(read()[..16], [0; 16]);
+}
+
+/// A session that had stopped connected once more, and left a record of that.
+#[test]
+fn one_that_connects_leaves_the_front_end_that_it_served() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let front_end = UnixListener::bind(&socket).unwrap();
+    let client = || Options { role: SocketRole::Client, ..options(&socket, 1) };
+    let mut session = Session::open(client()).unwrap();
+    let (mut connection, _) = front_end.accept().unwrap();
+    for _ in 0..20 {
+        session = again(session, client());
+        // GET_FEATURES.
+        connection.write_all([1, 1, 0].map(u32::to_ne_bytes).as_flattened()).unwrap();
+        connection.read_exact(&mut [0; 20]).unwrap();
+    }
+    front_end.set_nonblocking(true).unwrap();
+    assert!(front_end.accept().is_err(), "it connected anew");
 }
 
 /// Its session cannot end between two messages, so it has to connect again.
