@@ -15,8 +15,9 @@ use crate::worker::Turn;
 use ports::{Nanos, Room, lock};
 use std::sync::MutexGuard;
 
-/// A port that has not asked for so long has no frames, or its worker does something else.
-const WAITING: Nanos = Nanos::MILLISECOND;
+/// A port that has not asked for so long is gone. It is long, for a worker may have to wait for its processor: what the port
+/// leaves is more than half of the room before.
+const WAITING: Nanos = Nanos(100_000_000);
 /// A queue that has had no room for so long has stopped: then frames for it are dropped, as without weights.
 const STOPPED: Nanos = Nanos(10_000_000);
 

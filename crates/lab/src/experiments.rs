@@ -58,6 +58,8 @@ pub struct Feature {
     pub(crate) way: Way,
     /// There are two wires to the switch, whose uplink is a team.
     pub(crate) members: bool,
+    /// A Linux bridge is measured beside it.
+    pub(crate) bridge: bool,
     /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
     pub(crate) receiver_gro: bool,
     /// Whether round trips and other switches are measured too, and whether it can run in process: all of Microsoft's
@@ -103,6 +105,7 @@ const PLAIN: Feature = Feature {
     moves: false,
     way: Way::ToVnic,
     members: false,
+    bridge: false,
     receiver_gro: false,
     whole_guide: false,
     switch: |_, _, _| Ok(()),

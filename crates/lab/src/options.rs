@@ -34,6 +34,9 @@ pub struct Options {
     /// Experiments of each kind by which the lab itself is validated; 0 for anything else.
     #[serde(default)]
     pub tries: usize,
+    /// How often a team's member is pulled, by each algorithm; 0 for anything else.
+    #[serde(default)]
+    pub pulls: usize,
     /// Queues that the uplink and the vNIC have in an arm, fewest first; empty where all have one.
     #[serde(default)]
     pub queues: Vec<u32>,

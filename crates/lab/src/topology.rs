@@ -129,6 +129,8 @@ pub(crate) struct Topology {
     pub(crate) mtu: u16,
     /// Most queues that the switch's ports have in an arm.
     pub(crate) queues: u32,
+    /// How often a team's member is pulled before it is measured.
+    pub(crate) pulls: usize,
     /// The guest's kernel coalesces what it is given over a TAP.
     pub(crate) receiver_gro: bool,
     /// Which processors each side has to itself, or why none has.
@@ -162,6 +164,7 @@ impl Topology {
             way: feature.way,
             mtu: options.mtu,
             queues: options.most_queues(),
+            pulls: options.pulls,
             receiver_gro: feature.receiver_gro,
             placement: Placement::possible(options.most_queues() as usize)
                 .ok_or_else(|| "there is one processor".to_owned()),
@@ -174,7 +177,7 @@ impl Topology {
         if feature.members {
             topology.connect_team()?;
         }
-        if feature.whole_guide {
+        if feature.whole_guide || feature.bridge {
             topology.connect_bridge()?;
         }
         let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");

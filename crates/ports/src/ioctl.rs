@@ -25,6 +25,8 @@ const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 pub(crate) enum Plain {
     /// `SIOCGIFINDEX`: the index as `int`.
     GetIndex,
+    /// `SIOCGIFNAME`: takes the index as `int`; the name comes back.
+    GetName,
     /// `SIOCGIFMTU`: bytes as `int`.
     GetMtu,
     /// `SIOCSIFMTU`.
@@ -47,6 +49,7 @@ impl Plain {
     fn code(self) -> libc::Ioctl {
         let code = match self {
             Plain::GetIndex => libc::SIOCGIFINDEX,
+            Plain::GetName => libc::SIOCGIFNAME,
             Plain::GetMtu => libc::SIOCGIFMTU,
             Plain::SetMtu => libc::SIOCSIFMTU,
             Plain::GetAddress => libc::SIOCGIFHWADDR,

@@ -125,6 +125,13 @@ impl Link {
         Ok(answer.as_int().unsigned_abs())
     }
 
+    /// Whether a device has this number. For one that is asked by a name that there is not, the kernel looks for a module, with each
+    /// question, and has the asker wait; not for a number.
+    pub(crate) fn has_device(&self, index: u32) -> bool {
+        let request = self.request().map(|request| request.int(index.cast_signed()));
+        request.is_ok_and(|request| request.call(&self.socket, Plain::GetName).is_ok())
+    }
+
     /// Largest IP packet it carries, in bytes.
     pub fn mtu(&self) -> Result<u32, LinkError> {
         Ok(self.ask(Plain::GetMtu, "read its MTU")?.as_int().unsigned_abs())

@@ -6,15 +6,17 @@ mod support;
 #[path = "support/team.rs"]
 mod world;
 
-use ports::packet::PacketError;
+use ports::packet::{PacketError, PacketOptions};
 use ports::team::{self, Algorithm, GAP, Member, MemberError, TeamOptions};
-use ports::{EgressDrop, Nanos};
+use ports::{Burst, EgressDrop, Nanos, Outgoing};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::process::Command;
 use std::time::Duration;
 use support::ip;
 use wire::Mac;
+use wire::vnet::VnetHeader;
 use world::{NAMES, OUTSIDE, SECOND, START, World, arp, number_of, own_mac, udp, vnic};
 
 fn algorithms() -> impl Strategy<Value = Algorithm> {
@@ -283,6 +285,85 @@ fn a_device_is_no_member_twice_under_two_names() {
     });
 }
 
+/// The new member sat beside the old one for a moment, as its twin, and was not opened until the next second.
+#[test]
+fn a_member_may_be_named_otherwise() {
+    support::in_namespace(|| {
+        ip("link add mill0 type veth peer name mill1");
+        ip("link property add dev mill0 altname enp3s0");
+        let opener = |name: &str| Ok(Member::packet(name, None).unwrap());
+        let options = TeamOptions::new(&["mill0"]);
+        let (_device, team) = team::assemble(&options, Box::new(opener)).unwrap();
+        team.try_members(&["enp3s0".to_owned()]).unwrap();
+        let members = team.status().members;
+        let named: Vec<_> = members.iter().map(|it| (it.name.as_str(), it.mtu)).collect();
+        assert_eq!(named, [("enp3s0", 1500)], "{members:?}");
+    });
+}
+
+/// Its queues are deaf from then on, though the device has its old number again.
+#[test]
+fn a_member_whose_device_left_the_namespace_and_came_back_is_opened_anew() {
+    support::in_namespace(|| {
+        ip("link add mill0 type veth peer name mill1");
+        ip("link set mill0 up");
+        ip("link set mill1 up");
+        let opener = |name: &str| {
+            let failed =
+                |error: PacketError| MemberError { reason: error.to_string(), denied: false };
+            Member::packet(name, None).map_err(failed)
+        };
+        let options = TeamOptions::new(&["mill0"]);
+        let (mut device, team) = team::open(&options, Box::new(opener)).unwrap();
+        let index = || {
+            let link = ports::link::Link::open("mill0", None).unwrap();
+            link.index().unwrap()
+        };
+        let before = index();
+        let mut elsewhere = Command::new("unshare").args(["-n", "sleep", "60"]).spawn().unwrap();
+        until(|| {
+            let spaces = ["thread-self", &elsewhere.id().to_string()]
+                .map(|process| std::fs::read_link(format!("/proc/{process}/ns/net")).ok());
+            spaces[0] != spaces[1]
+        });
+        ip(&format!("link set mill0 netns {}", elsewhere.id()));
+        until(|| team.status().members[0].trouble.is_some());
+        let here = rustix::thread::gettid().as_raw_nonzero();
+        let back = format!("-t {} -n ip link set mill0 netns {here} up", elsewhere.id());
+        assert!(Command::new("nsenter").args(back.split(' ')).status().unwrap().success());
+        ip("link set mill0 up");
+        let _ = (elsewhere.kill(), elsewhere.wait());
+        assert_eq!(index(), before);
+        let (sender, _) = ports::packet::open(&PacketOptions::new("mill1"))
+            .map(|it| (it.device, it.link))
+            .unwrap();
+        let frame = arp(vnic(9), [10, 0, 0, 9]);
+        until(|| {
+            let outgoing = Outgoing {
+                vnet: VnetHeader::default(),
+                header: &frame,
+                payload: &[],
+                len: frame.len().try_into().unwrap(),
+            };
+            sender.egress[0].deliver(&[outgoing], &mut Vec::new()).unwrap();
+            let mut burst = Burst::new();
+            device.ingress[0].take(START, &mut burst).unwrap();
+            let taken = burst.frames().len();
+            drop(burst);
+            device.ingress[0].release();
+            taken > 0
+        });
+    });
+}
+
+fn until(mut holds: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// The host may give a device another address at any time; frames for the old one went to the switch.
 #[test]
 fn a_member_has_the_address_that_its_device_has_now() {
@@ -291,10 +372,6 @@ fn a_member_has_the_address_that_its_device_has_now() {
         let opener = |name: &str| Ok(Member::packet(name, None).unwrap());
         let (_device, team) = team::open(&TeamOptions::new(&["mill0"]), Box::new(opener)).unwrap();
         ip("link set mill0 address 02:00:00:00:00:77");
-        let start = std::time::Instant::now();
-        while team.status().members[0].mac != Mac([2, 0, 0, 0, 0, 0x77]) {
-            assert!(start.elapsed() < Duration::from_secs(10));
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until(|| team.status().members[0].mac == Mac([2, 0, 0, 0, 0, 0x77]));
     });
 }

@@ -148,6 +148,7 @@ impl Running {
 
     /// Takes a port out of the switch and keeps it as broken.
     fn detach(&mut self, name: &PortName, reason: &str, now: Instant) {
+        let addresses = self.addresses_of(name);
         let Some(port) = self.ports.get_mut(name) else { return };
         let closed = PortDevice::Closed { reason: reason.to_owned(), denied: false };
         let PortDevice::Open(open) = std::mem::replace(&mut port.device, closed) else { return };
@@ -156,6 +157,7 @@ impl Running {
         if let Err(error) = self.switch.remove_port(open.id) {
             self.events.note(now, format!("port {name}: {error}"));
         }
+        self.forget_in_teams(&addresses);
         self.events.note_of(name.as_str(), now, format!("port {name} is broken: {reason}"));
     }
 

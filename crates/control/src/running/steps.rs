@@ -62,6 +62,7 @@ impl Running {
     fn close(&mut self, name: &str, now: Instant) -> Result<(), String> {
         let found = self.ports.iter().find(|(other, _)| other.as_str() == name);
         let Some(name) = found.map(|(name, _)| name.clone()) else { return Ok(()) };
+        let addresses = self.addresses_of(&name);
         let running = self.ports.remove(&name);
         self.end_capture(&name, "the port was closed");
         // No other port may still mirror to a number that the next port gets.
@@ -72,6 +73,7 @@ impl Running {
             self.events.note(now, format!("port {name}: {error}"));
             done = Err(error.to_string());
         }
+        self.forget_in_teams(&addresses);
         self.events.note(now, format!("port {name} is removed"));
         self.events.forget(name.as_str());
         done

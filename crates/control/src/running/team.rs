@@ -92,6 +92,17 @@ impl Running {
         addresses
     }
 
+    /// The addresses of a vNIC that is about to be closed, for [`Running::forget_in_teams`].
+    pub(super) fn addresses_of(&self, vnic: &PortName) -> Vec<Mac> {
+        let addresses = self.vnic_addresses().into_iter().filter(|(port, _)| port == vnic);
+        addresses.map(|(_, mac)| mac).collect()
+    }
+
+    /// No team announces addresses that are no longer here.
+    pub(super) fn forget_in_teams(&self, gone: &[Mac]) {
+        self.ports.values().filter_map(RunningPort::team).for_each(|team| team.forget(gone));
+    }
+
     /// The member that a vNIC is pinned to and why it carries no frames, where that is so.
     pub(super) fn path_down(&self, vnic: &PortConfig) -> Option<(String, String)> {
         let pinned = vnic.team_member.as_ref()?;
@@ -119,11 +130,10 @@ impl Running {
                 && open.pins != pins
             {
                 let without_room = team.pin(&pins);
-                if without_room.is_empty() {
-                    open.pins.clone_from(&pins);
-                } else {
+                if !without_room.is_empty() {
                     tracing::warn!("no room to pin {without_room:?}: they leave by any member");
                 }
+                open.pins.clone_from(&pins);
             }
         }
     }

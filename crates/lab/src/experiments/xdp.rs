@@ -1,46 +1,59 @@
-//! AF_XDP: the same uplink by a packet port and by an xdp port.
+//! AF_XDP: the same uplink by a packet port and by an xdp port, RSC on and off, beside a Linux bridge with GRO on and off.
 
-use super::{Feature, PLAIN};
+use super::{Feature, PLAIN, peers};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
 use crate::options::Options;
 use crate::report::Check;
-use crate::topology::{Topology, UPLINK};
+use crate::topology::{Route, Topology, UPLINK};
 use crate::validate::stepped;
 use serde_json::json;
 
-/// The arms, the second on the first; they are called as the keys that name the device.
-const ARMS: [&str; 2] = ["packet", "xdp"];
+/// The arms, the first against each other: names, labels, the keys that name the device, and whether RSC is on.
+const ARMS: [(&str, &str, &str, bool); 4] = [
+    ("xdp", "AF_XDP", "xdp", true),
+    ("packet", "AF_PACKET", "packet", true),
+    ("xdp_rsc_off", "AF_XDP, RSC off", "xdp", false),
+    ("packet_rsc_off", "AF_PACKET, RSC off", "packet", false),
+];
 
 const FEATURE: &Feature = &Feature {
     name: "xdp",
     title: "AF_XDP: the uplink by a packet port or by an xdp port",
-    steps: true,
+    bridge: true,
     switch: |_, daemon, arm| switch(daemon, arm),
     checks,
     note: Some(
-        "RSC is on in both arms, and so is the sender's checksum offload. Opening an uplink in another way loses what is on its way, so \
-         each arm is given a second before it is measured.",
+        "The sender's checksum offload is on in all arms. Opening an uplink in another way loses what is on its way, so each arm is given a \
+         second before it is measured.",
     ),
     ..PLAIN
 };
 
 /// `millrace validate xdp`.
 pub fn campaign(options: &Options) -> Campaign {
-    let labels = ["AF_PACKET", "AF_XDP"].map(str::to_owned);
-    stepped(FEATURE, options, ARMS.into_iter().zip(labels), Vec::new())
+    let own = ARMS.map(|(name, label, ..)| (name, label.to_owned()));
+    let mut campaign = stepped(FEATURE, options, own.into_iter(), Vec::new());
+    for point in &mut campaign.points {
+        let bridges = peers::arms().filter(|arm| peers::setup(&arm.name).route == Route::Bridge);
+        point.experiment.arms.extend(bridges);
+    }
+    campaign
 }
 
 /// An error where the uplink is not what the arm says, as where AF_XDP cannot be had.
 fn switch(daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
-    let device = |key| (arm == key).then_some(UPLINK);
+    let known = ARMS.iter().find(|(name, ..)| *name == arm);
+    let (kind, rsc) = known.map_or((arm, true), |(.., kind, rsc)| (*kind, *rsc));
+    daemon.vnic.set_rsc(rsc)?;
+    let device = |key| (kind == key).then_some(UPLINK);
     daemon.reopen(&json!({ "packet": device("packet"), "xdp": device("xdp") }), &json!({}))?;
     let uplink = daemon.uplink()?;
-    let is_so = uplink.device.starts_with(arm) && !uplink.device.ends_with("(by packet)");
+    let is_so = uplink.device.starts_with(kind) && !uplink.device.ends_with("(by packet)");
     let why = || {
         format!(
-            "the uplink is {} where {arm} was set: {}",
+            "the uplink is {} where {kind} was set: {}",
             uplink.device,
             uplink.degraded.join("; ")
         )
@@ -51,7 +64,7 @@ fn switch(daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
 /// What the uplink is in each arm.
 fn checks(_: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     let mut seen = Vec::new();
-    for arm in ARMS.into_iter().rev() {
+    for (arm, ..) in ARMS.into_iter().take(2).rev() {
         switch(daemon, arm)?;
         seen.push(daemon.uplink()?.device);
     }

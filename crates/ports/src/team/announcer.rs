@@ -20,7 +20,8 @@ pub(super) fn announce(shared: &Shared, moved: &[Moved]) {
         let mut frames: Vec<Vec<u8>> = Vec::new();
         for Moved { mac, .. } in moved.iter().filter(|moved| moved.to == place) {
             let mut keep = |frame: &[u8]| frames.push(frame.to_vec());
-            lock(&shared.state.stations).announce(*mac, now_ms, &mut keep);
+            let seen_ms = shared.state.homes.seen(mac.to_u64()).unwrap_or(now_ms);
+            lock(&shared.state.stations).announce((*mac, seen_ms), now_ms, &mut keep);
             if frames.len() >= MOST {
                 send(shared, place, &mut frames);
             }

@@ -186,11 +186,12 @@ fn hand_over(
 ) -> bool {
     let slot = shared.slot(place).map(Slot::egress);
     let queue = slot.as_ref().and_then(|queue| queue.as_ref());
-    let failed = match queue {
-        Some(queue) => queue.deliver(list, drops).is_err(),
-        // It left the team in this moment.
-        None => false,
-    };
+    // Without a queue: it left the team in this moment.
+    let fault = queue.and_then(|queue| queue.deliver(list, drops).err());
+    if matches!(fault, Some(PortFault::Gone(_))) {
+        shared.state.has_gone(place);
+    }
+    let failed = fault.is_some();
     if failed || queue.is_none() {
         drops.clear();
         drops.extend((0..list.len()).map(|at| (at, EgressDrop::Down)));

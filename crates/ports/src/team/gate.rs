@@ -1,6 +1,7 @@
 //! Which frames of a member are taken: not what another member brings too, and not our own that come back.
 
 use super::mask::{Mask, PLACES, Place};
+use super::sent::REFLECTION_MS;
 use super::state::{State, count, has_passed};
 use crate::{Nanos, RawFrame, Slice, lock};
 use wire::Mac;
@@ -8,6 +9,8 @@ use wire::Mac;
 /// Milliseconds of silence after which an address of ours that is heard outside has left. Its own frames come back from
 /// the switch outside long before, also where a worker was held up.
 const LEFT_MS: u32 = 5_000;
+/// Milliseconds after an announcement in which it may come back.
+const LATE_MS: u32 = 1_000;
 
 /// Why a frame is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,19 +137,27 @@ impl<'s> Gate<'s> {
             return true;
         }
         let Some((home, age)) = homes.get_with_age(from, self.now_ms) else { return false };
-        let is_silent = has_passed(age, LEFT_MS);
-        if is_silent && !home.is_pinned() && self.state.is_settled(self.now_ms, LEFT_MS) {
-            self.has_left(from);
+        if !has_passed(age, REFLECTION_MS) && sent.is_crowded(from, vlan, self.now_ms) {
+            return true;
+        }
+        if has_passed(age, REFLECTION_MS) && self.state.is_settled(self.now_ms, LATE_MS) {
+            self.is_outside((from, vlan), !home.is_pinned() && has_passed(age, LEFT_MS));
         }
         self.grace
     }
 
-    /// An address of ours sends from outside, as that of a guest does that moved to another host: nothing is announced for
-    /// it from here.
+    /// An address of ours sends from outside, as that of a guest does that moved to another host: it is not announced from here in
+    /// this VLAN unless it sends from here again. In another VLAN it may be another station's.
     #[cold]
-    fn has_left(&self, mac: u64) {
-        self.state.homes.forget(mac);
-        lock(&self.state.stations).forget(Mac::from_u64(mac));
+    fn is_outside(&self, (mac, vlan): (u64, u16), has_left: bool) {
+        let mut stations = lock(&self.state.stations);
+        let station = Mac::from_u64(mac);
+        if !has_left || !self.state.is_settled(self.now_ms, LEFT_MS) {
+            stations.hear(station, vlan, self.now_ms);
+        } else if stations.leave(station, vlan) {
+            drop(stations);
+            self.state.homes.forget(mac);
+        }
     }
 
     pub(super) fn count(&self) {

@@ -183,6 +183,18 @@ impl Team {
         let mut members = lock(&self.inner.members);
         let gone = members.seated().filter(|(_, seat)| !names.contains(&seat.name));
         let gone: Vec<Place> = gone.map(|(place, _)| place).collect();
+        // A device that has another name from now on is no member twice.
+        let is_same = |index: u32| {
+            opened
+                .iter()
+                .any(|(_, member)| member.as_ref().is_ok_and(|it| it.index() == Some(index)))
+        };
+        let is_renamed = |place: &Place| {
+            let seat = members.seats.get(place.index()).and_then(Option::as_ref);
+            seat.and_then(Seat::index).is_some_and(is_same)
+        };
+        let (renamed, gone): (Vec<Place>, Vec<Place>) = gone.into_iter().partition(is_renamed);
+        renamed.into_iter().for_each(|place| members.leave(place, now));
         // First those that come, as far as there are places, so that addresses move once.
         let mut opened = opened.into_iter();
         let free = PLACES - members.seated().count();
@@ -209,6 +221,15 @@ impl Team {
         let place = |(mac, name): &(Mac, String)| Some((*mac, members.place_of(name)?));
         let pins: Vec<(Mac, Place)> = pins.iter().filter_map(place).collect();
         members.pin(&pins, now)
+    }
+
+    /// These addresses are no longer here, as their port is closed: they are announced no more.
+    pub fn forget(&self, macs: &[Mac]) {
+        let state = &self.inner.shared.state;
+        for mac in macs {
+            state.homes.forget(mac.to_u64());
+            lock(&state.stations).forget(*mac);
+        }
     }
 
     /// Spreads what leaves by this algorithm from now on.

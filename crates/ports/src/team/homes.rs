@@ -131,6 +131,12 @@ impl Homes {
         Some((home, now_ms.wrapping_sub(seen)))
     }
 
+    /// When an address last sent.
+    pub(super) fn seen(&self, mac: u64) -> Option<u32> {
+        let (slot, _) = self.find(mac)?;
+        self.seen.get(slot).map(|seen| seen.load(Relaxed))
+    }
+
     /// The address sends now. One that is new gets the member that is home of the fewest; `None`: there is no room for it.
     #[inline]
     pub(super) fn note(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<Home> {

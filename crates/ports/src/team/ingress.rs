@@ -99,7 +99,7 @@ impl Ingress for TeamIngress {
         // A member that is down is no fault of the port's.
         if let Err(fault) = queue.take(now, burst) {
             *is_gone = matches!(fault, PortFault::Gone(_));
-            shared.state.fell(*place);
+            if *is_gone { shared.state.has_gone(*place) } else { shared.state.fell(*place) }
         }
         if !burst.frames().is_empty() {
             let mut gate = Gate::new(&shared.state, *place, macs, now, now < *grace_until);

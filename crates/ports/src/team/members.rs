@@ -59,6 +59,8 @@ pub(super) struct Opened {
     pub(super) offloads: Offloads,
     pub(super) mtu: u16,
     pub(super) degraded: Vec<String>,
+    /// See [`Members::lose`].
+    is_gone: bool,
 }
 
 impl Members {
@@ -126,6 +128,7 @@ impl Members {
                     offloads: member.offloads,
                     mtu: member.mtu,
                     degraded: member.degraded,
+                    is_gone: false,
                 });
                 // Without a link it is up until it is told otherwise.
                 if seat.device.as_ref().is_some_and(|device| device.link.is_none()) {
@@ -174,7 +177,8 @@ impl Members {
     /// Takes over the addresses that the devices have now.
     fn look_at_addresses(&self) {
         for (place, seat) in self.seated() {
-            let link = seat.device.as_ref().and_then(|device| device.link.as_ref());
+            let device = seat.device.as_ref().filter(|device| !device.is_gone);
+            let link = device.and_then(|device| device.link.as_ref());
             if let Some(mac) = link.and_then(|link| link.mac().ok())
                 && mac != self.shared.state.mac(place)
             {
@@ -184,6 +188,14 @@ impl Members {
     }
 
     fn look_by(&mut self, now: Nanos, ask: impl Fn(&Opened) -> Option<Condition>) {
+        let gone = self.shared.state.take_gone();
+        for place in (0..8).map(Place) {
+            let seat = self.seats.get(place.index()).and_then(Option::as_ref);
+            let device = seat.and_then(|seat| seat.device.as_ref());
+            if gone.has(place) || device.is_some_and(|device| !device.is_there()) {
+                self.lose(place);
+            }
+        }
         let conditions: Vec<(Place, Condition)> = self
             .seated()
             .filter_map(|(place, seat)| Some((place, ask(seat.device.as_ref()?)?)))
@@ -192,6 +204,14 @@ impl Members {
             self.note(place, &condition, now);
         }
         self.decide(now);
+    }
+
+    /// Leaves a member alone until it is opened anew: its device has gone, and its queues with it, even if it comes back under its
+    /// old number.
+    pub(super) fn lose(&mut self, place: Place) {
+        let device =
+            self.seats.get_mut(place.index()).and_then(|seat| seat.as_mut()?.device.as_mut());
+        device.into_iter().for_each(|device| device.is_gone = true);
     }
 
     /// The link of a member is so now. [`Members::decide`] draws the conclusion.
@@ -333,14 +353,25 @@ impl Opened {
     /// Why it carries no frames, by its flags; `None`: nothing is known against it.
     fn flaw(&self) -> Option<String> {
         let link = self.link.as_ref()?;
-        let reason = match link.index() {
-            Err(_) => "its device no longer exists",
-            Ok(index) if index != self.index => "its device was made anew",
-            Ok(_) if !link.is_up().unwrap_or(false) => "its device is administratively down",
-            Ok(_) if !link.has_carrier().unwrap_or(false) => NO_CARRIER,
-            Ok(_) => return None,
+        let is = |answer: Result<bool, _>| answer.unwrap_or(false);
+        let reason = if self.is_gone {
+            "its device has gone"
+        } else if !is(link.is_up()) {
+            "its device is administratively down"
+        } else if !is(link.has_carrier()) {
+            NO_CARRIER
+        } else {
+            return None;
         };
         Some(reason.to_owned())
+    }
+
+    /// Whether its device is the one that was opened. One that has gone is not asked for.
+    fn is_there(&self) -> bool {
+        let is_same = |link: &Link| {
+            link.has_device(self.index) && link.index().is_ok_and(|index| index == self.index)
+        };
+        !self.is_gone && self.link.as_ref().is_none_or(is_same)
     }
 
     /// By its flags and by what the device itself says of its carrier. `None`: it has no link, and is told otherwise.
@@ -355,7 +386,6 @@ impl Opened {
 
     /// Whether it has to be opened anew to carry frames again.
     pub(super) fn is_lost(&self) -> bool {
-        let same = self.link.as_ref().is_none_or(|link| link.index().ok() == Some(self.index));
-        !same || self.stalls.as_ref().is_some_and(|stalls| stalls.stalled().is_some())
+        self.is_gone || self.stalls.as_ref().is_some_and(|stalls| stalls.stalled().is_some())
     }
 }

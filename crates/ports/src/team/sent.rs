@@ -11,7 +11,7 @@ use wire::Mac;
 
 /// An address that sent through the team no longer ago is reflected: milliseconds. A guest that moves to another host is
 /// silent for longer before it sends from there.
-const REFLECTION_MS: u32 = 50;
+pub(super) const REFLECTION_MS: u32 = 50;
 
 /// Sets of entries, and entries of a set: some 5000 pairs at a time find room.
 const SETS: usize = 1024;
@@ -48,6 +48,14 @@ impl Sent {
         let (tag, set) = self.set(mac, vlan);
         let mut words = set.iter().map(|word| word.load(Relaxed));
         words.any(|word| is_of(word, tag) && is_recent(age(word, now_ms)))
+    }
+
+    /// Whether the pair would find no room now, since as many others have sent just now: it may have sent as well.
+    #[cold]
+    pub(super) fn is_crowded(&self, mac: u64, vlan: u16, now_ms: u32) -> bool {
+        let (_, set) = self.set(mac, vlan);
+        let words = || set.iter().map(|word| word.load(Relaxed));
+        words().all(|word| word != 0 && is_recent(age(word, now_ms)))
     }
 
     /// The tag of a pair in the upper half of a word, and the set it is in.

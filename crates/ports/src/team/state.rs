@@ -33,6 +33,8 @@ pub enum Algorithm {
 
 pub(super) struct State {
     alive: AtomicU8,
+    /// The members with a queue whose device has gone.
+    gone: AtomicU8,
     dynamic: AtomicBool,
     /// Counts changes of the members that are alive or present.
     changes: AtomicU32,
@@ -110,6 +112,7 @@ impl State {
     pub(super) fn new(algorithm: Algorithm) -> io::Result<State> {
         Ok(State {
             alive: AtomicU8::new(0),
+            gone: AtomicU8::new(0),
             dynamic: AtomicBool::new(algorithm == Algorithm::Dynamic),
             changes: AtomicU32::new(0),
             clock_ms: AtomicU32::new(0),
@@ -146,6 +149,18 @@ impl State {
             self.changed();
             self.look();
         }
+    }
+
+    /// A worker found that the device of a member has gone: it is to be opened anew.
+    #[cold]
+    pub(super) fn has_gone(&self, place: Place) {
+        self.gone.fetch_or(Mask::default().with(place).0, Relaxed);
+        self.fell(place);
+    }
+
+    /// The members that have gone since this was asked last.
+    pub(super) fn take_gone(&self) -> Mask {
+        Mask(self.gone.swap(0, Relaxed))
     }
 
     /// Members or what they announce have changed: from now on there is grace.

@@ -28,6 +28,8 @@ pub(super) struct Stations {
 /// Of a station in a VLAN, with the milliseconds at which each was told last.
 struct Addresses {
     vlan: Option<u16>,
+    /// When the address was last heard outside in the VLAN, where it had not sent through the team right before.
+    heard: Option<u32>,
     v4: Vec<([u8; 4], u32)>,
     v6: Vec<([u8; 16], u32)>,
 }
@@ -108,6 +110,24 @@ impl Stations {
         self.known.remove(&mac);
     }
 
+    /// The station is no longer in this VLAN (0: untagged); whether none of it is left.
+    pub(super) fn leave(&mut self, mac: Mac, vlan: u16) -> bool {
+        let Some(vlans) = self.known.get_mut(&mac) else { return true };
+        vlans.retain(|known| known.vlan.unwrap_or(0) != vlan);
+        let is_empty = vlans.is_empty();
+        if is_empty {
+            self.known.remove(&mac);
+        }
+        is_empty
+    }
+
+    /// The address of a station was heard outside in this VLAN.
+    pub(super) fn hear(&mut self, mac: Mac, vlan: u16, now_ms: u32) {
+        let known = self.known.get_mut(&mac).into_iter().flatten();
+        let here = known.filter(|known| known.vlan.unwrap_or(0) == vlan);
+        here.for_each(|known| known.heard = Some(now_ms));
+    }
+
     /// Keeps the sender of a frame, with what it told.
     pub(super) fn note(&mut self, header: &[u8], told: Option<Told>, now_ms: u32) {
         let Some((mac, vlan, ..)) = read(header) else { return };
@@ -119,9 +139,10 @@ impl Stations {
         }
         let vlans = self.known.entry(mac).or_default();
         if vlans.len() < VLANS && !vlans.iter().any(|known| known.vlan == vlan) {
-            vlans.push(Addresses { vlan, v4: Vec::new(), v6: Vec::new() });
+            vlans.push(Addresses { vlan, heard: None, v4: Vec::new(), v6: Vec::new() });
         }
         let Some(addresses) = vlans.iter_mut().find(|known| known.vlan == vlan) else { return };
+        addresses.heard = None;
         match told {
             Some(Told::V4(address)) => keep(&mut addresses.v4, address, V4, now_ms),
             Some(Told::V6(address)) => keep(&mut addresses.v6, address, V6, now_ms),
@@ -137,10 +158,20 @@ impl Stations {
         }
     }
 
-    /// Calls `send` with each frame that announces a station.
-    pub(super) fn announce(&self, mac: Mac, now_ms: u32, mut send: impl FnMut(&[u8])) {
+    /// Calls `send` with each frame that announces a station that sent last at `seen_ms`; in a VLAN where it was heard outside
+    /// since then it is there, on another host.
+    pub(super) fn announce(
+        &self,
+        (mac, seen_ms): (Mac, u32),
+        now_ms: u32,
+        mut send: impl FnMut(&[u8]),
+    ) {
         let mut buffer = [0; 90];
-        for Addresses { vlan, v4, v6 } in self.known.get(&mac).into_iter().flatten() {
+        let is_here = |known: &&Addresses| {
+            known.heard.is_none_or(|heard| heard.wrapping_sub(seen_ms).cast_signed() <= 0)
+        };
+        let known = self.known.get(&mac).into_iter().flatten();
+        for Addresses { vlan, v4, v6, .. } in known.filter(is_here) {
             let station = Station { mac, tci: *vlan };
             let mut known = false;
             for (address, _) in v4.iter().filter(|(_, told)| is_fresh(*told, now_ms)) {
@@ -179,7 +210,7 @@ mod tests {
 
     fn announced(stations: &Stations, mac: Mac) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
-        stations.announce(mac, 6, |frame| frames.push(frame.to_vec()));
+        stations.announce((mac, 5), 6, |frame| frames.push(frame.to_vec()));
         frames.sort();
         frames
     }
@@ -226,7 +257,7 @@ mod tests {
         let frame = announce::gratuitous_arp(&mut [0; 90], station, [10, 0, 0, 1]).to_vec();
         stations.note(&frame, told(&frame), 5);
         for (now, kind) in [(FRESH_MS + 4, 0x06), (FRESH_MS + 5, 0x35)] {
-            stations.announce(MAC, now, |frame| assert_eq!(frame[13], kind));
+            stations.announce((MAC, now), now, |frame| assert_eq!(frame[13], kind));
         }
     }
 
