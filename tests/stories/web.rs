@@ -78,7 +78,11 @@ fn in_a_browser_a_person_finds_what_is_wrong_and_toggles_rsc() {
         find_a_port_that_goes_down(&mut browser);
         find_a_drop_by_its_reason(&mut browser, &topology);
         toggle_rsc(&mut browser, &topology);
-        assert!(browser.complaints().iter().all(|complaint| is_expected(complaint)), "{:?}", browser.complaints());
+        assert!(
+            browser.complaints().iter().all(|complaint| is_expected(complaint)),
+            "{:?}",
+            browser.complaints()
+        );
     });
 }
 

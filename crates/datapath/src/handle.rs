@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a worker's answer may take. A turn takes a millisecond at most; a host that has no core for a worker in all this time
+/// How long a worker's answer may take. A turn takes milliseconds; a host that has no core for a worker in all this time
 /// does not serve its ports either.
 const PATIENCE: Duration = Duration::from_secs(2);
 

@@ -21,6 +21,9 @@ const WAITING: Nanos = Nanos(100_000_000);
 /// A queue that has had no room for so long has stopped: then frames for it are dropped, as without weights.
 const STOPPED: Nanos = Nanos(10_000_000);
 
+/// How far ahead a tag may be: some bursts of weight 1. A guest that goes round the rule owes no more, nor does the next one at its port.
+const AHEAD: u64 = 1 << 28;
+
 /// The vNICs that send to one egress queue.
 #[derive(Default)]
 pub(crate) struct Weights {
@@ -60,11 +63,15 @@ impl Turn<'_> {
     #[cold]
     pub(crate) fn pay(&self, to: &Port, at: Target, deliverer: &mut Deliverer) {
         let Some(mut weights) = self.weights(to, at) else { return };
+        let bytes = deliverer.taken.bytes;
+        if bytes == 0 {
+            // All was dropped on its way there, so the port waits for nothing.
+            weights.leave(self.place());
+            return;
+        }
         deliverer.weighted = Some(at);
         if weights.is_short {
-            let weight = self.from.settings.weight.unwrap_or(1).max(1);
-            let tag = deliverer.taken.bytes * 100 / u64::from(weight);
-            weights.sender(self.from.shared.id).into_iter().for_each(|it| it.tag += tag);
+            weights.charge(self.from.shared.id, bytes, self.from.settings.weight.unwrap_or(1));
         }
     }
 
@@ -79,6 +86,12 @@ impl Weights {
         let place = usize::from(port.0);
         self.senders.resize(self.senders.len().max(place + 1), Sender::default());
         self.senders.get_mut(place)
+    }
+
+    /// A port's tag rises by the bytes by the weight, and is never further ahead than [`AHEAD`].
+    fn charge(&mut self, port: PortId, bytes: u64, weight: u8) {
+        let (paid, most) = (bytes * 100 / u64::from(weight.max(1)), self.tag + AHEAD);
+        self.sender(port).into_iter().for_each(|it| it.tag = (it.tag + paid).min(most));
     }
 
     /// Whether a queue of a port may be taken from; `fits`: the room is enough for a frame.

@@ -188,6 +188,8 @@ impl Worker {
                     self.share_out();
                     let _ = reply.send(());
                 }
+                // A worker that hung passed it on after its port was removed.
+                Letter::Own(queue, _) if self.view.port(queue.port).is_none() => drop(queue),
                 Letter::Own(mut queue, reply) => {
                     waiter.iter().for_each(|waiter| waiter.watch(&mut queue));
                     let held =

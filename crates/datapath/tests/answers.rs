@@ -64,6 +64,8 @@ fn a_worker_that_hangs_holds_nothing_up_and_catches_up() {
     assert_eq!(add(&mut switch, "fourth").err().unwrap().to_string(), told);
     assert_eq!(switch.move_queue(third, 0, 1).unwrap_err().to_string(), told);
     assert_eq!(switch.remove_port(third).unwrap_err().to_string(), told);
+    assert_eq!(switch.take_events(), [], "the other worker answers");
+    assert!(!switch.workers()[1].hangs);
     let ports: Vec<_> =
         switch.ports().into_iter().map(|port| (port.id, port.settings.mtu)).collect();
     assert_eq!(ports, [(stuck, 1500), (other, 9000)], "only what takes away is done");

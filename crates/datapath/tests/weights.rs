@@ -193,6 +193,19 @@ fn a_sender_with_frames_for_others_holds_no_bandwidth_that_it_does_not_use() {
     assert!(shares[1].0 > 0.5, "{shares:?}");
 }
 
+/// Its tag never rose, so it was first in line for ever.
+#[test]
+fn a_sender_whose_frames_are_all_dropped_voids_no_weights() {
+    let mut link = Link::new(10_000, &[sender(3, 1400), sender(1, 1400), sender(1, 4000)]);
+    link.run(1_000);
+    link.shares(4_000);
+    let counters = link.bench.switch.counters(link.bench.ids[0]).unwrap();
+    assert!(counters.drops[DropReason::TooBig as usize] > 0, "nothing was too big");
+    let [first, second, third] = link.sent[..] else { panic!() };
+    let share = first as f64 / (first + second) as f64;
+    assert!((share - 0.75).abs() < 0.05 && third == 0, "{share}");
+}
+
 #[test]
 fn a_sender_that_comes_back_has_saved_nothing() {
     let mut link = Link::new(10_000, &[sender(1, 1400), sender(1, 1400)]);

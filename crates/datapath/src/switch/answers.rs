@@ -51,10 +51,11 @@ impl Switch {
         replied: &Receiver<Answer>,
         asked: Instant,
     ) -> Option<Answer> {
-        let patience = self.workers.get(worker)?.patience(asked);
+        let handle = self.workers.get(worker)?;
+        let (hung, patience) = (handle.hangs, handle.patience(asked));
         let answer = replied.recv_timeout(patience);
-        if matches!(answer, Err(RecvTimeoutError::Timeout)) {
-            // Of two workers that have to do with an answer it is the one with unread letters.
+        if !hung && matches!(answer, Err(RecvTimeoutError::Timeout)) {
+            // Of the two workers of a move it is the one with unread letters.
             self.note_hanging(|handle| handle.hangs || handle.has_unread());
         }
         answer.ok()
