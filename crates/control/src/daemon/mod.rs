@@ -18,7 +18,7 @@ use crate::body::StepOutcome;
 use crate::config::{Config, Poll, SwitchConfig};
 use crate::descriptors;
 use crate::devices::Opener;
-use crate::handover;
+use crate::handover::{self, Store};
 use crate::running::Running;
 use crate::state::{self, Keeper, Kept};
 use crate::web;
@@ -132,14 +132,10 @@ pub async fn serve(
     if let Err(problem) = keeper.end().await {
         tracing::warn!("{problem}");
     }
-    if let Some(successor) = successor {
+    if successor.is_some() {
         drop((socket, successors));
-        shared.lock().give_up();
-        handover::hand_over(&store, &successor);
-    } else if store.is_with_systemd() {
-        shared.lock().give_up();
-        store.settle();
     }
+    leave(&shared, &store, successor);
     Ok(())
 }
 
@@ -163,6 +159,17 @@ async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
     match successors {
         Some(listener) => listener.next().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Leaves what outlives the daemon to its successor, or to systemd.
+fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
+    if let Some(successor) = successor {
+        shared.lock().give_up();
+        handover::hand_over(store, &successor);
+    } else if store.is_with_systemd() {
+        shared.lock().give_up();
+        store.settle();
     }
 }
 
