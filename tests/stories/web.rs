@@ -60,7 +60,7 @@ fn row_says(port: &str, words: &str) -> String {
 }
 
 fn text_has(selector: &str, words: &str) -> String {
-    format!("document.querySelector('{selector}').textContent.includes('{words}')")
+    format!("document.querySelector('{selector}')?.textContent.includes('{words}')")
 }
 
 #[test]
