@@ -127,4 +127,16 @@ fn what_cannot_be_traced_is_refused_with_the_word() {
     assert!(refused("vm1", &["arp 10.0.0.1 > 10.0.0.2 reply to vm9"]).error.contains("vm9"));
     assert!(refused("vm1", &[]).wanted.contains("1 to 64"));
     assert_eq!(refused("vm1", &["arp 10.0.0.1 > 10.0.0.2 count 40"; 2]).seen, "80");
+    assert_eq!(refused("vm1", &["no frame at all"; 65]).seen, "65", "none is read");
+    let long = refused("vm1", &["udp 10.0.0.1:1 > 10.0.0.2:2 len 60000"; 3]);
+    assert!(long.wanted.contains("131072"), "{long:?}");
+}
+
+#[test]
+fn of_many_frames_the_first_are_told_and_the_rest_counted() {
+    let mirrored = PORTS.replace("dhcp-guard = true", "mirror-to = \"vm2\"");
+    let daemon = Daemon::start(&mirrored);
+    let turn = turn(&daemon, "vm1", "udp 10.0.0.1:1 > 10.0.0.2:2 to vm2 count 40");
+    assert_eq!(turn.delivered.iter().filter(|it| it.port == "vm2").count(), 64);
+    assert!(step(&turn, "vm2", "deliver").ends_with("and 16 frames more, which are not listed"));
 }

@@ -27,13 +27,19 @@ pub(super) async fn trace(
     State(shared): State<Shared>,
     Body(request): Body<TraceRequest>,
 ) -> Reply<TraceBody> {
-    let _one_at_a_time = ONE.acquire().await;
+    let one_at_a_time = ONE.acquire().await;
     let prepared = {
         let running = shared.lock();
         running.port_body(&request.port).map_err(Refusal::not_found)?;
         running.prepare_trace(&request).map_err(Refusal::refused)?
     };
-    let traced = tokio::task::spawn_blocking(|| prepared.run()).await;
+    // The client may go away meanwhile, and the copy is there until the work has ended.
+    let run = || {
+        let traced = prepared.run();
+        drop(one_at_a_time);
+        traced
+    };
+    let traced = tokio::task::spawn_blocking(run).await;
     let lost = |error| Problem::new("the trace was not finished").seen(error);
     traced.map(Json).map_err(|error| Refusal::refused(lost(error)))
 }

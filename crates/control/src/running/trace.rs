@@ -3,7 +3,7 @@
 use super::Running;
 use crate::Problem;
 use crate::body::TraceRequest;
-use crate::trace::{Addresses, Expression, MOST_FRAMES, Prepared};
+use crate::trace::{Addresses, Expression, MOST_BYTES, MOST_FRAMES, Prepared};
 use wire::Mac;
 
 /// The source of frames of a port whose station's address is not known.
@@ -15,16 +15,20 @@ impl Running {
     /// Reads the frames of a trace, and copies what decides about them.
     pub(crate) fn prepare_trace(&self, request: &TraceRequest) -> Result<Prepared, Problem> {
         let from = self.open_port(&request.port)?.id;
+        // Before any is read, since this is done under the lock.
+        let most = |count: usize| match count {
+            1..=MOST_FRAMES => Ok(()),
+            _ => Err(Problem::new("a trace of so many frames")
+                .seen(count)
+                .wanted(format!("1 to {MOST_FRAMES} frames"))
+                .remedy("trace some of them at a time")),
+        };
+        most(request.frames.len())?;
         let expressions: Result<Vec<_>, _> =
             request.frames.iter().map(|text| Expression::parse(text)).collect();
         let expressions = expressions?;
         let count = expressions.iter().map(|expression| expression.count).sum();
-        if count == 0 || count > MOST_FRAMES {
-            return Err(Problem::new("a trace of so many frames")
-                .seen(count)
-                .wanted(format!("1 to {MOST_FRAMES} frames"))
-                .remedy("trace some of them at a time"));
-        }
+        most(count)?;
         let source = self.station(&request.port).unwrap_or(ANY);
         let mut frames = Vec::with_capacity(count);
         for expression in &expressions {
@@ -33,6 +37,13 @@ impl Running {
                 None => NO_ONE,
             };
             frames.extend(expression.frames(Addresses { source, destination }));
+        }
+        let bytes: usize = frames.iter().map(|frame| frame.bytes.len()).sum();
+        if bytes > MOST_BYTES {
+            return Err(Problem::new("a trace of frames of so many bytes together")
+                .seen(bytes)
+                .wanted(format!("at most {MOST_BYTES}"))
+                .remedy("trace some of them at a time"));
         }
         let turns = match request.burst {
             true => vec![count],

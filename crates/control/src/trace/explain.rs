@@ -10,6 +10,9 @@ use ports::memory::MemoryFrame;
 use std::collections::BTreeMap;
 use wire::{Mac, Parsed, parse};
 
+/// Frames of a port in a turn that are told one by one; of the rest their number is: a train may leave as thousands of segments.
+const TOLD: usize = 64;
+
 /// The turn.
 struct Turn<'r> {
     frames: &'r [MemoryFrame],
@@ -61,7 +64,8 @@ impl Turn<'_> {
         }
         self.answer();
         let all = || std::iter::once(&self.from).chain(&self.others);
-        let delivered = all().flat_map(|port| port.out.iter().map(|out| left(&port.info, out)));
+        let delivered =
+            all().flat_map(|port| port.out.iter().take(TOLD).map(|out| left(&port.info, out)));
         let drops = all().flat_map(|port| {
             port.drops().map(|(reason, frames)| TraceDropBody {
                 port: port.name(),
@@ -320,10 +324,13 @@ impl Turn<'_> {
             (port.more(|it| it.flooded_frames), "flooded"),
         ];
         let cause = causes.iter().find(|(frames, _)| *frames > 0).map(|(_, cause)| *cause);
-        for (queue, frame) in &port.out {
+        for (queue, frame) in port.out.iter().take(TOLD) {
             let cause = cause.map_or_else(String::new, |cause| format!(", {cause}"));
             let text = format!("by queue {queue}{cause}: {}", words::of(frame));
             self.step(name.clone(), "deliver", text);
+        }
+        if let Some(more) = port.out.len().checked_sub(TOLD).filter(|more| *more > 0) {
+            self.step(name, "deliver", format!("and {more} frames more, which are not listed"));
         }
     }
 

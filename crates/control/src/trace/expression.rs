@@ -26,6 +26,8 @@ const ICMP: u8 = 1;
 
 /// Most frames of one expression, and of one trace.
 pub(crate) const MOST_FRAMES: usize = 64;
+/// Bytes of these together: two of the longest trains. A flood has a copy for each port.
+pub(crate) const MOST_BYTES: usize = 1 << 17;
 /// Most bytes of `hex`: the longest train, and its Ethernet header.
 const LONGEST: usize = 65_550;
 /// Letters of the TCP flags, from the lowest bit.

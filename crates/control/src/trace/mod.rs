@@ -14,7 +14,7 @@ mod words;
 use crate::body::TraceBody;
 use crate::config::PortConfig;
 use datapath::{PortId, Snapshot};
-pub(crate) use expression::{Expression, MOST_FRAMES};
+pub(crate) use expression::{Expression, MOST_BYTES, MOST_FRAMES};
 pub(crate) use frame::Addresses;
 use ports::memory::MemoryFrame;
 use std::collections::BTreeMap;
