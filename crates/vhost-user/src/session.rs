@@ -16,6 +16,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ const ANSWERS: Duration = Duration::from_secs(1);
 
 /// How long the end of a session may take before people are told.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the start of a port may take because its guest's session goes on: the front end chose what has to be mapped and closed.
+const RESUMING: Duration = Duration::from_millis(100);
 
 /// What the session's thread and its owner share.
 pub(crate) struct Shared {
@@ -108,8 +111,8 @@ impl Session {
         Session::open_with(options, Inherited::default())
     }
 
-    /// The same with what a process before has left, as far as it can be used: then rings run when this returns. A front end
-    /// that cannot be served on is cut off, so that it connects again.
+    /// The same with what a process before has left, as far as it can be used. As a rule rings run when this returns; memory that
+    /// takes longer to map is mapped meanwhile. A front end that cannot be served on is cut off, so that it connects again.
     pub fn open_with(options: Options, inherited: Inherited) -> Result<Session, SessionError> {
         if !(1..=Options::PAIRS).contains(&options.pairs) {
             return Err(SessionError::Pairs { pairs: options.pairs });
@@ -150,14 +153,17 @@ impl Session {
             Some(listener) => Entrance::Listen(Arc::downgrade(&listener.socket)),
             None => Entrance::Connect,
         };
-        let resumed = inherited.session.and_then(|record| go_on(&shared, &record));
+        let (told, resumes) = sync_channel(1);
         let thread = thread::Builder::new()
             .name("vhost-user".into())
             .spawn(move || {
+                let resumed = inherited.session.and_then(|record| go_on(&served, &record));
+                let _ = told.send(());
                 resumed.into_iter().for_each(|(it, from)| serve(&served, it, Some(from)));
                 serve_all(&served, &entrance);
             })
             .map_err(failed("start a thread for"))?;
+        let _ = resumes.recv_timeout(RESUMING);
         Ok(Session { shared, thread: Some(thread), listener })
     }
 

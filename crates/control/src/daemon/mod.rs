@@ -83,13 +83,14 @@ pub async fn serve(
     let source = Source::new(options.file.clone(), options.poll);
     let config = source.read()?;
     let store = opener.store();
+    // A successor gets the descriptors of all ports.
+    descriptors::raise();
     if options.take_over {
         handover::take_over(&socket_path(options, &config.switch), &store)?;
     }
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let groups = Groups::of(&config.switch)?;
     let (metrics, web) = (config.metrics.listen, config.web.clone());
-    descriptors::raise();
     let directory = options.state_directory.clone().or(config.switch.state_directory.clone());
     let (keeper, kept) = Keeper::start(&state::directory(directory, socket.path()))?;
     store.want(config.ports.iter().chain(&kept.ports));

@@ -117,6 +117,7 @@ impl Store {
             }
             tracing::info!("port {name} is another than before: its descriptors are closed");
             names.extend(full_names(&name, left.files.len()));
+            close_aside(left);
         }
         content.remove_from_systemd(&names);
     }
@@ -128,7 +129,7 @@ impl Store {
             return Some(left);
         }
         let count = left.files.len();
-        drop(left);
+        close_aside(left);
         self.discard(name, count);
         None
     }
@@ -298,6 +299,12 @@ fn sort(given: Vec<(String, OwnedFd)>) -> Sorted {
         .pop_first()
         .map(|(name, _)| Problem::new("the manifest does not say what a descriptor is").seen(name));
     Sorted { manifest: Some(manifest), ports, problem: missing.or(rest) }
+}
+
+/// Closes it on another thread: a front end chose what a session has open, and some files take long to close.
+fn close_aside(left: Inherited) {
+    let closer = std::thread::Builder::new().name("close".into());
+    let _ = closer.spawn(move || drop(left));
 }
 
 #[cfg(test)]
