@@ -90,7 +90,7 @@ pub(super) struct Add {
     /// Isolate the port: it reaches uplinks only.
     #[arg(long)]
     isolated: bool,
-    /// Any key of [[port]] in the configuration file.
+    /// Any key of a port in the configuration file.
     #[arg(value_name = "KEY=VALUE", add = names::keys())]
     keys: Vec<String>,
     /// Do nothing if the port exists with these settings.
