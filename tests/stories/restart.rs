@@ -172,7 +172,7 @@ fn machines_stay_connected_to_a_successor() {
         for pinged in &pinged {
             until("the guest answers", || (pinged.arrivals.count() > 100).then_some(()));
         }
-        let (mib, end) = (if is_long() { 2048 } else { 256 }, (addresses(3)[0], 5001));
+        let (mib, end) = (if is_long() { 1536 } else { 256 }, (addresses(3)[0], 5001));
         let transfer = Transfer::start(&mut connects.guest, &mut listens.guest, end, mib);
         let before = [connects.guest.sockets(), listens.guest.sockets()];
         let mut outages = [Vec::new(), Vec::new()];
