@@ -252,7 +252,7 @@ fn a_team_of_two_carries_more_than_one_and_its_outage_is_measured() {
 #[test]
 fn what_rules_and_vlans_cost_is_measured_with_both_in_force() {
     story(&[Need::Tap, Need::Program("ethtool"), Need::Program("ping")], || {
-        for (experiment, seen) in [("acl", "100 rules"), ("vlan", "access 0, then trunk 1-4094")] {
+        for (experiment, seen) in [("acl", "100 rules"), ("vlan", "untagged, then trunk 1-4094")] {
             let report = measured(&[experiment, "--repetitions", "2", "--seconds", "0.2"]);
             assert!(report["checks"].to_string().contains(seen), "{:#}", report["checks"]);
         }

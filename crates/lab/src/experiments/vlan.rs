@@ -38,7 +38,7 @@ fn checks(_: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError>
     }
     Ok(vec![Check {
         name: "VLANs of the vNIC's port".into(),
-        passed: seen.iter().zip(["access", "trunk"]).all(|(seen, kind)| seen.starts_with(kind)),
+        passed: seen.iter().zip(["untagged", "trunk"]).all(|(seen, kind)| seen.starts_with(kind)),
         seen: seen.join(", then "),
     }])
 }
