@@ -71,11 +71,7 @@ const PORT_COUNTERS: &[PortCounter] = &[
 impl Scrape {
     fn of(shared: &Shared) -> Scrape {
         let running = shared.lock();
-        let counted = |port: PortBody| {
-            let counters = running.counters(&port.name).unwrap_or_default();
-            (port, counters)
-        };
-        let ports = running.port_bodies().into_iter().map(counted).collect();
+        let ports = running.counted_ports();
         let (teams, workers) = (running.team_bodies(), running.workers());
         Scrape { ports, teams, macs: running.macs().len(), workers }
     }

@@ -3,7 +3,7 @@
 //! A pure function: the daemon carries the steps out, a dry run prints them. Ports that are not named by a step are not
 //! touched. Ports go before ports come, so that a name or device can change hands within one plan.
 
-use crate::config::{Config, PortConfig, SwitchConfig, WebConfig};
+use crate::config::{Config, PortConfig};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -46,11 +46,6 @@ pub enum Step {
 /// Keys of `[switch]` that take effect at once; the others when the daemon starts.
 pub(crate) const LIVE: [&str; 1] = ["rsc"];
 
-/// All of `[metrics]`, in the list of changed keys.
-pub(crate) const METRICS: &str = "metrics.listen";
-/// What keys of `[web]` begin with there.
-pub(crate) const WEB: &str = "web.";
-
 /// The steps, in the order in which they are safe.
 pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
     let (mut removed, mut changed, mut added) = (Vec::new(), Vec::new(), Vec::new());
@@ -77,29 +72,27 @@ pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
             changed.push(Step::Change { port, keys });
         }
     }
-    let mut keys = differing(&current.switch, &wanted.switch);
-    let mut restart = restart_keys(&current.switch, &wanted.switch);
-    if current.metrics != wanted.metrics {
-        keys.push(METRICS.to_owned());
-        restart.push(METRICS.to_owned());
-    }
-    let web = web_keys(&current.web, &wanted.web);
-    keys.extend_from_slice(&web);
-    restart.extend(web);
+    let (keys, restart) = (switch_keys(current, wanted), restart_keys(current, wanted));
     let switch = (!keys.is_empty()).then_some(Step::Switch { keys, restart });
     removed.into_iter().chain(switch).chain(changed).chain(added).collect()
 }
 
-/// Keys of `[switch]` that differ and take effect only when the daemon starts again.
-pub(crate) fn restart_keys(old: &SwitchConfig, new: &SwitchConfig) -> Vec<String> {
-    let mut keys = differing(old, new);
-    keys.retain(|key| !LIVE.contains(&key.as_str()));
+/// Keys that are no port's and differ; those of `[metrics]` and `[web]` begin with the section's name and a dot.
+fn switch_keys(old: &Config, new: &Config) -> Vec<String> {
+    let of = |section: &'static str, keys: Vec<String>| {
+        keys.into_iter().map(move |key| format!("{section}.{key}"))
+    };
+    let mut keys = differing(&old.switch, &new.switch);
+    keys.extend(of("metrics", differing(&old.metrics, &new.metrics)));
+    keys.extend(of("web", differing(&old.web, &new.web)));
     keys
 }
 
-/// Keys of `[web]` that differ, all of which take effect when the daemon starts again.
-pub(crate) fn web_keys(old: &WebConfig, new: &WebConfig) -> Vec<String> {
-    differing(old, new).into_iter().map(|key| format!("{WEB}{key}")).collect()
+/// Those of them that take effect only when the daemon starts again.
+pub(crate) fn restart_keys(old: &Config, new: &Config) -> Vec<String> {
+    let mut keys = switch_keys(old, new);
+    keys.retain(|key| !LIVE.contains(&key.as_str()));
+    keys
 }
 
 /// Keys whose values differ, as they are written.

@@ -21,19 +21,22 @@ pub fn typed_value(key: &str, word: &str) -> Value {
 
 /// The keys of a port, as in the file.
 pub fn port_keys() -> Vec<String> {
-    let schema = serde_json::to_value(PortConfig::schema()).unwrap_or_default();
-    let keys = schema["properties"].as_object().into_iter().flatten();
+    let keys = schema();
+    let keys = keys["properties"].as_object().into_iter().flatten();
     keys.map(|(key, _)| key.clone()).filter(|key| key != "name").collect()
 }
 
 /// Whether the schema gives a key of a port this type.
 fn has_type(key: &str, wanted: &str) -> bool {
-    let schema = serde_json::to_value(PortConfig::schema()).unwrap_or_default();
-    match schema.pointer(&format!("/properties/{key}/type")) {
+    match schema().pointer(&format!("/properties/{key}/type")) {
         Some(Value::Array(types)) => types.iter().any(|one| one == wanted),
         Some(one) => one == wanted,
         None => false,
     }
+}
+
+fn schema() -> Value {
+    serde_json::to_value(PortConfig::schema()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -198,8 +198,10 @@ fn deaf_member(wanted: &Wanted<'_>, host: &HostExport, uplinks: &Uplinks<'_>) ->
     let needed = || wanted.needs.keys().filter(|vlan| **vlan != 0);
     host.teams.iter().find_map(|team| {
         let uplink = uplinks.named(&team.port)?;
-        let vlan = needed().find(|vlan| uplink.carries(**vlan) && is_deaf(team, **vlan))?;
-        let (hears, deaf) = hearing(team, *vlan);
+        let carried = needed().filter(|vlan| uplink.carries(**vlan));
+        let mut split = carried.map(|vlan| (vlan, hearing(team, *vlan)));
+        let (vlan, (hears, deaf)) =
+            split.find(|(_, (hears, deaf))| !hears.is_empty() && !deaf.is_empty())?;
         let deaf = deaf.first()?;
         let what = format!("{} of team {} hears nothing of VLAN {vlan}", deaf.name, team.port);
         let problem = Problem::new(what)
@@ -208,11 +210,6 @@ fn deaf_member(wanted: &Wanted<'_>, host: &HostExport, uplinks: &Uplinks<'_>) ->
             .remedy("allow the VLAN at that member's port of the physical switch");
         Some(wanted.finding("member-vlan", problem))
     })
-}
-
-fn is_deaf(team: &TeamBody, vlan: u16) -> bool {
-    let (hears, deaf) = hearing(team, vlan);
-    !hears.is_empty() && !deaf.is_empty()
 }
 
 /// The members that hear a VLAN, and those that do not.

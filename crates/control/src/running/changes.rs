@@ -2,7 +2,7 @@
 
 use crate::actor;
 use crate::config::Config;
-use crate::plan::{METRICS, Step, WEB};
+use crate::plan::Step;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -28,10 +28,12 @@ fn lines(before: &Config, after: &Config, step: &Step) -> Vec<String> {
         Step::Remove { port, keys, .. } => of_port(before, after, port, keys),
         Step::Change { port, keys } => of_port(before, after, port.name.as_str(), keys),
         Step::Switch { keys, .. } => {
-            let keys = keys.iter().map(|key| match (key.as_str(), key.strip_prefix(WEB)) {
-                (METRICS, _) => changed("[metrics]", "listen", &before.metrics, &after.metrics),
-                (_, Some(key)) => changed("[web]", key, &before.web, &after.web),
-                (key, None) => changed("[switch]", key, &before.switch, &after.switch),
+            let keys = keys.iter().map(|key| match key.split_once('.') {
+                Some(("metrics", key)) => {
+                    changed("[metrics]", key, &before.metrics, &after.metrics)
+                }
+                Some((_, key)) => changed("[web]", key, &before.web, &after.web),
+                None => changed("[switch]", key, &before.switch, &after.switch),
             });
             keys.collect()
         }

@@ -25,9 +25,7 @@ mod vmmq;
 
 use crate::Problem;
 use crate::body::StepBody;
-use crate::config::{
-    Config, MetricsConfig, PortConfig, PortName, SwitchConfig, WebConfig, nearest,
-};
+use crate::config::{Config, PortConfig, PortName, nearest};
 use crate::daemon::Section;
 use crate::devices::{Opener, Watch};
 use crate::event_log::EventLog;
@@ -45,12 +43,8 @@ pub struct Running {
     config: Config,
     /// Ports that the API has added; the others are the file's.
     api: BTreeSet<PortName>,
-    /// `[switch]` as the workers were started with it.
-    started: SwitchConfig,
-    /// `[metrics]` as it was started with.
-    started_metrics: MetricsConfig,
-    /// `[web]` as it was started with.
-    started_web: WebConfig,
+    /// What is no port's as the daemon was started with it: without ports.
+    started: Config,
     switch: Switch,
     opener: Box<dyn Opener>,
     ports: BTreeMap<PortName, RunningPort>,
@@ -143,11 +137,9 @@ impl Running {
         })?;
         let bare = Config { ports: Vec::new(), ..config.clone() };
         let mut running = Running {
+            started: bare.clone(),
             config: bare,
             api: BTreeSet::new(),
-            started: config.switch.clone(),
-            started_metrics: config.metrics.clone(),
-            started_web: config.web.clone(),
             switch,
             opener,
             ports: BTreeMap::new(),
@@ -272,14 +264,9 @@ impl Running {
         })
     }
 
-    /// Keys of `[switch]` that were changed and take effect when the daemon starts again.
+    /// Keys that were changed and take effect when the daemon starts again.
     fn restart_needed(&self) -> Vec<String> {
-        let mut keys = plan::restart_keys(&self.started, &self.config.switch);
-        if self.started_metrics != self.config.metrics {
-            keys.push(plan::METRICS.to_owned());
-        }
-        keys.extend(plan::web_keys(&self.started_web, &self.config.web));
-        keys
+        plan::restart_keys(&self.started, &self.config)
     }
 
     fn no_such_port(&self, name: &str) -> Problem {

@@ -103,12 +103,12 @@ impl Running {
 
     /// Forgets learned addresses: all, or those of a port. One that is not open has none.
     pub fn forget_macs(&mut self, port: Option<&str>) -> Result<(), Problem> {
-        let open = port.map(|name| self.port(name).map(|(_, port)| port.open().map(|it| it.id)));
-        match open.transpose()? {
-            Some(None) => {}
-            Some(port) => self.switch.forget_macs(port),
-            None => self.switch.forget_macs(None),
-        }
+        let Some(name) = port else {
+            self.switch.forget_macs(None);
+            return Ok(());
+        };
+        let open = self.port(name)?.1.open().map(|open| open.id);
+        open.into_iter().for_each(|id| self.switch.forget_macs(Some(id)));
         Ok(())
     }
 

@@ -184,7 +184,7 @@ impl Running {
             _ => None,
         };
         // The table keeps the size that it was started with.
-        let mac_entries = self.started.mac_entries;
+        let mac_entries = self.started.switch.mac_entries;
         let switch = SwitchConfig { mac_entries, ..self.config.switch.clone() };
         port.settings(&switch, mtu, mac, mirror)
     }

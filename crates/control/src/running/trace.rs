@@ -4,6 +4,8 @@ use super::Running;
 use crate::Problem;
 use crate::body::TraceRequest;
 use crate::trace::{Addresses, Expression, MOST_BYTES, MOST_FRAMES, Prepared};
+use datapath::{MacEntry, PortInfo};
+use std::cell::LazyCell;
 use wire::Mac;
 
 /// The source of frames of a port whose station's address is not known.
@@ -29,11 +31,16 @@ impl Running {
         let expressions = expressions?;
         let count = expressions.iter().map(|expression| expression.count).sum();
         most(count)?;
-        let source = self.station(&request.port).unwrap_or(ANY);
+        let (infos, macs) = (self.infos(), LazyCell::new(|| self.switch.macs()));
+        let station = |name: &str| self.station(name, &infos, || macs.iter());
+        let source = station(&request.port).unwrap_or(ANY);
         let mut frames = Vec::with_capacity(count);
         for expression in &expressions {
             let destination = match &expression.to {
-                Some(port) => self.station_of(port)?,
+                Some(port) => {
+                    self.port(port)?;
+                    station(port).ok_or_else(|| no_station(port))?
+                }
                 None => NO_ONE,
             };
             frames.extend(expression.frames(Addresses { source, destination }));
@@ -56,24 +63,26 @@ impl Running {
     }
 
     /// The address of a station behind a port: the port's own, else the one learned last, else the device's.
-    fn station(&self, name: &str) -> Option<Mac> {
+    fn station<'m, Macs: Iterator<Item = &'m MacEntry>>(
+        &self,
+        name: &str,
+        infos: &[PortInfo],
+        macs: impl FnOnce() -> Macs,
+    ) -> Option<Mac> {
         let (_, port) = self.port(name).ok()?;
         let open = port.open()?;
-        let info = self.switch.ports().into_iter().find(|info| info.id == open.id)?;
+        let info = infos.iter().find(|info| info.id == open.id)?;
         let learned = || {
-            let macs = self.switch.macs().into_iter().filter(|entry| entry.port == open.id);
+            let macs = macs().filter(|entry| entry.port == open.id);
             macs.min_by_key(|entry| (entry.age_s, entry.mac)).map(|entry| entry.mac)
         };
         info.settings.mac.or(info.held_mac).or_else(learned).or(open.mac)
     }
+}
 
-    fn station_of(&self, name: &str) -> Result<Mac, Problem> {
-        self.port(name)?;
-        self.station(name).ok_or_else(|| {
-            Problem::new(format!("no address is known behind port {name}"))
-                .seen(format!("to {name}"))
-                .wanted("a port that has a `mac`, or whose station has sent a frame")
-                .remedy("write the addresses: eth 02:00:00:00:00:01 > 02:00:00:00:00:02")
-        })
-    }
+fn no_station(name: &str) -> Problem {
+    Problem::new(format!("no address is known behind port {name}"))
+        .seen(format!("to {name}"))
+        .wanted("a port that has a `mac`, or whose station has sent a frame")
+        .remedy("write the addresses: eth 02:00:00:00:00:01 > 02:00:00:00:00:02")
 }

@@ -164,14 +164,8 @@ impl Turn<'_> {
     }
 
     fn rules(&self) -> Vec<(&'static str, String)> {
-        let told = |stage, rules: Vec<String>, none: &str| match rules.is_empty() {
-            true => (stage, none.to_owned()),
-            false => (stage, rules.join("; ")),
-        };
-        let decides = self.from.rules(|rule| rule.decides(false));
-        let marks = self.from.rules(Rule::marks);
-        let decides = decides.map(|rules| told("acl", rules, "no rule matches, so it passes"));
-        let marks = marks.map(|rules| told("mark", rules, "no rule marks it"));
+        let decides = self.from.deciding_rules(false).map(|text| ("acl", text));
+        let marks = self.from.rules(Rule::marks, "no rule marks it").map(|text| ("mark", text));
         decides.into_iter().chain(marks).collect()
     }
 
@@ -192,12 +186,11 @@ impl Turn<'_> {
     }
 
     fn spoofing(&self) -> Vec<(&'static str, String)> {
-        let PortInfo { settings, held_mac, .. } = &self.from.info;
-        let own = match settings.mac.or(*held_mac) {
+        let own = match self.from.own_mac() {
             Some(mac) => format!("the port may send from {mac}"),
             None => "the port is held to the address that it sends from first".to_owned(),
         };
-        if settings.mac_guard { vec![("spoofing", own)] } else { Vec::new() }
+        if self.from.info.settings.mac_guard { vec![("spoofing", own)] } else { Vec::new() }
     }
 
     fn rate(&self) -> Vec<(&'static str, String)> {
@@ -208,7 +201,7 @@ impl Turn<'_> {
 
     /// What is known of the sources, and what is learned.
     fn learning(&self) -> Vec<(&'static str, String)> {
-        let own = self.own_mac(&self.from.info);
+        let own = self.from.own_mac();
         let told = |(parsed, bytes): (Parsed, &[u8])| {
             let (_, source) = words::addresses(bytes)?;
             let vlan = self.from.info.settings.vlan.admit(&parsed)?;
@@ -239,8 +232,7 @@ impl Turn<'_> {
         let told = |(parsed, bytes): (Parsed, &[u8])| {
             let (destination, _) = words::addresses(bytes)?;
             let vlan = self.from.info.settings.vlan.admit(&parsed)?;
-            let is_group = destination.0.first().is_some_and(|first| first & 1 != 0);
-            if is_group {
+            if destination.is_group() {
                 return Some(format!("{destination} is for a group: to all ports of VLAN {vlan}"));
             }
             Some(format!("{destination} {}", self.place(destination, vlan)))
@@ -251,7 +243,7 @@ impl Turn<'_> {
     /// Where an address is, and what follows from it.
     fn place(&self, mac: Mac, vlan: u16) -> String {
         let all = std::iter::once(&self.from).chain(&self.others);
-        let owns = |port: &&Seen<'_>| self.own_mac(&port.info) == Some(mac);
+        let owns = |port: &&Seen<'_>| port.own_mac() == Some(mac);
         let owner = all.clone().find(|port| {
             owns(port) && port.info.settings.vlan.overlaps(&datapath::Vlan::Access(vlan))
         });
@@ -271,10 +263,6 @@ impl Turn<'_> {
             Some(PortState::Up) | None => place,
             Some(_) => format!("{place}, which is not up: to all ports that may get it"),
         }
-    }
-
-    fn own_mac(&self, info: &PortInfo) -> Option<Mac> {
-        info.settings.mac.or(info.held_mac)
     }
 
     fn name_of(&self, port: PortId) -> String {
@@ -306,9 +294,7 @@ impl Turn<'_> {
     /// The way out by a port.
     fn leave(&mut self, port: &Seen<'_>) {
         let name = port.name();
-        if let Some(rules) = port.rules(|rule| rule.decides(true)) {
-            let none = "no rule matches, so it passes".to_owned();
-            let text = if rules.is_empty() { none } else { rules.join("; ") };
+        if let Some(text) = port.deciding_rules(true) {
             self.step(name.clone(), "acl", text);
         }
         for (stage, text) in done_for(port) {
@@ -337,15 +323,12 @@ impl Turn<'_> {
     /// What the sender is told.
     fn answer(&mut self) {
         let answers = self.from.more(|it| it.path_mtu_messages);
-        for (_, frame) in self.from.out.iter().take(usize::try_from(answers).unwrap_or(usize::MAX))
-        {
-            let text = format!("the sender is told the MTU: {}", words::of(frame));
-            self.steps.push(TraceStepBody {
-                port: self.from.info.name.clone(),
-                stage: "answer".to_owned(),
-                drops: false,
-                text,
-            });
+        let answers = self.from.out.iter().take(usize::try_from(answers).unwrap_or(usize::MAX));
+        let told = |(_, frame): &(usize, MemoryFrame)| {
+            format!("the sender is told the MTU: {}", words::of(frame))
+        };
+        for text in answers.map(told).collect::<Vec<_>>() {
+            self.step(self.from.name(), "answer", text);
         }
     }
 }

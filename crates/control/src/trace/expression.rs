@@ -17,15 +17,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use wire::Mac;
-use wire::upper::ICMPV6;
+use wire::upper::{ICMP, ICMPV6};
 
 /// Protocol numbers.
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
-const ICMP: u8 = 1;
 
 /// Most frames of one expression, and of one trace.
-pub(crate) const MOST_FRAMES: usize = 64;
+pub(crate) const MOST_FRAMES: usize = MOST_COUNT as usize;
+const MOST_COUNT: u32 = 64;
 /// Bytes of these together: two of the longest trains. A flood has a copy for each port.
 pub(crate) const MOST_BYTES: usize = 1 << 17;
 /// Most bytes of `hex`: the longest train, and its Ethernet header.
@@ -294,7 +294,7 @@ impl Expression {
             "partial" => self.partial = true,
             "type" => self.kind = Some(rest.short(0..=65_535)?),
             "proto" => self.set_protocol(word, rest.byte(0..=255)?)?,
-            "count" => self.count = rest.number(1..=64)? as usize,
+            "count" => self.count = rest.number(1..=MOST_COUNT)? as usize,
             _ => return Ok(false),
         }
         Ok(true)

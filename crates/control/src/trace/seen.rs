@@ -5,8 +5,8 @@ use crate::body::TraceFrameBody;
 use crate::config::{PortConfig, Rule};
 use datapath::{DropReason, PortCounters, PortId, PortInfo, Rehearsal, RscException};
 use ports::memory::MemoryFrame;
-use wire::parse;
 use wire::vnet::{Flags, GsoType};
+use wire::{Mac, parse};
 
 /// Bytes of a frame that are shown.
 const SHOWN: usize = 128;
@@ -48,13 +48,25 @@ impl Seen<'_> {
         !self.out.is_empty() || self.drops().next().is_some()
     }
 
-    /// The rules that matched, of those that `are_meant`; `None`: there are no such rules.
-    pub(super) fn rules(&self, are_meant: impl Fn(&Rule) -> bool) -> Option<Vec<String>> {
+    /// The address that it is held to.
+    pub(super) fn own_mac(&self) -> Option<Mac> {
+        self.info.settings.mac.or(self.info.held_mac)
+    }
+
+    /// The rules that matched of those that say which frames pass, toward the port (`out`) or from it.
+    pub(super) fn deciding_rules(&self, out: bool) -> Option<String> {
+        self.rules(|rule| rule.decides(out), "no rule matches, so it passes")
+    }
+
+    /// The rules that matched, of those that `are_meant`, or `none`; absent where there are no such rules.
+    pub(super) fn rules(&self, are_meant: impl Fn(&Rule) -> bool, none: &str) -> Option<String> {
         let rules = self.config.acl.iter().zip(&self.hits).enumerate();
         let meant: Vec<_> = rules.filter(|(_, (rule, _))| are_meant(rule)).collect();
         let matched = meant.iter().filter(|(_, (_, hits))| **hits > 0);
         let told = matched.map(|(place, (rule, _))| format!("rule {}: {rule}", place + 1));
-        (!meant.is_empty()).then(|| told.collect())
+        let told: Vec<_> = told.collect();
+        let text = if told.is_empty() { none.to_owned() } else { told.join("; ") };
+        (!meant.is_empty()).then_some(text)
     }
 }
 

@@ -3,6 +3,7 @@
 use ports::memory::MemoryFrame;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use wire::ethernet::ethertype;
+use wire::upper::{ICMP, ICMPV6};
 use wire::vnet::{Flags, GsoType};
 use wire::{Kind, Mac, Parsed, Traits, parse};
 
@@ -53,8 +54,8 @@ fn packet(parsed: &Parsed, bytes: &[u8]) -> String {
         (Kind::Tcp, _) => "TCP".to_owned(),
         (Kind::Udp, _) => "UDP".to_owned(),
         (Kind::Fragment, _) => "a fragment of IP".to_owned(),
-        (Kind::OtherIp, 1) => "ICMP".to_owned(),
-        (Kind::OtherIp, 58) => "ICMPv6".to_owned(),
+        (Kind::OtherIp, ICMP) => "ICMP".to_owned(),
+        (Kind::OtherIp, ICMPV6) => "ICMPv6".to_owned(),
         (Kind::OtherIp, number) => format!("IP protocol {number}"),
     };
     ends.map_or_else(|| name.clone(), |ends| format!("{name} {ends}"))
