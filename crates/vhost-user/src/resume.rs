@@ -5,9 +5,8 @@
 use crate::backend::{Backend, ResumeError};
 use crate::carrier::Reader;
 use crate::session::{Conversation, Shared};
+use crate::socket::is_unix_stream;
 use rustix::io::{DupFlags, dup3};
-use rustix::net::sockopt::{socket_domain, socket_type};
-use rustix::net::{AddressFamily, SocketType};
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -38,8 +37,7 @@ pub(crate) fn resume(
 }
 
 fn connection(file: OwnedFd) -> io::Result<UnixStream> {
-    let is_stream =
-        socket_domain(&file)? == AddressFamily::UNIX && socket_type(&file)? == SocketType::STREAM;
+    let is_stream = is_unix_stream(&file)?;
     let connection = UnixStream::from(file);
     // A listening socket has no peer.
     connection.peer_addr()?;

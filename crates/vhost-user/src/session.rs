@@ -1,29 +1,26 @@
-//! A vNIC's session: the thread that waits for front ends and serves one after the other.
+//! A vNIC's session, as its owner has it: its rings, its state, and the end of the thread that [serves](serving) front ends.
+
+mod serving;
+
+pub(crate) use serving::Conversation;
 
 use crate::attempts::Attempts;
-use crate::backend::Backend;
-use crate::control;
 use crate::lock::lock;
-use crate::message::{Message, Request};
 use crate::migration::{Milestone, Milestones};
-use crate::resume::resume;
 use crate::signal::{self, Budget};
-use crate::socket::{self, Listener};
+use crate::socket::Listener;
 use crate::{Options, RingSlot, SessionError, SocketRole, Sparing, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use serving::{Entrance, go_on, serve, serve_all};
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut};
-
-/// How long a client waits before it tries to connect again.
-const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// How long a front end may keep its session from ending by not reading the answers: then it is cut off.
 const ANSWERS: Duration = Duration::from_secs(1);
@@ -276,223 +273,11 @@ fn listen(options: &Options, inherited: Option<OwnedFd>) -> Result<Listener, Ses
     Listener::bind(options)
 }
 
-/// Goes on with a front end of the process before; `None`: it is cut off.
-fn go_on(shared: &Arc<Shared>, record: &OwnedFd) -> Option<(Conversation, UnixStream)> {
-    let socket = shared.options.socket.display();
-    match resume(shared, record) {
-        Ok(resumed) => {
-            tracing::info!(%socket, "a vhost-user front end stays connected");
-            Some(resumed)
-        }
-        Err(error) => {
-            tracing::warn!(%socket, "a vhost-user front end has to connect again: {error}");
-            None
-        }
-    }
-}
-
-/// How front ends come.
-enum Entrance {
-    /// They connect, as long as the session listens.
-    Listen(Weak<UnixListener>),
-    /// They listen.
-    Connect,
-}
-
-impl Entrance {
-    /// The next front end; `None`: the end.
-    fn next(&self, shared: &Shared) -> Option<io::Result<UnixStream>> {
-        match self {
-            Entrance::Listen(listener) => {
-                let listener = listener.upgrade()?;
-                shared.wait(&[listener.as_fd()], None)?;
-                Some(listener.accept().map(|(connection, _)| connection))
-            }
-            Entrance::Connect => {
-                shared.wait(&[], Some(&Timespec::default()))?;
-                Some(socket::connect(&shared.options.socket))
-            }
-        }
-    }
-}
-
-/// One front end after the other, until the end.
-fn serve_all(shared: &Arc<Shared>, entrance: &Entrance) {
-    loop {
-        if let Some(pause) = shared.attempts.pause()
-            && shared.wait(&[], Some(&pause)).is_none()
-        {
-            return;
-        }
-        match entrance.next(shared) {
-            None => return,
-            Some(Ok(connection)) => greet(shared, connection),
-            // No listener yet, or the connection is gone: try again after a moment.
-            Some(Err(_)) => {
-                if shared.wait(&[], Some(&RETRY)).is_none() {
-                    return;
-                }
-            }
-        }
-    }
-}
-
-/// What is said with one front end.
-pub(crate) struct Conversation {
-    pub(crate) backend: Arc<Mutex<Backend>>,
-    pub(crate) handler: BackendReqHandler<Mutex<Backend>>,
-}
-
-/// A front end that has connected.
-fn greet(shared: &Arc<Shared>, connection: UnixStream) {
-    if shared.attempts.pause().is_none() {
-        shared.tell(|untold| {
-            let socket = shared.options.socket.display();
-            tracing::info!(%socket, untold, "a vhost-user front end is connected");
-        });
-    }
-    let backend = Arc::new(Mutex::new(Backend::new(shared.clone())));
-    let ours = connection.try_clone().ok();
-    let handler = BackendReqHandler::from_stream(connection, backend.clone());
-    serve(shared, Conversation { backend, handler }, ours);
-}
-
-/// One front end, until it goes, breaks the protocol, or the end.
-fn serve(shared: &Shared, conversation: Conversation, connection: Option<UnixStream>) {
-    let Conversation { backend, mut handler } = conversation;
-    *lock(&shared.connection) = connection;
-    shared.note(|status| status.connections += 1);
-    let (began, is_loop) = (Instant::now(), shared.attempts.pause().is_some());
-    shared.attempts.begin();
-    let ended = converse(shared, &backend, &mut handler);
-    let suspends = ended.is_none() && shared.suspends.load(Ordering::Acquire);
-    if suspends {
-        suspend(shared, &backend);
-    }
-    drop(handler);
-    drop(backend);
-    // Closed without the lock: closing what the front end sent may block for as long as it likes.
-    let connection = lock(&shared.connection).take();
-    drop(connection);
-    if !suspends {
-        tell_of_end(shared, ended, began.elapsed(), is_loop);
-    }
-}
-
-/// Leaves the front end to the process that comes next.
-fn suspend(shared: &Shared, backend: &Mutex<Backend>) {
-    let socket = shared.options.socket.display();
-    let connection = lock(&shared.connection).as_ref().map(UnixStream::try_clone);
-    let record = connection.unwrap_or_else(|| Err(io::ErrorKind::NotConnected.into()));
-    match record.and_then(|connection| lock(backend).suspend(connection.as_fd())) {
-        Ok(record) => *lock(&shared.record) = Some(record),
-        Err(error) => {
-            tracing::warn!(%socket, "a vhost-user front end has to connect again: {error}")
-        }
-    }
-}
-
-/// Why it ended; `None`: the session has.
-fn tell_of_end(shared: &Shared, ended: Option<Error>, lasted: Duration, is_loop: bool) {
-    let socket = &shared.options.socket;
-    if shared.attempts.end(lasted)
-        && let Some(complaint) = shared.attempts.complaint(shared.options.pairs)
-    {
-        shared.tell(|untold| {
-            tracing::warn!(socket = %socket.display(), untold, "{complaint}");
-        });
-    }
-    match ended {
-        None | Some(Error::Disconnected | Error::PartialMessage | Error::SocketBroken(_)) => {
-            if !is_loop {
-                shared.tell(|untold| {
-                    tracing::info!(socket = %socket.display(), untold, "the vhost-user front end has gone");
-                });
-            }
-        }
-        Some(error) => {
-            let reason = format!("the front end was cut off: {error}");
-            shared.tell(|untold| {
-                tracing::warn!(socket = %socket.display(), untold, "{reason}");
-            });
-            shared.note(|status| status.state = State::Broken(reason));
-        }
-    }
-}
-
-/// Messages and commands as they come; why it ended, `None` at the end of the session.
-fn converse(
-    shared: &Shared,
-    backend: &Mutex<Backend>,
-    handler: &mut BackendReqHandler<Mutex<Backend>>,
-) -> Option<Error> {
-    let control = shared.rings.last()?;
-    let connection = lock(&shared.connection).as_ref()?.try_clone().ok()?;
-    let began = Instant::now();
-    let (mut messages_from, mut commands_from) = (began, began);
-    loop {
-        let sources = [
-            (connection.as_fd(), messages_from),
-            (shared.signals.bell(), began),
-            (control.ready_fd(), commands_from),
-        ];
-        let [is_message, is_bell, is_command] = ready(shared, sources)?;
-        if is_bell {
-            lock(backend).send_owed();
-        }
-        if is_command {
-            let began = Instant::now();
-            lock(backend).serve_control();
-            commands_from = Instant::now() + control::pause_after(began.elapsed());
-        }
-        if is_message {
-            if let Err(error) = serve_one(&connection, backend, handler) {
-                return Some(error);
-            }
-            messages_from = Instant::now() + lock(backend).take_pause();
-        }
-    }
-}
-
-/// Waits until one of these can be read, each from its time on, or a pause has ended; which, `None` at the end of the session.
-fn ready(shared: &Shared, sources: [(BorrowedFd<'_>, Instant); 3]) -> Option<[bool; 3]> {
-    let now = Instant::now();
-    let pauses = sources.map(|(_, from)| from.checked_duration_since(now));
-    let timeout = pauses.iter().flatten().min().and_then(|pause| (*pause).try_into().ok());
-    let open = sources.iter().zip(pauses).filter(|(_, pause)| pause.is_none());
-    let open: Vec<_> = open.map(|((fd, _), _)| *fd).collect();
-    let mut polled = shared.wait(&open, timeout.as_ref())?.into_iter();
-    Some(pauses.map(|pause| pause.is_none() && polled.next() == Some(true)))
-}
-
-fn serve_one(
-    connection: &UnixStream,
-    backend: &Mutex<Backend>,
-    handler: &mut BackendReqHandler<Mutex<Backend>>,
-) -> Result<(), Error> {
-    let message = Message::peek(connection);
-    if let Some(message) = message
-        && let Some(needed) = message.needs()
-    {
-        message.take(connection).map_err(Error::SocketBroken)?;
-        let answer = lock(backend).answer(message.request, needed)?;
-        return message.reply(connection, answer).map_err(Error::SocketBroken);
-    }
-    match (handler.handle_request(), message) {
-        (
-            Err(Error::InactiveFeature(_)),
-            Some(early @ Message { request: Request::Enable { ring, enable }, .. }),
-        ) => {
-            lock(backend).set_vring_enable(ring, enable)?;
-            early.reply(connection, 0).map_err(Error::SocketBroken)
-        }
-        (result, _) => result,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::serving::ready;
     use super::*;
+    use crate::backend::Backend;
     use crate::signal::tests::AT_CLOSE;
     use crate::{Access, Features, Negotiated};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -502,6 +287,7 @@ mod tests {
     use std::rc::Rc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use test_guest::Guest;
+    use vhost::vhost_user::VhostUserBackendReqHandlerMut;
     use vhost::vhost_user::message::VhostUserSingleMemoryRegion;
     use virtqueue::Limit;
 

@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use rustix::process::geteuid;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -42,9 +42,7 @@ impl Listener {
 
     /// Goes on with the socket of a process before, which still is the one at its path.
     pub(crate) fn adopt(options: &Options, socket: OwnedFd) -> io::Result<Listener> {
-        let is_ours = socket_domain(&socket)? == AddressFamily::UNIX
-            && socket_type(&socket)? == SocketType::STREAM
-            && socket_acceptconn(&socket)?;
+        let is_ours = is_unix_stream(&socket)? && socket_acceptconn(&socket)?;
         let socket = Arc::new(UnixListener::from(socket));
         let path = options.socket.clone();
         if !is_ours || socket.local_addr()?.as_pathname() != Some(&path) {
@@ -59,6 +57,12 @@ impl Listener {
     pub(crate) fn leave(&mut self) {
         self.made = None;
     }
+}
+
+/// Whether a descriptor that may be anything is a stream socket of this host.
+pub(crate) fn is_unix_stream(file: impl AsFd) -> io::Result<bool> {
+    let (domain, kind) = (socket_domain(&file)?, socket_type(&file)?);
+    Ok(domain == AddressFamily::UNIX && kind == SocketType::STREAM)
 }
 
 impl Drop for Listener {
