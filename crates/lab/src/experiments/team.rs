@@ -6,6 +6,7 @@ use crate::campaign::Campaign;
 use crate::daemon::Daemon;
 use crate::options::Options;
 use crate::report::{Case, Check};
+use crate::statistics::quantile;
 use crate::topology::{MEMBERS, RATE, Route, Topology, Way, other_end};
 use crate::validate::stepped;
 use ports::namespace;
@@ -63,17 +64,15 @@ fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, La
     for algorithm in ["hyper-v-port", "dynamic"] {
         daemon.reopen(&json!({ "team-algorithm": algorithm }), &json!({}))?;
         let pulls = (0..topology.pulls).map(|_| outage(topology, daemon));
-        let mut outages = pulls.collect::<Result<Vec<Duration>, LabError>>()?;
-        outages.sort();
-        let ms = |part: usize| {
-            let outage = outages.get(outages.len() * part / 100).or(outages.last());
-            outage.map_or(0.0, |outage| outage.as_secs_f64() * 1e3)
-        };
+        let outages = pulls.map(|pull| pull.map(|outage| outage.as_secs_f64() * 1e3));
+        let mut outages = outages.collect::<Result<Vec<f64>, LabError>>()?;
+        outages.sort_by(f64::total_cmp);
+        let ms = |part| quantile(&outages, part).unwrap_or_default();
         let seen = format!(
             "median {:.1} ms, 95 % within {:.1} ms, longest {:.1} ms, of {} pulls of the guest's member",
-            ms(50),
-            ms(95),
-            ms(100),
+            ms(0.5),
+            ms(0.95),
+            ms(1.0),
             outages.len()
         );
         let name = format!("How long the guest is not heard, by {algorithm}");

@@ -96,13 +96,8 @@ pub(super) fn capture(program: &Path, socket: &Path, file: &Path) -> Result<Runn
     let _ = std::fs::remove_file(file);
     let mut command = Command::new(program);
     command.arg("--socket").arg(socket).args(["capture", super::PORT, "--snaplen", "64", "-w"]);
-    Running::start(
-        {
-            command.arg(file);
-            command
-        },
-        "starting a capture",
-    )
+    command.arg(file);
+    Running::start(command, "starting a capture")
 }
 
 /// When the frames of a capture were given to the guest, in seconds since 1970 and in their order.

@@ -297,8 +297,8 @@ fn span(measure: &Measure, least: f64, most: f64) -> String {
 
 /// What other machines and programs took of the processors, where that was too much to trust the figures.
 pub(crate) fn disturbance(report: &Report) -> Option<String> {
-    let is_ours = |check: &Check| check.passed || !["Steal", "Neighbours"].contains(&&*check.name);
-    let told = trust(report).into_iter().filter(|check| !is_ours(check));
+    let is_bad = |check: &Check| !check.passed && ["Steal", "Neighbours"].contains(&&*check.name);
+    let told = trust(report).into_iter().filter(is_bad);
     told.map(|check| check.seen).reduce(|one, other| format!("{one}; {other}"))
 }
 
