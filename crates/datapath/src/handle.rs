@@ -93,9 +93,8 @@ impl Handle {
     /// Waits for the end of a worker that was sent [`Letter::Stop`]. A thread that hangs is left to the end of the process.
     pub(crate) fn join(&mut self) {
         let Some(Thread { handle, ended }) = self.thread.take() else { return };
-        if ended.recv_timeout(self.patience(Instant::now())).err()
-            != Some(RecvTimeoutError::Timeout)
-        {
+        let ended = ended.recv_timeout(self.patience(Instant::now())).err();
+        if ended != Some(RecvTimeoutError::Timeout) {
             let _ = handle.join();
         }
     }

@@ -1,7 +1,8 @@
 //! Back-pressure: a queue whose last burst went to one egress queue takes no more than that has room for. The rest
 //! waits in the sender's own queue, where its network stack sees it, instead of being dropped here.
 //!
-//! Only egress queues that know their room (a guest's) hold a sender back. The sender may have other receivers, so a guest is
+//! Only egress queues that know their room hold a sender back: a guest's, and an uplink's, which vNICs may share by their
+//! [weights](crate::weights). The sender may have other receivers, so one without weights is
 //! waited for only by what it has taken of that sender's: [`PER_FRAME`] and [`PER_BYTE`], and [`PATIENCE`] at most. Then its
 //! frames are dropped as without back-pressure, until it has taken some again. What it takes of others does not count: with
 //! an accomplice it could hold a sender for ever.

@@ -182,7 +182,7 @@ impl Switch {
         self.macs.change_held(|| port.held_mac.release());
     }
 
-    /// Removes a port; when this returns no worker touches its queues any more and they are closed.
+    /// Removes a port; when this returns no worker that answers touches its queues any more, and they are closed.
     pub fn remove_port(&mut self, port: PortId) -> Result<(), SwitchError> {
         let entry = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
         let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
@@ -356,8 +356,8 @@ impl Switch {
         self.macs.forget(|_, at| port.is_none_or(|port| port == at));
     }
 
-    /// What happened since the last call, and whether each worker answers. Forgets the addresses learned at ports that went down: the guest is on another host,
-    /// or the next one at the port has addresses of its own.
+    /// What happened since the last call, and whether each worker answers. Forgets the addresses learned at ports that went down:
+    /// the guest is on another host, or the next one at the port has addresses of its own.
     pub fn take_events(&mut self) -> Vec<HealthEvent> {
         self.look_at_workers();
         let events = self.events.take();

@@ -36,6 +36,11 @@ pub(crate) struct Waiter {
     empty_rounds: u32,
 }
 
+/// The workers' time in a switch that was started then. Starts at a second, so that a stamp of 0 is always old.
+pub(crate) fn time_since(start: Instant) -> Nanos {
+    Nanos::SECOND + start.elapsed().into()
+}
+
 impl Waiter {
     /// All workers of a switch share `start`, so that their times compare.
     pub(crate) fn new(mode: Wait, start: Instant) -> io::Result<Waiter> {
@@ -49,10 +54,9 @@ impl Waiter {
         self.wake.clone()
     }
 
-    /// The time of a round. Starts at a second, so that a stamp of 0 is always old.
-    #[allow(clippy::cast_possible_truncation, reason = "2^64 ns are 584 years")]
+    /// The time of a round.
     pub(crate) fn now(&self) -> Nanos {
-        Nanos::SECOND + Nanos(self.start.elapsed().as_nanos() as u64)
+        time_since(self.start)
     }
 
     /// Frames of this queue wake the worker from now on.

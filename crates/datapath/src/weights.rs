@@ -18,7 +18,7 @@ use std::sync::MutexGuard;
 /// A port that has not asked for so long is gone. It is long, for a worker may have to wait for its processor: what the port
 /// leaves is more than half of the room before.
 const WAITING: Nanos = Nanos(100_000_000);
-/// A queue that has had no room for so long has stopped: then frames for it are dropped, as without weights.
+/// A queue that has had no room for so long is full for good, as far as is known: then frames for it are dropped, as without weights.
 const STOPPED: Nanos = Nanos(10_000_000);
 
 /// How far ahead a tag may be: some bursts of weight 1. A guest that goes round the rule owes no more, nor does the next one at its port.
@@ -106,8 +106,7 @@ impl Weights {
         if !self.is_short {
             return true;
         }
-        let lowest = self.tag;
-        let Some(sender) = self.sender(port) else { return true };
+        let (lowest, Some(sender)) = (self.tag, self.sender(port)) else { return true };
         if !sender.is_waiting(now) {
             (sender.tag, sender.backlogged) = (sender.tag.max(lowest), 0);
         }

@@ -33,7 +33,7 @@ mod stations;
 mod status;
 mod watch;
 
-use crate::{Capabilities, Device, EgressQueue, IngressQueue, Nanos, Offloads, namespace};
+use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, namespace};
 pub use egress::TeamEgress;
 pub use flowlets::GAP;
 use handle::Inner;
@@ -165,7 +165,7 @@ pub fn assemble(
     let kernel_ns = kernel_ns.max().unwrap_or(0);
     let state = State::new(options.algorithm).map_err(needs)?;
     let shared = Arc::new(Shared { state, slots, kernel_ns });
-    let fail_back = nanos(options.fail_back);
+    let fail_back = options.fail_back.into();
     let mut members = Members::new(shared.clone(), fail_back);
     for (name, member) in opened {
         members.seat(name, member.map_err(|failure| failure.reason));
@@ -184,8 +184,4 @@ pub fn assemble(
         mac: None,
     };
     Ok((device, Team { inner: Arc::new(inner), watcher: None }))
-}
-
-fn nanos(duration: Duration) -> Nanos {
-    Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -21,6 +21,13 @@ impl Nanos {
     }
 }
 
+impl From<std::time::Duration> for Nanos {
+    /// As many as there may be where it is longer than 584 years.
+    fn from(duration: std::time::Duration) -> Nanos {
+        Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
 impl std::ops::Add for Nanos {
     type Output = Nanos;
     fn add(self, other: Nanos) -> Nanos {

@@ -9,6 +9,7 @@ use crate::frame::Frame;
 use crate::macs::{MacKey, MacTable};
 use crate::rate::{Bucket, Storm};
 use crate::view::Port;
+use crate::wait::time_since;
 use crate::{MacEntry, PortId, PortSettings, PortState, SwitchOptions};
 use ports::memory::{self, MemoryFrame, Peer};
 use ports::steering::ENTRIES;
@@ -103,9 +104,8 @@ impl PortSnapshot {
 
 impl Switch {
     /// The workers' time, of a switch that was started.
-    #[allow(clippy::cast_possible_truncation, reason = "2^64 ns are 584 years")]
     pub fn now(&self) -> Nanos {
-        Nanos::SECOND + Nanos(self.start.elapsed().as_nanos() as u64)
+        time_since(self.start)
     }
 
     /// Copies what decides about frames that would enter by a port at this time.

@@ -4,7 +4,7 @@ use super::mask::{PLACES, Place};
 use super::members::{Members, Opened, Seat, is_also};
 use super::place::Slot;
 use super::{
-    Algorithm, Condition, Member, MemberOpener, MemberStatus, Shared, TeamError, TeamStatus, nanos,
+    Algorithm, Condition, Member, MemberOpener, MemberStatus, Shared, TeamError, TeamStatus,
 };
 use crate::{Capabilities, Nanos, lock};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -52,7 +52,7 @@ impl Inner {
 
     /// The clock of the links.
     pub(super) fn now(&self) -> Nanos {
-        nanos(self.start.elapsed())
+        self.start.elapsed().into()
     }
 
     /// Looks at the links and closes what is used no more.
@@ -239,7 +239,7 @@ impl Team {
 
     /// How long a member has to be up before it is used again, from now on.
     pub fn set_fail_back(&self, fail_back: Duration) {
-        lock(&self.inner.members).fail_back = nanos(fail_back);
+        lock(&self.inner.members).fail_back = fail_back.into();
         self.inner.shared.state.look();
     }
 

@@ -59,7 +59,7 @@ pub(super) struct Opened {
     pub(super) offloads: Offloads,
     pub(super) mtu: u16,
     pub(super) degraded: Vec<String>,
-    /// See [`Members::lose`].
+    /// Its queues went with it, even if it comes back under its old number: the member is left alone until it is opened anew.
     is_gone: bool,
 }
 
@@ -189,11 +189,9 @@ impl Members {
 
     fn look_by(&mut self, now: Nanos, ask: impl Fn(&Opened) -> Option<Condition>) {
         let gone = self.shared.state.take_gone();
-        for place in (0..8).map(Place) {
-            let seat = self.seats.get(place.index()).and_then(Option::as_ref);
-            let device = seat.and_then(|seat| seat.device.as_ref());
-            if gone.has(place) || device.is_some_and(|device| !device.is_there()) {
-                self.lose(place);
+        for (place, seat) in self.seated_mut() {
+            if let Some(device) = &mut seat.device {
+                device.is_gone |= gone.has(place) || !device.is_there();
             }
         }
         let conditions: Vec<(Place, Condition)> = self
@@ -204,14 +202,6 @@ impl Members {
             self.note(place, &condition, now);
         }
         self.decide(now);
-    }
-
-    /// Leaves a member alone until it is opened anew: its device has gone, and its queues with it, even if it comes back under its
-    /// old number.
-    pub(super) fn lose(&mut self, place: Place) {
-        let device =
-            self.seats.get_mut(place.index()).and_then(|seat| seat.as_mut()?.device.as_mut());
-        device.into_iter().for_each(|device| device.is_gone = true);
     }
 
     /// The link of a member is so now. [`Members::decide`] draws the conclusion.

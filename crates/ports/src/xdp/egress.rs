@@ -273,7 +273,7 @@ mod tests {
                 let ready = poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&patience));
                 assert_eq!(ready, Ok(1), "nothing wakes the worker");
             }
-            let now = Nanos::SECOND + Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap());
+            let now = Nanos::SECOND + start.elapsed().into();
             ingress.take(now, &mut Burst::new()).unwrap();
             ingress.release();
         }
