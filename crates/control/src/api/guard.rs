@@ -10,7 +10,8 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Refuses with 403, or answers. 503: nothing can be changed as long as a worker does not answer. 507: a change is in force and cannot be kept.
+/// Refuses with 403, or answers. 503: nothing can be changed as long as a worker does not answer. 507: a change is in force and
+/// cannot be kept.
 pub(super) async fn admit(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,

@@ -222,7 +222,7 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 100, example = 10)]
     pub weight: Option<Weight>,
-    /// Frames for a guest without room wait in this port's own queue instead of being dropped; default no.
+    /// Frames for a guest or an uplink without room wait in this port's own queue instead of being dropped; default no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_pressure: Option<bool>,
     /// Coalescing toward the port; the `rsc` of `[switch]` for a vNIC and `off` for an uplink where absent.
