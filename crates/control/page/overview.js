@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { byId, element, redraw, say, table } from "./dom.js";
-import { bits, percent, perSecond, reason } from "./text.js";
+import { bits, core, percent, perSecond, reason } from "./text.js";
 
 /** Drop reasons with a line of their own; the others are added up. */
 const REASONS = 7;
@@ -25,10 +25,9 @@ export class Overview {
       line("out of the switch", (sample) => sample.egress),
     ]);
     this.drops.show(times, dropLines(samples));
-    const workers = history.last.workers.map(({ worker, cpu }, place) => {
-      const core = cpu === null ? "any core" : `core ${cpu}`;
-      return line(`worker ${worker} (${core})`, (sample) => sample.busy[place] ?? 0);
-    });
+    const workers = history.last.workers.map(({ worker, cpu }, place) =>
+      line(`worker ${worker} (${core(cpu)})`, (sample) => sample.busy[place] ?? 0),
+    );
     this.busy.show(times, workers);
     this.showDepth(history.last.depths, samples.at(-1)?.depth ?? []);
   }

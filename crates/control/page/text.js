@@ -44,5 +44,8 @@ export function duration(seconds) {
 /** A number with its noun. */
 export const counted = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
+/** The core of a worker. */
+export const core = (cpu) => (cpu === null ? "any core" : `core ${cpu}`);
+
 /** A drop reason in words. */
 export const reason = (name) => name.replaceAll("_", " ");

@@ -1,7 +1,7 @@
 // Which queue is served by which worker, and which worker by which core.
 
 import { byId, element, redraw } from "./dom.js";
-import { counted, percent } from "./text.js";
+import { core, counted, percent } from "./text.js";
 
 /** Queues of a worker that are named, the busiest first. */
 const NAMED = 12;
@@ -22,13 +22,12 @@ export class Workers {
 }
 
 function card({ worker, cpu, busy, all, named }, choose) {
-  const core = cpu === null ? "any core" : `core ${cpu}`;
   const more = all > named.length ? ` (the ${named.length} busiest are named)` : "";
   return element(
     "article",
     {},
     element("h3", {}, `Worker ${worker}`),
-    element("p", {}, `${core}, ${busy} busy, ${counted(all, "queue")}${more}`),
+    element("p", {}, `${core(cpu)}, ${busy} busy, ${counted(all, "queue")}${more}`),
     element("ul", { class: "queues" }, ...named.map((queue) => chip(queue, choose))),
   );
 }
