@@ -1,9 +1,9 @@
 //! Chains of descriptors, checked and turned into elements of host memory. Both ring formats walk their descriptors in
 //! here.
 
+use crate::Limit;
 use crate::descriptor::{Descriptor, INDIRECT, KIND, NEXT, WRITE};
 use crate::list::List;
-use crate::queue::Limit;
 use crate::{ChainElement, QueueFault, prefetch};
 use guestmem::{Gpa, GuestMemory, MemorySpan, Translator};
 use std::ptr::NonNull;

@@ -3,12 +3,13 @@
 //! Buffers are used in the order they were made available, so the place where a buffer is marked as used is the place
 //! where its own chain began, and nothing the driver still has to give us is ever overwritten.
 
+use crate::Limit;
 use crate::chain::{Chain, LONGEST, TableOrder, Walk, Want};
 use crate::descriptor::{AVAIL, INDIRECT, NEXT, USED};
 use crate::event::{arm_packed, disarm_packed, wanted_packed};
 use crate::journal::Noted;
 use crate::packed_area::{PackedArea, Position};
-use crate::queue::{Limit, Ring};
+use crate::ring::Ring;
 use crate::{InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
 use std::sync::Arc;

@@ -1,15 +1,16 @@
 //! A queue from the device's side: what a port uses, burst by burst.
 
-use crate::chain::{Chain, Walk, Want};
+use crate::chain::{Walk, Want};
 use crate::packed::Packed;
+use crate::ring::{AnyRing, Ring};
 use crate::split::Split;
 use crate::{
-    ChainElement, InflightJournal, QueueFault, RingAddresses, RingFeatures, Setup, SetupError,
+    ChainElement, ControlChain, FrameBuffers, InflightJournal, Limit, QueueFault, Reserved,
+    RingFeatures, Setup, SetupError,
 };
 use guestmem::{DirtyLog, GuestMemory};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -23,95 +24,6 @@ const AHEAD_WEIGHT: usize = 512 * 1024;
 
 /// What its batches may weigh beside that.
 const BATCHES_WEIGHT: usize = 8 * AHEAD_WEIGHT;
-
-/// How much to take in one go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// Chains at most.
-    pub chains: usize,
-    /// Bytes after which no further chain is taken.
-    pub bytes: usize,
-}
-
-/// A ring format: what [`Queue`] does with the ring's memory.
-pub(crate) trait Ring {
-    /// Walks available chains, as far as the limit allows.
-    fn take(&mut self, walk: &mut Walk, limit: Limit, want: Want) -> Result<(), QueueFault>;
-    /// Publishes the oldest chains as used; `true`: notify the driver.
-    fn give_back(&mut self, chains: &[Chain]) -> bool;
-    /// Finds the ring in other memory, and steps back to the oldest chain that was not given back.
-    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: RingAddresses) -> Result<(), SetupError>;
-    /// See [`Queue::arm`].
-    fn arm(&mut self) -> bool;
-    /// See [`Queue::disarm`].
-    fn disarm(&mut self);
-    /// See [`Queue::base`].
-    fn base(&self) -> u32;
-    /// Marks all that the device writes of the ring: one before us may have written it and not lived to mark it.
-    fn log_start(&self, log: &DirtyLog);
-    /// Marks what giving back these chains at that base has written.
-    fn log_used(&self, log: &DirtyLog, base: u32, chains: &[Chain]);
-    /// Marks what [`Ring::arm`] and [`Ring::disarm`] write.
-    fn log_wish(&self, log: &DirtyLog);
-}
-
-/// A ring of either format. Matched where the loops over a burst begin, so that they are inlined; else a [`Ring`].
-#[derive(Debug)]
-enum AnyRing {
-    Split(Split),
-    Packed(Packed),
-}
-
-impl Deref for AnyRing {
-    type Target = dyn Ring;
-
-    fn deref(&self) -> &(dyn Ring + 'static) {
-        match self {
-            AnyRing::Split(ring) => ring,
-            AnyRing::Packed(ring) => ring,
-        }
-    }
-}
-
-impl DerefMut for AnyRing {
-    fn deref_mut(&mut self) -> &mut (dyn Ring + 'static) {
-        match self {
-            AnyRing::Split(ring) => ring,
-            AnyRing::Packed(ring) => ring,
-        }
-    }
-}
-
-/// Room for one frame in a guest's buffers.
-#[derive(Clone, Copy, Debug)]
-pub struct FrameBuffers<'q> {
-    /// Where the frame goes; the last one may be longer than needed.
-    pub elements: &'q [ChainElement],
-    /// How many buffers they belong to (`num_buffers` of the virtio-net header).
-    pub buffers: u16,
-}
-
-/// The outcome of [`Queue::reserve`].
-#[derive(Clone, Copy, Debug)]
-pub enum Reserved<'q> {
-    /// Buffers for the frame.
-    Buffers(FrameBuffers<'q>),
-    /// The guest has not made enough buffers available.
-    Full,
-    /// As many buffers as a frame may have are too small for this one.
-    TooSmall,
-}
-
-/// One chain of a control queue.
-#[derive(Clone, Copy, Debug)]
-pub struct ControlChain<'q> {
-    /// What the driver asks.
-    pub readable: &'q [ChainElement],
-    /// Where the answer goes.
-    pub writable: &'q [ChainElement],
-    /// Only a queue makes requests, so their elements are mapped for as long as they can be looked at.
-    pub(crate) of_queue: PhantomData<&'q mut ()>,
-}
 
 /// Chains that were filled together, and are published when all before them are.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! The device side of a split ring (virtio 1.2, section 2.7).
 
+use crate::Limit;
 use crate::chain::{Chain, LONGEST, TableOrder, Walk, Want};
 use crate::descriptor::{INDIRECT, NEXT};
 use crate::event::SplitWords;
-use crate::queue::{Limit, Ring};
+use crate::ring::Ring;
 use crate::split_area::SplitArea;
 use crate::{QueueFault, RingAddresses, RingFeatures, Setup, SetupError};
 use guestmem::{DirtyLog, GuestMemory};

@@ -1,0 +1,35 @@
+//! What a queue lends: buffers for a frame, and chains of a control queue.
+
+use crate::ChainElement;
+use std::marker::PhantomData;
+
+/// Room for one frame in a guest's buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameBuffers<'q> {
+    /// Where the frame goes; the last one may be longer than needed.
+    pub elements: &'q [ChainElement],
+    /// How many buffers they belong to (`num_buffers` of the virtio-net header).
+    pub buffers: u16,
+}
+
+/// The outcome of [`Queue::reserve`](crate::Queue::reserve).
+#[derive(Clone, Copy, Debug)]
+pub enum Reserved<'q> {
+    /// Buffers for the frame.
+    Buffers(FrameBuffers<'q>),
+    /// The guest has not made enough buffers available.
+    Full,
+    /// As many buffers as a frame may have are too small for this one.
+    TooSmall,
+}
+
+/// One chain of a control queue.
+#[derive(Clone, Copy, Debug)]
+pub struct ControlChain<'q> {
+    /// What the driver asks.
+    pub readable: &'q [ChainElement],
+    /// Where the answer goes.
+    pub writable: &'q [ChainElement],
+    /// Only a queue makes requests, so their elements are mapped for as long as they can be looked at.
+    pub(crate) of_queue: PhantomData<&'q mut ()>,
+}

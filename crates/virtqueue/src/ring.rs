@@ -1,0 +1,67 @@
+//! A ring of either format, as a queue uses it.
+
+use crate::chain::{Chain, Walk, Want};
+use crate::packed::Packed;
+use crate::split::Split;
+use crate::{QueueFault, RingAddresses, SetupError};
+use guestmem::{DirtyLog, GuestMemory};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// How much to take in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Chains at most.
+    pub chains: usize,
+    /// Bytes after which no further chain is taken.
+    pub bytes: usize,
+}
+
+/// A ring format: what [`Queue`](crate::Queue) does with the ring's memory.
+pub(crate) trait Ring {
+    /// Walks available chains, as far as the limit allows.
+    fn take(&mut self, walk: &mut Walk, limit: Limit, want: Want) -> Result<(), QueueFault>;
+    /// Publishes the oldest chains as used; `true`: notify the driver.
+    fn give_back(&mut self, chains: &[Chain]) -> bool;
+    /// Finds the ring in other memory, and steps back to the oldest chain that was not given back.
+    fn remap(&mut self, memory: &Arc<GuestMemory>, rings: RingAddresses) -> Result<(), SetupError>;
+    /// See [`Queue::arm`](crate::Queue::arm).
+    fn arm(&mut self) -> bool;
+    /// See [`Queue::disarm`](crate::Queue::disarm).
+    fn disarm(&mut self);
+    /// See [`Queue::base`](crate::Queue::base).
+    fn base(&self) -> u32;
+    /// Marks all that the device writes of the ring: one before us may have written it and not lived to mark it.
+    fn log_start(&self, log: &DirtyLog);
+    /// Marks what giving back these chains at that base has written.
+    fn log_used(&self, log: &DirtyLog, base: u32, chains: &[Chain]);
+    /// Marks what [`Ring::arm`] and [`Ring::disarm`] write.
+    fn log_wish(&self, log: &DirtyLog);
+}
+
+/// A ring of either format. Matched where the loops over a burst begin, so that they are inlined; else a [`Ring`].
+#[derive(Debug)]
+pub(crate) enum AnyRing {
+    Split(Split),
+    Packed(Packed),
+}
+
+impl Deref for AnyRing {
+    type Target = dyn Ring;
+
+    fn deref(&self) -> &(dyn Ring + 'static) {
+        match self {
+            AnyRing::Split(ring) => ring,
+            AnyRing::Packed(ring) => ring,
+        }
+    }
+}
+
+impl DerefMut for AnyRing {
+    fn deref_mut(&mut self) -> &mut (dyn Ring + 'static) {
+        match self {
+            AnyRing::Split(ring) => ring,
+            AnyRing::Packed(ring) => ring,
+        }
+    }
+}
