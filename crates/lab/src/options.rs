@@ -141,6 +141,11 @@ impl Options {
         }
     }
 
+    /// What `validate team` does: 16 connections, for one has one member at a time.
+    pub fn team(program: PathBuf) -> Options {
+        Options { connections: vec![16], ..Options::new(program) }
+    }
+
     /// What `validate vmmq` does: 16 connections, ports of so many queues, intervals of several phases.
     pub fn vmmq(queues: u32, program: PathBuf) -> Options {
         Options {

@@ -181,7 +181,7 @@ programs. Exit codes are those of `validate rsc`.";
 
 const TEAM_HELP: &str = "\
 Examples:
-  millrace validate team --quick --connections 16
+  millrace validate team                           # about one minute
   millrace validate team --quick --pulls 50        # about two minutes more
 
 The guest sends through an uplink that is a team of one member and of two in turn, each of which
@@ -243,8 +243,11 @@ struct Jumbo {
 
 #[derive(Args)]
 struct Team {
+    /// Connection counts, one after the other [default: 16].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: Vec<u32>,
     #[command(flatten)]
-    common: OnAndOff,
+    measuring: Measuring,
     /// Pulls of the guest's member by each algorithm, before anything is measured.
     #[arg(long, default_value_t = team::PULLS, value_parser = clap::value_parser!(u16).range(1..))]
     pulls: u16,
@@ -332,9 +335,9 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
             common.hosts.refuse("xdp")?;
             carry_out(&xdp::campaign, &common.options(global)?, global)
         }
-        What::Team(Team { common, pulls }) => {
-            common.hosts.refuse("team")?;
-            let options = Options { pulls: usize::from(*pulls), ..common.options(global)? };
+        What::Team(Team { connections, measuring, pulls }) => {
+            let options = measuring.options(Options::team, connections)?;
+            let options = Options { pulls: usize::from(*pulls), ..options };
             carry_out(&team::campaign, &options, global)
         }
         What::Vmmq(queued) => carry_out(&vmmq::campaign, &queued.options(Options::vmmq)?, global),

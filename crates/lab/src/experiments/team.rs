@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The arms, the second on the first.
-const ARMS: [&str; 2] = ["one", "two"];
+/// The arms, the second the baseline.
+const ARMS: [&str; 2] = ["two", "one"];
 
 /// How often the guest's member is pulled, by each algorithm, where nothing else is said.
 pub const PULLS: u16 = 10;
@@ -32,7 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FEATURE: &Feature = &Feature {
     name: "team",
     title: "Teaming: an uplink of one member or of two",
-    steps: true,
     way: Way::FromVnic,
     members: true,
     switch: |_, daemon, arm| switch(daemon, arm),
@@ -47,19 +46,19 @@ const FEATURE: &Feature = &Feature {
 
 /// `millrace validate team`.
 pub fn campaign(options: &Options) -> Campaign {
-    let labels = ["One member", "Two members"].map(str::to_owned);
+    let labels = ["Two members", "One member"].map(str::to_owned);
     stepped(FEATURE, options, ARMS.into_iter().zip(labels), Vec::new())
 }
 
 fn switch(daemon: &Daemon, arm: &str) -> Result<(), LabError> {
-    let members = if arm == ARMS[0] { &MEMBERS[..1] } else { &MEMBERS };
+    let members = if arm == ARMS[1] { &MEMBERS[..1] } else { &MEMBERS };
     let keys = json!({ "packet": null, "team": members, "team-algorithm": "dynamic", "team-fail-back": 0 });
     daemon.reopen(&keys, &json!({}))
 }
 
 /// Pulls the guest's member, some times by each algorithm.
 fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
-    switch(daemon, ARMS[1])?;
+    switch(daemon, ARMS[0])?;
     let mut found = Vec::new();
     for algorithm in ["hyper-v-port", "dynamic"] {
         daemon.reopen(&json!({ "team-algorithm": algorithm }), &json!({}))?;
@@ -78,7 +77,7 @@ fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, La
         let name = format!("How long the guest is not heard, by {algorithm}");
         found.push(Check { name, passed: true, seen });
     }
-    switch(daemon, ARMS[0])?;
+    switch(daemon, ARMS[1])?;
     Ok(found)
 }
 
@@ -152,7 +151,7 @@ fn longest_silence<T>(
 
 /// That two members carried more than one alone can.
 fn proof(case: &Case) -> Option<Check> {
-    let [one, two] = ARMS.map(|arm| case.median(arm, "throughput_bps"));
+    let [two, one] = ARMS.map(|arm| case.median(arm, "throughput_bps"));
     let (one, two) = (one? / 1e6, two? / 1e6);
     let seen = format!("{one:.0} Mbit/s by one member of {:.0}, {two:.0} by two", RATE.1);
     proven(one < RATE.1 && (case.setting.connections < 4 || two > RATE.1), seen)

@@ -16,8 +16,8 @@ use std::os::fd::OwnedFd;
 
 /// Between two looks at the flags without a message.
 const GLANCE: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
-/// Between two looks at the devices.
-const LOOK: Nanos = Nanos(50 * Nanos::MILLISECOND.0);
+/// Between two looks at the devices: the longest that a lost carrier goes unseen where the kernel's message is late.
+const LOOK: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
 /// `RTMGRP_LINK` of `linux/rtnetlink.h`.
 const LINKS: u32 = 1;
