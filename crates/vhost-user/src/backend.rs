@@ -12,7 +12,7 @@ use crate::inflight::Inflight;
 use crate::lock::lock;
 use crate::migration::{Migration, Step};
 use crate::session::Shared;
-use crate::slots::{self, Slots};
+use crate::slots::Slots;
 use crate::vring::{StartError, Vring};
 use crate::{Features, Negotiated, RingSlot, State};
 use guestmem::{DirtyLog, GuestMemory, Region};
@@ -233,10 +233,9 @@ impl Backend {
         self.each_running(|running| running.queue.remap(memory.clone()).map_err(refused))?;
         let mapped = mapped(&memory);
         self.shared.note(|status| status.mapped = mapped);
-        let regions = memory.regions().len();
-        self.slots.hold(regions);
+        self.slots.hold(memory.regions().len());
         self.memory = Some(memory);
-        self.pause = slots::pause_after(regions, began.elapsed());
+        self.pause = lock(&self.shared.memory_pace).pause(Instant::now(), began.elapsed());
         Ok(())
     }
 

@@ -48,6 +48,7 @@ mod error;
 mod features;
 mod inflight;
 mod lock;
+mod memory_pace;
 mod message;
 mod migration;
 mod negotiated;

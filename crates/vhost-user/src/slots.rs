@@ -4,12 +4,8 @@
 //! them, one for the gap, and twice that while the memory map changes. So every front end may have a few regions, and only some of
 //! them as many as KVM gives a guest: those beyond the few are taken from what all share, at most a quarter of the places.
 //! That is no promise of the few: from some 380 front ends on that take all they may, the kernel's limit is to be raised.
-//!
-//! A change maps all regions anew, under a lock of the process that page faults of workers take too. Beyond the few regions a front
-//! end has to wait after each change, three times as long as that took.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 /// What every front end may have.
 pub const OWN: usize = 32;
@@ -17,8 +13,6 @@ pub const OWN: usize = 32;
 pub(crate) const MOST: usize = 509;
 /// What all together may have beyond their own.
 pub const SHARED: usize = 4096;
-/// The longest wait after a change.
-const LONGEST: Duration = Duration::from_millis(100);
 
 /// What is taken of that.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
@@ -43,11 +37,6 @@ impl Slots {
     }
 }
 
-/// How long the front end waits after a change of this many regions that took so long.
-pub(crate) fn pause_after(regions: usize, took: Duration) -> Duration {
-    if regions > OWN { LONGEST.min(took * 3) } else { Duration::ZERO }
-}
-
 impl Drop for Slots {
     fn drop(&mut self) {
         self.hold(0);
@@ -57,14 +46,6 @@ impl Drop for Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_change_of_many_regions_is_followed_by_a_pause() {
-        let took = Duration::from_millis(2);
-        assert_eq!(pause_after(OWN, took), Duration::ZERO);
-        assert_eq!(pause_after(OWN + 1, took), 3 * took);
-        assert_eq!(pause_after(MOST, Duration::from_secs(1)), LONGEST);
-    }
 
     #[test]
     fn those_who_take_all_that_is_shared_leave_the_others_their_own() {
