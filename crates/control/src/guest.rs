@@ -53,10 +53,9 @@ pub(crate) fn milestone(milestone: &Milestone) -> String {
         Step::Stopped(after) => {
             format!("the guest was stopped, {} ms after the migration began", after.as_millis())
         }
-        Step::Returned(after) => format!(
-            "the guest runs here again, {} ms after it was stopped: it did not move",
-            after.as_millis()
-        ),
+        Step::Returned(after) => {
+            format!("its rings run here again, {} ms after they were stopped", after.as_millis())
+        }
         Step::Arrived => {
             "a guest runs here that ran elsewhere before (or the switch was started anew)"
                 .to_owned()

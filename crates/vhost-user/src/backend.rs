@@ -154,12 +154,28 @@ impl Backend {
         let shared = self.shared.clone();
         self.await_log.retain(|waiting| *waiting != number);
         let (vring, ring) = self.vring(number)?;
+        let has_run = vring.started;
         stop(vring, ring, &shared.attempts);
-        if self.vrings.iter().all(|vring| !vring.started) {
+        self.note_stop(has_run);
+        Ok(self.vring(number)?.0)
+    }
+
+    /// Stops all rings; those that wait for a log do not any more.
+    fn stop_each(&mut self) {
+        let have_run = self.vrings.iter().any(|vring| vring.started);
+        for (vring, ring) in self.vrings.iter_mut().zip(&self.shared.rings) {
+            stop(vring, ring, &self.shared.attempts);
+        }
+        self.await_log.clear();
+        self.note_stop(have_run);
+    }
+
+    /// `has_run`: what was stopped now.
+    fn note_stop(&mut self, has_run: bool) {
+        if has_run && self.vrings.iter().all(|vring| !vring.started) {
             let step = self.migration.stop();
             self.note(step);
         }
-        Ok(self.vring(number)?.0)
     }
 
     fn note(&self, step: Option<Step>) {
@@ -256,12 +272,9 @@ impl Backend {
 
     /// Removes all rings.
     pub(crate) fn stop_all(&mut self) {
-        for (vring, ring) in self.vrings.iter_mut().zip(&self.shared.rings) {
-            stop(vring, ring, &self.shared.attempts);
-            *vring = Vring::default();
-        }
+        self.stop_each();
+        self.vrings.fill_with(Vring::default);
         (self.offloads, self.wished_pairs) = (None, None);
-        self.await_log.clear();
     }
 
     /// Pairs that run and are enabled, as far as the guest uses them.

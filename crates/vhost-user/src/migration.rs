@@ -12,9 +12,9 @@ pub enum Step {
     Logged,
     /// It is no longer logged, and the guest still runs here: the migration was cancelled.
     Cancelled,
-    /// The guest was stopped, so long after logging had begun.
+    /// The guest's rings were stopped, so long after logging had begun.
     Stopped(Duration),
-    /// It runs here again in the same connection, so long after it was stopped: the migration came to nothing.
+    /// They run again in the same connection, so long after that: the driver was loaded anew, or the migration came to nothing.
     Returned(Duration),
     /// A guest runs here that another back end has served before.
     Arrived,
@@ -55,7 +55,7 @@ pub(crate) struct Migration {
     has_run: bool,
     /// Since when writes are logged.
     logged: Option<Instant>,
-    /// When the guest was stopped while they were.
+    /// Since when no ring runs, where they were stopped while writes were logged.
     stopped: Option<Instant>,
 }
 
@@ -70,7 +70,7 @@ impl Migration {
         self.has_run
     }
 
-    /// Whether writes are logged now.
+    /// Whether writes are logged now. A driver that is loaded anew has the front end say so again.
     pub(crate) fn log(&mut self, is_logged: bool) -> Option<Step> {
         match (self.logged, is_logged) {
             (None, true) => {
@@ -79,15 +79,15 @@ impl Migration {
             }
             (Some(_), false) => {
                 self.logged = None;
-                Some(Step::Cancelled)
+                self.stopped.is_none().then_some(Step::Cancelled)
             }
             _ => None,
         }
     }
 
-    /// No ring runs any more.
+    /// The last ring that ran was stopped.
     pub(crate) fn stop(&mut self) -> Option<Step> {
-        let since = self.logged.take()?;
+        let since = self.logged.filter(|_| self.stopped.is_none())?;
         self.stopped = Some(Instant::now());
         Some(Step::Stopped(since.elapsed()))
     }
@@ -119,6 +119,20 @@ mod tests {
         assert_eq!(migration.log(false), None, "it was stopped before");
         assert!(matches!(migration.run(true), Some(Step::Returned(_))), "it did not go");
         assert_eq!(migration.run(true), None, "it ran before");
+        assert_eq!(migration.log(true), Some(Step::Logged), "another try");
+    }
+
+    /// It was told as a move away, a return and another migration.
+    #[test]
+    fn a_driver_that_is_loaded_anew_ends_no_migration() {
+        let mut migration = Migration::default();
+        (migration.run(false), migration.log(true)).1.unwrap();
+        for _ in 0..2 {
+            assert!(matches!(migration.stop(), Some(Step::Stopped(_))));
+            assert_eq!(migration.log(true), None, "as before");
+            assert!(matches!(migration.run(true), Some(Step::Returned(_))));
+        }
+        assert_eq!(migration.log(false), Some(Step::Cancelled));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
-use vhost_user::{Features, Options, Session, SessionError, State};
+use vhost_user::{Features, Options, Session, SessionError, State, Step};
 use virtqueue::Limit;
 
 fn open(socket: &Path, pairs: u16) -> Session {
@@ -453,4 +453,61 @@ fn rings_kicked_before_there_is_the_log_they_need_wait_for_it() {
         .set_features((wanted | Features::PROTOCOL_FEATURES).bits() & !Features::LOG_ALL.bits())
         .unwrap();
     assert_eq!(session.status().state, State::Running);
+}
+
+#[test]
+fn a_ring_that_is_given_a_base_waits_for_no_log() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let session = open(&socket, 1);
+    let wanted = Features::VERSION_1 | Features::LOG_ALL;
+    let mut guest = Guest::connect(&socket, wanted.bits(), 1).unwrap();
+    assert!(session.status().awaits_log);
+    for ring in 0..2 {
+        guest.frontend().set_vring_base(ring, 0).unwrap();
+    }
+    assert!(!session.status().awaits_log);
+}
+
+const LOGGED: Features =
+    Features::VERSION_1.union(Features::PROTOCOL_FEATURES).union(Features::LOG_ALL);
+
+/// A session whose guest has begun to move.
+fn moving(socket: &Path) -> (Session, Guest) {
+    let session = open(socket, 1);
+    let mut guest = Guest::connect(socket, Features::VERSION_1.bits(), 1).unwrap();
+    guest.log(0).unwrap();
+    guest.frontend().set_features(LOGGED.bits()).unwrap();
+    (session, guest)
+}
+
+fn steps(session: &Session) -> Vec<Step> {
+    session.take_milestones().iter().map(|milestone| milestone.step).collect()
+}
+
+/// What QEMU says then was told as a move away, a return, and another migration.
+#[test]
+fn a_driver_that_is_loaded_anew_ends_no_migration() {
+    let folder = TempDir::new().unwrap();
+    let (session, mut guest) = moving(&folder.path().join("s"));
+    let bases = [0, 1].map(|ring| guest.stop(ring).unwrap());
+    guest.frontend().set_features(LOGGED.bits()).unwrap();
+    for (ring, base) in bases.into_iter().enumerate() {
+        guest.frontend().set_vring_base(ring, u16::try_from(base).unwrap()).unwrap();
+        guest.kick_anew(ring).unwrap();
+    }
+    guest.log(0).unwrap();
+    let steps = steps(&session);
+    assert!(matches!(steps[..], [Step::Logged, Step::Stopped(_), Step::Returned(_)]), "{steps:?}");
+}
+
+/// It was told as cancelled, and that the guest stays.
+#[test]
+fn a_guest_that_was_reset_in_mid_migration_has_stopped() {
+    let folder = TempDir::new().unwrap();
+    let (session, mut guest) = moving(&folder.path().join("s"));
+    guest.ask(SET_STATUS, Some(0)).unwrap();
+    guest.frontend().set_features((LOGGED - Features::LOG_ALL).bits()).unwrap();
+    let steps = steps(&session);
+    assert!(matches!(steps[..], [Step::Logged, Step::Stopped(_)]), "{steps:?}");
 }

@@ -141,6 +141,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_vring_base(&mut self, number: u32, base: u32) -> Result<()> {
         // A ring that runs is given a new base by being started anew: it must not go on and count from the old one.
         self.stop_ring(number)?.base = base;
+        self.tell(State::Connected);
         Ok(())
     }
 

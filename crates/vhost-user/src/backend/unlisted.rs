@@ -1,6 +1,6 @@
 //! What the messages do that the `vhost` crate does not list, see [`message`](crate::message).
 
-use super::{Backend, stop};
+use super::Backend;
 use crate::State;
 use crate::message::Request;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
@@ -51,10 +51,7 @@ impl Backend {
     fn set_status(&mut self, status: u64) {
         self.device_status = status;
         if status == 0 {
-            for (vring, ring) in self.vrings.iter_mut().zip(&self.shared.rings) {
-                stop(vring, ring, &self.shared.attempts);
-            }
-            self.await_log.clear();
+            self.stop_each();
             self.tell(State::Connected);
         }
     }
