@@ -42,6 +42,7 @@ mod qemu;
 mod queues;
 mod replay;
 mod restart;
+mod restricted;
 mod sandbox;
 mod sessions;
 mod shell;

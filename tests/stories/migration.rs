@@ -36,6 +36,7 @@ impl Place {
         std::fs::write(&file, text).unwrap();
         let mut daemon = host.command(millrace().get_program().to_str().unwrap());
         daemon.args(["run", "-c", &file, "--socket", &format!("/run/{name}.api")]);
+        daemon.args(["--state-dir", &format!("/run/{name}.state")]);
         let daemon = daemon.env("MILLRACE_LOG", "warn").spawn().unwrap();
         let place = Place { host, name, daemon };
         until("the API answers", || {

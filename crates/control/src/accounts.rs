@@ -18,10 +18,15 @@ fn number(name: &str, file: &str, kind: &str) -> Result<u32, Problem> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
-    let found = fs::read_to_string(file).ok().and_then(|accounts| {
-        let line = accounts.lines().find(|line| line.split(':').next() == Some(name))?;
-        line.split(':').nth(2)?.parse().ok()
-    });
+    // A restricted daemon that is root has the file that was there at its start (`sandbox`).
+    let accounts = fs::read_to_string(file).map_err(|error| {
+        Problem::new(format!("the socket's {kind} cannot be looked up"))
+            .seen(format!("{file}: {error}"))
+            .wanted("a file that has not been replaced since the daemon started")
+            .remedy(format!("write the {kind}'s number, or restart the daemon"))
+    })?;
+    let line = accounts.lines().find(|line| line.split(':').next() == Some(name));
+    let found = line.and_then(|line| line.split(':').nth(2)?.parse().ok());
     found.ok_or_else(|| {
         Problem::new(format!("the socket's {kind} does not exist"))
             .seen(name)

@@ -50,10 +50,30 @@ pub struct SwitchBody {
     pub macs: usize,
     /// The workers.
     pub workers: Vec<WorkerBody>,
+    /// What the daemon has given up.
+    pub sandbox: SandboxBody,
     /// Changed keys of `[switch]` that take effect after a restart.
     pub restart_needed: Vec<String>,
     /// The last events, oldest first.
     pub events: Vec<EventBody>,
+}
+
+/// What the daemon has given up since it started.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SandboxBody {
+    /// Files beyond those that it needs.
+    pub files: RestrictionBody,
+    /// System calls that it never makes.
+    pub system_calls: RestrictionBody,
+}
+
+/// Whether the kernel refuses it.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RestrictionBody {
+    /// Whether it does.
+    pub in_force: bool,
+    /// By what, or why not.
+    pub detail: String,
 }
 
 /// One worker.

@@ -6,7 +6,7 @@ mod xdp;
 
 use crate::config::{Account, Compat, Namespace, PortConfig, Size, TeamAlgorithm};
 use crate::handover::{Keeping, Store, What};
-use crate::{Problem, accounts, guest};
+use crate::{Problem, accounts, guest, sandbox};
 use ports::Device;
 use ports::link::{Link, LinkError};
 use ports::packet::{self, PacketError, PacketOptions, Spread, StallWatch};
@@ -124,6 +124,9 @@ pub struct HostDevices {
 
 impl Opener for HostDevices {
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
+        if let Some(problem) = sandbox::refusal(port) {
+            return Err(OpenError { reason: problem.to_string(), denied: false });
+        }
         if let Some(name) = &port.tap {
             open_tap(port, name.as_str(), &self.store)
         } else if let Some(name) = &port.packet {

@@ -27,6 +27,7 @@ mod problem;
 pub mod reference;
 mod replacement;
 pub mod running;
+mod sandbox;
 pub mod state;
 pub mod token;
 mod topology;

@@ -82,13 +82,14 @@ fn a_broken_state_is_set_aside_and_the_daemon_starts() {
 fn a_change_that_cannot_be_kept_is_answered_as_such_and_kept_later() {
     let daemon = Daemon::start(FILE);
     let state = daemon.socket().with_extension("sock.state");
-    std::fs::write(&state, "a file in the directory's place").unwrap();
+    let next = state.join("ports.json.next");
+    std::fs::create_dir(&next).unwrap();
     let Err(ClientError::Refused(problem)) = add(&daemon.client, "vm1") else {
         panic!("it was taken");
     };
     assert!(problem.error.contains("would not outlast a restart"), "{problem}");
     assert_eq!(ports(&daemon.client).len(), 2, "it is in force");
-    std::fs::remove_file(&state).unwrap();
+    std::fs::remove_dir(&next).unwrap();
     eventually("the state is written", || state.join("ports.json").exists().then_some(()));
     assert_eq!(ports(&daemon.again().client).len(), 2);
 }

@@ -70,6 +70,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         state_directory: arguments.state_dir.clone(),
         poll: arguments.poll.map(Poll::from),
         take_over: arguments.take_over,
+        sandbox: true,
     };
     daemon::run(&options, Box::new(HostDevices::default())).map_err(Failure::Failed)?;
     Ok(ExitCode::SUCCESS)

@@ -3,7 +3,7 @@
 use crate::cli::Global;
 use crate::output::{self, Outcome, bits, count, table};
 use clap::Args;
-use control::body::{HealthBody, PortBody, SwitchBody};
+use control::body::{HealthBody, PortBody, RestrictionBody, SwitchBody};
 use serde::Serialize;
 
 #[derive(Args)]
@@ -43,6 +43,11 @@ fn text(status: &Status) -> String {
         counted(switch.workers.len(), "worker", "workers"),
         counted(switch.macs, "address", "addresses"),
     );
+    text.push_str(&format!(
+        "restricted: files {}, system calls {}\n",
+        restriction(&switch.sandbox.files),
+        restriction(&switch.sandbox.system_calls),
+    ));
     if !status.ports.is_empty() {
         text.push_str(&format!("\n{}\n", ports(&status.ports)));
     }
@@ -63,6 +68,11 @@ fn text(status: &Status) -> String {
         text.push_str(&format!("  {ago} ago: {}{times}\n", event.text));
     }
     text
+}
+
+/// `yes (seccomp)`, `no (why)`.
+fn restriction(restriction: &RestrictionBody) -> String {
+    format!("{} ({})", if restriction.in_force { "yes" } else { "no" }, restriction.detail)
 }
 
 /// The table of ports, also that of `millrace port list`.

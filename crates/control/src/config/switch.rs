@@ -70,6 +70,13 @@ pub struct SwitchConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/var/lib/millrace")]
     pub state_directory: Option<PathBuf>,
+    /// Whether the daemon gives up, as it starts, files that it does not need and system calls that it never makes.
+    pub sandbox: bool,
+    /// Directories below which ports that come later may have their vhost-user sockets, beside `/run`, that of temporary files and
+    /// those of the sockets at the start. They are there when the daemon starts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, example = json!(["/var/lib/vms"]))]
+    pub socket_directories: Vec<PathBuf>,
     /// Coalescing toward vNICs without a setting of their own.
     pub rsc: RscMode,
 }
@@ -86,6 +93,8 @@ impl Default for SwitchConfig {
             socket_group: None,
             admin_group: None,
             state_directory: None,
+            sandbox: true,
+            socket_directories: Vec::new(),
             rsc: RscMode::Ndis,
         }
     }

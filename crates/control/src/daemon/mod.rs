@@ -15,19 +15,22 @@ pub(crate) use tcp_listener::{Section, own_host};
 use crate::Problem;
 use crate::api::{Groups, Shared};
 use crate::body::StepOutcome;
-use crate::config::{Config, Poll, SwitchConfig};
+use crate::config::{Config, Poll, SwitchConfig, WebConfig};
 use crate::descriptors;
 use crate::devices::Opener;
 use crate::handover::{self, Store};
 use crate::running::Running;
+use crate::sandbox;
 use crate::state::{self, Keeper, Kept};
 use crate::web;
 use sd_notify::NotifyState;
 use socket::Socket;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -44,6 +47,9 @@ pub struct Options {
     pub poll: Option<Poll>,
     /// Ask the daemon that runs at this socket to stop, and go on with the descriptors of its ports.
     pub take_over: bool,
+    /// Whether `sandbox` of the file is followed. It holds for the process until that ends, so only a process that does nothing else
+    /// may say so.
+    pub sandbox: bool,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -88,36 +94,24 @@ pub async fn serve(
     if options.take_over {
         handover::take_over(&socket_path(options, &config.switch), &store)?;
     }
+    let (keeps, kept) = open_state(options, &config.switch)?;
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let groups = Groups::of(&config.switch)?;
-    let (metrics, web) = (config.metrics.listen, config.web.clone());
-    let directory = options.state_directory.clone().or(config.switch.state_directory.clone());
-    let (keeper, kept) = Keeper::start(&state::directory(directory, socket.path()))?;
+    let tcp = (config.metrics.listen, config.web.clone());
     store.want(config.ports.iter().chain(&kept.ports));
+    if options.sandbox && config.switch.sandbox {
+        let (file, state) = (options.file.as_deref(), keeps.path());
+        let places = sandbox::Places { file, socket: socket.path(), state };
+        sandbox::restrict(&places, &config, &kept.ports);
+    }
+    let keeper = Keeper::start(keeps)?;
     let shared = Shared::new(start(config, kept, opener)?, keeper.clone(), source);
     // What had to give way to the file is given up for good.
     save(&shared);
     let successors = successors(socket.path());
     let (stopping, stopped) = watch::channel(false);
-    let mut answering = vec![tokio::spawn(serving::api(
-        socket.listener()?,
-        shared.clone(),
-        groups,
-        stopped.clone(),
-    ))];
-    let tcp = [
-        metrics.map(|at| (Section::Metrics, at, metrics_listener::router(shared.clone()))),
-        web.listen.map(|at| (Section::Web, at, web::router(shared.clone(), web.token_file))),
-    ];
-    for (section, address, router) in tcp.into_iter().flatten() {
-        let serving = serving::tcp(section, address, router, shared.clone(), stopped.clone());
-        answering.push(tokio::spawn(serving));
-    }
-    tracing::info!(
-        "serving the API on {}; ports that it adds are kept in {}",
-        socket.path().display(),
-        keeper.file().display()
-    );
+    let answering = answer(socket.listener()?, groups, tcp, &shared, &stopped);
+    tell_places(&socket, &keeper);
     notify(&[NotifyState::Ready]);
     let successor = tokio::select! {
         () = stop => None,
@@ -138,6 +132,43 @@ pub async fn serve(
     }
     leave(&shared, &store, successor);
     Ok(())
+}
+
+/// Locks the state directory. That comes before the socket: of two daemons that start at once, one would find the other's before that is
+/// listened at.
+fn open_state(options: &Options, config: &SwitchConfig) -> Result<(state::Writer, Kept), Problem> {
+    let socket = socket_path(options, config);
+    let directory = options.state_directory.clone().or(config.state_directory.clone());
+    state::open(&state::directory(directory, &socket)).or_else(|problem| {
+        socket::refuse_taken(&socket)?;
+        Err(problem)
+    })
+}
+
+/// Starts to answer clients: those of the API, and those of metrics and page over TCP.
+fn answer(
+    listener: UnixListener,
+    groups: Groups,
+    (metrics, web): (Option<SocketAddr>, WebConfig),
+    shared: &Shared,
+    stopped: &watch::Receiver<bool>,
+) -> Vec<JoinHandle<()>> {
+    let api = serving::api(listener, shared.clone(), groups, stopped.clone());
+    let mut answering = vec![tokio::spawn(api)];
+    let tcp = [
+        metrics.map(|at| (Section::Metrics, at, metrics_listener::router(shared.clone()))),
+        web.listen.map(|at| (Section::Web, at, web::router(shared.clone(), web.token_file))),
+    ];
+    for (section, address, router) in tcp.into_iter().flatten() {
+        let serving = serving::tcp(section, address, router, shared.clone(), stopped.clone());
+        answering.push(tokio::spawn(serving));
+    }
+    answering
+}
+
+fn tell_places(socket: &Socket, keeper: &Keeper) {
+    let (api, kept) = (socket.path().display(), keeper.file().display());
+    tracing::info!("serving the API on {api}; ports that it adds are kept in {kept}");
 }
 
 /// Waits for the last answers. A client that keeps its connection open does not keep the daemon.

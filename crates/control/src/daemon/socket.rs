@@ -143,20 +143,33 @@ fn remove_stale(path: &Path, folder: &OwnedFd) -> Result<(), Problem> {
             .wanted("a free path for the API's socket")
             .remedy("remove the file, or name another path with --socket"));
     }
-    // Without waiting: a daemon whose backlog is full is there, too.
-    let connected = new_socket().and_then(|socket| connect(&socket, &SocketAddrUnix::new(path)?));
-    match connected {
-        Ok(()) | Err(Errno::AGAIN) => {
-            Err(Problem::new(format!("a daemon already listens on {}", path.display()))
-                .seen("an answer on the socket")
-                .wanted("one daemon a socket")
-                .remedy("stop the other one, or name another path with --socket"))
-        }
+    match try_to_connect(path) {
+        Ok(()) | Err(Errno::AGAIN) => Err(taken(path)),
         Err(error) if error == Errno::CONNREFUSED || was_left_closed(&facts, error) => {
             unlinkat(folder, name(path), AtFlags::empty()).map_err(|error| trouble(path, &error))
         }
         Err(error) => Err(trouble(path, &error)),
     }
+}
+
+/// Refuses where a daemon listens.
+pub(super) fn refuse_taken(path: &Path) -> Result<(), Problem> {
+    match try_to_connect(path) {
+        Ok(()) | Err(Errno::AGAIN) => Err(taken(path)),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Without waiting: a daemon whose backlog is full is there, too.
+fn try_to_connect(path: &Path) -> Result<(), Errno> {
+    new_socket().and_then(|socket| connect(&socket, &SocketAddrUnix::new(path)?))
+}
+
+fn taken(path: &Path) -> Problem {
+    Problem::new(format!("a daemon already listens on {}", path.display()))
+        .seen("an answer on the socket")
+        .wanted("one daemon a socket")
+        .remedy("stop the other one, or name another path with --socket")
 }
 
 /// Whether a daemon of this user was killed between bind and listen: only root may ask a socket without any permission.

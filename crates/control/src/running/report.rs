@@ -10,6 +10,7 @@ use crate::config::{PortName, VmmqMode};
 use crate::devices::Condition;
 use crate::guest;
 use crate::health::{self, Picture};
+use crate::sandbox;
 use datapath::{DropReason, MacEntry, PortCounters, PortInfo, PortState, RscException, RscStatus};
 use ports::Offloads;
 use ports::packet::Spread;
@@ -30,6 +31,7 @@ impl Running {
             ports_up: self.port_bodies().iter().filter(|port| up(port)).count(),
             macs: self.switch.macs().len(),
             workers: self.workers(),
+            sandbox: sandbox::in_force(),
             restart_needed: self.restart_needed(),
             events: self.events.events(),
         }

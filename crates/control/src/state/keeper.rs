@@ -48,17 +48,26 @@ impl Slot {
     }
 }
 
+/// Makes the directory where there is none, locks it, and reads what is there. One that cannot be made is tried again when there is
+/// something to write.
+pub(crate) fn open(path: &Path) -> Result<(Writer, Kept), Problem> {
+    let directory = match StateDirectory::make(path) {
+        Err(problem) if path.exists() => return Err(problem),
+        made => made.ok(),
+    };
+    let (kept, last) = match &directory {
+        Some(directory) => read(directory),
+        None => (Kept::default(), to_text(&[]).ok()),
+    };
+    Ok((Writer { path: path.to_owned(), directory, last }, kept))
+}
+
 impl Keeper {
-    /// Reads what is there and starts the thread. The directory is made when there is something to write.
-    pub(crate) fn start(path: &Path) -> Result<(Keeper, Kept), Problem> {
-        let found = StateDirectory::open(path)?;
-        let (kept, last) = match &found {
-            Some(directory) => read(directory),
-            None => (Kept::default(), to_text(&[]).ok()),
-        };
+    /// Starts the thread.
+    pub(crate) fn start(mut writer: Writer) -> Result<Keeper, Problem> {
         let (bell, rings) = sync_channel(1);
         let (slot, trouble) = (Arc::<Mutex<Slot>>::default(), Arc::default());
-        let mut writer = Writer { path: path.to_owned(), directory: found, last };
+        let file = writer.path.join("ports.json");
         let (todo, told) = (Arc::clone(&slot), Arc::clone(&trouble));
         std::thread::Builder::new()
             .name("state".into())
@@ -66,7 +75,7 @@ impl Keeper {
             .map_err(|error| {
                 Problem::new("starting the thread that writes the state").seen(error)
             })?;
-        Ok((Keeper { slot, bell, trouble, file: path.join("ports.json") }, kept))
+        Ok(Keeper { slot, bell, trouble, file })
     }
 
     /// Where the state is.
@@ -136,8 +145,8 @@ fn read(directory: &StateDirectory) -> (Kept, Option<String>) {
     (kept, on_disk)
 }
 
-/// The thread's own.
-struct Writer {
+/// The thread's own: the directory, and what is known of it.
+pub(crate) struct Writer {
     path: PathBuf,
     directory: Option<StateDirectory>,
     /// What the disk has, if that is known.
@@ -145,6 +154,11 @@ struct Writer {
 }
 
 impl Writer {
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn run(&mut self, rings: &Receiver<()>, slot: &Mutex<Slot>, trouble: &Mutex<Option<Problem>>) {
         while rings.recv().is_ok() {
             let todo = std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner));
@@ -192,6 +206,11 @@ mod tests {
         Config::from_toml("t", text).unwrap().ports
     }
 
+    fn start(path: &Path) -> Result<(Keeper, Kept), Problem> {
+        let (writer, kept) = open(path)?;
+        Keeper::start(writer).map(|keeper| (keeper, kept))
+    }
+
     fn keep(keeper: &Keeper, text: String) -> Result<(), Problem> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(keeper.keep(text))
@@ -202,7 +221,7 @@ mod tests {
         (0..1000)
             .find_map(|_| {
                 std::thread::sleep(Duration::from_millis(1));
-                Keeper::start(path).ok()
+                start(path).ok()
             })
             .unwrap()
     }
@@ -211,10 +230,10 @@ mod tests {
     fn what_was_kept_is_there_at_the_next_start() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
-        let (keeper, kept) = Keeper::start(&path).unwrap();
+        let (keeper, kept) = start(&path).unwrap();
         assert_eq!(kept, Kept::default());
         keep(&keeper, to_text(&[]).unwrap()).unwrap();
-        assert!(!path.exists(), "nothing was added, so nothing is written");
+        assert!(!path.join("ports.json").exists(), "nothing was added, so nothing is written");
         let one = ports("[[port]]\nname='a'\ntap='t'");
         keep(&keeper, to_text(&one).unwrap()).unwrap();
         drop(keeper);
@@ -242,7 +261,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ports.json");
         std::fs::write(&file, "{\"version\": 1, \"ports\": [").unwrap();
-        let (keeper, kept) = Keeper::start(folder.path()).unwrap();
+        let (keeper, kept) = start(folder.path()).unwrap();
         assert!(kept.refused[0].error.contains("ports.json.broken-1"), "{:?}", kept.refused);
         drop(keeper);
         let half =
@@ -260,12 +279,12 @@ mod tests {
     #[test]
     fn a_disk_that_refuses_is_told_and_asked_again() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state");
-        let (keeper, _) = Keeper::start(&path).unwrap();
-        std::fs::write(&path, "a file in the directory's place").unwrap();
+        let above = folder.path().join("above");
+        std::fs::write(&above, "a file in a directory's place").unwrap();
+        let (keeper, _) = start(&above.join("state")).unwrap();
         let text = to_text(&ports("[[port]]\nname='a'\ntap='t'")).unwrap();
         assert!(keep(&keeper, text.clone()).is_err() && keeper.trouble().is_some());
-        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(&above).unwrap();
         keep(&keeper, text).unwrap();
         assert_eq!(keeper.trouble(), None);
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub(crate) use directory::StateDirectory;
-pub(crate) use keeper::Keeper;
+pub(crate) use keeper::{Keeper, Writer, open};
 pub(crate) use place::directory;
 
 /// Of the schema below. A file of another version is set aside.
