@@ -190,14 +190,20 @@ impl Session {
     /// has kept the session from a boundary for too long.
     pub fn suspended(&mut self, until: Instant) -> Option<OwnedFd> {
         self.listener.iter_mut().for_each(Listener::leave);
-        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        loop {
+            // In this order: what a thread that has ended left is seen.
+            let has_ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+            let record = lock(&self.shared.record).take();
+            if has_ended || record.is_some() {
+                // It may still unmap the guest's memory.
+                drop(self.thread.take());
+                return record;
+            }
             if Instant::now() >= until {
                 return None;
             }
             thread::sleep(Duration::from_micros(100));
         }
-        drop(self.thread.take());
-        lock(&self.shared.record).take()
     }
 
     /// The rings of a pair: the one the guest receives from, the one it sends by.

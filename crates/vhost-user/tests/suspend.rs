@@ -8,13 +8,15 @@ use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::options;
 use tempfile::TempDir;
 use test_guest::Guest;
 use vhost::VhostBackend;
-use vhost_user::{Features, Inherited, Options, Session, SocketRole, State};
+use vhost_user::{Features, Inherited, Negotiated, Options, Session, SocketRole, State};
 use virtqueue::Limit;
 
 const SET_MTU: u32 = 20;
@@ -194,6 +196,58 @@ fn a_front_end_in_the_middle_of_a_message_holds_up_nothing() {
     let session = Session::open_with(options(&socket, 1), inherited).unwrap();
     let _guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
     until("the next one", || session.status().state == State::Running);
+}
+
+/// Waits for the word, for 10 s at most. Whether it came.
+fn wait_for(word: &AtomicBool) -> bool {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !word.load(Ordering::Acquire) && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+    word.load(Ordering::Acquire)
+}
+
+/// Options whose port takes its time over each change from the first word until the second; the third is that it did not come.
+fn slow(socket: &Path, words: &Arc<[AtomicBool; 3]>) -> Options {
+    let words = words.clone();
+    let changed = move |_: &Negotiated| {
+        let [from, until, missed] = &*words;
+        if from.load(Ordering::Acquire) && !wait_for(until) {
+            missed.store(true, Ordering::Release);
+        }
+    };
+    Options { changed: Box::new(changed), ..options(socket, 1) }
+}
+
+/// The start of all ports waited for one front end: its files were mapped and closed by whoever opened the port.
+#[test]
+fn a_session_that_takes_long_to_go_on_does_not_hold_up_the_start() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let (session, _guest) = begin(&socket, Features::VERSION_1, 1);
+    let words = Arc::new([true, false, false].map(AtomicBool::new));
+    let session = Session::open_with(slow(&socket, &words), left(session)).unwrap();
+    words[1].store(true, Ordering::Release);
+    until("it goes on", || session.status().state == State::Running);
+    assert!(!words[2].load(Ordering::Acquire), "the start waited for it");
+}
+
+/// It was waited for the end of unmapping, which takes as long as a guest is large; all sessions share the time that there is.
+#[test]
+fn what_is_left_is_there_before_the_session_s_end() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let words = Arc::new([false, false, false].map(AtomicBool::new));
+    let session = Session::open(slow(&socket, &words)).unwrap();
+    let mut guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
+    words[0].store(true, Ordering::Release);
+    let inherited = left(session);
+    words[1].store(true, Ordering::Release);
+    assert!(inherited.session.is_some(), "it was left behind");
+    assert!(!words[2].load(Ordering::Acquire));
+    let next = Session::open_with(options(&socket, 1), inherited).unwrap();
+    assert!(guest.send(0, &[0; 12], &[7; 60]));
+    assert_eq!(serve(&next, 0), 1);
 }
 
 /// The port is another one, or the record is of another version or of nobody.

@@ -123,15 +123,17 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     }
 }
 
-/// Leaves the front end to the process that comes next.
+/// Leaves the front end to the process that comes next. What that gets is there before anything is unmapped or closed here, which takes
+/// the longer the larger the guest is.
 fn suspend(shared: &Shared, backend: &Mutex<Backend>) {
-    let socket = shared.options.socket.display();
-    let connection = lock(&shared.connection).as_ref().map(UnixStream::try_clone);
-    let record = connection.unwrap_or_else(|| Err(io::ErrorKind::NotConnected.into()));
+    // It is the next process's from now on, and the end of this session cuts it no more.
+    let connection = lock(&shared.connection).take();
+    let record = connection.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
     match record.and_then(|connection| lock(backend).suspend(connection.as_fd())) {
         Ok(record) => *lock(&shared.record) = Some(record),
         Err(error) => {
-            tracing::warn!(%socket, "a vhost-user front end has to connect again: {error}")
+            let socket = shared.options.socket.display();
+            tracing::warn!(%socket, "a vhost-user front end has to connect again: {error}");
         }
     }
 }
