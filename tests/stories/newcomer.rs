@@ -1,5 +1,6 @@
 //! The first hour: what somebody meets who gets something wrong.
 
+use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{FILE, Switch, cli, complaint, millrace};
 use std::process::Command;
@@ -116,16 +117,19 @@ fn a_port_that_is_not_there_and_a_daemon_that_is_not_there_are_told_apart() {
 fn a_file_made_wrong_while_the_switch_runs_changes_nothing() {
     story(&[Need::Tap], || {
         let switch = Switch::start("[[port]]\nname = 'vm1'\ntap = 'tap1'\n");
-        // Whoever writes to a pipe knows that it is being read, and the daemon answers nobody while it reads.
+        // Whoever writes to a pipe knows that it is being read.
         run(&format!("rm {FILE}"));
         run(&format!("mkfifo {FILE}"));
         let reload = |text: &str| {
             switch.hang_up();
             std::fs::write(FILE, text).unwrap();
         };
+        let told = |words| until(words, || switch.noted(words).then_some(()));
         reload("[[port]]\nname = 'vm2'\ntapp = 'tap2'\n");
+        told("the file was read again and refused");
         assert_eq!(switch.ask("port list")[0]["name"], "vm1");
         reload("[[port]]\nname = 'vm2'\ntap = 'tap2'\n");
+        told("the file was read again: ");
         assert_eq!(switch.ask("port list")[0]["name"], "vm2");
     });
 }
