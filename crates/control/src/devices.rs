@@ -5,7 +5,7 @@
 mod xdp;
 
 use crate::config::{Account, Compat, Namespace, PortConfig, Size, TeamAlgorithm};
-use crate::handover::{Keeping, Store, What};
+use crate::handover::{Carrier, Keeping, Store, What};
 use crate::{Problem, accounts, guest, sandbox};
 use ports::Device;
 use ports::link::{Link, LinkError};
@@ -267,7 +267,7 @@ fn open_vhost(port: &PortConfig, socket: &Path, store: &Store) -> Result<Opened,
     let name = port.name.as_str();
     let left = What::of(port).and_then(|what| store.take(name, &what));
     let (mut files, session) = left.map(|left| (left.files, left.session)).unwrap_or_default();
-    let inherited = Inherited { listener: files.pop(), session };
+    let inherited = Inherited { listener: files.pop(), session: session.and_then(Carrier::take) };
     let is_listening = inherited.listener.is_some();
     let opened = vhost::open_kept(&options, inherited)
         .map_err(|error| OpenError { denied: vhost_denied(&error), reason: error.to_string() })?;

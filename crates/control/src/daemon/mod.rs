@@ -106,6 +106,7 @@ pub async fn serve(
     }
     let keeper = Keeper::start(keeps)?;
     let shared = Shared::new(start(config, kept, opener)?, keeper.clone(), source);
+    store.end_sessions();
     // What had to give way to the file is given up for good.
     save(&shared);
     let successors = successors(socket.path());

@@ -20,6 +20,7 @@ pub(crate) use successor::{hand_over, take_over};
 use crate::Problem;
 use crate::config::PortConfig;
 use manifest::Manifest;
+use rustix::net::{Shutdown, shutdown};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,6 +28,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The name of the manifest's own descriptor. Those of ports have a dot.
 const MANIFEST: &str = "manifest";
+
+/// What the name of a port's session ends with.
+const SESSION: &str = ".session";
 
 /// Descriptors by name and number. Clones are the same store.
 #[derive(Clone, Default)]
@@ -36,6 +40,8 @@ pub struct Store(Arc<Mutex<Content>>);
 struct Content {
     /// Of an earlier process, not yet wanted.
     inherited: BTreeMap<String, Inherited>,
+    /// Names that systemd has and the next process is not to find: sessions, and what is in no manifest.
+    unknown: Vec<String>,
     kept: BTreeMap<String, Entry>,
     manifest: Option<Manifest>,
     /// Told of each change.
@@ -63,7 +69,39 @@ pub(crate) struct Inherited {
     /// One for each queue of a TAP device; a guest's socket.
     pub(crate) files: Vec<OwnedFd>,
     /// A guest's session.
-    pub(crate) session: Option<OwnedFd>,
+    pub(crate) session: Option<Carrier>,
+}
+
+/// A guest's session, until it is taken. A front end chose what it has open, and some files take long to close: it is closed on
+/// another thread.
+pub(crate) struct Carrier(Option<OwnedFd>);
+
+impl Carrier {
+    pub(crate) fn take(mut self) -> Option<OwnedFd> {
+        self.0.take()
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        close_aside(self.0.take().into_iter().collect());
+    }
+}
+
+impl Inherited {
+    /// Closes it. A device is busy as long as a descriptor of it is open, and a path as long as a socket there takes connections, so that
+    /// has ended when this returns.
+    fn close(self) {
+        if let What::Tap { .. } = self.what {
+            return;
+        }
+        // What its front ends have sent is closed with a socket, and they chose that too.
+        for listener in &self.files {
+            // It may be anything.
+            let _ = shutdown(listener, Shutdown::Both);
+        }
+        close_aside(self.files);
+    }
 }
 
 /// Keeps the descriptors of a port as long as this lives.
@@ -100,16 +138,24 @@ impl Store {
         known.extend(manifest.iter().map(|_| MANIFEST.to_owned()));
         let unknown: Vec<String> = content.pushed.difference(&known).cloned().collect();
         (content.manifest, content.inherited) = (manifest, ports);
-        content.remove_from_systemd(&unknown);
+        content.unknown = unknown;
     }
 
-    /// Closes what an earlier process left and no port is going to take, so that no device is busy because of it.
+    /// Closes the sessions that no port has taken: their front ends have to connect again. Sockets and devices wait for ports that are
+    /// opened later.
+    pub(crate) fn end_sessions(&self) {
+        let mut content = self.content();
+        content.inherited.values_mut().for_each(|left| drop(left.session.take()));
+    }
+
+    /// Closes what an earlier process left and no port is going to take, so that no device is busy because of it. Until then systemd has
+    /// all of it: a process that ends before, for want of a configuration, leaves it to the next one.
     pub(crate) fn want<'p>(&self, ports: impl Iterator<Item = &'p PortConfig>) {
         let wanted: BTreeMap<String, What> =
             ports.filter_map(|port| Some((port.name.to_string(), What::of(port)?))).collect();
         let mut content = self.content();
         let inherited = take(&mut content.inherited);
-        let mut names = Vec::new();
+        let mut names = take(&mut content.unknown);
         for (name, left) in inherited {
             if wanted.get(&name) == Some(&left.what) {
                 content.inherited.insert(name, left);
@@ -117,7 +163,7 @@ impl Store {
             }
             tracing::info!("port {name} is another than before: its descriptors are closed");
             names.extend(full_names(&name, left.files.len()));
-            close_aside(left);
+            left.close();
         }
         content.remove_from_systemd(&names);
     }
@@ -129,7 +175,7 @@ impl Store {
             return Some(left);
         }
         let count = left.files.len();
-        close_aside(left);
+        left.close();
         self.discard(name, count);
         None
     }
@@ -260,7 +306,7 @@ fn full_names(port: &str, queues: usize) -> Vec<String> {
 
 /// The name of a port's session. Those of its other descriptors end with a number.
 fn session_name(port: &str) -> String {
-    format!("{port}.session")
+    format!("{port}{SESSION}")
 }
 
 /// What an earlier process left, as far as its manifest tells what it is and it is all there.
@@ -273,7 +319,11 @@ struct Sorted {
 }
 
 fn sort(given: Vec<(String, OwnedFd)>) -> Sorted {
-    let mut files: BTreeMap<String, OwnedFd> = given.into_iter().collect();
+    let (sessions, files): (Vec<_>, Vec<_>) =
+        given.into_iter().partition(|(name, _)| name.ends_with(SESSION));
+    let mut files: BTreeMap<String, OwnedFd> = files.into_iter().collect();
+    let sessions = sessions.into_iter().map(|(name, file)| (name, Carrier(Some(file))));
+    let mut sessions: BTreeMap<String, Carrier> = sessions.collect();
     let Some(manifest) = files.remove(MANIFEST).map(Manifest::of) else {
         return Sorted {
             problem: Some(Problem::new("nothing says what it is")),
@@ -287,7 +337,7 @@ fn sort(given: Vec<(String, OwnedFd)>) -> Sorted {
     let mut ports = BTreeMap::new();
     let mut missing = None;
     for (port, what) in named {
-        let session = files.remove(&session_name(&port));
+        let session = sessions.remove(&session_name(&port));
         let names = full_names(&port, what.files().into());
         let of_port: Option<Vec<OwnedFd>> = names.iter().map(|name| files.remove(name)).collect();
         match of_port {
@@ -301,16 +351,20 @@ fn sort(given: Vec<(String, OwnedFd)>) -> Sorted {
     Sorted { manifest: Some(manifest), ports, problem: missing.or(rest) }
 }
 
-/// Closes it on another thread: a front end chose what a session has open, and some files take long to close.
-fn close_aside(left: Inherited) {
-    let closer = std::thread::Builder::new().name("close".into());
-    let _ = closer.spawn(move || drop(left));
+/// Closes files on another thread.
+fn close_aside(files: Vec<OwnedFd>) {
+    if !files.is_empty() {
+        // Where no thread can be made they are closed here.
+        let _ = std::thread::Builder::new().name("close".into()).spawn(move || drop(files));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     fn file() -> OwnedFd {
         std::fs::File::open("/dev/null").unwrap().into()
@@ -403,6 +457,46 @@ mod tests {
             std::fs::remove_file(&socket).unwrap();
             assert_eq!(What::of(&port("")) == Some(what.clone()), files == 0);
         }
+    }
+
+    /// The device was still busy, or the path taken, when the port was opened anew: they were closed on another thread.
+    #[test]
+    fn what_is_not_wanted_is_free_at_once_and_a_session_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let socket = UnixListener::bind(&path).unwrap();
+        let guest = port(&format!("vhost-user='{}'", path.display()));
+        let (device, other_end) = std::io::pipe().unwrap();
+        let tap = port("tap='tap0'");
+        for (port, file) in [(guest, OwnedFd::from(socket)), (tap, device.into())] {
+            let store = Store::default();
+            let _keeping = store.keep("a", What::of(&port).unwrap(), &[Arc::new(file)]);
+            let next = Store::default();
+            next.inherit(given(&store));
+            store.content().kept.clear();
+            next.want([].iter());
+        }
+        assert!(UnixStream::connect(&path).is_err());
+        let closed = (&other_end).write(&[0]).map_err(|error| error.kind());
+        assert_eq!(closed, Err(std::io::ErrorKind::BrokenPipe));
+    }
+
+    /// The front end believed that it was served.
+    #[test]
+    fn a_session_that_no_port_takes_ends_and_its_socket_waits() {
+        let (left, mut front_end) = UnixStream::pair().unwrap();
+        let port = port("vhost-user='/run/s'\nvhost-client=true");
+        let what = What::of(&port).unwrap();
+        let store = Store::default();
+        let keeping = store.keep("a", what.clone(), &[]);
+        keeping.add_session(left.into());
+        let next = Store::default();
+        next.inherit(given(&store));
+        store.content().kept.clear();
+        next.want([port].iter());
+        next.end_sessions();
+        assert_eq!(front_end.read(&mut [0]).unwrap(), 0, "it is cut off");
+        assert!(next.take("a", &what).unwrap().session.is_none());
     }
 
     /// A port that is opened anew is kept before what it was is dropped.

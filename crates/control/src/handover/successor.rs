@@ -2,7 +2,7 @@
 //! name, the manifest last. The old daemon has stopped its ports before it sends the first.
 
 use super::{MANIFEST, Store, listener, message};
-use crate::Problem;
+use crate::{Problem, descriptors};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -11,6 +11,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
+/// What is said in the place of descriptors.
+const NOTHING: &str = "nothing is kept";
+
 /// How long the old daemon may take to stop: its disk has 10 s.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -18,15 +21,29 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) fn hand_over(store: &Store, successor: &OwnedFd) {
     let content = store.content();
     let all = content.all();
-    let sent = all.iter().try_for_each(|(name, file)| message::send(successor, name, Some(*file)));
+    let sent = all.iter().try_for_each(|(name, file)| {
+        match message::send(successor, name, Some(*file)) {
+            // Another session, or device, may still be sent, and the manifest.
+            Err(error) if !has_gone(&error) => {
+                tracing::warn!("{name} is not handed over: {error}");
+                Ok(())
+            }
+            sent => sent,
+        }
+    });
     let sent = match content.manifest {
         Some(_) => sent,
-        None => sent.and_then(|()| message::send(successor, "nothing is kept", None)),
+        None => sent.and_then(|()| message::send(successor, NOTHING, None)),
     };
     match sent {
         Ok(()) => tracing::info!("{} descriptors were handed over", all.len()),
         Err(error) => tracing::warn!("the successor has gone: {error}"),
     }
+}
+
+fn has_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, WouldBlock};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | TimedOut | WouldBlock)
 }
 
 /// The successor's part: asks the daemon of this API socket to stop, and takes what it has. Without one nothing is taken.
@@ -80,8 +97,43 @@ fn receive_all(connection: &OwnedFd) -> io::Result<Vec<(String, OwnedFd)>> {
             Some((text, None)) if text.starts_with("refused: ") => {
                 return Err(io::Error::other(text));
             }
-            Some((_, None)) => return Ok(given),
+            Some((text, None)) if text == NOTHING => return Ok(given),
+            // What the kernel could not give this process is missing in the message. The old daemon has stopped: this one goes on with
+            // the rest.
+            Some((name, None)) => {
+                let limit = descriptors::limit();
+                tracing::warn!(
+                    "{name} came without its descriptor: the limit is {limit} (RLIMIT_NOFILE)"
+                );
+                if name == MANIFEST {
+                    return Ok(given);
+                }
+            }
             None => return Err(io::Error::other("it ended before it had handed over all")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::socketpair;
+    use std::os::fd::AsFd;
+
+    /// The successor's limit of descriptors was the shell's: it took the first that did not arrive for the end, and had nothing.
+    #[test]
+    fn a_descriptor_that_does_not_arrive_is_not_the_end_of_the_list() {
+        let flags = SocketFlags::CLOEXEC;
+        let (old, new) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        message::send(&old, "a.0", None).unwrap();
+        for name in ["b.0", MANIFEST] {
+            message::send(&old, name, Some(new.as_fd())).unwrap();
+        }
+        let given = receive_all(&new).unwrap();
+        let names: Vec<_> = given.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["b.0", MANIFEST]);
+        message::send(&old, NOTHING, None).unwrap();
+        assert!(receive_all(&new).unwrap().is_empty());
     }
 }
