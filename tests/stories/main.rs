@@ -28,6 +28,7 @@ mod lab;
 mod lab_guest;
 mod lab_hosts;
 mod lab_interop;
+mod link;
 mod machines;
 mod migrate;
 mod migration;

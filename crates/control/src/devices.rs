@@ -100,6 +100,8 @@ pub trait Watch: Send {
     fn memory_limit(&self) -> Option<u64> {
         None
     }
+    /// Shows the guest its link up or down.
+    fn set_link(&self, _is_up: bool) {}
     /// What happened to the guest since this was last asked, in sentences.
     fn news(&self) -> Vec<String> {
         Vec::new()
@@ -443,6 +445,10 @@ impl Watch for Guest {
 
     fn memory_limit(&self) -> Option<u64> {
         Some(self.options.memory_limit).filter(|limit| *limit < u64::MAX)
+    }
+
+    fn set_link(&self, is_up: bool) {
+        self.session.set_link(is_up);
     }
 
     fn news(&self) -> Vec<String> {

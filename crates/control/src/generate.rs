@@ -28,6 +28,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
             } else if port.vhost_client.is_some() {
                 port.vhost_user = format!("/run/{device}").parse().ok();
                 port.compat = port.isolated.map(|_| Compat::OvsDpdkTso);
+                port.follow_uplink = port.isolated;
             } else if mirror == 8 {
                 port.team = Some(vec![host(&format!("{device}a")), host(&format!("{device}b"))]);
                 port.queues = None;

@@ -20,6 +20,10 @@ pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Con
         (State::Connected, _) => {
             Condition::Down("a guest is connected, its driver is not ready".to_owned())
         }
+        (State::Waiting, _) if status.is_unplugged => Condition::Down(
+            "its guest sees its link down, for no uplink carries its frames (`follow-uplink`)"
+                .to_owned(),
+        ),
         (State::Waiting, SocketRole::Server) => {
             Condition::Down(format!("waiting for a guest to connect to {socket}"))
         }

@@ -43,6 +43,10 @@ pub(crate) struct Picture {
     pub(crate) not_steered: Option<String>,
     /// Of a team: its members.
     pub(crate) members: Vec<MemberStatus>,
+    /// The member that it is pinned to.
+    pub(crate) member: Option<String>,
+    /// What its guest is known by: the process of its front end, or the namespace of its device.
+    pub(crate) guest: Option<String>,
     /// The member that its frames leave by, and why it carries none, where that is so.
     pub(crate) path_down: Option<(String, String)>,
     /// IPv4 and IPv6, of an open port.
@@ -73,6 +77,8 @@ impl Picture {
             is_xdp: port.xdp.is_some(),
             not_steered: None,
             members: Vec::new(),
+            member: port.team_member.as_ref().map(ToString::to_string),
+            guest: port.netns.as_ref().map(|netns| netns.path().display().to_string()),
             path_down: None,
             rsc: None,
         }
@@ -83,7 +89,8 @@ impl Picture {
         carries(&self.vlan, vlan)
     }
 
-    fn meets(&self, other: &Picture) -> bool {
+    /// Whether frames may go from one to the other.
+    pub(crate) fn meets(&self, other: &Picture) -> bool {
         let may_talk = !(self.isolated && other.isolated);
         may_talk && shares_vlan(&self.vlan, &other.vlan)
     }
@@ -111,6 +118,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
         found.extend(degraded(port));
         found.extend(not_steered(port));
         found.extend(team::path_down(port));
+        found.extend(team::same_path(port, earlier));
         found.extend(team::findings(port));
     }
     found

@@ -314,6 +314,7 @@ impl Backend {
             let step = self.migration.run(!self.vrings.iter().take(2).all(is_fresh));
             self.note(step);
             self.announce();
+            self.shared.unplug();
         }
     }
 

@@ -27,6 +27,9 @@
 //! checks their sizes, but for a few that it does not know (`message.rs`); what they say is checked here and in `guestmem` and
 //! `virtqueue`.
 //!
+//! **Link down.** A front end is told by the end of its connection ([`Session::set_link`]): the one way that QEMU passes on to a
+//! network device's guest (`plug.rs`).
+//!
 //! **Announcing.** When a guest comes to run here, frames that announce its address are left at its first sending ring, and
 //! taken before those in the ring. The address is the one that the front end names by `SEND_RARP`, which may come before any
 //! ring is known, else [`Options::mac`]. Later `SEND_RARP`s announce it again.
@@ -53,6 +56,7 @@ mod message;
 mod migration;
 mod negotiated;
 mod options;
+mod plug;
 mod resume;
 mod ring_slot;
 mod session;

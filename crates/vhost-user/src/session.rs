@@ -8,9 +8,10 @@ use crate::attempts::Attempts;
 use crate::lock::lock;
 use crate::memory_pace::MemoryPace;
 use crate::migration::{Milestone, Milestones};
+use crate::plug::Plug;
 use crate::signal::{self, Budget};
 use crate::socket::Listener;
-use crate::{Options, RingSlot, SessionError, SocketRole, Sparing, State, Status};
+use crate::{Features, Options, RingSlot, SessionError, SocketRole, Sparing, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serving::{Entrance, go_on, serve, serve_all};
 use std::io;
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) signals: Arc<Budget>,
     /// What changes of its memory may.
     pub(crate) memory_pace: Mutex<MemoryPace>,
+    pub(crate) plug: Plug,
 }
 
 impl Shared {
@@ -66,6 +68,15 @@ impl Shared {
     fn tell(&self, log: impl FnOnce(Option<u64>)) {
         if let Some(untold) = lock(&self.told).next(Instant::now()) {
             log((untold > 0).then_some(untold));
+        }
+    }
+
+    /// Has a guest that runs see its link down, where that is wanted and can be shown.
+    pub(crate) fn unplug(&self) {
+        let negotiated = self.note(|status| status.negotiated);
+        let is_split = !negotiated.features.contains(Features::RING_PACKED);
+        if negotiated.pairs > 0 && is_split && self.plug.pull() {
+            self.cut(Shutdown::Both);
         }
     }
 
@@ -148,6 +159,7 @@ impl Session {
             told: Mutex::default(),
             signals,
             memory_pace: Mutex::default(),
+            plug: Plug::default(),
         });
         let served = shared.clone();
         let entrance = match &listener {
@@ -204,6 +216,13 @@ impl Session {
             }
             thread::sleep(Duration::from_micros(100));
         }
+    }
+
+    /// Shows the guest its link up or down, see the head of this crate.
+    pub fn set_link(&self, is_up: bool) {
+        self.shared.note(|status| status.is_unplugged = !is_up);
+        self.shared.plug.set(is_up);
+        self.shared.unplug();
     }
 
     /// The rings of a pair: the one the guest receives from, the one it sends by.
@@ -289,7 +308,7 @@ mod tests {
     use super::*;
     use crate::backend::Backend;
     use crate::signal::tests::AT_CLOSE;
-    use crate::{Access, Features, Negotiated};
+    use crate::{Access, Negotiated};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::cell::RefCell;
     use std::fs::File;

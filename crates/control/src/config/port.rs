@@ -150,6 +150,10 @@ pub struct PortConfig {
     /// Offers a vhost-user port's guest what another back end offers, so that it may move from there and back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compat: Option<Compat>,
+    /// Shows a vhost-user port's guest its link down while the team member it is pinned to, or else every uplink of its VLANs, carries no
+    /// frames; no where absent. QEMU's guests are told by the end of the connection, so it needs `reconnect` and split rings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_uplink: Option<bool>,
     /// The network namespace the device lives in (a name of `ip netns`, or a path), where it is not the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1, example = "web")]
@@ -335,6 +339,7 @@ impl PortConfig {
             socket_group: None,
             memory_limit: None,
             compat: None,
+            follow_uplink: None,
             netns: None,
             queues: None,
             promiscuous: None,

@@ -128,6 +128,9 @@ fn socket_rules(port: &PortConfig) -> Option<Fault> {
     if port.compat.is_some() && port.vhost_user.is_none() {
         return Some(("compat", needs("compat", "vhost-user", "remove it")));
     }
+    if port.follow_uplink.is_some() && port.vhost_user.is_none() {
+        return Some(("follow-uplink", needs("follow-uplink", "vhost-user", "remove it")));
+    }
     let keys = [
         ("socket-mode", port.socket_mode.is_some()),
         ("socket-owner", port.socket_owner.is_some()),

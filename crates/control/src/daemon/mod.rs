@@ -230,12 +230,17 @@ async fn poll_every_second(shared: &Shared, mut hangup: Signal) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     let mut trouble = None;
     let mut balance_at = tokio::time::Instant::now();
+    let mut links_at = balance_at;
     loop {
         tokio::select! {
             _ = second.tick() => poll(shared, trouble),
             () = tokio::time::sleep_until(balance_at) => {
                 let next = shared.lock().balance(Instant::now());
                 balance_at = tokio::time::Instant::now() + next;
+            }
+            () = tokio::time::sleep_until(links_at) => {
+                let next = shared.lock().follow_uplinks(Instant::now());
+                links_at = tokio::time::Instant::now() + next;
             }
             _ = hangup.recv() => trouble = reload(shared).await,
         }

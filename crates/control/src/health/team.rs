@@ -21,6 +21,24 @@ pub(super) fn path_down(port: &Picture) -> Option<Problem> {
     )
 }
 
+/// Two vNICs of one guest are there to have two paths.
+pub(super) fn same_path(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
+    let (guest, member) = (port.guest.as_ref()?, port.member.as_ref()?);
+    let is_same = |other: &&Picture| {
+        other.guest.as_ref() == Some(guest) && other.member.as_ref() == Some(member)
+    };
+    let other = earlier.iter().find(is_same)?;
+    Some(
+        Problem::new(format!(
+            "ports {} and {} of one guest leave by one member",
+            other.name, port.name
+        ))
+        .seen(member)
+        .wanted("a member for each: where this one fails both paths are lost")
+        .remedy(format!("`millrace team map TEAM {} MEMBER`, or free one by `--any`", port.name)),
+    )
+}
+
 pub(super) fn findings(port: &Picture) -> impl Iterator<Item = Problem> {
     let down = port.members.iter().filter_map(|member| down(port, member));
     down.chain(speeds(port)).chain(addresses(port)).chain(vlans(port))
@@ -145,6 +163,27 @@ mod tests {
             vlans: vec![0, 10],
             counters: MemberCounters::default(),
         }
+    }
+
+    #[test]
+    fn two_vnics_of_one_guest_at_one_member_are_found() {
+        let text = |members: [&str; 2], guests: [&str; 2]| {
+            let team = "[[port]]\nname='up'\nteam=['e1','e2']\n";
+            let port = |which: usize| {
+                format!(
+                    "[[port]]\nname='p{which}'\ntap='t{which}'\nnetns='{}'\nteam-member='{}'\n",
+                    guests[which], members[which]
+                )
+            };
+            let config = Config::from_toml("t", &(port(0) + &port(1) + team)).unwrap();
+            let [one, two] = [0, 1].map(|which| Picture::of(&config.ports[which]));
+            same_path(&two, &[one]).map(|problem| (problem.error, problem.seen))
+        };
+        let wanted = ("ports p0 and p1 of one guest leave by one member", "e1");
+        let wanted = Some((wanted.0.to_owned(), wanted.1.to_owned()));
+        assert_eq!(text(["e1", "e1"], ["a", "a"]), wanted);
+        assert_eq!(text(["e1", "e2"], ["a", "a"]), None);
+        assert_eq!(text(["e1", "e1"], ["a", "b"]), None);
     }
 
     fn found(members: Vec<MemberStatus>) -> Vec<(String, String)> {

@@ -8,6 +8,7 @@ mod captures;
 mod changes;
 mod entries;
 mod level;
+mod links;
 mod loads;
 mod moves;
 mod origin;
@@ -97,6 +98,8 @@ struct OpenPort {
     settings: PortSettings,
     /// Where it is an uplink with tables of its own: whose they are.
     stations: uplinks::Stations,
+    /// Why its guest is to see its link down, where it is (`follow-uplink`).
+    link_down: Option<String>,
     /// Where it is a team: the addresses pinned to members, as it was told last.
     pins: Vec<(Mac, String)>,
     /// The counters and rates of the last look.

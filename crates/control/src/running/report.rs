@@ -237,6 +237,9 @@ impl Running {
         picture.guarded = [DropReason::DhcpGuard, DropReason::RouterGuard, DropReason::IpGuard]
             .map(|reason| (reason.name(), dropped(reason)));
         if let Some(open) = port.open() {
+            if let Some(process) = open.watch.guest().and_then(|guest| guest.process) {
+                picture.guest = Some(format!("process {process}"));
+            }
             picture.mtu = Some(open.settings.mtu);
             picture.device_mtu = Some(open.mtu);
             picture.links = open.watch.links();

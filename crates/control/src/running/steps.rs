@@ -172,6 +172,7 @@ impl Running {
             home: None,
             settings,
             stations: Stations::default(),
+            link_down: None,
             pins: Vec::new(),
             last: Sample::default(),
         })

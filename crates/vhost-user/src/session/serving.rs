@@ -1,14 +1,15 @@
 //! The session's thread: front ends come, one after the other, and each is served until it goes or the session ends.
 
 use super::Shared;
-use crate::State;
 use crate::backend::Backend;
 use crate::control;
 use crate::lock::lock;
 use crate::message::{Message, Request};
 use crate::resume::resume;
 use crate::socket;
+use crate::{SocketRole, State};
 use rustix::event::Timespec;
+use rustix::net::sockopt::socket_peercred;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -44,20 +45,38 @@ pub(super) enum Entrance {
 }
 
 impl Entrance {
-    /// The next front end; `None`: the end.
+    /// The next front end; `None`: the end. One that has been told that its link is down finds the connection closed.
     fn next(&self, shared: &Shared) -> Option<io::Result<UnixStream>> {
         match self {
             Entrance::Listen(listener) => {
                 let listener = listener.upgrade()?;
                 shared.wait(&[listener.as_fd()], None)?;
-                Some(listener.accept().map(|(connection, _)| connection))
+                let accepted = listener.accept().map(|(connection, _)| connection);
+                Some(accepted.and_then(|connection| {
+                    let is_refused = shared.plug.refuses(process_of(&connection));
+                    if is_refused { Err(refused()) } else { Ok(connection) }
+                }))
             }
             Entrance::Connect => {
                 shared.wait(&[], Some(&Timespec::default()))?;
+                if shared.plug.has_told() {
+                    return Some(Err(refused()));
+                }
                 Some(socket::connect(&shared.options.socket))
             }
         }
     }
+}
+
+/// One that has been told that its link is down.
+fn refused() -> io::Error {
+    io::ErrorKind::ConnectionRefused.into()
+}
+
+/// The process at the other end: the one that connected, or began to listen.
+fn process_of(connection: &UnixStream) -> Option<u32> {
+    let pid = socket_peercred(connection).ok()?.pid.as_raw_nonzero().get();
+    u32::try_from(pid).ok()
 }
 
 /// One front end after the other, until the end.
@@ -104,8 +123,14 @@ fn greet(shared: &Arc<Shared>, connection: UnixStream) {
 /// One front end, until it goes, breaks the protocol, or the end.
 pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Option<UnixStream>) {
     let Conversation { backend, mut handler } = conversation;
+    let process = connection.as_ref().and_then(process_of);
+    shared.plug.connect(process);
+    let is_guests = shared.options.role == SocketRole::Server;
+    shared.note(|status| {
+        status.connections += 1;
+        status.process = process.filter(|_| is_guests);
+    });
     *lock(&shared.connection) = connection;
-    shared.note(|status| status.connections += 1);
     let (began, is_loop) = (Instant::now(), shared.attempts.pause().is_some());
     shared.attempts.begin();
     let ended = converse(shared, &backend, &mut handler);
@@ -118,6 +143,7 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     // Closed without the lock: closing what the front end sent may block for as long as it likes.
     let connection = lock(&shared.connection).take();
     drop(connection);
+    shared.note(|status| status.process = None);
     if !suspends {
         tell_of_end(shared, ended, began.elapsed(), is_loop);
     }
