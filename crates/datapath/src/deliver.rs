@@ -45,7 +45,7 @@ pub(crate) struct Deliverer {
     /// Of the last list.
     pub(crate) taken: Taken,
     /// The last egress queue of the turn that is shared by weights.
-    pub(crate) weighted: Option<Target>,
+    pub(crate) weighted: Option<(Option<u64>, Target)>,
 }
 
 impl Deliverer {

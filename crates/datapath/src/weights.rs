@@ -69,9 +69,10 @@ impl Turn<'_> {
             weights.leave(self.place());
             return;
         }
-        deliverer.weighted = Some(at);
-        if weights.is_short {
-            weights.charge(self.from.shared.id, bytes, self.from.settings.weight.unwrap_or(1));
+        let weight = self.from.settings.weight.unwrap_or(1);
+        let ahead = weights.is_short.then(|| weights.charge(self.from.shared.id, bytes, weight));
+        if deliverer.weighted.is_none_or(|(most, _)| ahead >= most) {
+            deliverer.weighted = Some((ahead, at));
         }
     }
 
@@ -88,10 +89,12 @@ impl Weights {
         self.senders.get_mut(place)
     }
 
-    /// A port's tag rises by the bytes by the weight, and is never further ahead than [`AHEAD`].
-    fn charge(&mut self, port: PortId, bytes: u64, weight: u8) {
-        let (paid, most) = (bytes * 100 / u64::from(weight.max(1)), self.tag + AHEAD);
-        self.sender(port).into_iter().for_each(|it| it.tag = (it.tag + paid).min(most));
+    /// A port's tag rises by the bytes by the weight, and is never further ahead than [`AHEAD`]; how far it is now.
+    fn charge(&mut self, port: PortId, bytes: u64, weight: u8) -> u64 {
+        let (paid, lowest) = (bytes * 100 / u64::from(weight.max(1)), self.tag);
+        let Some(sender) = self.sender(port) else { return 0 };
+        sender.tag = (sender.tag + paid).min(lowest + AHEAD);
+        sender.tag.saturating_sub(lowest)
     }
 
     /// Whether a queue of a port may be taken from; `fits`: the room is enough for a frame.

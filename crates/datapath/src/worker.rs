@@ -293,7 +293,8 @@ impl Turn<'_> {
             scratch.deliverer.work = cost;
             let toward = self.run(&burst, scratch);
             if self.from.waits {
-                let toward = scratch.deliverer.weighted.take().or(toward);
+                let weighted = scratch.deliverer.weighted.take().map(|(_, target)| target);
+                let toward = weighted.or(toward);
                 queue.pressure.leave(self, toward);
                 queue.pressure.note(toward, scratch.deliverer.taken, self.now);
             }

@@ -47,10 +47,14 @@ fn frame(source: usize, destination: u8, payload: u32) -> MemoryFrame {
 }
 
 impl Link {
-    /// The stations of the uplink and of the other vNIC have said where they are.
     fn new(rate: usize, senders: &[Sender]) -> Link {
-        let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
-        let mut bench = Bench::new(&[(uplink, ALL), (plain(), ALL)]);
+        Link::beside(PortRole::Vnic, rate, senders)
+    }
+
+    /// The stations of the uplink and of the other port have said where they are.
+    fn beside(other: PortRole, rate: usize, senders: &[Sender]) -> Link {
+        let of = |role| (PortSettings { role, ..plain() }, ALL);
+        let mut bench = Bench::new(&[of(PortRole::Uplink), of(other)]);
         for sender in senders {
             bench.add(PortSettings { weight: sender.weight, ..plain() }, ALL);
         }
@@ -204,6 +208,18 @@ fn a_sender_whose_frames_are_all_dropped_voids_no_weights() {
     let [first, second, third] = link.sent[..] else { panic!() };
     let share = first as f64 / (first + second) as f64;
     assert!((share - 0.75).abs() < 0.05 && third == 0, "{share}");
+}
+
+/// Only the last of the two was asked for, so the first one's room was the flood's.
+#[test]
+fn a_sender_waits_for_the_uplink_that_it_floods_not_for_another_that_it_uses() {
+    let mut link = Link::beside(PortRole::Uplink, 10_000, &[sender(3, 1400), sender(1, 1400)]);
+    link.frames[1] = vec![frame(1, 1, 1400); 255];
+    link.frames[1].push(frame(1, 2, 60));
+    link.run(1_000);
+    let share = link.shares(4_000)[0].0;
+    assert!((share - 0.75).abs() < 0.05, "{share} instead of 0.75");
+    assert_eq!(link.dropped(), 0);
 }
 
 #[test]
