@@ -18,7 +18,7 @@ use std::sync::MutexGuard;
 /// A port that has not asked for so long is gone. It is long, for a worker may have to wait for its processor: what the port
 /// leaves is more than half of the room before.
 const WAITING: Nanos = Nanos(100_000_000);
-/// A queue that has had no room for so long is full for good, as far as is known: then frames for it are dropped, as without weights.
+/// A queue that has had no room and sent nothing for so long has stopped, as far as is known: then frames for it are dropped, as without weights.
 const STOPPED: Nanos = Nanos(10_000_000);
 
 /// How far ahead a tag may be: some bursts of weight 1. A guest that goes round the rule owes no more, nor does the next one at its port.
@@ -35,7 +35,8 @@ pub(crate) struct Weights {
     most: usize,
     /// Less than half of that was left when it was last looked at.
     is_short: bool,
-    full_since: Option<Nanos>,
+    /// When it was found without room, or to have sent since, and the room it had then.
+    full: Option<(Nanos, Room)>,
 }
 
 #[derive(Clone, Default)]
@@ -117,9 +118,13 @@ impl Weights {
         sender.asked_at = now;
         let tag = sender.tag;
         if !fits {
-            return now.since(*self.full_since.get_or_insert(now)) >= STOPPED;
+            let (since, before) = self.full.get_or_insert((now, room));
+            if room.waiting < before.waiting || room.bytes > before.bytes {
+                (*since, *before) = (now, room);
+            }
+            return now.since(*since) >= STOPPED;
         }
-        self.full_since = None;
+        self.full = None;
         let is_first = self.senders.iter().all(|it| it.tag >= tag || !it.is_waiting(now));
         if is_first {
             self.tag = tag;
@@ -130,5 +135,23 @@ impl Weights {
     /// A queue of a port that was let through had no frames for this one.
     pub(crate) fn leave(&mut self, (port, queue): (PortId, usize)) {
         self.sender(port).into_iter().for_each(|it| it.backlogged &= !(1 << (queue % 64)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guests that sent from many queues at once filled an uplink so far that all were let in while that drained.
+    #[test]
+    fn an_uplink_that_still_sends_has_not_stopped() {
+        let (mut weights, asks) = (Weights::default(), (PortId(1), 0));
+        let room = |bytes, waiting| Room { buffers: 0, bytes, waiting };
+        let mut admit = |ms: u64, room| weights.admit(asks, (room, false), Nanos(ms * 1_000_000));
+        assert!(admit(0, room(1 << 20, 0)), "nothing waits");
+        let drains = |ms: u64| room(0, 4_000_000 - 12_500 * ms as usize);
+        assert!((1..100).all(|ms| !admit(ms, drains(ms))));
+        assert!((100..109).all(|ms| !admit(ms, drains(99))));
+        assert!(admit(109, drains(99)));
     }
 }

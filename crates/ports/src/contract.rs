@@ -66,6 +66,8 @@ pub struct Room {
     pub buffers: usize,
     /// Bytes of all of them.
     pub bytes: usize,
+    /// Bytes that it has taken and not sent yet, beyond what it has room for as well; 0 where that is not known.
+    pub waiting: usize,
 }
 
 /// A port that cannot go on as it is.

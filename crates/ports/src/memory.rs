@@ -260,7 +260,7 @@ impl Ingress for MemoryIngress {
 impl Egress for MemoryEgress {
     fn room(&self) -> Option<Room> {
         let buffers = lock(&self.wire.from_switch).room(self.wire.depth);
-        Some(Room { buffers, bytes: buffers * Burst::LARGEST_FRAME })
+        Some(Room { buffers, bytes: buffers * Burst::LARGEST_FRAME, waiting: 0 })
     }
 
     fn deliver(

@@ -76,7 +76,7 @@ impl Egress for PacketEgress {
     fn room(&self) -> Option<Room> {
         let waiting = self.socket.unsent().unwrap_or(0);
         let free = QUEUED.saturating_sub(waiting);
-        Some(Room { buffers: free / 1024, bytes: free / 2 })
+        Some(Room { buffers: free / 1024, bytes: free / 2, waiting })
     }
 
     fn deliver(

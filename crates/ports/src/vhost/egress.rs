@@ -63,7 +63,7 @@ impl Egress for VhostEgress {
     fn room(&self) -> Option<Room> {
         let free = self.ring.with(|running| running.queue.room(Burst::FRAMES))?;
         let (buffers, bytes) = free;
-        Some(Room { buffers, bytes })
+        Some(Room { buffers, bytes, waiting: 0 })
     }
 }
 

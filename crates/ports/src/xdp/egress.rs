@@ -155,7 +155,7 @@ impl Egress for XdpEgress {
         let mut state = lock(&self.state);
         state.reap();
         let buffers = state.chunks.free();
-        Some(Room { buffers, bytes: buffers * self.room as usize / 2 })
+        Some(Room { buffers, bytes: buffers * self.room as usize / 2, waiting: 0 })
     }
 
     fn deliver(
