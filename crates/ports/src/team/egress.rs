@@ -166,7 +166,9 @@ impl Call<'_, '_> {
     fn count(&self, place: Place, frames: u64, bytes: u64, replaced: u64) {
         let Call { shared, now, .. } = self;
         if shared.state.is_dynamic() {
-            shared.state.flowlets.count(place, bytes, *now);
+            let room = shared.slot(place).and_then(|slot| slot.egress().as_ref()?.room());
+            let waiting = room.map_or(0, |room| room.waiting as u64);
+            shared.state.flowlets.count(place, bytes, waiting, *now);
         }
         if let Some(counters) = shared.state.counters(place) {
             count(&counters.egress_frames, frames);

@@ -1,8 +1,9 @@
 //! Which member a flow leaves by: algorithm `dynamic`.
 //!
-//! A flow keeps its member while its frames follow each other within [`GAP`]. After a longer pause, a *flowlet*, it may
-//! take another one without overtaking itself, since paths through one network differ by less. The choice starts at the
-//! flow's hash and goes on to the member that sent least lately where that one is well ahead of it.
+//! A flow keeps its member while its frames follow each other within [`GAP`] and the time that what waits at that member takes to
+//! leave. After a longer pause, a *flowlet*, it may take another one without overtaking itself, since paths through one network
+//! differ by less. The choice starts at the flow's hash and goes on to the member that sent least lately where that one is well ahead
+//! of it.
 //!
 //! The table's place is by hash alone: flows that share one share a member, which breaks no order.
 
@@ -16,6 +17,9 @@ const SLOTS: usize = 4096;
 
 /// A longer pause between two frames of a flow lets it change its member.
 pub const GAP: Nanos = Nanos(500_000);
+
+/// The longest that a flow keeps a member for what waits there: one that sends nothing any more is left by those that pause.
+const LONGEST_DELAY: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 
 /// What was sent counts half after so long.
 const HALF_LIFE: Nanos = Nanos(5 * Nanos::MILLISECOND.0);
@@ -31,6 +35,8 @@ pub(super) struct Flowlets {
     slots: Box<[AtomicU64]>,
     /// Bytes each member sent lately.
     sent: [AtomicU64; PLACES],
+    /// Nanoseconds that what waits at a member takes to leave, by what it sent lately; at least so, where it has just begun.
+    delays: [AtomicU64; PLACES],
     /// When `sent` was last halved.
     halved: AtomicU64,
     mix: Mix,
@@ -41,6 +47,7 @@ impl Flowlets {
         Flowlets {
             slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
             sent: Default::default(),
+            delays: Default::default(),
             halved: AtomicU64::new(0),
             mix: Mix::new(),
         }
@@ -53,7 +60,8 @@ impl Flowlets {
         let slot = self.slots.get((flow >> 40) as usize % SLOTS)?;
         let word = slot.load(Relaxed);
         let (place, last) = (Place((word & 7) as u8), Nanos(word & !15));
-        let keeps = word & USED != 0 && now.since(last) < GAP && alive.has(place);
+        let delay = self.delays.get(place.index()).map_or(0, |delay| delay.load(Relaxed));
+        let keeps = word & USED != 0 && now.since(last) < GAP + Nanos(delay) && alive.has(place);
         let place = if keeps { place } else { self.choose(flow, alive)? };
         let new = now.0 & !15 | USED | u64::from(place.0);
         if new != word {
@@ -72,8 +80,8 @@ impl Flowlets {
         Some(if sent(&by_hash) > sent(&least) + SLACK { least } else { by_hash })
     }
 
-    /// A member was given so many bytes.
-    pub(super) fn count(&self, place: Place, bytes: u64, now: Nanos) {
+    /// A member was given so many bytes, and so many wait there now.
+    pub(super) fn count(&self, place: Place, bytes: u64, waiting: u64, now: Nanos) {
         let halved = self.halved.load(Relaxed);
         if now.since(Nanos(halved)) >= HALF_LIFE
             && self.halved.compare_exchange(halved, now.0, Relaxed, Relaxed).is_ok()
@@ -82,8 +90,13 @@ impl Flowlets {
                 sent.store(sent.load(Relaxed) / 2, Relaxed);
             }
         }
-        if let Some(sent) = self.sent.get(place.index()) {
-            sent.fetch_add(bytes, Relaxed);
+        if let Some(sent) = self.sent.get(place.index())
+            && let Some(delay) = self.delays.get(place.index())
+        {
+            // What is sent at a steady rate counts for one to two half lives of it.
+            let sent = sent.fetch_add(bytes, Relaxed) + bytes;
+            let leaves = waiting * 2 * HALF_LIFE.0 / sent.max(1);
+            delay.store(leaves.min(LONGEST_DELAY.0), Relaxed);
         }
     }
 
@@ -129,7 +142,7 @@ mod tests {
                 let hash = (flow as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 let place = flowlets.member(hash, alive, now).unwrap();
                 prop_assert!(alive.has(place));
-                flowlets.count(place, bytes, now);
+                flowlets.count(place, bytes, 0, now);
                 if let Some((at, before)) = last.insert(flow, (now, place))
                     && now.since(at) < Nanos(GAP.0 - 16)
                 {
@@ -150,9 +163,20 @@ mod tests {
     #[test]
     fn new_flowlets_go_where_less_was_sent() {
         let flowlets = Flowlets::new();
-        flowlets.count(Place(0), 1 << 20, Nanos(1));
+        flowlets.count(Place(0), 1 << 20, 0, Nanos(1));
         for flow in 0..100u64 {
             assert_eq!(flowlets.member(flow << 40, Mask(3), Nanos(2)), Some(Place(1)));
         }
+    }
+
+    /// It overtook what waited at the member that it left, and every sixth segment of a connection was sent again.
+    #[test]
+    fn a_flow_keeps_a_member_where_more_waits_than_its_pause_lets_leave() {
+        let (flowlets, ms) = (Flowlets::new(), |ms: u64| Nanos(ms * Nanos::MILLISECOND.0));
+        let before = flowlets.member(7, Mask(3), ms(1)).unwrap();
+        // Of 200 Mbit a second 25 KB leave in a millisecond.
+        flowlets.count(before, 250_000, 250_000, ms(1));
+        assert_eq!(flowlets.member(7, Mask(3), ms(9)), Some(before));
+        assert_ne!(flowlets.member(7, Mask(3), ms(20)), Some(before));
     }
 }
