@@ -20,6 +20,12 @@ pub(crate) struct Request {
 // The kernel copies a whole `struct ifreq` in and out.
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
+#[cfg(test)]
+thread_local! {
+    /// How many times this thread has asked about a device by its name.
+    pub(crate) static ASKED_BY_NAME: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Requests whose union holds plain values, never a pointer.
 #[derive(Clone, Copy)]
 pub(crate) enum Plain {
@@ -111,6 +117,8 @@ impl Request {
 
     /// Makes the request; the answer.
     pub(crate) fn call(mut self, fd: impl AsFd, plain: Plain) -> io::Result<Request> {
+        #[cfg(test)]
+        ASKED_BY_NAME.set(ASKED_BY_NAME.get() + usize::from(!matches!(plain, Plain::GetName)));
         // SAFETY: every `Plain` request reads and writes one `struct ifreq`, which `Request` is laid out as.
         unsafe { call(fd, plain.code(), (&raw mut self).cast()) }?;
         Ok(self)
@@ -171,6 +179,8 @@ unsafe fn exchange<const WORDS: usize>(
     name: &str,
     mut words: [u32; WORDS],
 ) -> io::Result<[u32; WORDS]> {
+    #[cfg(test)]
+    ASKED_BY_NAME.set(ASKED_BY_NAME.get() + 1);
     let mut request = Request::new(name)?;
     let pointer = (&raw mut words) as usize;
     request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());

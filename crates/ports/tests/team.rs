@@ -13,6 +13,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use support::ip;
 use wire::Mac;
@@ -355,6 +357,35 @@ fn a_member_whose_device_left_the_namespace_and_came_back_is_opened_anew() {
             drop(burst);
             device.ingress[0].release();
             taken > 0
+        });
+    });
+}
+
+/// Its link may be there again by the time that it is looked at, and its queues are deaf.
+#[test]
+fn a_member_that_a_worker_finds_gone_is_opened_anew() {
+    support::in_namespace(|| {
+        ip("link add mill0 type veth peer name mill1");
+        ip("link set mill0 up");
+        ip("link set mill1 up");
+        let opened = Arc::new(AtomicUsize::new(0));
+        let count = opened.clone();
+        // Without a link, so that the worker alone can tell.
+        let opener = move |name: &str| {
+            count.fetch_add(1, Relaxed);
+            let failed =
+                |error: PacketError| MemberError { reason: error.to_string(), denied: false };
+            let packet = ports::packet::open(&PacketOptions::new(name)).map_err(failed)?;
+            Ok(Member::new(packet.device, None).unwrap())
+        };
+        let options = TeamOptions::new(&["mill0"]);
+        let (mut device, _team) = team::open(&options, Box::new(opener)).unwrap();
+        ip("link delete mill0");
+        until(|| {
+            device.ingress[0].take(START, &mut Burst::new()).unwrap();
+            device.ingress[0].release();
+            device.ingress[0].arm();
+            opened.load(Relaxed) > 1
         });
     });
 }

@@ -379,3 +379,6 @@ impl Opened {
         self.is_gone || self.stalls.as_ref().is_some_and(|stalls| stalls.stalled().is_some())
     }
 }
+
+#[cfg(test)]
+mod tests;
