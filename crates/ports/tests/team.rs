@@ -229,6 +229,28 @@ fn two_uplinks_carry_what_two_uplinks_can() {
     }
 }
 
+/// One guest that filled one member held those whose flows left by another to a share of the full one.
+#[test]
+fn a_full_member_takes_no_room_from_the_others() {
+    let world = World::new(&NAMES[..2], Algorithm::HyperVPort, 64);
+    let room = || world.device.egress[0].room().unwrap();
+    let empty = room();
+    assert_eq!(empty.buffers, 128);
+    let frames = vec![udp(vnic(1), OUTSIDE, 0, 0); 100];
+    assert_eq!(world.send(START, &frames).len(), 36, "one member took what it could");
+    assert_eq!((room().buffers, room().bytes), (64, empty.bytes / 2));
+    assert!(world.send(START, &vec![udp(vnic(2), OUTSIDE, 0, 0); 32]).is_empty());
+    assert_eq!(room().buffers, 32);
+    // What is left of a team is not short for good beside what there was.
+    world.received();
+    assert_eq!(room(), empty);
+    world.set(NAMES[0], false, START);
+    assert_ne!(world.received(), [], "what moved is announced at the other member");
+    assert_eq!(room(), empty);
+    world.set(NAMES[1], false, START);
+    assert_eq!(world.device.egress[0].room(), None);
+}
+
 /// Taking out a member that is not the last of the list leaves the others their places, and a new one takes the free place.
 #[test]
 fn a_place_in_the_middle_is_empty_and_taken_again() {

@@ -9,6 +9,7 @@ use super::mask::{Mask, PLACES, Place};
 use super::place::Slot;
 use super::state::count;
 use crate::{Egress, EgressDrop, Nanos, Outgoing, PortFault, Room, lock, recycle};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// See [`Egress`].
@@ -16,6 +17,8 @@ pub struct TeamEgress {
     shared: Arc<Shared>,
     /// One for each worker that delivered at a time.
     scratch: Mutex<Vec<Scratch>>,
+    /// The most members whose room was added up.
+    most_members: AtomicUsize,
 }
 
 /// What one call needs, kept for its allocations.
@@ -52,7 +55,7 @@ struct Leaving {
 
 impl TeamEgress {
     pub(super) fn new(shared: Arc<Shared>) -> TeamEgress {
-        TeamEgress { shared, scratch: Mutex::default() }
+        TeamEgress { shared, scratch: Mutex::default(), most_members: AtomicUsize::new(0) }
     }
 }
 
@@ -97,10 +100,15 @@ impl Egress for TeamEgress {
         self.shared.kernel_ns
     }
 
-    /// That of the member with the least.
+    /// That of all members that are alive: one without room drops frames of its own flows. A member that was there and is not
+    /// counts as the others do on average, or those left would be short for good beside what there was.
     fn room(&self) -> Option<Room> {
         let of = |place| self.shared.slot(place)?.egress().as_ref()?.room();
-        self.shared.state.alive().places().filter_map(of).min_by_key(|room| room.bytes)
+        let rooms = self.shared.state.alive().places().filter_map(of).map(|room| (room, 1));
+        let (room, count) = rooms.reduce(|(sum, count), (room, _)| (plus(sum, room), count + 1))?;
+        let most = self.most_members.fetch_max(count, Relaxed).max(count);
+        let of_most = |amount: usize| amount * most / count;
+        Some(Room { buffers: of_most(room.buffers), bytes: of_most(room.bytes), ..room })
     }
 }
 
@@ -175,6 +183,14 @@ impl Call<'_, '_> {
             count(&counters.egress_bytes, bytes);
             count(&counters.replaced_sources, replaced);
         }
+    }
+}
+
+fn plus(one: Room, other: Room) -> Room {
+    Room {
+        buffers: one.buffers + other.buffers,
+        bytes: one.bytes + other.bytes,
+        waiting: one.waiting + other.waiting,
     }
 }
 
