@@ -176,17 +176,18 @@ impl Running {
     /// Makes a configuration that the API wants the one in force. Ports that do not differ are not touched; those that come
     /// are the API's.
     pub fn reload(&mut self, wanted: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
+        self.all_answer()?;
         let api = self.api_names(&wanted);
         self.enforce(wanted, api, now)
     }
 
+    /// Makes this the configuration in force. Where a worker hangs, what its steps do not reach is reached once it answers.
     fn enforce(
         &mut self,
         wanted: Config,
         api: BTreeSet<PortName>,
         now: Instant,
     ) -> Result<Vec<StepBody>, Problem> {
-        self.all_answer()?;
         let steps = self.dry_run(&wanted)?;
         for step in &steps {
             changes::log(&self.config, &wanted, step);

@@ -59,6 +59,7 @@ impl Running {
         now: Instant,
     ) -> Result<Vec<StepBody>, Problem> {
         file.check()?;
+        self.all_answer()?;
         let merged = merge(file, api);
         let steps = self.enforce(merged.config, merged.api, now)?;
         for note in merged.notes {

@@ -16,13 +16,15 @@ impl Running {
                 .wanted("a name that no port has")
                 .remedy(format!("choose another name, or `millrace port remove {name}` first")));
         }
-        let mut wanted = self.config.clone();
+        let (before, api) = (self.config.clone(), self.api.clone());
+        let mut wanted = before.clone();
         wanted.ports.push(port);
         self.reload(wanted, now)?;
         match self.ports.get(&name).map(|port| &port.device) {
             Some(PortDevice::Closed { reason, .. }) => {
                 let problem = Problem::new(format!("port {name} does not open")).seen(reason);
-                self.remove(name.as_str(), now)?;
+                // Also where it was a worker that hangs: the port would open by itself once that answers.
+                self.enforce(before, api, now)?;
                 Err(problem
                     .wanted("a device that can be opened")
                     .remedy("fix the cause and add the port again"))
@@ -51,13 +53,13 @@ impl Running {
         wanted.ports.retain(|port| port.name.as_str() != name);
         wanted.ports.push(merged);
         let was_open = self.port(name)?.1.open().is_some();
-        let before = self.config.clone();
+        let (before, api) = (self.config.clone(), self.api.clone());
         let steps = self.reload(wanted, now)?;
         let Err(failed) = all_done(&steps) else { return Ok(()) };
         if !was_open {
             return Ok(());
         }
-        let back = self.reload(before, now).and_then(|steps| all_done(&steps));
+        let back = self.enforce(before, api, now).and_then(|steps| all_done(&steps));
         let wanted = match back {
             Ok(()) => "the port is as it was before".to_owned(),
             Err(problem) => format!("the port was to be as before, and is not: {}", problem.seen),
@@ -103,4 +105,53 @@ pub(super) fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<Por
         }
     }
     crate::config::from_value(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::memory::MemoryDevices;
+    use datapath::Vlan;
+    use serde_json::json;
+    use std::time::Duration;
+
+    /// A port that was refused was configured and saved, and opened by itself once the worker answered; a changed one stayed changed.
+    #[test]
+    fn what_finds_a_hang_and_is_refused_does_not_happen_later() {
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        let config = Config::from_toml("t", "[[port]]\nname='vm1'\ntap='tap1'\n").unwrap();
+        let mut running = Running::start(config.clone(), Box::new(devices.clone()), start).unwrap();
+        let peer = devices.peer("tap1").unwrap();
+        let answers = |running: &mut Running| {
+            while running.all_answer().is_err() {
+                std::thread::sleep(Duration::from_millis(1));
+                running.poll(start);
+            }
+            running.poll(start);
+        };
+        let vm2: PortConfig =
+            serde_json::from_value(json!({"name": "vm2", "tap": "tap2"})).unwrap();
+        let hang = peer.hang();
+        let refused = running.add(vm2, start).unwrap_err();
+        assert_eq!(refused.error, "port vm2 does not open");
+        assert!(refused.seen.contains("does not answer"), "{refused}");
+        assert_eq!((running.config(), running.api_ports()), (&config, vec![]));
+        drop(hang);
+        answers(&mut running);
+        assert_eq!(running.switch.ports().len(), 1);
+
+        let vlan = |running: &mut Running, id: u16| {
+            running.patch("vm1", &json!({ "vlan": id }), start).map(|()| Vlan::Access(id))
+        };
+        let in_force = |running: &Running| running.switch.ports().remove(0).settings.vlan;
+        let first = in_force(&running);
+        let hang = peer.hang();
+        // A worker that sleeps reads the letter that wakes it, and hangs then.
+        let before = vlan(&mut running, 10).unwrap_or(first);
+        vlan(&mut running, 20).unwrap_err();
+        drop(hang);
+        answers(&mut running);
+        assert_eq!(in_force(&running), before);
+    }
 }

@@ -9,7 +9,7 @@ use crate::Problem;
 use crate::body::{StepBody, StepOutcome};
 use crate::config::{PortConfig, PortName, SwitchConfig};
 use crate::plan::Step;
-use datapath::PortSettings;
+use datapath::{PortId, PortSettings};
 use std::time::{Duration, Instant};
 use wire::Mac;
 
@@ -206,15 +206,20 @@ impl Running {
             if let Err(error) = self.switch.change_port(id, settings.clone()) {
                 self.events.note(now, format!("port {name}: {error}"));
                 done = Err(format!("port {name}: {error}"));
-                continue;
             }
+            // A worker that was found to hang by this has its letter, and will obey it.
+            let is_told = done.is_ok() || self.has_settings(id, &settings);
             if let Some(RunningPort { device: PortDevice::Open(open), .. }) =
-                self.ports.get_mut(&name)
+                self.ports.get_mut(&name).filter(|_| is_told)
             {
                 open.settings = settings;
             }
         }
         done
+    }
+
+    fn has_settings(&self, id: PortId, settings: &PortSettings) -> bool {
+        self.switch.ports().iter().any(|port| port.id == id && port.settings == *settings)
     }
 }
 
