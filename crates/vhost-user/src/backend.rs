@@ -344,7 +344,7 @@ impl Backend {
         self.vrings.iter().flat_map(signals).flatten().for_each(|signal| signal.settle());
     }
 
-    fn carry_out(&mut self, command: Command) -> bool {
+    pub(crate) fn carry_out(&mut self, command: Command) -> bool {
         match command {
             Command::Noted => true,
             Command::SetMac(mac) => self.shared.options.mac.is_none_or(|own| own == mac),

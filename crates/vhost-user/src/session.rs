@@ -144,7 +144,9 @@ impl Session {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed("wait at")(error.into()))?;
         let offered = options.offered();
-        let status = Mutex::new(Status { offered, ..Status::default() });
+        // Counted before anybody asks: that it goes on is no other guest.
+        let connections = inherited.session.is_some().into();
+        let status = Mutex::new(Status { offered, connections, ..Status::default() });
         let connection = Mutex::new(None);
         let shared = Arc::new(Shared {
             options,
@@ -307,6 +309,8 @@ mod tests {
     use super::serving::ready;
     use super::*;
     use crate::backend::Backend;
+    use crate::carrier::Reader;
+    use crate::control::Command;
     use crate::signal::tests::AT_CLOSE;
     use crate::{Access, Negotiated};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -372,6 +376,22 @@ mod tests {
         send.with(|running| running.queue.take(Limit { chains: 1, bytes: usize::MAX }).is_ok());
         assert!(send.fault().is_some());
         assert!(errors());
+    }
+
+    /// The next process was told of offloads that the guest does not take any more, and refused the session.
+    #[test]
+    fn offloads_go_with_the_features_that_they_are_of() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let session = opened(folder.path(), Box::new(|_| {}));
+        let mut backend = Backend::new(session.shared.clone());
+        let all = Features::VERSION_1 | Features::GUEST_CSUM | Features::GUEST_TSO4;
+        backend.set_features(all.bits()).unwrap();
+        assert!(backend.carry_out(Command::SetOffloads(Features::GUEST_CSUM)));
+        backend.set_features(Features::VERSION_1.bits()).unwrap();
+        let (connection, _other) = UnixStream::pair().unwrap();
+        let record = backend.suspend(connection.as_fd()).unwrap();
+        let mut next = Backend::new(session.shared.clone());
+        next.resume(Reader::open(&record).unwrap()).unwrap();
     }
 
     /// The front end can make the close of its file wait, and with it every worker that wants the ring.

@@ -48,6 +48,9 @@ impl Listener {
         if !is_ours || socket.local_addr()?.as_pathname() != Some(&path) {
             return Err(io::Error::other("it does not listen at that path"));
         }
+        if !belongs_to(&path, options.access)? {
+            return Err(io::Error::other("it belongs to another user or group than is configured"));
+        }
         let made = identity(&path);
         socket.set_nonblocking(true)?;
         Ok(Listener { socket, path, made, is_adopted: true })
@@ -57,6 +60,13 @@ impl Listener {
     pub(crate) fn leave(&mut self) {
         self.made = None;
     }
+}
+
+/// Whether a socket has the owner and the group that are configured: a name may mean another one by now.
+fn belongs_to(path: &Path, access: Access) -> io::Result<bool> {
+    let found = fs::symlink_metadata(path)?;
+    let is = |wanted: Option<u32>, seen| wanted.is_none_or(|wanted| wanted == seen);
+    Ok(is(access.owner, found.uid()) && is(access.group, found.gid()))
 }
 
 /// Whether a descriptor that may be anything is a stream socket of this host.

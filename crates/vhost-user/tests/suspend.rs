@@ -5,7 +5,7 @@ mod support;
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use support::options;
 use tempfile::TempDir;
 use test_guest::Guest;
 use vhost::VhostBackend;
-use vhost_user::{Features, Inherited, Negotiated, Options, Session, SocketRole, State};
+use vhost_user::{Access, Features, Inherited, Negotiated, Options, Session, SocketRole, State};
 use virtqueue::Limit;
 
 const SET_MTU: u32 = 20;
@@ -150,6 +150,20 @@ fn what_is_written_is_logged_as_before() {
     assert_eq!(read()[..16], [0; 16]);
 }
 
+/// The log of a migration that came to nothing stays, and memory that was plugged in since lies beyond it.
+#[test]
+fn a_log_that_is_not_used_does_not_end_the_session() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let (session, mut guest) = begin(&socket, Features::VERSION_1, 1);
+    guest.log(0).unwrap();
+    guest.plug_memory(1).unwrap();
+    let session = again(session, options(&socket, 1));
+    assert_eq!(session.status().state, State::Running);
+    guest.send(0, &[0; 12], &[7; 60]);
+    assert_eq!(serve(&session, 0), 1);
+}
+
 /// A session that had stopped connected once more, and left a record of that.
 #[test]
 fn one_that_connects_leaves_the_front_end_that_it_served() {
@@ -227,6 +241,7 @@ fn a_session_that_takes_long_to_go_on_does_not_hold_up_the_start() {
     let (session, _guest) = begin(&socket, Features::VERSION_1, 1);
     let words = Arc::new([true, false, false].map(AtomicBool::new));
     let session = Session::open_with(slow(&socket, &words), left(session)).unwrap();
+    assert_eq!(session.status().connections, 1, "it counts at once");
     words[1].store(true, Ordering::Release);
     until("it goes on", || session.status().state == State::Running);
     assert!(!words[2].load(Ordering::Acquire), "the start waited for it");
@@ -274,6 +289,24 @@ fn a_front_end_that_cannot_be_served_on_is_cut_off_and_connects_again() {
         until("it waits", || session.status().state == State::Waiting);
         let _next = UnixStream::connect(&socket).unwrap();
         until("the next one", || session.status().state == State::Connected);
+    }
+}
+
+/// The name of a group that means another number by now left the socket to the old one.
+#[test]
+fn a_socket_of_another_group_than_is_configured_is_made_anew() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("s");
+    let own = std::fs::metadata(folder.path()).unwrap().gid();
+    let of =
+        |group| Options { access: Access { group, ..Access::default() }, ..options(&socket, 1) };
+    let session = Session::open(of(None)).unwrap();
+    let session = again(session, of(Some(own)));
+    assert!(session.is_adopted());
+    // Who may not give it away may not have it made anew either.
+    match Session::open_with(of(Some(own + 1)), left(session)) {
+        Ok(session) => assert!(!session.is_adopted()),
+        Err(error) => assert!(error.to_string().contains("owner"), "{error}"),
     }
 }
 

@@ -395,6 +395,28 @@ mod tests {
         }
     }
 
+    /// The first look took a guest whose session went on for another one: it was free to hold a neighbour's address.
+    #[test]
+    fn a_guest_whose_session_goes_on_is_held_to_its_address_at_the_first_look() {
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        devices.replace_guest("/run/vm1");
+        let config = Config::from_toml("t", "[[port]]\nname='vm1'\nvhost-user='/run/vm1'\n");
+        let mut running =
+            Running::start(config.unwrap(), Box::new(devices.clone()), start).unwrap();
+        let peer = devices.peer("/run/vm1").unwrap();
+        let mac = Mac([2, 0, 0, 0, 0, 1]);
+        let mut frame = [[0xff; 6], mac.0].concat();
+        frame.resize(64, 0);
+        let end = Instant::now() + Duration::from_secs(60);
+        while running.infos()[0].held_mac.is_none() {
+            peer.send(VnetHeader::default(), &frame);
+            assert!(Instant::now() < end, "no address is held");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        running.poll(start + Duration::from_secs(1));
+        assert_eq!(running.infos()[0].held_mac, Some(mac));
+    }
+
     /// Else it would be broken for good, because the device itself is there and up.
     #[test]
     fn a_device_that_failed_is_opened_anew_at_once() {

@@ -157,6 +157,8 @@ impl Running {
             );
             self.events.note_of(port.name.as_str(), now, text);
         }
+        // Where its guest's session goes on there is one already.
+        let connections = opened.watch.state().connections;
         let settings = self.settings(port, mtu, mac);
         let id = self
             .switch
@@ -168,7 +170,7 @@ impl Running {
             mac,
             degraded: opened.degraded,
             watch: opened.watch,
-            connections: 0,
+            connections,
             home: None,
             settings,
             stations: Stations::default(),

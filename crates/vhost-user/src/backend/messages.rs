@@ -93,6 +93,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
             return Err(refused(format!("features {strange:#x} were taken and not offered")));
         }
         self.taken = Features::from_bits_truncate(bits);
+        // Of what the guest has turned on meanwhile that stays which it takes.
+        self.offloads = self.offloads.map(|offloads| offloads & self.taken);
         self.apply_log()?;
         self.start_waiting()?;
         self.tell(State::Connected);

@@ -111,7 +111,7 @@ impl Backend {
         }
         let connection = record.file()?;
         let agreed = Agreed::read(&mut record)?;
-        self.resume_memory(&mut record)?;
+        self.resume_memory(&mut record, agreed.is_logged())?;
         self.agree(&agreed)?;
         let began: Vec<u32> = (0..self.vrings.len())
             .map(|place| Ok(self.resume_ring(place, &mut record)?.then_some(self.number(place))))
@@ -124,7 +124,7 @@ impl Backend {
         Ok(connection)
     }
 
-    fn resume_memory(&mut self, record: &mut Reader) -> Resumed<()> {
+    fn resume_memory(&mut self, record: &mut Reader, is_logged: bool) -> Resumed<()> {
         let count: usize = record.number()?;
         if !self.slots.hold(count) {
             return Err(strange(count as u64));
@@ -137,7 +137,9 @@ impl Backend {
         }
         if record.flag()? {
             let (offset, size) = (record.number()?, record.number()?);
-            self.set_log_base(&VhostUserLog::new(size, offset), record.file()?.into())?;
+            let set = self.set_log_base(&VhostUserLog::new(size, offset), record.file()?.into());
+            // One of a migration that came to nothing: it may not be for the memory that there is by now.
+            set.or_else(|error| if is_logged { Err(error) } else { Ok(()) })?;
         }
         if record.flag()? {
             let (mmap_offset, num_queues) = (record.number()?, record.number()?);
@@ -151,7 +153,7 @@ impl Backend {
 
     fn agree(&mut self, agreed: &Agreed) -> Resumed<()> {
         // That writes are logged is no news, as it is not that the guest runs here.
-        let is_logged = agreed.features & Features::LOG_ALL.bits() != 0 && self.log.is_some();
+        let is_logged = agreed.is_logged() && self.log.is_some();
         self.migration = Migration::going_on(agreed.has_run, is_logged);
         self.owned = agreed.owned;
         self.set_features(agreed.features)?;
@@ -217,6 +219,10 @@ struct Agreed {
 }
 
 impl Agreed {
+    fn is_logged(&self) -> bool {
+        self.features & Features::LOG_ALL.bits() != 0
+    }
+
     fn read(record: &mut Reader) -> Resumed<Agreed> {
         Ok(Agreed {
             features: record.number()?,

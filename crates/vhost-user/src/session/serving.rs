@@ -114,6 +114,7 @@ fn greet(shared: &Arc<Shared>, connection: UnixStream) {
             tracing::info!(%socket, untold, "a vhost-user front end is connected");
         });
     }
+    shared.note(|status| status.connections += 1);
     let backend = Arc::new(Mutex::new(Backend::new(shared.clone())));
     let ours = connection.try_clone().ok();
     let handler = BackendReqHandler::from_stream(connection, backend.clone());
@@ -126,10 +127,7 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     let process = connection.as_ref().and_then(process_of);
     shared.plug.connect(process);
     let is_guests = shared.options.role == SocketRole::Server;
-    shared.note(|status| {
-        status.connections += 1;
-        status.process = process.filter(|_| is_guests);
-    });
+    shared.note(|status| status.process = process.filter(|_| is_guests));
     *lock(&shared.connection) = connection;
     let (began, is_loop) = (Instant::now(), shared.attempts.pause().is_some());
     shared.attempts.begin();
