@@ -29,6 +29,11 @@ pub(crate) fn directory(kind: &str) -> PathBuf {
         .join(kind)
 }
 
+/// Where `scripts/systemd` put a root that boots.
+pub(crate) fn systemd() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/../systemd"))
+}
+
 /// Where the libraries of its programs lie: Debian's packages use both folders, and only a merged system makes them one.
 pub(crate) fn libraries(kind: &str) -> [PathBuf; 2] {
     ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"]

@@ -13,6 +13,7 @@
 
 mod access;
 mod acl;
+mod booted;
 mod breakage;
 mod browser;
 mod capture;

@@ -32,6 +32,8 @@ pub(crate) enum Need {
     Tap,
     /// A kind of guest that `scripts/guests` brings.
     Guest(&'static str),
+    /// A root that boots a systemd, which `scripts/systemd` makes.
+    Systemd,
     /// A file that `scripts/setup test` brings, and what it is.
     Brought(&'static str, &'static str),
     /// What generates clients from the API's document, in this directory.
@@ -122,6 +124,10 @@ impl Need {
             Need::Guest(kind) => {
                 let there = guest::directory(kind).join("version").is_file();
                 (!there).then(|| format!("a guest: scripts/guests {kind}"))
+            }
+            Need::Systemd => {
+                let there = guest::systemd().join("version").is_file();
+                (!there).then(|| "a root with a systemd: scripts/systemd".to_owned())
             }
             Need::Brought(path, what) => {
                 (!Path::new(path).is_file()).then(|| format!("{what}: scripts/setup test"))

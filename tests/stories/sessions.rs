@@ -27,7 +27,7 @@ const PROBE: u32 = u32::MAX;
 const TYPE: [u8; 2] = [0x88, 0xb5];
 
 /// Two guests, one of which sends numbered frames to the other.
-struct Guests {
+pub(crate) struct Guests {
     guests: [Guest; 2],
     sent: u32,
     came: u32,
@@ -37,7 +37,7 @@ struct Guests {
 
 impl Guests {
     /// Connected, and the switch knows that they are there: until it has looked, what is sent to a guest is lost.
-    fn connect(features: u64) -> Guests {
+    pub(crate) fn connect(features: u64) -> Guests {
         let guest = |socket: &str| Guest::connect(Path::new(socket), features, 1).unwrap();
         let guests = SOCKETS.map(guest);
         let mut guests = Guests { guests, sent: 0, came: 0, has_crashed: false };
@@ -88,14 +88,14 @@ impl Guests {
 }
 
 /// The guests at work, in a thread.
-struct Traffic {
+pub(crate) struct Traffic {
     guests: Arc<Mutex<Guests>>,
-    arrivals: Arc<Arrivals>,
+    pub(crate) arrivals: Arc<Arrivals>,
     thread: JoinHandle<()>,
 }
 
 impl Traffic {
-    fn start(guests: Guests) -> Traffic {
+    pub(crate) fn start(guests: Guests) -> Traffic {
         let (guests, arrivals) = (Arc::new(Mutex::new(guests)), Arc::new(Arrivals::default()));
         let (sends, seen) = (guests.clone(), arrivals.clone());
         let thread = thread::spawn(move || {
@@ -131,7 +131,7 @@ impl Traffic {
     }
 
     /// All that was sent has come.
-    fn end(self) -> Guests {
+    pub(crate) fn end(self) -> Guests {
         self.arrivals.end();
         self.thread.join().unwrap();
         let mut guests = Arc::into_inner(self.guests).unwrap().into_inner().unwrap();

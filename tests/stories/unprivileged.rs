@@ -5,6 +5,7 @@ use crate::host::Host;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{FILE, SOCKET, Switch, cli, millrace};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::process::Command;
 
@@ -18,7 +19,7 @@ const STATE: &str = "/run/kept";
 const DAEMON: u32 = 6001;
 const OWNER: u32 = 6002;
 /// One port for each feature that takes a privilege: its name, and what it is.
-const PORTS: [(&str, &str); 7] = [
+pub(crate) const PORTS: [(&str, &str); 7] = [
     ("tap", "tap = 'tap0'\nmtu = 1400\n"),
     ("netns", "tap = 'tap1'\nnetns = 'guest'\n"),
     ("packet", "packet = 'eth1'\n"),
@@ -84,8 +85,7 @@ fn lay_out(keys: &str) -> (Host, Host) {
 }
 
 /// Ports that are not open, and open ones with less than was asked for, each with the reason.
-fn lacking(switch: &Switch) -> Vec<(String, String)> {
-    let ports = switch.ask("port list");
+pub(crate) fn lacking(ports: &Value) -> Vec<(String, String)> {
     let told = ports.as_array().unwrap().iter().filter_map(|port| {
         let word = |key: &str| port[key].as_str().unwrap_or_default().to_owned();
         let degraded = port["degraded"].as_array().filter(|reasons| !reasons.is_empty());
@@ -103,7 +103,7 @@ fn the_documented_features_work_without_root() {
     story(&NEEDS, || {
         let (far, guest) = lay_out("socket-group = 6004\n");
         let mut switch = start(&capabilities());
-        assert_eq!(lacking(&switch), []);
+        assert_eq!(lacking(&switch.ask("port list")), []);
         far.address("far1", 1);
         guest.address("tap1", 2);
         far.run("ping -c 3 -i 0.2 -w 20 10.9.0.2");
@@ -124,7 +124,7 @@ fn the_documented_features_work_without_root() {
                 run(&format!("chmod 0 {SOCKET}"));
             }
             switch = start(&capabilities());
-            assert_eq!(lacking(&switch), [], "after {signal:?}");
+            assert_eq!(lacking(&switch.ask("port list")), [], "after {signal:?}");
             assert_eq!(switch.state("kept").0, "up", "after {signal:?}");
         }
     });
@@ -141,7 +141,7 @@ fn each_capability_is_for_the_features_that_it_is_named_for() {
             let mut kept = capabilities();
             kept.retain(|name| left_out.split(' ').all(|other| name != other));
             let switch = start(&kept);
-            let lacking = lacking(&switch);
+            let lacking = lacking(&switch.ask("port list"));
             let told: Vec<_> =
                 lacking.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
             println!("| {left_out} | {} |", told.join("; ").replace('\n', " "));
