@@ -2,23 +2,21 @@
 //!
 //! The rest of the crate sees an [`Opener`], so that tests run the whole control plane on memory ports.
 
+mod tap;
+mod vhost;
 mod xdp;
 
-use crate::config::{Account, Compat, Namespace, PortConfig, Size, TeamAlgorithm};
-use crate::handover::{Carrier, Keeping, Store, What};
-use crate::{Problem, accounts, guest, sandbox};
+use crate::config::{Namespace, PortConfig, TeamAlgorithm};
+use crate::handover::{Keeping, Store};
+use crate::{Problem, sandbox};
 use ports::Device;
 use ports::link::{Link, LinkError};
 use ports::packet::{self, PacketError, PacketOptions, Spread, StallWatch};
-use ports::tap::{self, TapError, TapOptions};
 use ports::team::{self, Algorithm, Member, MemberError, Team, TeamError, TeamOptions};
-use ports::vhost::{
-    self, Access, Inherited, Session, SessionError, SocketRole, Status, VhostOptions,
-};
+use ports::vhost::Status;
 use ports::xdp::Fit;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A port's device, opened.
@@ -130,7 +128,7 @@ impl Opener for HostDevices {
             return Err(OpenError { reason: problem.to_string(), denied: false });
         }
         if let Some(name) = &port.tap {
-            open_tap(port, name.as_str(), &self.store)
+            tap::open(port, name.as_str(), &self.store)
         } else if let Some(name) = &port.packet {
             open_packet(port, name.as_str())
         } else if let Some(name) = &port.xdp {
@@ -138,7 +136,7 @@ impl Opener for HostDevices {
         } else if port.team.is_some() {
             open_team(port)
         } else if let Some(socket) = &port.vhost_user {
-            open_vhost(port, socket.as_path(), &self.store)
+            vhost::open(port, socket.as_path(), &self.store)
         } else {
             Err(OpenError { reason: "the port names no device".into(), denied: false })
         }
@@ -155,40 +153,6 @@ fn netns(port: &PortConfig) -> Option<PathBuf> {
 
 fn queues(port: &PortConfig) -> u16 {
     port.queues.map_or(1, |queues| queues.0)
-}
-
-fn open_tap(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
-    let mut options = TapOptions::new(name);
-    options.queues = queues(port);
-    options.mtu = port.mtu.map(|mtu| mtu.0);
-    options.netns = netns(port);
-    options.napi = port.napi.unwrap_or(false);
-    let kept = open_kept_tap(port, &options, store);
-    let opened = kept
-        .map_or_else(|| tap::open(&options), Ok)
-        .map_err(|error| OpenError { denied: tap_denied(&error), reason: error.to_string() })?;
-    let (link, spread) = (opened.link, Spread::Single);
-    let keeping = What::of(port).map(|what| store.keep(port.name.as_str(), what, &opened.files));
-    let watch = Box::new(HostLink { link, ours: true, spread, stalls: None, fit: None, keeping });
-    Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
-}
-
-/// By what an earlier process left; `None`: it is to be opened anew.
-fn open_kept_tap(port: &PortConfig, options: &TapOptions, store: &Store) -> Option<tap::Opened> {
-    let (name, what) = (port.name.as_str(), What::of(port)?);
-    let files = store.take(name, &what)?.files;
-    let count = files.len();
-    match tap::open_kept(options, files) {
-        Ok(opened) => {
-            tracing::info!("port {name} goes on with the descriptors of the process before");
-            Some(opened)
-        }
-        Err(error) => {
-            tracing::warn!("port {name} is opened anew: {error}");
-            store.discard(name, count);
-            None
-        }
-    }
 }
 
 fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
@@ -241,73 +205,6 @@ pub(crate) fn team_fail_back(port: &PortConfig) -> Duration {
     Duration::from_secs(port.team_fail_back.map_or(1, |seconds| seconds.0.into()))
 }
 
-fn vhost_options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> {
-    let mut options = VhostOptions::new(socket);
-    options.queues = queues(port);
-    options.mac = port.mac.map(|mac| mac.0);
-    options.mtu = port.mtu.map_or(options.mtu, |mtu| mtu.0);
-    options.memory_limit = match port.memory_limit {
-        Some(Size(0)) => u64::MAX,
-        Some(Size(bytes)) => bytes,
-        None => options.memory_limit,
-    };
-    options.compat = port.compat.map(|compat| match compat {
-        Compat::OvsDpdk => vhost::Compat::OvsDpdk,
-        Compat::OvsDpdkTso => vhost::Compat::OvsDpdkTso,
-    });
-    options.role = match port.vhost_client {
-        Some(true) => SocketRole::Client,
-        _ => SocketRole::Server,
-    };
-    options.access =
-        access(port).map_err(|problem| OpenError { reason: problem.to_string(), denied: false })?;
-    Ok(options)
-}
-
-fn open_vhost(port: &PortConfig, socket: &Path, store: &Store) -> Result<Opened, OpenError> {
-    let options = vhost_options(port, socket)?;
-    let name = port.name.as_str();
-    let left = What::of(port).and_then(|what| store.take(name, &what));
-    let (mut files, session) = left.map(|left| (left.files, left.session)).unwrap_or_default();
-    let inherited = Inherited { listener: files.pop(), session: session.and_then(Carrier::take) };
-    let is_listening = inherited.listener.is_some();
-    let opened = vhost::open_kept(&options, inherited)
-        .map_err(|error| OpenError { denied: vhost_denied(&error), reason: error.to_string() })?;
-    if is_listening && !opened.session.is_adopted() {
-        store.discard(name, 1);
-    }
-    let keeping = keep_listener(port, &opened.session, store);
-    let watch = Box::new(Guest { session: opened.session, options, keeping });
-    Ok(Opened { device: opened.device, degraded: Vec::new(), watch })
-}
-
-/// Its socket outlives the process.
-fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<Keeping> {
-    let (what, name) = (What::of(port)?, port.name.as_str());
-    let listener = session.listener().filter(|_| what.files() > 0).transpose();
-    let listener = listener.inspect_err(|error| {
-        tracing::warn!("the socket of port {name} is not kept for the next process: {error}");
-    });
-    let files: Vec<_> = listener.ok()?.map(Arc::new).into_iter().collect();
-    Some(store.keep(name, what, &files))
-}
-
-/// A group without a mode gets 0660: connecting takes the right to write, which a usual umask does not leave the group.
-fn access(port: &PortConfig) -> Result<Access, Problem> {
-    let number = |account: &Option<Account>, find: fn(&str) -> Result<u32, Problem>| {
-        account.as_ref().map(|account| find(account.as_str())).transpose()
-    };
-    Ok(Access {
-        mode: port.socket_mode.map(|mode| mode.0).or(port.socket_group.is_some().then_some(0o660)),
-        owner: number(&port.socket_owner, accounts::user)?,
-        group: number(&port.socket_group, accounts::group)?,
-    })
-}
-
-fn vhost_denied(error: &SessionError) -> bool {
-    matches!(error, SessionError::Io { source, .. } if denied(source))
-}
-
 fn packet_denied(error: &PacketError) -> bool {
     match error {
         PacketError::Socket { source, .. }
@@ -315,16 +212,6 @@ fn packet_denied(error: &PacketError) -> bool {
         | PacketError::Ring { source, .. } => denied(source),
         PacketError::Down { .. } => false,
         PacketError::Link(error) => link_denied(error),
-    }
-}
-
-fn tap_denied(error: &TapError) -> bool {
-    match error {
-        TapError::NoTun(source)
-        | TapError::Attach { source, .. }
-        | TapError::Set { source, .. } => denied(source),
-        TapError::Link(error) => link_denied(error),
-        TapError::Queues { .. } | TapError::Kept { .. } => false,
     }
 }
 
@@ -420,112 +307,5 @@ impl Watch for HostTeam {
     /// The links are the host's own.
     fn set_mtu(&self, _: u16) -> Result<(), Problem> {
         Ok(())
-    }
-}
-
-/// A guest behind a vhost-user socket. Dropping it ends the session.
-struct Guest {
-    session: Session,
-    /// What it was opened with.
-    options: VhostOptions,
-    /// Its socket, and later its session, for the process that comes next.
-    keeping: Option<Keeping>,
-}
-
-impl Watch for Guest {
-    fn state(&self) -> DeviceState {
-        let status = self.session.status();
-        let condition = guest::condition(&status, &self.options.socket, self.options.role);
-        DeviceState { condition, mtu: self.options.mtu, connections: status.connections }
-    }
-
-    fn guest(&self) -> Option<Status> {
-        Some(self.session.status())
-    }
-
-    fn memory_limit(&self) -> Option<u64> {
-        Some(self.options.memory_limit).filter(|limit| *limit < u64::MAX)
-    }
-
-    fn set_link(&self, is_up: bool) {
-        self.session.set_link(is_up);
-    }
-
-    fn news(&self) -> Vec<String> {
-        self.session.take_milestones().iter().map(guest::milestone).collect()
-    }
-
-    fn suspend(&self) {
-        self.session.suspend();
-    }
-
-    fn hand_over(&mut self, until: Instant) {
-        if let Some(session) = self.session.suspended(until)
-            && let Some(keeping) = &self.keeping
-        {
-            keeping.add_session(session);
-        }
-    }
-
-    /// Another MTU opens the port anew, for the guest learns of it when its driver starts.
-    fn set_mtu(&self, _: u16) -> Result<(), Problem> {
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Config;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    use std::os::unix::net::UnixStream;
-
-    /// By this the control plane knows that a guest has left although it never saw the port down.
-    #[test]
-    fn front_ends_that_connect_are_counted() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("vm1.sock");
-        let text = format!("[[port]]\nname='a'\nvhost-user='{}'", path.display());
-        let config = Config::from_toml("t", &text).unwrap();
-        let opened = HostDevices::default().open(&config.ports[0]).unwrap();
-        assert_eq!(opened.watch.state().connections, 0);
-        for count in 1..=2 {
-            let _connection = UnixStream::connect(&path).unwrap();
-            let end = Instant::now() + Duration::from_secs(60);
-            while opened.watch.state().connections != count {
-                assert!(Instant::now() < end, "connection {count} is not seen");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
-
-    /// How much memory the front end of this port may have mapped.
-    #[test]
-    fn memory_limit_reaches_the_session() {
-        let limit = |key: &str| {
-            let text = format!("[[port]]\nname='a'\nvhost-user='/v'\n{key}");
-            let config = Config::from_toml("t", &text).unwrap();
-            vhost_options(&config.ports[0], Path::new("s")).unwrap().memory_limit
-        };
-        assert_eq!(limit("memory-limit = '4GiB'"), 4 << 30);
-        assert_eq!(limit("memory-limit = 0"), u64::MAX);
-        assert_eq!(limit(""), VhostOptions::new("s").memory_limit);
-    }
-
-    /// `socket-group` alone left the socket at 0755, so its group could not connect.
-    #[test]
-    fn a_socket_with_a_group_takes_connections_from_that_group() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("vm1.sock");
-        let group = rustix::process::getegid().as_raw();
-        for (mode, wanted) in [("", 0o660), ("socket-mode = '0600'", 0o600)] {
-            let path = path.display();
-            let text =
-                format!("[[port]]\nname='a'\nvhost-user='{path}'\nsocket-group='{group}'\n{mode}");
-            let config = Config::from_toml("t", &text).unwrap();
-            let _opened = HostDevices::default().open(&config.ports[0]).unwrap();
-            let facts = std::fs::metadata(path.to_string()).unwrap();
-            assert_eq!((facts.permissions().mode() & 0o777, facts.gid()), (wanted, group));
-        }
     }
 }

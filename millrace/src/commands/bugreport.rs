@@ -6,6 +6,7 @@ use crate::output::{self, Failure, Outcome};
 use clap::Args;
 use control::Problem;
 use control::client::Client;
+use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,12 +30,15 @@ pub(crate) struct Arguments {
     write: Option<PathBuf>,
 }
 
+/// The ports, as they are asked for.
+const PORTS: &str = "/v1/ports";
+
 /// What is asked of the daemon, and the name of the answer in the file.
 const ASKED: [(&str, &str); 14] = [
     ("/v1/switch", "switch.json"),
     ("/v1/config", "config.json"),
     ("/v1/config/source", "source.json"),
-    ("/v1/ports", "ports.json"),
+    (PORTS, "ports.json"),
     ("/v1/queues", "queues.json"),
     ("/v1/workers", "workers.json"),
     ("/v1/macs", "macs.json"),
@@ -106,23 +110,31 @@ fn files(global: &Global) -> Vec<(String, String)> {
 
 /// What the daemon says. An answer that does not come is told in its place.
 fn daemon(client: &Client) -> Vec<(String, String)> {
-    let mut files = Vec::new();
+    let (mut files, mut ports) = (Vec::new(), Vec::new());
     for (path, name) in ASKED {
         let text = client.get(path).map(|mut answer| {
             redact::secrets(&mut answer);
+            if path == PORTS {
+                ports = names(&answer);
+            }
             format!("{answer:#}\n")
         });
         files
             .push((name.to_owned(), text.unwrap_or_else(|error| format!("{}\n", error.problem()))));
     }
-    for port in client.ports().unwrap_or_default() {
+    for port in ports {
         let counters =
-            client.counters(&port.name).ok().and_then(|it| serde_json::to_string_pretty(&it).ok());
-        let rules =
-            client.acl(&port.name).ok().and_then(|it| serde_json::to_string_pretty(&it).ok());
-        files.extend(counters.map(|text| (format!("counters/{}.json", port.name), text)));
-        files.extend(rules.map(|text| (format!("acl/{}.json", port.name), text)));
+            client.counters(&port).ok().and_then(|it| serde_json::to_string_pretty(&it).ok());
+        let rules = client.acl(&port).ok().and_then(|it| serde_json::to_string_pretty(&it).ok());
+        files.extend(counters.map(|text| (format!("counters/{port}.json"), text)));
+        files.extend(rules.map(|text| (format!("acl/{port}.json"), text)));
     }
     files.extend(client.text("/metrics").ok().map(|text| ("metrics.txt".to_owned(), text)));
     files
+}
+
+/// Names of the ports in an answer.
+fn names(ports: &Value) -> Vec<String> {
+    let all = ports.as_array().into_iter().flatten();
+    all.filter_map(|port| Some(port["name"].as_str()?.to_owned())).collect()
 }

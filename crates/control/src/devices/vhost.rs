@@ -1,0 +1,188 @@
+//! Opening a guest's port, and what is known of the guest behind it.
+
+use super::{DeviceState, OpenError, Opened, Watch, denied, queues};
+use crate::config::{Account, Compat, PortConfig, Size};
+use crate::handover::{Carrier, Keeping, Store, What};
+use crate::{Problem, accounts, guest};
+use ports::vhost::{
+    self, Access, Inherited, Session, SessionError, SocketRole, Status, VhostOptions,
+};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+pub(super) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Opened, OpenError> {
+    let options = options(port, socket)?;
+    let name = port.name.as_str();
+    let left = What::of(port).and_then(|what| store.take(name, &what));
+    let (mut files, session) = left.map(|left| (left.files, left.session)).unwrap_or_default();
+    let inherited = Inherited { listener: files.pop(), session: session.and_then(Carrier::take) };
+    let is_listening = inherited.listener.is_some();
+    let opened = vhost::open_kept(&options, inherited)
+        .map_err(|error| OpenError { denied: vhost_denied(&error), reason: error.to_string() })?;
+    if is_listening && !opened.session.is_adopted() {
+        store.discard(name, 1);
+    }
+    let keeping = keep_listener(port, &opened.session, store);
+    let watch = Box::new(Guest { session: opened.session, options, keeping });
+    Ok(Opened { device: opened.device, degraded: Vec::new(), watch })
+}
+
+fn options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> {
+    let mut options = VhostOptions::new(socket);
+    options.queues = queues(port);
+    options.mac = port.mac.map(|mac| mac.0);
+    options.mtu = port.mtu.map_or(options.mtu, |mtu| mtu.0);
+    options.memory_limit = match port.memory_limit {
+        Some(Size(0)) => u64::MAX,
+        Some(Size(bytes)) => bytes,
+        None => options.memory_limit,
+    };
+    options.compat = port.compat.map(|compat| match compat {
+        Compat::OvsDpdk => vhost::Compat::OvsDpdk,
+        Compat::OvsDpdkTso => vhost::Compat::OvsDpdkTso,
+    });
+    options.role = match port.vhost_client {
+        Some(true) => SocketRole::Client,
+        _ => SocketRole::Server,
+    };
+    options.access =
+        access(port).map_err(|problem| OpenError { reason: problem.to_string(), denied: false })?;
+    Ok(options)
+}
+
+/// Its socket outlives the process.
+fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<Keeping> {
+    let (what, name) = (What::of(port)?, port.name.as_str());
+    let listener = session.listener().filter(|_| what.files() > 0).transpose();
+    let listener = listener.inspect_err(|error| {
+        tracing::warn!("the socket of port {name} is not kept for the next process: {error}");
+    });
+    let files: Vec<_> = listener.ok()?.map(Arc::new).into_iter().collect();
+    Some(store.keep(name, what, &files))
+}
+
+/// A group without a mode gets 0660: connecting takes the right to write, which a usual umask does not leave the group.
+fn access(port: &PortConfig) -> Result<Access, Problem> {
+    let number = |account: &Option<Account>, find: fn(&str) -> Result<u32, Problem>| {
+        account.as_ref().map(|account| find(account.as_str())).transpose()
+    };
+    Ok(Access {
+        mode: port.socket_mode.map(|mode| mode.0).or(port.socket_group.is_some().then_some(0o660)),
+        owner: number(&port.socket_owner, accounts::user)?,
+        group: number(&port.socket_group, accounts::group)?,
+    })
+}
+
+fn vhost_denied(error: &SessionError) -> bool {
+    matches!(error, SessionError::Io { source, .. } if denied(source))
+}
+
+/// A guest behind a vhost-user socket. Dropping it ends the session.
+struct Guest {
+    session: Session,
+    /// What it was opened with.
+    options: VhostOptions,
+    /// Its socket, and later its session, for the process that comes next.
+    keeping: Option<Keeping>,
+}
+
+impl Watch for Guest {
+    fn state(&self) -> DeviceState {
+        let status = self.session.status();
+        let condition = guest::condition(&status, &self.options.socket, self.options.role);
+        DeviceState { condition, mtu: self.options.mtu, connections: status.connections }
+    }
+
+    fn guest(&self) -> Option<Status> {
+        Some(self.session.status())
+    }
+
+    fn memory_limit(&self) -> Option<u64> {
+        Some(self.options.memory_limit).filter(|limit| *limit < u64::MAX)
+    }
+
+    fn set_link(&self, is_up: bool) {
+        self.session.set_link(is_up);
+    }
+
+    fn news(&self) -> Vec<String> {
+        self.session.take_milestones().iter().map(guest::milestone).collect()
+    }
+
+    fn suspend(&self) {
+        self.session.suspend();
+    }
+
+    fn hand_over(&mut self, until: Instant) {
+        if let Some(session) = self.session.suspended(until)
+            && let Some(keeping) = &self.keeping
+        {
+            keeping.add_session(session);
+        }
+    }
+
+    /// Another MTU opens the port anew, for the guest learns of it when its driver starts.
+    fn set_mtu(&self, _: u16) -> Result<(), Problem> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{HostDevices, Opener};
+    use super::*;
+    use crate::config::Config;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    /// By this the control plane knows that a guest has left although it never saw the port down.
+    #[test]
+    fn front_ends_that_connect_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vm1.sock");
+        let text = format!("[[port]]\nname='a'\nvhost-user='{}'", path.display());
+        let config = Config::from_toml("t", &text).unwrap();
+        let opened = HostDevices::default().open(&config.ports[0]).unwrap();
+        assert_eq!(opened.watch.state().connections, 0);
+        for count in 1..=2 {
+            let _connection = UnixStream::connect(&path).unwrap();
+            let end = Instant::now() + Duration::from_secs(60);
+            while opened.watch.state().connections != count {
+                assert!(Instant::now() < end, "connection {count} is not seen");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// How much memory the front end of this port may have mapped.
+    #[test]
+    fn memory_limit_reaches_the_session() {
+        let limit = |key: &str| {
+            let text = format!("[[port]]\nname='a'\nvhost-user='/v'\n{key}");
+            let config = Config::from_toml("t", &text).unwrap();
+            options(&config.ports[0], Path::new("s")).unwrap().memory_limit
+        };
+        assert_eq!(limit("memory-limit = '4GiB'"), 4 << 30);
+        assert_eq!(limit("memory-limit = 0"), u64::MAX);
+        assert_eq!(limit(""), VhostOptions::new("s").memory_limit);
+    }
+
+    /// `socket-group` alone left the socket at 0755, so its group could not connect.
+    #[test]
+    fn a_socket_with_a_group_takes_connections_from_that_group() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vm1.sock");
+        let group = rustix::process::getegid().as_raw();
+        for (mode, wanted) in [("", 0o660), ("socket-mode = '0600'", 0o600)] {
+            let path = path.display();
+            let text =
+                format!("[[port]]\nname='a'\nvhost-user='{path}'\nsocket-group='{group}'\n{mode}");
+            let config = Config::from_toml("t", &text).unwrap();
+            let _opened = HostDevices::default().open(&config.ports[0]).unwrap();
+            let facts = std::fs::metadata(path.to_string()).unwrap();
+            assert_eq!((facts.permissions().mode() & 0o777, facts.gid()), (wanted, group));
+        }
+    }
+}
