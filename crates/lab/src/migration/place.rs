@@ -75,7 +75,8 @@ impl Place {
         );
         std::fs::write(&file, &text)
             .map_err(LabError::io(format!("writing {}", file.display())))?;
-        let arguments = vec!["run".to_owned(), "-c".to_owned(), file.display().to_string()];
+        let [file, state] = [file, self.file("state")].map(|path| path.display().to_string());
+        let arguments = ["run", "-c", &file, "--state-dir", &state].map(str::to_owned).to_vec();
         let line = format!("millrace run -c millrace.toml  # {}", text.trim().replace('\n', "; "));
         let program = program.display().to_string();
         self.switch.order(&Request::Become { program, arguments }, &line)?;
