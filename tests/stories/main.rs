@@ -29,6 +29,7 @@ mod lab;
 mod lab_guest;
 mod lab_hosts;
 mod lab_interop;
+mod libvirt;
 mod link;
 mod machines;
 mod migrate;
