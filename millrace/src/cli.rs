@@ -1,15 +1,16 @@
 //! What can be typed.
 
 use crate::commands::{
-    acl, bugreport, capture, check, completions, config, connections, event, lab, lab_host, ladder,
-    mac, man, migrate, mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status, sweep,
-    team, top, trace, validate, vmmq,
+    acl, bugreport, capture, check, cni, completions, config, connections, event, lab, lab_host,
+    ladder, mac, man, migrate, mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status,
+    sweep, team, top, trace, validate, vmmq,
 };
 use crate::output::{self, Failure, unreachable};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use control::Problem;
 use control::client::Client;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Shown at the end of every help.
@@ -27,7 +28,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         &["port", "mac", "acl", "rsc", "rss", "team", "queue", "vmmq", "config", "migrate"],
     ),
     ("Measure", &["validate", "ladder", "sweep", "connections", "report", "ntttcp", "mtu", "lab"]),
-    ("For tools", &["openapi", "completions", "man"]),
+    ("For tools", &["cni", "openapi", "completions", "man"]),
 ];
 
 /// What may be typed, with the commands in groups.
@@ -49,7 +50,8 @@ pub(crate) fn command() -> clap::Command {
 
 /// What was typed, or what to exit with: help was asked for, or it is wrong, which `--json` has as a document too.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
-    let typed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let typed =
+        command().try_get_matches_from(words()).and_then(|matches| Cli::from_arg_matches(&matches));
     typed.map_err(|error| {
         let json =
             std::env::args_os().skip(1).take_while(|word| word != "--").any(|it| it == "--json");
@@ -59,6 +61,16 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
             error.exit()
         }
     })
+}
+
+/// The words of the command line. By its link the CNI plugin is run without any.
+fn words() -> Vec<OsString> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    let name = words.first().and_then(|path| Path::new(path).file_name());
+    if name.is_some_and(|name| name == cni::LINK) {
+        words.insert(1, "cni".into());
+    }
+    words
 }
 
 /// What clap says, as a problem: the first paragraph is what is wrong, `tip:` the remedy.
@@ -179,6 +191,8 @@ pub(crate) enum Command {
     /// A host of `validate`
     #[command(hide = true)]
     LabHost(lab_host::Arguments),
+    /// Attach a container, as the plugin that a container runtime runs
+    Cni(cni::Arguments),
     /// Print the OpenAPI document of the daemon's API
     Openapi(openapi::Arguments),
     /// Print completions for a shell

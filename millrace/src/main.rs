@@ -8,9 +8,9 @@ mod output;
 use clap_complete::CompleteEnv;
 use cli::{Cli, Command};
 use commands::{
-    acl, bugreport, capture, check, completions, config, connections, event, lab, lab_host, ladder,
-    mac, man, migrate, mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status, sweep,
-    team, top, trace, validate, vmmq,
+    acl, bugreport, capture, check, cni, completions, config, connections, event, lab, lab_host,
+    ladder, mac, man, migrate, mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status,
+    sweep, team, top, trace, validate, vmmq,
 };
 use std::process::ExitCode;
 
@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Ntttcp(args) => ntttcp::run(args, &global),
         Command::Lab(args) => lab::run(args, &global),
         Command::LabHost(args) => lab_host::run(&args),
+        Command::Cni(args) => cni::run(&args, &global),
         Command::Openapi(args) => openapi::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -73,6 +73,7 @@ const COMMANDS: &[&[&str]] = &[
     &["config", "save"],
     &["config", "schema"],
     &["capture"],
+    &["cni"],
     &["check"],
     &["migrate"],
     &["migrate", "check"],

@@ -5,6 +5,7 @@ mod between;
 pub(crate) mod bugreport;
 pub(crate) mod capture;
 pub(crate) mod check;
+pub(crate) mod cni;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod connections;

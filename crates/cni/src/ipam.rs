@@ -1,0 +1,110 @@
+//! Addresses by delegation: the plugin that the network names for them is run as the specification has it, with the same
+//! environment and the same configuration.
+
+use crate::error::CniError;
+use crate::network::Network;
+use crate::outcome::Outcome;
+use crate::request::Request;
+use serde::Deserialize;
+use std::io::{ErrorKind, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// Longest answer that is read.
+const LONGEST: u64 = 1 << 20;
+
+/// The plugin, where a network names one.
+pub(crate) struct Ipam<'a> {
+    name: &'a str,
+    program: PathBuf,
+    text: &'a [u8],
+}
+
+impl<'a> Ipam<'a> {
+    /// Finds it in `CNI_PATH`.
+    pub(crate) fn find(
+        request: &Request,
+        network: &'a Network,
+    ) -> Result<Option<Ipam<'a>>, CniError> {
+        let Some(name) = network.ipam.as_deref() else { return Ok(None) };
+        let mut programs = request.path.iter().map(|folder| folder.join(name));
+        let Some(program) = programs.find(|program| program.is_file()) else {
+            let told = format!("CNI_PATH is {:?}", request.path);
+            return Err(CniError::new(
+                CniError::IPAM,
+                format!("no IPAM plugin {name} is found"),
+                told,
+            ));
+        };
+        Ok(Some(Ipam { name, program, text: &network.text }))
+    }
+
+    /// Has it give addresses.
+    pub(crate) fn add(&self) -> Result<Outcome, CniError> {
+        let answer = self.run("ADD")?;
+        let outcome: Outcome = serde_json::from_slice(&answer)
+            .map_err(|error| self.failed("its answer cannot be read", error))?;
+        if outcome.ips.is_empty() {
+            return Err(self.failed("its answer has no address", String::from_utf8_lossy(&answer)));
+        }
+        Ok(outcome)
+    }
+
+    /// Has it do what gives no result: `DEL`, `CHECK`, `STATUS`, `GC`.
+    pub(crate) fn tell(&self, command: &str) -> Result<(), CniError> {
+        self.run(command).map(drop)
+    }
+
+    fn run(&self, command: &str) -> Result<Vec<u8>, CniError> {
+        let child = Command::new(&self.program)
+            .env("CNI_COMMAND", command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut child = child.map_err(|error| self.failed("it cannot be run", error))?;
+        let talked = self.talk(&mut child);
+        let status =
+            child.wait().map_err(|error| self.failed("its end cannot be waited for", error))?;
+        let answer = talked.map_err(|error| self.failed("its answer cannot be read", error))?;
+        if status.success() {
+            return Ok(answer);
+        }
+        Err(self.said(&answer).unwrap_or_else(|| self.failed("it failed without a reason", status)))
+    }
+
+    /// A plugin reads all before it answers; one that does not want to read is no fault.
+    fn talk(&self, child: &mut Child) -> std::io::Result<Vec<u8>> {
+        if let Some(mut input) = child.stdin.take() {
+            match input.write_all(self.text) {
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error),
+                _ => {}
+            }
+        }
+        let mut answer = Vec::new();
+        if let Some(output) = child.stdout.take() {
+            output.take(LONGEST).read_to_end(&mut answer)?;
+        }
+        Ok(answer)
+    }
+
+    /// The error that it printed.
+    fn said(&self, answer: &[u8]) -> Option<CniError> {
+        #[derive(Deserialize)]
+        struct Said {
+            code: u64,
+            msg: String,
+            #[serde(default)]
+            details: String,
+        }
+        let said: Said = serde_json::from_slice(answer).ok()?;
+        Some(CniError::new(
+            said.code,
+            format!("IPAM plugin {}: {}", self.name, said.msg),
+            said.details,
+        ))
+    }
+
+    fn failed(&self, what: &str, seen: impl std::fmt::Display) -> CniError {
+        CniError::new(CniError::IPAM, format!("IPAM plugin {}: {what}", self.name), seen)
+    }
+}

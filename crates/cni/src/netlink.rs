@@ -1,0 +1,280 @@
+//! Addresses and routes of the calling thread's network namespace, by rtnetlink: `ip` need not be installed.
+//!
+//! A message is a header (length, kind, flags, sequence, sender), a struct by kind, and attributes (length, kind, value), all in
+//! the host's byte order and padded to 4 bytes. See rtnetlink(7) and `linux/rtnetlink.h`.
+
+use crate::address::Cidr;
+use rustix::io::{Errno, Result};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
+use wire::Mac;
+
+const REQUEST: u16 = 0x1;
+const ACK: u16 = 0x4;
+/// `NLM_F_CREATE | NLM_F_REPLACE`.
+const SET: u16 = 0x500;
+/// `NLM_F_CREATE | NLM_F_EXCL`.
+const NEW: u16 = 0x600;
+const DUMP: u16 = 0x300;
+const HEADER: usize = 16;
+
+/// `NLMSG_ERROR` and `NLMSG_DONE`.
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+
+const NEW_LINK: u16 = 16;
+const NEW_ADDRESS: u16 = 20;
+const GET_ADDRESS: u16 = 22;
+const NEW_ROUTE: u16 = 24;
+const GET_ROUTE: u16 = 26;
+
+/// A route to be set.
+pub(crate) struct Hop {
+    pub(crate) to: Cidr,
+    pub(crate) gateway: Option<IpAddr>,
+    pub(crate) mtu: Option<u32>,
+    pub(crate) advmss: Option<u32>,
+    pub(crate) priority: Option<u32>,
+    pub(crate) table: Option<u32>,
+    pub(crate) scope: Option<u8>,
+}
+
+/// A socket of the namespace that it was opened in.
+pub(crate) struct Netlink(OwnedFd);
+
+impl Netlink {
+    /// Opens one.
+    pub(crate) fn open() -> Result<Netlink> {
+        // Protocol 0 is NETLINK_ROUTE.
+        let socket =
+            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+        Ok(Netlink(socket))
+    }
+
+    /// Sets a link's Ethernet address.
+    pub(crate) fn set_mac(&self, link: u32, mac: Mac) -> Result<()> {
+        // struct ifinfomsg: family, device type, index, flags, change.
+        let mut body = vec![0; 16];
+        put(&mut body, 4, &link.to_ne_bytes());
+        attribute(&mut body, 1, &mac.0);
+        self.ask(NEW_LINK, ACK, body).map(drop)
+    }
+
+    /// Gives a link an address, at once usable: its uniqueness is the IPAM plugin's business.
+    pub(crate) fn add_address(&self, link: u32, address: Cidr) -> Result<()> {
+        const NO_DUPLICATE_DETECTION: u8 = 0x02;
+        let flags = if address.ip.is_ipv6() { NO_DUPLICATE_DETECTION } else { 0 };
+        let mut body = vec![family(address.ip), address.len, flags, 0];
+        body.extend(link.to_ne_bytes());
+        // The peer's address, which is our own on a link of many, and our own.
+        attribute(&mut body, 1, &octets(address.ip));
+        attribute(&mut body, 2, &octets(address.ip));
+        self.ask(NEW_ADDRESS, ACK | SET, body).map(drop)
+    }
+
+    /// Adds a route by a link.
+    pub(crate) fn add_route(&self, link: u32, hop: &Hop) -> Result<()> {
+        const MAIN: u32 = 254;
+        const STATIC: u8 = 4;
+        const LINK_SCOPE: u8 = 253;
+        const UNICAST: u8 = 1;
+        let to = hop.to.network();
+        let table = hop.table.unwrap_or(MAIN);
+        let by_default = if hop.gateway.is_some() || to.ip.is_ipv6() { 0 } else { LINK_SCOPE };
+        let scope = hop.scope.unwrap_or(by_default);
+        // struct rtmsg; tables over 255 are in the attribute alone.
+        let small = u8::try_from(table).unwrap_or(0);
+        let mut body = vec![family(to.ip), to.len, 0, 0, small, STATIC, scope, UNICAST, 0, 0, 0, 0];
+        attribute(&mut body, 1, &octets(to.ip));
+        attribute(&mut body, 4, &link.to_ne_bytes());
+        attribute(&mut body, 15, &table.to_ne_bytes());
+        if let Some(gateway) = hop.gateway {
+            attribute(&mut body, 5, &octets(gateway));
+        }
+        if let Some(priority) = hop.priority {
+            attribute(&mut body, 6, &priority.to_ne_bytes());
+        }
+        let mut metrics = Vec::new();
+        for (kind, value) in [(2, hop.mtu), (8, hop.advmss)] {
+            if let Some(value) = value {
+                attribute(&mut metrics, kind, &value.to_ne_bytes());
+            }
+        }
+        if !metrics.is_empty() {
+            attribute(&mut body, 8, &metrics);
+        }
+        self.ask(NEW_ROUTE, ACK | NEW, body).map(drop)
+    }
+
+    /// Addresses of a link.
+    pub(crate) fn addresses(&self, link: u32) -> Result<Vec<Cidr>> {
+        let all = self.ask(GET_ADDRESS, DUMP, vec![0; 8])?;
+        let address = |message: &Vec<u8>| {
+            let len = *message.get(1)?;
+            let attributes = attributes(message.get(8..)?);
+            let of = |kind| attributes.iter().find(|(is, _)| *is == kind);
+            let (_, value) = of(2).or(of(1))?;
+            let is_ours = number(message.get(4..8)?)? == link;
+            Some(Cidr { ip: address(value)?, len }).filter(|_| is_ours)
+        };
+        Ok(all.iter().filter_map(address).collect())
+    }
+
+    /// Destinations of all routes, each with its gateway.
+    pub(crate) fn routes(&self) -> Result<Vec<(Cidr, Option<IpAddr>)>> {
+        let all = self.ask(GET_ROUTE, DUMP, vec![0; 12])?;
+        let route = |message: &Vec<u8>| {
+            let (kind, len) = (*message.first()?, *message.get(1)?);
+            let attributes = attributes(message.get(12..)?);
+            let of = |kind| attributes.iter().find(|(is, _)| *is == kind).map(|(_, value)| *value);
+            let is_v4 = kind == family(Ipv4Addr::UNSPECIFIED.into());
+            let anywhere = if is_v4 { [0; 4].into() } else { [0; 16].into() };
+            let ip = of(1).map_or(Some(anywhere), address)?;
+            Some((Cidr { ip, len }, of(5).and_then(address)))
+        };
+        Ok(all.iter().filter_map(route).collect())
+    }
+
+    /// Sends a message and reads until the answer ends: bodies of the messages that came.
+    fn ask(&self, kind: u16, flags: u16, body: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        let length = u32::try_from(HEADER + body.len()).map_err(|_| Errno::MSGSIZE)?;
+        let mut message = length.to_ne_bytes().to_vec();
+        message.extend(kind.to_ne_bytes());
+        message.extend((REQUEST | flags).to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend(body);
+        send(&self.0, &message, SendFlags::empty())?;
+        let (mut bodies, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+        loop {
+            let (count, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+            let mut rest = buffer.get(..count).unwrap_or_default();
+            while let Some((kind, body, next)) = split(rest) {
+                match kind {
+                    DONE => return Ok(bodies),
+                    ERROR => return error_in(body).map_or(Ok(bodies), Err),
+                    _ => bodies.push(body.to_vec()),
+                }
+                rest = next;
+            }
+        }
+    }
+}
+
+/// The first message: its kind, its body, and what follows.
+fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = usize::try_from(number(bytes.get(..4)?)?).ok()?;
+    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+    let next = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((kind, bytes.get(HEADER..length)?, next))
+}
+
+/// What an error message says; 0 is an acknowledgement.
+fn error_in(body: &[u8]) -> Option<Errno> {
+    match number(body.get(..4)?)?.cast_signed() {
+        0 => None,
+        code @ -4095..=-1 => Some(Errno::from_raw_os_error(-code)),
+        _ => Some(Errno::PROTO),
+    }
+}
+
+fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    let mut all = Vec::new();
+    while let Some(head) = bytes.first_chunk::<4>() {
+        let [a, b, c, d] = *head;
+        let (length, kind) = (usize::from(u16::from_ne_bytes([a, b])), u16::from_ne_bytes([c, d]));
+        let Some(value) = bytes.get(4..length) else { break };
+        all.push((kind, value));
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    all
+}
+
+fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+    body.extend(length.to_ne_bytes());
+    body.extend(kind.to_ne_bytes());
+    body.extend(value);
+    body.resize(body.len().next_multiple_of(4), 0);
+}
+
+fn put(body: &mut [u8], place: usize, value: &[u8]) {
+    body.iter_mut().skip(place).zip(value).for_each(|(place, byte)| *place = *byte);
+}
+
+fn number(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        16 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+        _ => None,
+    }
+}
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+fn family(ip: IpAddr) -> u8 {
+    let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    u8::try_from(family.as_raw()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ports::link::Link;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_an_answer_panic(bytes: Vec<u8>) {
+            let _ = (split(&bytes), attributes(&bytes), error_in(&bytes));
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_there() {
+        let seen = ports::namespace::fresh(|| {
+            let link = Link::open("lo", None).unwrap();
+            link.set_up(true).unwrap();
+            let (netlink, index) = (Netlink::open().unwrap(), link.index().unwrap());
+            for address in ["10.1.0.5/16", "10.2.0.5/24", "fd00::5/64"] {
+                netlink.add_address(index, address.parse().unwrap()).unwrap();
+            }
+            let hop = Hop {
+                to: "10.3.0.9/16".parse().unwrap(),
+                gateway: Some("10.1.0.1".parse().unwrap()),
+                mtu: Some(1300),
+                advmss: Some(1000),
+                priority: Some(7),
+                table: Some(1000),
+                scope: None,
+            };
+            netlink.add_route(index, &hop).unwrap();
+            assert_eq!(netlink.add_route(index, &hop), Err(Errno::EXIST));
+            (netlink.addresses(index).unwrap(), netlink.routes().unwrap())
+        });
+        let (addresses, routes) = match seen {
+            Ok(seen) => seen,
+            Err(error) => {
+                return println!("skipped: needs the right to make a network namespace: {error}");
+            }
+        };
+        for address in ["10.1.0.5/16", "10.2.0.5/24", "fd00::5/64"] {
+            assert!(addresses.contains(&address.parse().unwrap()), "{address}: {addresses:?}");
+        }
+        let route = ("10.3.0.0/16".parse().unwrap(), Some("10.1.0.1".parse().unwrap()));
+        assert!(routes.contains(&route), "{routes:?}");
+    }
+}

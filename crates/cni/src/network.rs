@@ -1,0 +1,237 @@
+//! The network's configuration as a runtime passes it at standard input. It is hostile until it was read: each name that goes on
+//! to a path, a program or the switch is checked here.
+
+use crate::attachment::{Attachment, is_identifier};
+use crate::error::CniError;
+use crate::outcome::Outcome;
+use crate::request::Command;
+use control::config::{HostName, MacAddress};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+
+/// A version of the specification whose results are understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// 0.3.0
+    V0_3_0,
+    /// 0.3.1
+    V0_3_1,
+    /// 0.4.0: CHECK.
+    V0_4_0,
+    /// 1.0.0: addresses without a version.
+    V1_0_0,
+    /// 1.1.0: STATUS and GC.
+    V1_1_0,
+}
+
+impl Version {
+    /// All of them.
+    pub const ALL: [Version; 5] =
+        [Version::V0_3_0, Version::V0_3_1, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::V0_3_0 => "0.3.0",
+            Version::V0_3_1 => "0.3.1",
+            Version::V0_4_0 => "0.4.0",
+            Version::V1_0_0 => "1.0.0",
+            Version::V1_1_0 => "1.1.0",
+        }
+    }
+
+    /// Whether a command is one of this version.
+    pub(crate) fn has(self, command: Command) -> bool {
+        self >= match command {
+            Command::Add | Command::Del | Command::Version => Version::V0_3_0,
+            Command::Check => Version::V0_4_0,
+            Command::Status | Command::Gc => Version::V1_1_0,
+        }
+    }
+}
+
+/// What answers say when the configuration's own version cannot be read.
+const UNREADABLE: &str = "1.1.0";
+
+/// The version as it is written, for answers about what cannot be read any further.
+pub(crate) fn version_of(text: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Versioned {
+        #[serde(rename = "cniVersion")]
+        version: String,
+    }
+    let read = serde_json::from_slice::<Versioned>(text).map(|written| written.version);
+    read.unwrap_or_else(|_| UNREADABLE.to_owned())
+}
+
+/// The configuration as it is written. Keys that are not ours belong to the runtime.
+#[derive(Deserialize)]
+struct Written {
+    #[serde(rename = "cniVersion", default = "oldest")]
+    version: String,
+    name: String,
+    #[serde(default)]
+    socket: Option<PathBuf>,
+    #[serde(default)]
+    mtu: Option<Value>,
+    #[serde(default)]
+    port: Map<String, Value>,
+    #[serde(default)]
+    ipam: Option<Map<String, Value>>,
+    #[serde(rename = "runtimeConfig", default)]
+    runtime: RuntimeConfig,
+    #[serde(rename = "prevResult", default)]
+    previous: Option<Outcome>,
+    #[serde(rename = "cni.dev/valid-attachments", default, deserialize_with = "listed")]
+    valid: Option<Vec<Valid>>,
+}
+
+/// What the specification has for a configuration without a version.
+fn oldest() -> String {
+    "0.1.0".to_owned()
+}
+
+/// A list that is there. Runtimes in Go write an empty one as null.
+fn listed<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<Valid>>, D::Error> {
+    Ok(Some(Option::deserialize(input)?.unwrap_or_default()))
+}
+
+/// What a runtime adds for one pod.
+#[derive(Default, Deserialize)]
+struct RuntimeConfig {
+    #[serde(default)]
+    mac: Option<MacAddress>,
+}
+
+#[derive(Deserialize)]
+struct Valid {
+    #[serde(rename = "containerID")]
+    container: String,
+    ifname: HostName,
+}
+
+/// A network's configuration.
+#[derive(Debug)]
+pub struct Network {
+    /// The version that answers are to have.
+    pub version: Version,
+    /// Its name.
+    pub name: String,
+    /// Where the daemon listens; the usual place where absent.
+    pub socket: Option<PathBuf>,
+    /// Keys of the port, as in the configuration file.
+    pub port: Map<String, Value>,
+    /// The address that the runtime wants this pod to have.
+    pub mac: Option<MacAddress>,
+    /// The IPAM plugin's name; `None`: the interface gets no address.
+    pub ipam: Option<String>,
+    /// What plugins before this one, or ADD, had as their result.
+    pub(crate) previous: Option<Outcome>,
+    /// Attachments that are there, for GC.
+    pub valid: Option<Vec<Attachment>>,
+    /// The whole text, for the IPAM plugin.
+    pub text: Vec<u8>,
+}
+
+impl Network {
+    /// Reads and checks it.
+    ///
+    /// # Errors
+    /// It is not JSON of the right shape, of another version, or a name in it is none.
+    pub fn read(text: Vec<u8>) -> Result<Network, CniError> {
+        let written: Written = serde_json::from_slice(&text).map_err(|error| {
+            CniError::new(CniError::DECODING, "the network's configuration cannot be read", error)
+        })?;
+        let version = version(&written.version)?;
+        if !is_identifier(&written.name) {
+            let wanted =
+                format!("{:?}: letters, digits, `.`, `_` and `-` are wanted", written.name);
+            return Err(CniError::new(CniError::NETWORK, "not a network's name", wanted));
+        }
+        let valid = written.valid.map(|valid| attachments(&written.name, valid)).transpose()?;
+        Ok(Network {
+            version,
+            socket: written.socket,
+            port: port(written.port, written.mtu)?,
+            mac: written.runtime.mac,
+            ipam: written.ipam.as_ref().and_then(|ipam| plugin(ipam).transpose()).transpose()?,
+            previous: written.previous,
+            valid,
+            name: written.name,
+            text,
+        })
+    }
+}
+
+fn version(written: &str) -> Result<Version, CniError> {
+    Version::ALL.into_iter().find(|version| version.name() == written).ok_or_else(|| {
+        let all = Version::ALL.map(Version::name).join(", ");
+        let told = format!("{written:?}; this plugin has {all}");
+        CniError::new(CniError::VERSION, "cniVersion is not supported", told)
+    })
+}
+
+/// The name of a program in `CNI_PATH`, never a path. An empty `ipam` is none.
+fn plugin(ipam: &Map<String, Value>) -> Result<Option<String>, CniError> {
+    if ipam.is_empty() {
+        return Ok(None);
+    }
+    match ipam.get("type").and_then(Value::as_str) {
+        Some(name) if is_identifier(name) => Ok(Some(name.to_owned())),
+        other => {
+            let told = format!("{other:?}: a name such as \"host-local\" is wanted");
+            Err(CniError::new(CniError::NETWORK, "ipam has no usable type", told))
+        }
+    }
+}
+
+/// Keys that each pod has of its own, or that say what kind of port it is: the plugin's to set.
+const OURS: [&str; 17] = [
+    "name",
+    "tap",
+    "packet",
+    "team",
+    "team-algorithm",
+    "team-fail-back",
+    "xdp",
+    "vhost-user",
+    "vhost-client",
+    "socket-mode",
+    "socket-owner",
+    "socket-group",
+    "memory-limit",
+    "compat",
+    "netns",
+    "mac",
+    "promiscuous",
+];
+
+fn port(mut keys: Map<String, Value>, mtu: Option<Value>) -> Result<Map<String, Value>, CniError> {
+    if let Some(key) = keys.keys().find(|key| OURS.contains(&key.as_str())) {
+        let told = "it is the plugin's to set; runtimeConfig.mac sets a pod's MAC address";
+        return Err(CniError::new(CniError::NETWORK, format!("port has the key {key:?}"), told));
+    }
+    match mtu {
+        Some(_) if keys.contains_key("mtu") => {
+            let told = "remove one of them";
+            return Err(CniError::new(CniError::NETWORK, "mtu is there, and in port too", told));
+        }
+        Some(mtu) => keys.insert("mtu".to_owned(), mtu),
+        None => None,
+    };
+    Ok(keys)
+}
+
+fn attachments(network: &str, valid: Vec<Valid>) -> Result<Vec<Attachment>, CniError> {
+    valid
+        .into_iter()
+        .map(|valid| {
+            if is_identifier(&valid.container) {
+                return Ok(Attachment::new(network, &valid.container, valid.ifname));
+            }
+            let told = format!("{:?}", valid.container);
+            Err(CniError::new(CniError::NETWORK, "not a container's id", told))
+        })
+        .collect()
+}

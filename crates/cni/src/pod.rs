@@ -1,0 +1,125 @@
+//! The pod's side of a port: its interface, in the pod's network namespace.
+
+use crate::address::Cidr;
+use crate::error::CniError;
+use crate::netlink::{Hop, Netlink};
+use crate::outcome::Outcome;
+use control::config::{HostName, MacAddress, Namespace};
+use ports::link::{Link, LinkError};
+use ports::namespace;
+use std::fmt::Display;
+use std::net::IpAddr;
+
+/// An interface of a pod, by its name and namespace. It need not be there.
+pub(crate) struct Pod<'a> {
+    pub(crate) netns: &'a Namespace,
+    pub(crate) interface: &'a HostName,
+}
+
+/// An interface as it is.
+pub(crate) struct Seen {
+    pub(crate) mac: String,
+    pub(crate) mtu: u32,
+    pub(crate) is_up: bool,
+    pub(crate) addresses: Vec<Cidr>,
+    /// Of the whole pod: other plugins' routes may be in the same result.
+    pub(crate) routes: Vec<(Cidr, Option<IpAddr>)>,
+}
+
+impl Pod<'_> {
+    /// Whether there is an interface of that name.
+    pub(crate) fn has_interface(&self) -> Result<bool, CniError> {
+        self.within(|link| match link.index() {
+            Ok(_) => Ok(true),
+            Err(LinkError::NoSuchLink { .. }) => Ok(false),
+            Err(error) => Err(self.failed("cannot be asked about", error)),
+        })
+    }
+
+    /// Gives it addresses and routes; returns its MTU. It is down while its MAC address changes, so that its own link-local address is
+    /// made of the new one.
+    pub(crate) fn set_up(&self, mac: MacAddress, outcome: &Outcome) -> Result<u32, CniError> {
+        self.within(|link| {
+            let failed = |error: LinkError| self.failed("cannot be set up", error);
+            let index = link.index().map_err(failed)?;
+            let netlink =
+                Netlink::open().map_err(|error| self.failed("cannot be set up", error))?;
+            link.set_up(false).map_err(failed)?;
+            netlink
+                .set_mac(index, mac.0)
+                .map_err(|error| self.failed("takes no MAC address", error))?;
+            self.allow_ipv6(outcome);
+            link.set_up(true).map_err(failed)?;
+            for ip in &outcome.ips {
+                netlink.add_address(index, ip.address).map_err(|error| {
+                    self.failed(&format!("does not take address {}", ip.address), error)
+                })?;
+            }
+            for route in &outcome.routes {
+                let hop = Hop {
+                    to: route.dst,
+                    gateway: outcome.gateway(route),
+                    mtu: route.mtu,
+                    advmss: route.advmss,
+                    priority: route.priority,
+                    table: route.table,
+                    scope: route.scope,
+                };
+                netlink.add_route(index, &hop).map_err(|error| {
+                    self.failed(&format!("does not take the route to {}", route.dst), error)
+                })?;
+            }
+            link.mtu().map_err(failed)
+        })
+    }
+
+    /// What it is now; `None`: there is none of that name.
+    pub(crate) fn look(&self) -> Result<Option<Seen>, CniError> {
+        self.within(|link| {
+            let failed = |error: &dyn Display| self.failed("cannot be asked about", error);
+            let index = match link.index() {
+                Ok(index) => index,
+                Err(LinkError::NoSuchLink { .. }) => return Ok(None),
+                Err(error) => return Err(failed(&error)),
+            };
+            let netlink = Netlink::open().map_err(|error| failed(&error))?;
+            Ok(Some(Seen {
+                mac: link.mac().map_err(|error| failed(&error))?.to_string(),
+                mtu: link.mtu().map_err(|error| failed(&error))?,
+                is_up: link.is_up().map_err(|error| failed(&error))?,
+                addresses: netlink.addresses(index).map_err(|error| failed(&error))?,
+                routes: netlink.routes().map_err(|error| failed(&error))?,
+            }))
+        })
+    }
+
+    /// Runtimes often turn IPv6 off for interfaces to come. Where that cannot be undone, the address is refused and says so.
+    fn allow_ipv6(&self, outcome: &Outcome) {
+        if outcome.ips.iter().any(|ip| ip.address.ip.is_ipv6()) {
+            let file = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.interface);
+            let _ = std::fs::write(file, "0");
+        }
+    }
+
+    fn within<T: Send>(
+        &self,
+        work: impl FnOnce(&Link) -> Result<T, CniError> + Send,
+    ) -> Result<T, CniError> {
+        let done = namespace::within(Some(&self.netns.path()), || {
+            let link = Link::open(self.interface.as_str(), None);
+            work(&link.map_err(|error| self.failed("cannot be asked about", error))?)
+        });
+        done.map_err(|error| {
+            CniError::new(
+                CniError::POD,
+                format!("cannot enter the namespace {}", self.netns),
+                error,
+            )
+        })?
+    }
+
+    fn failed(&self, what: &str, error: impl Display) -> CniError {
+        let interface = format!("interface {} in {}", self.interface, self.netns);
+        CniError::new(CniError::POD, format!("{interface} {what}"), error)
+    }
+}

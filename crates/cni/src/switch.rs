@@ -1,0 +1,47 @@
+//! The daemon, as far as the plugin asks it: ports that are added, found and removed.
+
+use crate::attachment::beginning;
+use crate::error::CniError;
+use control::body::PortBody;
+use control::client::Client;
+use control::config::PortConfig;
+use std::path::Path;
+
+/// A daemon that answers.
+pub(crate) struct Switch(Client);
+
+impl Switch {
+    /// Finds it at its socket.
+    pub(crate) fn connect(socket: &Path) -> Result<Switch, CniError> {
+        Ok(Switch(Client::connect(socket)?))
+    }
+
+    /// A port, where there is one of that name.
+    pub(crate) fn port(&self, name: &str) -> Result<Option<PortBody>, CniError> {
+        Ok(self.0.ports()?.into_iter().find(|port| port.name == name))
+    }
+
+    /// Names of all ports of a network.
+    pub(crate) fn ports_of(&self, network: &str) -> Result<Vec<String>, CniError> {
+        let beginning = beginning(network);
+        let names = self.0.ports()?.into_iter().map(|port| port.name);
+        Ok(names.filter(|name| name.starts_with(&beginning)).collect())
+    }
+
+    /// Opens a port.
+    pub(crate) fn add(&self, port: &PortConfig) -> Result<(), CniError> {
+        self.0.add_port(port)?;
+        Ok(())
+    }
+
+    /// Removes a port. One that is not there is no error, also where another process removes it at the same time.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), CniError> {
+        if self.port(name)?.is_none() {
+            return Ok(());
+        }
+        match self.0.remove_port(name) {
+            Err(error) if self.port(name)?.is_some() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The commands. Each may be repeated, and each may find what a crash of another left.
+
+mod check;
+
+use crate::attachment::Attachment;
+use crate::error::CniError;
+use crate::ipam::Ipam;
+use crate::network::Network;
+use crate::outcome::{Interface, Outcome};
+use crate::pod::Pod;
+use crate::request::{Command, Request};
+use crate::switch::Switch;
+use control::config::{MacAddress, Namespace, PortConfig, from_value};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// Carries out a command; what it prints, if it prints anything.
+pub(crate) fn run(
+    request: &Request,
+    network: &Network,
+    socket: &Path,
+) -> Result<Option<Value>, CniError> {
+    let socket = network.socket.as_deref().unwrap_or(socket);
+    let work = Work { request, network, socket };
+    match request.command {
+        Command::Add => work.add().map(|outcome| Some(outcome.to_json(network.version))),
+        Command::Del => work.del().map(|()| None),
+        Command::Check => work.check().map(|()| None),
+        Command::Status => work.status().map(|()| None),
+        Command::Gc => work.collect_garbage().map(|()| None),
+        Command::Version => Ok(None),
+    }
+}
+
+/// What a command works with.
+struct Work<'a> {
+    request: &'a Request,
+    network: &'a Network,
+    socket: &'a Path,
+}
+
+impl Work<'_> {
+    /// The port first: from then on DEL and GC find what there is. What an ADD that did not end has left is removed before.
+    fn add(&self) -> Result<Outcome, CniError> {
+        let (at, netns) = (self.attachment()?, self.netns()?);
+        let config = self.port_config(&at, netns)?;
+        let ipam = Ipam::find(self.request, self.network)?;
+        let switch = Switch::connect(self.socket)?;
+        if switch.port(&at.port_name())?.is_some() {
+            clear(&switch, &at, ipam.as_ref())?;
+        }
+        let pod = Pod { netns, interface: at.interface() };
+        if pod.has_interface()? {
+            let message = format!("there is an interface {} in {netns}", at.interface());
+            return Err(CniError::new(CniError::POD, message, "it is not this plugin's"));
+        }
+        switch.add(&config)?;
+        let mac = config.mac.unwrap_or(at.mac());
+        match attach(&pod, mac, ipam.as_ref()) {
+            Ok(outcome) => Ok(outcome.after(self.network.previous.clone())),
+            Err(error) => Err(match clear(&switch, &at, ipam.as_ref()) {
+                Ok(()) => error,
+                Err(other) => error.and(&other),
+            }),
+        }
+    }
+
+    /// What is not there is no error.
+    fn del(&self) -> Result<(), CniError> {
+        let ipam = Ipam::find(self.request, self.network)?;
+        clear(&Switch::connect(self.socket)?, &self.attachment()?, ipam.as_ref())
+    }
+
+    /// A daemon that does not answer carries nothing for the pods that are there either.
+    fn status(&self) -> Result<(), CniError> {
+        let unavailable = |error: CniError| CniError { code: CniError::UNAVAILABLE, ..error };
+        Switch::connect(self.socket)
+            .and_then(|switch| switch.ports_of(&self.network.name))
+            .map_err(unavailable)?;
+        match Ipam::find(self.request, self.network)? {
+            Some(ipam) => ipam.tell(Command::Status.name()),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes all ports of the network that are not listed, and has the IPAM plugin do the same. Goes on after an error.
+    fn collect_garbage(&self) -> Result<(), CniError> {
+        let Some(valid) = &self.network.valid else {
+            let told = "an empty list would remove everything";
+            let message = "cni.dev/valid-attachments is missing";
+            return Err(CniError::new(CniError::NETWORK, message, told));
+        };
+        let ipam = Ipam::find(self.request, self.network)?;
+        let switch = Switch::connect(self.socket)?;
+        let valid: Vec<_> = valid.iter().map(Attachment::port_name).collect();
+        let stale = switch.ports_of(&self.network.name)?.into_iter();
+        let removed = stale.filter(|name| !valid.contains(name)).map(|name| switch.remove(&name));
+        let told = ipam.iter().map(|ipam| ipam.tell(Command::Gc.name()));
+        let errors: Vec<_> =
+            removed.collect::<Vec<_>>().into_iter().chain(told).filter_map(Result::err).collect();
+        let mut errors = errors.into_iter();
+        match errors.next() {
+            Some(first) => Err(errors.fold(first, |first, other| first.and(&other))),
+            None => Ok(()),
+        }
+    }
+
+    fn attachment(&self) -> Result<Attachment, CniError> {
+        let place = self.request.place.as_ref().ok_or_else(|| missing("CNI_CONTAINERID"))?;
+        Ok(Attachment::new(&self.network.name, &place.container, place.interface.clone()))
+    }
+
+    fn netns(&self) -> Result<&Namespace, CniError> {
+        let netns = self.request.place.as_ref().and_then(|place| place.netns.as_ref());
+        netns.ok_or_else(|| missing("CNI_NETNS"))
+    }
+
+    /// The port as it is to be: the network's keys, and what is this pod's own.
+    fn port_config(&self, at: &Attachment, netns: &Namespace) -> Result<PortConfig, CniError> {
+        let mac = self.network.mac.unwrap_or(at.mac());
+        let mut keys: Map<String, Value> = self.network.port.clone();
+        let own =
+            json!({"name": at.port_name(), "tap": at.interface(), "netns": netns, "mac": mac});
+        keys.extend(own.as_object().cloned().unwrap_or_default());
+        from_value(Value::Object(keys))
+            .map_err(|problem| CniError::of(CniError::NETWORK, &problem.at("port")))
+    }
+}
+
+fn missing(name: &str) -> CniError {
+    CniError::new(CniError::ENVIRONMENT, format!("{name} is not set"), "the runtime sets it")
+}
+
+/// Addresses, and the interface with them.
+fn attach(pod: &Pod<'_>, mac: MacAddress, ipam: Option<&Ipam<'_>>) -> Result<Outcome, CniError> {
+    let mut outcome = ipam.map_or_else(|| Ok(Outcome::default()), Ipam::add)?;
+    let mtu = pod.set_up(mac, &outcome)?;
+    outcome.interfaces = vec![Interface {
+        name: pod.interface.to_string(),
+        mac: Some(mac.0.to_string()),
+        mtu: Some(mtu),
+        sandbox: Some(pod.netns.to_string()),
+        more: Map::new(),
+    }];
+    outcome.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+    Ok(outcome)
+}
+
+/// Removes the port, and its device with it, before its addresses may be given to another pod.
+fn clear(switch: &Switch, at: &Attachment, ipam: Option<&Ipam<'_>>) -> Result<(), CniError> {
+    switch.remove(&at.port_name())?;
+    ipam.map_or(Ok(()), |ipam| ipam.tell(Command::Del.name()))
+}

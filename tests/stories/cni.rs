@@ -1,0 +1,202 @@
+//! Pods of a container runtime: what it does with the plugin, in its words, and what is left after crashes.
+
+use crate::host::Host;
+use crate::runtime::{Ipam, Runtime, plugin_folder};
+use crate::sandbox::{Need, output_of, run, story};
+use crate::switch::Switch;
+use crate::transfer::transfer;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+
+/// Where `scripts/setup test` puts programs of the CNI project.
+const CNITOOL: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../tools/cni/cnitool");
+
+/// Far more than a pod's traffic takes to go wrong.
+const BYTES: usize = 16 << 20;
+
+fn names(switch: &Switch) -> Vec<String> {
+    let ports = switch.ask("port list");
+    let name = |port: &Value| port["name"].as_str().unwrap().to_owned();
+    ports.as_array().unwrap().iter().map(name).collect()
+}
+
+fn devices(pod: Host) -> String {
+    pod.run("ip -brief link show")
+}
+
+#[test]
+fn two_pods_are_attached_talk_and_go() {
+    story(&[Need::Tap], || {
+        let pods = [Host::new("one"), Host::new("two")];
+        let (switch, runtime) = (Switch::start(""), Runtime::new());
+        let mut results = Vec::new();
+        for (pod, number) in ["one", "two"].iter().zip(1..) {
+            let result = runtime.done("ADD", pod, &json!({}));
+            let interface = &result["interfaces"][0];
+            assert_eq!((&interface["name"], &interface["mtu"]), (&json!("eth0"), &json!(1400)));
+            assert_eq!(interface["sandbox"], format!("/run/netns/{pod}"));
+            let ips = [format!("10.9.0.{number}/24"), format!("fd09::{number}/64")];
+            let told = [&result["ips"][0]["address"], &result["ips"][1]["address"]];
+            assert_eq!(told, [&json!(ips[0]), &json!(ips[1])]);
+            results.push(result);
+        }
+        for (pod, result) in ["one", "two"].iter().zip(&results) {
+            runtime.done("CHECK", pod, &json!({"prevResult": result}));
+        }
+        for to in ["10.9.0.2", "fd09::2"] {
+            transfer((pods[0], pods[1], to.parse::<IpAddr>().unwrap()), BYTES);
+        }
+        let routes = pods[0].run("ip route show");
+        assert!(routes.contains("10.77.0.0/16 via 10.9.0.254 dev eth0"), "{routes}");
+        // A repetition begins anew and ends as the first time.
+        assert_eq!(runtime.done("ADD", "one", &json!({})), results[0]);
+        assert_eq!(names(&switch).len(), 2);
+        for pod in ["one", "two", "two"] {
+            runtime.done("DEL", pod, &json!({}));
+        }
+        assert!(names(&switch).is_empty() && runtime.addresses().is_empty());
+        assert!(!pods.iter().any(|pod| devices(*pod).contains("eth0")), "a device is left behind");
+    });
+}
+
+/// The plugin is killed once the address is reserved, when the port is there.
+#[test]
+fn what_a_crash_leaves_is_removed_by_each_of_del_gc_and_another_add() {
+    story(&[Need::Tap], || {
+        let pod = Host::new("one");
+        let (switch, runtime) = (Switch::start(""), Runtime::new());
+        for remedy in ["DEL", "GC", "ADD"] {
+            runtime.ipam(Ipam::KillsPlugin);
+            let (is_ok, said) = runtime.call("ADD", "one", &json!({}));
+            assert!(!is_ok && said.is_null(), "killed: {said}");
+            assert_eq!((names(&switch).len(), runtime.addresses().len()), (1, 1));
+            runtime.ipam(Ipam::Works);
+            runtime.done(remedy, "one", &json!({"cni.dev/valid-attachments": []}));
+            let left = usize::from(remedy == "ADD");
+            assert_eq!((names(&switch).len(), runtime.addresses().len()), (left, left), "{remedy}");
+            assert_eq!(devices(pod).contains("eth0"), left == 1, "{remedy}");
+        }
+    });
+}
+
+#[test]
+fn garbage_is_what_is_not_listed_and_other_networks_are_left_alone() {
+    story(&[Need::Tap], || {
+        let pods = [Host::new("one"), Host::new("two")];
+        let (switch, runtime) = (Switch::start(""), Runtime::new());
+        switch.tell("port add mine --tap tap1");
+        for pod in ["one", "two"] {
+            runtime.done("ADD", pod, &json!({}));
+        }
+        let other = json!({"name": "others", "ipam": {}});
+        runtime.done_at("ADD", "two", "net1", &other);
+        let refused = runtime.refused("GC", "one", &json!({}));
+        assert_eq!((refused["code"].as_u64(), names(&switch).len()), (Some(7), 4), "{refused}");
+        let valid = json!([{"containerID": "two", "ifname": "eth0"}]);
+        runtime.done("GC", "one", &json!({"cni.dev/valid-attachments": valid}));
+        assert!(!devices(pods[0]).contains("eth0") && devices(pods[1]).contains("eth0"));
+        assert!(devices(pods[1]).contains("net1"), "another network's");
+        assert_eq!((names(&switch).len(), runtime.addresses()), (3, vec!["2".to_owned()]));
+        // A pod that is gone with its namespace.
+        run("ip netns delete two");
+        runtime.done("DEL", "two", &json!({}));
+        runtime.done_at("DEL", "two", "net1", &other);
+        assert_eq!(names(&switch), ["mine"]);
+    });
+}
+
+#[test]
+fn what_goes_wrong_is_told_in_the_words_of_the_specification_and_leaves_nothing() {
+    story(&[Need::Tap], || {
+        let pod = Host::new("one");
+        let (switch, runtime) = (Switch::start(""), Runtime::new());
+        let code = |verb: &str, changes: Value| {
+            let refused = runtime.refused(verb, "one", &changes);
+            assert_eq!(
+                refused["cniVersion"],
+                changes.get("cniVersion").unwrap_or(&json!("1.1.0")).clone()
+            );
+            let left =
+                (names(&switch).len(), runtime.addresses().len(), devices(pod).contains("eth0"));
+            assert_eq!(left, (0, 0, false), "{verb} {changes}: {refused}");
+            refused["code"].as_u64().unwrap()
+        };
+        assert_eq!(code("ADD", json!({"cniVersion": "0.2.0"})), 1);
+        assert_eq!(code("ADD", json!({"ipam": {"type": "../sh"}})), 7);
+        assert_eq!(code("ADD", json!({"ipam": {"type": "nosuch"}})), 103);
+        assert_eq!(code("ADD", json!({"port": {"mtuu": 9000}})), 7);
+        assert_eq!(code("ADD", json!({"port": {"vlan": 10, "trunk": "10,20"}})), 100);
+        assert_eq!(code("STATUS", json!({"cniVersion": "1.0.0"})), 1);
+        runtime.ipam(Ipam::Refuses);
+        assert_eq!(code("ADD", json!({})), 104);
+        runtime.ipam(Ipam::Works);
+        // An interface that is not ours is left alone.
+        pod.run("ip link add eth0 type veth peer name other");
+        assert_eq!(runtime.refused("ADD", "one", &json!({}))["code"], 101);
+        pod.run("ip link delete eth0");
+        // What was changed behind the plugin's back is found.
+        let result = runtime.done("ADD", "one", &json!({}));
+        let before = json!({"prevResult": result});
+        pod.run("ip address delete 10.9.0.1/24 dev eth0");
+        let refused = runtime.refused("CHECK", "one", &before);
+        assert!(
+            refused["code"] == 102 && refused["msg"].as_str().unwrap().contains("addresses"),
+            "{refused}"
+        );
+        runtime.done("STATUS", "one", &json!({}));
+        let versions = runtime.done("VERSION", "one", &json!({}));
+        assert_eq!(versions["supportedVersions"].as_array().map(Vec::len), Some(5));
+        switch.end(Signal::TERM);
+        assert_eq!(runtime.refused("STATUS", "one", &json!({}))["code"], 51);
+        assert_eq!(runtime.refused("DEL", "one", &json!({}))["code"], 11);
+    });
+}
+
+/// The CNI project's own runtime and its host-local plugin.
+#[test]
+fn cnitool_attaches_checks_and_detaches() {
+    story(&[Need::Tap, Need::Brought(CNITOOL, "cnitool")], || {
+        let pods = [Host::new("one"), Host::new("two")];
+        let (switch, _runtime) = (Switch::start(""), Runtime::new());
+        // It keeps results there.
+        run("mount -t tmpfs tmpfs /var/lib");
+        let path =
+            format!("{}:{}", plugin_folder(), Path::new(CNITOOL).parent().unwrap().display());
+        let command = |verb: &str, netns: &str| {
+            let mut command = Command::new(CNITOOL);
+            command
+                .args([verb, "pods", netns])
+                .env("CNI_PATH", &path)
+                .env("NETCONFPATH", "/run/net.d");
+            command
+        };
+        let tool = |verb: &str, netns: &str| output_of(&mut command(verb, netns));
+        std::fs::create_dir("/run/net.d").unwrap();
+        for version in ["0.4.0", "1.0.0", "1.1.0"] {
+            let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}], [{"subnet": "fd09::/64"}]]});
+            let plugin = json!({"type": "millrace-cni", "mtu": 1400, "ipam": ipam});
+            let list = json!({"cniVersion": version, "name": "pods", "plugins": [plugin]});
+            std::fs::write("/run/net.d/10-pods.conflist", list.to_string()).unwrap();
+            let netns = ["/run/netns/one", "/run/netns/two"];
+            let results = netns.map(|netns| tool("add", netns));
+            let result: Value = serde_json::from_str(&results[1]).unwrap();
+            assert_eq!(result["cniVersion"], version);
+            let address = result["ips"][0]["address"].as_str().unwrap();
+            let to: IpAddr = address.split_once('/').unwrap().0.parse().unwrap();
+            netns.iter().for_each(|netns| drop(tool("check", netns)));
+            transfer((pods[0], pods[1], to), BYTES);
+            if version == "1.1.0" {
+                tool("status", netns[0]);
+                // It gives GC no list of what is valid, which is not an empty one.
+                let output = command("gc", netns[0]).output().unwrap();
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(said.contains("valid-attachments is missing"), "{said}");
+            }
+            netns.iter().for_each(|netns| drop(tool("del", netns)));
+            assert!(names(&switch).is_empty());
+        }
+    });
+}
