@@ -127,6 +127,11 @@ pub(crate) fn bits(rate: u64) -> String {
     scaled(rate, "b/s")
 }
 
+/// `1 worker`, `2 workers`.
+pub(crate) fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 /// `12.3 M`.
 pub(crate) fn count(number: u64) -> String {
     scaled(number, "").trim_end().to_owned()

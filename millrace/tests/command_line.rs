@@ -454,8 +454,18 @@ fn the_configuration_is_shown_compared_applied_and_saved() {
 #[test]
 fn findings_and_refusals_exit_with_1() {
     let daemon = Daemon::start(TWO);
-    let check = millrace(&daemon.socket(), &["check"]);
-    assert_eq!(check.status.code(), Some(1));
+    let check = |arguments: &[&str]| {
+        let output = millrace(&daemon.socket(), &[&["check"], arguments].concat());
+        (output.status.code(), text(&output.stdout))
+    };
+    let (code, told) = check(&[]);
+    assert_eq!((code, told.ends_with("\n1 warning\n")), (Some(0), true), "{told}");
+    assert_eq!(check(&["--strict"]).0, Some(1));
+    daemon.devices.set("eth1", control::memory::Fate::Gone);
+    daemon::eventually("it is an error", || (check(&[]).0 == Some(1)).then_some(()));
+    assert!(check(&[]).1.starts_with("error: port uplink0 is broken"));
+    let status = text(&millrace(&daemon.socket(), &["status"]).stdout);
+    assert!(status.contains("  error    port uplink0 is broken"), "{status}");
     let refusal = millrace(&daemon.socket(), &["port", "show", "vm2"]);
     assert_eq!(refusal.status.code(), Some(1));
     assert!(text(&refusal.stderr).contains("did you mean `vm1`?"));

@@ -75,7 +75,7 @@ fn guards(
     let start = drops();
     Capture::start(reason).names(reason, || raw.send(&bad(mac)));
     assert!(drops() > start);
-    let check = cli("check");
+    let check = cli("check --strict");
     let told = String::from_utf8_lossy(&check.stdout).into_owned();
     assert_eq!(check.status.code(), Some(1), "{told}");
     assert!(

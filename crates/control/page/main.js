@@ -2,6 +2,7 @@
 
 import { byId, say } from "./dom.js";
 import { Events } from "./events.js";
+import { Findings, graver } from "./findings.js";
 import { History } from "./history.js";
 import { Overview } from "./overview.js";
 import { PortView } from "./port.js";
@@ -15,6 +16,7 @@ const history = new History();
 const overview = new Overview();
 const workers = new Workers();
 const events = new Events();
+const findings = new Findings();
 /** Kept for this visit alone, and by no store of the browser. */
 const token = { text: "" };
 const view = new PortView(token);
@@ -68,11 +70,12 @@ function show() {
   if (!state) return;
   const up = state.ports.filter((port) => port.state === "up").length;
   const ports_up = `${up} of ${counted(state.ports.length, "port")} up`;
+  const wrong = graver(state.findings);
   say(
     byId("summary"),
-    `${ports_up}, ${counted(state.macs, "address", "addresses")}, ${counted(state.workers.length, "worker")}; version ${state.version}, running for ${duration(state.uptime_s)}`,
+    `${ports_up}, ${wrong || "nothing wrong"}, ${counted(state.macs, "address", "addresses")}, ${counted(state.workers.length, "worker")}; version ${state.version}, running for ${duration(state.uptime_s)}`,
   );
-  document.title = up < state.ports.length ? `${state.ports.length - up} not up - Millrace` : "Millrace";
+  document.title = wrong ? `${wrong} - Millrace` : "Millrace";
   if (view.name) {
     const port = state.ports.find(({ name }) => name === view.name);
     view.show(port, history.port(view.name), state.may_change);
@@ -88,6 +91,7 @@ async function ask() {
     ports.show(state.ports);
     overview.show(history);
     workers.show(state, history.samples.at(-1)?.busy ?? [], (name) => choose(name, true));
+    findings.show(state);
     events.show(state);
     show();
   } catch (error) {

@@ -6,6 +6,7 @@
 mod acl;
 mod capture;
 mod counters;
+mod health;
 mod mtu;
 mod queue;
 mod rsc;
@@ -17,6 +18,7 @@ mod vmmq;
 pub use acl::{AclAdd, AclBody, AclRuleBody};
 pub use capture::{CaptureBody, CaptureStart, CaptureState};
 pub use counters::{CountersBody, DepthBody, RscCountersBody};
+pub use health::{FindingBody, HealthBody, Severity};
 pub use mtu::{MtuBody, MtuLinkBody, MtuPortBody};
 pub use queue::{QueueBody, QueueMove, QueueVnicBody};
 pub use rsc::{RscBody, RscChange, RscSetting};
@@ -29,7 +31,6 @@ pub use vmmq::{
     HeldBody, OrderBody, VmmqLoadBody, VmmqMoveBody, VmmqQueueBody, VmmqTableBody, VmmqWorkerBody,
 };
 
-use crate::Problem;
 use crate::config::{Config, PortConfig, PortRole, RscMode};
 use crate::plan::Step;
 use serde::{Deserialize, Serialize};
@@ -265,15 +266,6 @@ pub struct MacBody {
     pub port: String,
     /// Seconds since it was seen.
     pub age_s: u64,
-}
-
-/// Result of the health check.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct HealthBody {
-    /// Whether there are no findings.
-    pub healthy: bool,
-    /// In the order of the ports.
-    pub findings: Vec<Problem>,
 }
 
 /// What has become of a step.

@@ -1,14 +1,22 @@
 //! Configuration health: what is legal, runs, and still will not do what its owner expects.
 //!
-//! Judged from `Picture`s, which come from the running switch, or from a file alone when no daemon is asked.
+//! Judged from `Picture`s, which come from the running switch, or from a file alone when no daemon is asked. How much each
+//! finding matters is one table, `kind`; a finding is gone as soon as its cause is, drops ten minutes after the last.
 
+mod kind;
 mod team;
 
 use crate::Problem;
+use crate::body::{FindingBody, HealthBody};
 use crate::config::{Config, PortConfig, PortRole, SwitchConfig};
 use datapath::{RscFailureReason, RscStatus, Vlan};
+pub(crate) use kind::Kind;
 use ports::team::MemberStatus;
+use std::time::Duration;
 use wire::Mac;
+
+/// How long drops are a finding after the last of them. `docs/health.md` says so too.
+pub(crate) const DROPS_AGE: Duration = Duration::from_secs(600);
 
 /// A port as far as it is known.
 pub(crate) struct Picture {
@@ -31,11 +39,11 @@ pub(crate) struct Picture {
     pub(crate) held_mac: Option<Mac>,
     /// The port behind which that address was seen last, where it is another one.
     pub(crate) held_mac_behind: Option<String>,
-    /// Why it carries no frames.
-    pub(crate) trouble: Option<String>,
-    /// Frames that did not fit its MTU.
+    /// Why it carries no frames, and what kind of finding that is.
+    pub(crate) trouble: Option<(Kind, String)>,
+    /// Frames that did not fit its MTU; 0 where the last was longer ago than [`DROPS_AGE`].
     pub(crate) too_big: u64,
-    /// Frames that each guard dropped.
+    /// Frames that each guard dropped; the same holds.
     pub(crate) guarded: [(&'static str, u64); 3],
     pub(crate) degraded: Vec<String>,
     pub(crate) is_xdp: bool,
@@ -92,33 +100,36 @@ impl Picture {
     /// Whether frames may go from one to the other.
     pub(crate) fn meets(&self, other: &Picture) -> bool {
         let may_talk = !(self.isolated && other.isolated);
-        may_talk && shares_vlan(&self.vlan, &other.vlan)
+        may_talk && self.vlan.overlaps(&other.vlan)
     }
 }
 
 /// What is found in a configuration that does not run.
-pub fn offline(config: &Config) -> Vec<Problem> {
-    findings(&config.ports.iter().map(Picture::of).collect::<Vec<_>>())
+pub fn offline(config: &Config) -> HealthBody {
+    HealthBody::of(findings(&config.ports.iter().map(Picture::of).collect::<Vec<_>>()))
 }
 
 /// All findings, port by port.
-pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
+pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
     let mut found = Vec::new();
     for (place, port) in ports.iter().enumerate() {
         let earlier = ports.get(..place).unwrap_or_default();
         found.extend(trouble(port));
         found.extend(mtu(port, ports));
-        found.extend(too_big(port));
-        found.extend(guarded(port));
-        found.extend(duplicate_mac(port, earlier));
-        found.extend(mac_unknown(port));
-        found.extend(held_mac_elsewhere(port));
-        found.extend(lonely(port, ports));
-        found.extend(rsc_not_operational(port));
-        found.extend(degraded(port));
-        found.extend(not_steered(port));
-        found.extend(team::path_down(port));
-        found.extend(team::same_path(port, earlier));
+        let of_port = [
+            (Kind::TooBig, too_big(port)),
+            (Kind::Guarded, guarded(port)),
+            (Kind::DuplicateMac, duplicate_mac(port, earlier)),
+            (Kind::MacUnknown, mac_unknown(port)),
+            (Kind::HeldMacElsewhere, held_mac_elsewhere(port)),
+            (Kind::Lonely, lonely(port, ports)),
+            (Kind::RscNotOperational, rsc_not_operational(port)),
+            (if port.is_xdp { Kind::XdpLimits } else { Kind::Software }, degraded(port)),
+            (Kind::KernelHash, not_steered(port)),
+            (Kind::PathDown, team::path_down(port)),
+            (Kind::SamePath, team::same_path(port, earlier)),
+        ];
+        found.extend(of_port.into_iter().filter_map(|(kind, told)| Some(kind.found(told?))));
         found.extend(team::findings(port));
     }
     found
@@ -126,20 +137,31 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<Problem> {
 
 /// Findings about MTUs as they are now; what was too big once is no matter.
 pub(crate) fn mtu_findings(ports: &[Picture]) -> Vec<Problem> {
-    ports.iter().flat_map(|port| mtu(port, ports)).collect()
+    ports.iter().flat_map(|port| mtu(port, ports)).map(|found| found.problem).collect()
 }
 
-fn mtu(port: &Picture, ports: &[Picture]) -> Vec<Problem> {
-    let own = [device_mtu(port), guest_mtu(port), mtu_mismatch(port, ports)];
-    own.into_iter().flatten().chain(link_mtus(port)).chain(team::mtus(port)).collect()
+fn mtu(port: &Picture, ports: &[Picture]) -> Vec<FindingBody> {
+    let one = [
+        (Kind::DeviceMtu, device_mtu(port)),
+        (Kind::GuestMtu, guest_mtu(port)),
+        (Kind::MtuMismatch, mtu_mismatch(port, ports)),
+        (Kind::TeamMtus, team::mtus(port)),
+    ];
+    let one = one.into_iter().filter_map(|(kind, told)| Some(kind.found(told?)));
+    let below = link_mtus(port).into_iter().map(|told| Kind::LinkMtu.found(told));
+    one.chain(below).collect()
 }
 
-fn trouble(port: &Picture) -> Option<Problem> {
-    let reason = port.trouble.as_ref()?;
+fn trouble(port: &Picture) -> Option<FindingBody> {
+    let (kind, reason) = port.trouble.as_ref()?;
+    let told = Problem::new(format!("port {} {reason}", port.name));
     Some(
-        Problem::new(format!("port {} {reason}", port.name))
-            .wanted("a port that carries frames")
-            .remedy("fix the cause; the port recovers by itself"),
+        kind.found(match kind {
+            Kind::GuestOff => told.remedy("none is needed; the port is up as soon as its guest is"),
+            _ => told
+                .wanted("a port that carries frames")
+                .remedy("fix the cause; the port recovers by itself"),
+        }),
     )
 }
 
@@ -261,8 +283,8 @@ fn held_mac_elsewhere(port: &Picture) -> Option<Problem> {
 
 fn lonely(port: &Picture, ports: &[Picture]) -> Option<Problem> {
     let uplink = |other: &Picture| other.role == PortRole::Uplink && other.name != port.name;
-    let reaches = ports.iter().any(|other| uplink(other) && shares_vlan(&port.vlan, &other.vlan));
-    (port.isolated && !reaches).then(|| {
+    let reached = |other: &Picture| uplink(other) && port.vlan.overlaps(&other.vlan);
+    (port.isolated && !ports.iter().any(reached)).then(|| {
         Problem::new(format!("port {} is isolated and its VLAN has no uplink", port.name))
             .seen("isolated, no uplink")
             .wanted("an uplink, the only thing an isolated port reaches")
@@ -270,9 +292,9 @@ fn lonely(port: &Picture, ports: &[Picture]) -> Option<Problem> {
     })
 }
 
-/// One sentence for both families where they fail alike, as they mostly do.
+/// One sentence for both families where they fail alike, as they mostly do. A port that is down is told as that.
 fn rsc_not_operational(port: &Picture) -> Option<Problem> {
-    let (ipv4, ipv6) = port.rsc?;
+    let (ipv4, ipv6) = port.rsc.filter(|_| port.trouble.is_none())?;
     let fails = |status: RscStatus| status.enabled && !status.operational;
     let (families, status) = match (fails(ipv4), fails(ipv6)) {
         (true, true) => ("IPv4 and IPv6", ipv4),
@@ -331,17 +353,13 @@ fn carries(vlan: &Vlan, id: u16) -> bool {
     }
 }
 
-fn shares_vlan(one: &Vlan, other: &Vlan) -> bool {
-    (0..4095).any(|id| carries(one, id) && carries(other, id))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<String> {
         let config = Config::from_toml("t", text).unwrap();
-        offline(&config).into_iter().map(|problem| problem.error).collect()
+        offline(&config).findings.into_iter().map(|found| found.problem.error).collect()
     }
 
     #[test]
@@ -380,7 +398,7 @@ mod tests {
         port.device_mtu = Some(9000);
         assert!(findings(std::slice::from_ref(&port)).is_empty());
         port.device_mtu = Some(1500);
-        assert_eq!(findings(&[port])[0].error, "port u has MTU 9000, its device has 1500");
+        assert_eq!(findings(&[port])[0].problem.error, "port u has MTU 9000, its device has 1500");
     }
 
     #[test]
@@ -390,8 +408,8 @@ mod tests {
         assert!(findings(std::slice::from_ref(&port)).is_empty());
         port.not_steered = Some("not permitted".to_owned());
         let found = findings(&[port]);
-        assert!(found[0].error.starts_with("port u: the kernel's hash spreads flows"));
-        assert_eq!(found[0].seen, "not permitted");
+        assert!(found[0].problem.error.starts_with("port u: the kernel's hash spreads flows"));
+        assert_eq!(found[0].problem.seen, "not permitted");
     }
 
     #[test]
@@ -401,8 +419,8 @@ mod tests {
         assert!(findings(std::slice::from_ref(&port)).is_empty());
         port.degraded = vec!["tags are lost".to_owned()];
         let found = findings(&[port]);
-        assert_eq!(found[0].error, "port u: AF_XDP has its limits here");
-        assert_eq!(found[0].seen, "tags are lost");
+        assert_eq!(found[0].problem.error, "port u: AF_XDP has its limits here");
+        assert_eq!(found[0].problem.seen, "tags are lost");
     }
 
     #[test]
@@ -415,8 +433,12 @@ mod tests {
         port.rsc = Some((good, good));
         assert!(findings(std::slice::from_ref(&port)).is_empty());
         port.rsc = Some((status(false, RscFailureReason::Capability), good));
+        port.trouble = Some((Kind::GuestOff, "is down: it waits".to_owned()));
+        let off = findings(std::slice::from_ref(&port));
+        assert_eq!(off.iter().map(|found| &*found.kind).collect::<Vec<_>>(), ["guest_off"]);
+        port.trouble = None;
         let findings = findings(&[port]);
-        assert_eq!(findings[0].error, "port a: RSC is on for IPv4 but not operational");
-        assert_eq!(findings[0].seen, "Capability");
+        assert_eq!(findings[0].problem.error, "port a: RSC is on for IPv4 but not operational");
+        assert_eq!(findings[0].problem.seen, "Capability");
     }
 }

@@ -5,7 +5,7 @@ mod daemon;
 
 use control::Problem;
 use control::body::{
-    CaptureStart, CaptureState, RscSetting, RssChange, RssEntry, StateBody, StepOutcome,
+    CaptureStart, CaptureState, RscSetting, RssChange, RssEntry, Severity, StateBody, StepOutcome,
 };
 use control::client::{Client, ClientError};
 use control::config::{Config, RscMode, RssKey, SteerMode};
@@ -292,7 +292,11 @@ fn a_dry_run_changes_nothing_and_a_change_disturbs_no_other_port() {
     assert_eq!(counted(), 1, "vm1 was not opened again");
     assert_eq!(client.switch().unwrap().restart_needed, ["poll"]);
     let findings = client.health().unwrap().findings;
-    assert!(findings.iter().any(|finding| finding.error == "vm1 has MTU 1500, uplink0 has 9000"));
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding.problem.error == "vm1 has MTU 1500, uplink0 has 9000")
+    );
 }
 
 /// PUT and PATCH said "applied" and 200 where a device did not open.
@@ -416,6 +420,7 @@ fn over_tcp_there_are_metrics_and_health_and_nothing_else() {
         Some(ask("GET", "/readyz", &own)).filter(|(status, _)| status == "503")
     });
     assert!(answer.ends_with("port vm1 is not open\n"), "{answer}");
+    assert_eq!(ask("GET", "/healthz", &own).0, "200", "a restart would help nobody");
 }
 
 /// Every request waited for the worker, for ever.
@@ -428,7 +433,8 @@ fn a_worker_that_hangs_is_told_and_holds_no_request_up() {
     let peer = daemon.devices.peer("tap1").unwrap();
     let hang = peer.hang();
     let told = "worker 0 does not answer; its last turn was of port vm1";
-    let findings = || client.health().unwrap().findings.into_iter().map(|found| found.error);
+    let findings =
+        || client.health().unwrap().findings.into_iter().map(|found| found.problem.error);
     eventually("it is found", || findings().find(|found| found == told));
     let status = client.switch().unwrap();
     let answers: Vec<_> = status.workers.iter().map(|worker| worker.answers).collect();
@@ -442,6 +448,9 @@ fn a_worker_that_hangs_is_told_and_holds_no_request_up() {
     let health =
         || over_tcp(free, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_eq!(health().0, "503");
+    let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    assert_eq!(over_tcp(free, request).0, "503");
+    assert_eq!(client.health().unwrap().findings[0].severity, Severity::Error);
     let change = || client.change_port("uplink0", &json!({"mtu": 9000}));
     let problem = refused(change());
     assert_eq!(problem.error, told);
@@ -468,14 +477,17 @@ fn an_address_for_metrics_that_is_taken_does_not_keep_the_switch_from_its_start(
     assert_eq!(daemon.client.switch().unwrap().ports_up, 2);
     let found = eventually("it is found", || {
         let findings = daemon.client.health().unwrap().findings;
-        findings.into_iter().find(|problem| problem.error.contains("metrics cannot be served"))
+        findings
+            .into_iter()
+            .map(|found| found.problem)
+            .find(|problem| problem.error.contains("metrics cannot be served"))
     });
     assert!(found.error.contains(&address.to_string()), "{found}");
     drop(taken);
     let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     assert_eq!(over_tcp(address, request).0, "200");
     let findings = daemon.client.health().unwrap().findings;
-    assert!(!findings.iter().any(|problem| problem.error.contains("metrics")), "{findings:?}");
+    assert!(!findings.iter().any(|found| found.problem.error.contains("metrics")), "{findings:?}");
 }
 
 /// Sends a request to the API and returns all of the answer.

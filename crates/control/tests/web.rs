@@ -123,6 +123,12 @@ fn the_state_has_ports_and_workers_and_no_secret() {
     assert_eq!(names, ["uplink0", "vm1"]);
     assert_eq!(state["ports"][0]["state"], "up");
     assert_eq!(state["may_change"], true);
+    assert_eq!(state["findings"], serde_json::json!([]));
+    site.daemon.devices.set("eth1", control::memory::Fate::Gone);
+    eventually("what is broken is found", || {
+        let state: Value = serde_json::from_str(&site.get("/state").1).unwrap();
+        (state["findings"][0]["severity"] == "error").then_some(())
+    });
     assert_eq!(
         state["ports"][1]["depth"].as_array().unwrap().len(),
         state["depths"].as_array().unwrap().len()

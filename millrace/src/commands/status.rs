@@ -1,7 +1,8 @@
 //! `millrace status`: everything at a glance.
 
+use super::check::summary;
 use crate::cli::Global;
-use crate::output::{self, Outcome, bits, count, table};
+use crate::output::{self, Outcome, bits, count, counted, table};
 use clap::Args;
 use control::body::{HealthBody, PortBody, RestrictionBody, SwitchBody};
 use serde::Serialize;
@@ -27,11 +28,6 @@ pub(crate) fn run(_: &Arguments, global: &Global) -> Outcome {
     output::show(global, &status, text)
 }
 
-/// `1 worker`, `2 workers`.
-fn counted(count: usize, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
-}
-
 fn text(status: &Status) -> String {
     let switch = &status.switch;
     let mut text = format!(
@@ -52,9 +48,11 @@ fn text(status: &Status) -> String {
         text.push_str(&format!("\n{}\n", ports(&status.ports)));
     }
     if !status.health.findings.is_empty() {
-        text.push_str("\nFindings (`millrace check` has the remedies):\n");
+        let summary = summary(&status.health);
+        text.push_str(&format!("\nFindings, {summary} (`millrace check` has the remedies):\n"));
         for finding in &status.health.findings {
-            text.push_str(&format!("  {}\n", finding.error));
+            let severity = finding.severity.name();
+            text.push_str(&format!("  {severity:<9}{}\n", finding.problem.error));
         }
     }
     let recent = switch.events.iter().rev().take(5).collect::<Vec<_>>();

@@ -82,13 +82,12 @@ pub(super) async fn events(
     Json(shared.lock().events_after(after.unwrap_or_default()))
 }
 
-/// Configuration health: what is legal, runs, and still will not do what its owner expects.
+/// Health: what carries no frames, and what is legal, runs, and still will not do what its owner expects.
 #[utoipa::path(get, path = "/v1/health", operation_id = "show_health", tag = "switch", responses(
-    (status = 200, body = HealthBody, description = "Findings, in the order of the ports"),
+    (status = 200, body = HealthBody, description = "Findings, the worst first"),
 ))]
 pub(super) async fn health(State(shared): State<Shared>) -> Json<HealthBody> {
-    let findings = shared.lock().findings();
-    Json(HealthBody { healthy: findings.is_empty(), findings })
+    Json(shared.lock().health(Instant::now()))
 }
 
 /// MTUs of ports and devices, and what of them does not fit together.
@@ -96,7 +95,7 @@ pub(super) async fn health(State(shared): State<Shared>) -> Json<HealthBody> {
     (status = 200, body = MtuBody, description = "Ports by name, with findings"),
 ))]
 pub(super) async fn mtu(State(shared): State<Shared>) -> Json<MtuBody> {
-    Json(shared.lock().mtu_body())
+    Json(shared.lock().mtu_body(Instant::now()))
 }
 
 /// All counters in the text format of Prometheus.

@@ -13,6 +13,9 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+/// Not which port: anybody may ask.
+const HANGS: &str = "a worker does not answer\n";
+
 /// All there is.
 pub(super) fn router(shared: Shared) -> Router {
     Router::new()
@@ -30,19 +33,24 @@ async fn page(State(shared): State<Shared>) -> Response {
     }
 }
 
-/// Healthy while all workers answer.
+/// Alive while all workers answer: only a restart helps where this says no.
 async fn health(State(shared): State<Shared>) -> Response {
     let answering = shared.lock().all_answer();
     match answering {
         Ok(()) => "ok\n".into_response(),
-        // Not which port: anybody may ask.
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "a worker does not answer\n").into_response(),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, HANGS).into_response(),
     }
 }
 
-/// Ready once each port's device is open. What a guest does, changes nothing about it.
+/// Ready while all workers answer and each port's device is open. What a guest does changes nothing about it.
 async fn ready(State(shared): State<Shared>) -> Response {
-    let closed = shared.lock().closed_ports();
+    let (answering, closed) = {
+        let running = shared.lock();
+        (running.all_answer(), running.closed_ports())
+    };
+    if answering.is_err() {
+        return (StatusCode::SERVICE_UNAVAILABLE, HANGS).into_response();
+    }
     if closed.is_empty() {
         return "ready\n".into_response();
     }

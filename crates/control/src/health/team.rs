@@ -1,7 +1,8 @@
 //! Teams: members that carry nothing, and members that are not alike.
 
-use super::Picture;
+use super::{Kind, Picture};
 use crate::Problem;
+use crate::body::FindingBody;
 use ports::team::MemberStatus;
 
 /// VLANs of a finding that are named.
@@ -39,9 +40,15 @@ pub(super) fn same_path(port: &Picture, earlier: &[Picture]) -> Option<Problem> 
     )
 }
 
-pub(super) fn findings(port: &Picture) -> impl Iterator<Item = Problem> {
+pub(super) fn findings(port: &Picture) -> impl Iterator<Item = FindingBody> {
     let down = port.members.iter().filter_map(|member| down(port, member));
-    down.chain(speeds(port)).chain(addresses(port)).chain(vlans(port))
+    let alike = [
+        (Kind::TeamSpeeds, speeds(port)),
+        (Kind::TeamAddresses, addresses(port)),
+        (Kind::TeamVlans, vlans(port)),
+    ];
+    let alike = alike.into_iter().filter_map(|(kind, told)| Some(kind.found(told?)));
+    down.map(|told| Kind::MemberDown.found(told)).chain(alike)
 }
 
 fn down(port: &Picture, member: &MemberStatus) -> Option<Problem> {
@@ -189,7 +196,7 @@ mod tests {
     fn found(members: Vec<MemberStatus>) -> Vec<(String, String)> {
         let config = Config::from_toml("t", "[[port]]\nname='up'\nteam=['e1','e2']").unwrap();
         let port = Picture { members, ..Picture::of(&config.ports[0]) };
-        findings(&port).map(|problem| (problem.error, problem.seen)).collect()
+        findings(&port).map(|found| (found.problem.error, found.problem.seen)).collect()
     }
 
     #[test]
@@ -202,8 +209,8 @@ mod tests {
         let other = MemberStatus { mtu: 9000, speed: Some(1000), vlans: vec![0], ..member("e2") };
         let config = Config::from_toml("t", "[[port]]\nname='up'\nteam=['e1','e2']").unwrap();
         let port = Picture { members: vec![member("e1"), other], ..Picture::of(&config.ports[0]) };
-        let seen: Vec<String> =
-            mtus(&port).into_iter().chain(findings(&port)).map(|problem| problem.seen).collect();
+        let problems = mtus(&port).into_iter().chain(findings(&port).map(|found| found.problem));
+        let seen: Vec<String> = problems.map(|problem| problem.seen).collect();
         assert_eq!(
             seen,
             ["e1: 1500, e2: 9000", "e1: 10000, e2: 1000 (Mbit/s)", "e2 has not brought VLAN 10"]

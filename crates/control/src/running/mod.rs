@@ -33,7 +33,7 @@ use crate::event_log::EventLog;
 use crate::plan::{self, Step, plan};
 use ::ports::Nanos;
 use captures::Capturing;
-use datapath::{PortCounters, PortId, PortSettings, Switch};
+use datapath::{DropReason, PortCounters, PortId, PortSettings, Switch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -106,10 +106,16 @@ struct OpenPort {
     last: Sample,
 }
 
+/// Drops that are findings as long as they are recent.
+const DROPS_TOLD: [DropReason; 4] =
+    [DropReason::TooBig, DropReason::DhcpGuard, DropReason::RouterGuard, DropReason::IpGuard];
+
 #[derive(Default)]
 struct Sample {
     at: Option<Instant>,
     counters: PortCounters,
+    /// When drops of each reason of [`DROPS_TOLD`] were seen last.
+    dropped_at: [Option<Instant>; DROPS_TOLD.len()],
     rates: crate::body::RatesBody,
     /// Busy time of each queue, and its share of the time since the look before, in percent.
     busy: Vec<Nanos>,

@@ -1,10 +1,11 @@
 //! The look at everything once a second: links, events of the workers, rates, and ports that are to be tried again.
 
-use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
+use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort, Sample};
 use crate::body::RatesBody;
 use crate::config::PortName;
 use crate::devices::Condition;
-use datapath::{HealthEvent, PortCounters, PortId, PortInfo, PortState};
+use crate::health::DROPS_AGE;
+use datapath::{DropReason, HealthEvent, PortCounters, PortId, PortInfo, PortState};
 use ports::Nanos;
 use std::mem::discriminant;
 use std::time::Instant;
@@ -206,8 +207,26 @@ impl Sample {
         } else {
             Default::default()
         };
-        Sample { at: Some(now), counters, rates, busy, loads }
+        let mut dropped_at = self.dropped_at;
+        for (at, reason) in dropped_at.iter_mut().zip(DROPS_TOLD) {
+            if dropped(&counters, reason) > dropped(&self.counters, reason) {
+                *at = Some(now);
+            }
+        }
+        Sample { at: Some(now), counters, dropped_at, rates, busy, loads }
     }
+
+    /// Whether the last drop for a reason, by its place in [`DROPS_TOLD`], is recent enough to be a finding; `count` is
+    /// the counter now.
+    pub(super) fn is_recent(&self, place: usize, count: u64, now: Instant) -> bool {
+        let before = DROPS_TOLD.get(place).map_or(0, |reason| dropped(&self.counters, *reason));
+        let at = self.dropped_at.get(place).copied().flatten();
+        count > before || at.is_some_and(|at| now.saturating_duration_since(at) < DROPS_AGE)
+    }
+}
+
+fn dropped(counters: &PortCounters, reason: DropReason) -> u64 {
+    counters.drops.get(reason as usize).copied().unwrap_or_default()
 }
 
 /// A share of so many seconds, in percent, to a tenth.
@@ -345,7 +364,8 @@ mod tests {
         let mut told = |running: &mut Running| {
             second += 1;
             running.poll(start + Duration::from_secs(second));
-            let errors = running.findings().into_iter().map(|found| found.error);
+            let findings = running.health(start + Duration::from_secs(second)).findings;
+            let errors = findings.into_iter().map(|found| found.problem.error);
             errors.filter(|error| error.contains("was started with MTU")).collect::<Vec<_>>()
         };
         let change = |running: &mut Running, mtu| running.reload(text(mtu), start).map(drop);
@@ -376,10 +396,8 @@ mod tests {
         let mut frame = [[0xff; 6], mac.0].concat();
         frame.resize(64, 0);
         let found = |running: &Running| {
-            let findings = running.findings();
-            findings
-                .iter()
-                .any(|found| found.error == "port vm1 is held to an address that uplink0 has too")
+            let told = "port vm1 is held to an address that uplink0 has too";
+            running.health(start).findings.iter().any(|found| found.problem.error == told)
         };
         let end = Instant::now() + Duration::from_secs(60);
         while running.infos().iter().all(|info| info.held_mac.is_none()) {
@@ -415,6 +433,65 @@ mod tests {
         }
         running.poll(start + Duration::from_secs(1));
         assert_eq!(running.infos()[0].held_mac, Some(mac));
+    }
+
+    /// A drop of last month made every check fail.
+    #[test]
+    fn drops_are_a_finding_for_ten_minutes_after_the_last() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let counters = |too_big| {
+            let mut counters = PortCounters::default();
+            counters.drops[DropReason::TooBig as usize] = too_big;
+            counters
+        };
+        let sample = Sample::default().next(at(1), counters(0), Vec::new());
+        assert!(!sample.is_recent(0, 0, at(1)));
+        assert!(sample.is_recent(0, 1, at(1)), "since the last look");
+        let sample = sample.next(at(2), counters(5), Vec::new());
+        let later = sample.next(at(601), counters(5), Vec::new());
+        assert!(later.is_recent(0, 5, at(601)) && !later.is_recent(1, 0, at(601)));
+        assert!(!later.is_recent(0, 5, at(602)));
+        assert!(later.is_recent(0, 6, at(602)), "it drops again");
+    }
+
+    #[test]
+    fn what_is_down_is_found_by_its_role_and_clears() {
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        let text = "[[port]]\nname='up'\npacket='eth1'\n[[port]]\nname='vm1'\ntap='tap1'\n";
+        let config = Config::from_toml("t", text).unwrap();
+        let mut running = Running::start(config, Box::new(devices.clone()), start).unwrap();
+        let mut second = 0;
+        let mut kinds = |running: &mut Running| {
+            second += 1;
+            let now = start + Duration::from_secs(second);
+            running.poll(now);
+            let health = running.health(now);
+            let kinds = health.findings.into_iter().map(|found| found.kind);
+            (health.healthy, kinds.collect::<Vec<_>>())
+        };
+        assert_eq!(kinds(&mut running), (true, vec![]));
+        for device in ["eth1", "tap1"] {
+            devices.set(device, crate::memory::Fate::Down);
+        }
+        let told = ["uplink_down", "port_down"].map(str::to_owned).to_vec();
+        let found = patiently(|| Some(kinds(&mut running)).filter(|found| found.1 == told));
+        assert!(!found.0);
+        for device in ["eth1", "tap1"] {
+            devices.set(device, crate::memory::Fate::Up);
+        }
+        patiently(|| Some(kinds(&mut running)).filter(|found| found == &(true, vec![])));
+    }
+
+    fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(seen) = look() {
+                return seen;
+            }
+            assert!(Instant::now() < end, "it does not come about");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Else it would be broken for good, because the device itself is there and up.

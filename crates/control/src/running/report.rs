@@ -1,15 +1,15 @@
 //! What runs, as the bodies of the API.
 
-use super::{OpenPort, PortDevice, Running, RunningPort};
+use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort};
 use crate::Problem;
 use crate::body::{
-    CountersBody, DepthBody, EventBody, MacBody, MtuBody, MtuLinkBody, MtuPortBody, PortBody,
-    RscBody, RscCountersBody, SpreadBody, StateBody, SwitchBody, WorkerBody,
+    CountersBody, DepthBody, EventBody, FindingBody, HealthBody, MacBody, MtuBody, MtuLinkBody,
+    MtuPortBody, PortBody, RscBody, RscCountersBody, SpreadBody, StateBody, SwitchBody, WorkerBody,
 };
-use crate::config::{PortName, VmmqMode};
+use crate::config::{PortName, PortRole, VmmqMode};
 use crate::devices::Condition;
 use crate::guest;
-use crate::health::{self, Picture};
+use crate::health::{self, Kind, Picture};
 use crate::sandbox;
 use datapath::{DropReason, MacEntry, PortCounters, PortInfo, PortState, RscException, RscStatus};
 use ports::Offloads;
@@ -119,32 +119,32 @@ impl Running {
         self.events.events().into_iter().filter(|event| event.id > id).collect()
     }
 
-    /// What a look at the configuration's health finds.
-    pub fn findings(&self) -> Vec<Problem> {
-        let mut findings: Vec<Problem> = self.all_answer().err().into_iter().collect();
-        findings.extend(health::findings(&self.pictures()));
-        findings.extend(self.listener_troubles.values().cloned());
+    /// What a look at the switch's health finds.
+    pub fn health(&self, now: Instant) -> HealthBody {
+        let hangs = self.all_answer().err().map(|told| Kind::WorkerHangs.found(told));
+        let mut findings: Vec<FindingBody> = hangs.into_iter().collect();
+        findings.extend(health::findings(&self.pictures(now)));
+        let listeners = self.listener_troubles.values().cloned();
+        findings.extend(listeners.map(|told| Kind::ListenerDown.found(told)));
         let restart = self.restart_needed();
         if !restart.is_empty() {
-            findings.push(
-                Problem::new("[switch] was changed in a way that takes a restart")
-                    .seen(restart.join(", "))
-                    .remedy("restart the daemon when the traffic allows it"),
-            );
+            let told = Problem::new("[switch] was changed in a way that takes a restart");
+            let told = told.seen(restart.join(", "));
+            let told = told.remedy("restart the daemon when the traffic allows it");
+            findings.push(Kind::RestartNeeded.found(told));
         }
-        findings
+        HealthBody::of(findings)
     }
 
-    fn pictures(&self) -> Vec<Picture> {
+    fn pictures(&self, now: Instant) -> Vec<Picture> {
         let (infos, macs) = (self.infos(), self.switch.macs());
-        let picture =
-            |(name, port): (&PortName, &RunningPort)| self.picture(name, port, &infos, &macs);
-        self.ports.iter().map(picture).collect()
+        let look = Look { infos: &infos, macs: &macs, now };
+        self.ports.iter().map(|(name, port)| self.picture(name, port, &look)).collect()
     }
 
     /// MTUs of ports and devices.
-    pub fn mtu_body(&self) -> MtuBody {
-        let pictures = self.pictures();
+    pub fn mtu_body(&self, now: Instant) -> MtuBody {
+        let pictures = self.pictures(now);
         let findings = health::mtu_findings(&pictures);
         let port = |((_, port), picture): ((&PortName, &RunningPort), &Picture)| MtuPortBody {
             port: picture.name.clone(),
@@ -218,24 +218,14 @@ impl Running {
         }
     }
 
-    fn picture(
-        &self,
-        name: &PortName,
-        port: &RunningPort,
-        infos: &[PortInfo],
-        macs: &[MacEntry],
-    ) -> Picture {
-        let info = info_of(port, infos);
-        let (state, reason) = port.state(info);
-        let drops = self.counters_of(port).drops;
-        let dropped = |asked: DropReason| drops.get(asked as usize).copied().unwrap_or_default();
+    fn picture(&self, name: &PortName, port: &RunningPort, look: &Look<'_>) -> Picture {
+        let info = info_of(port, look.infos);
         let mut picture = Picture::of(&port.config);
         picture.name = name.to_string();
-        picture.trouble =
-            (state != StateBody::Up).then(|| format!("is {}: {reason}", state.name()));
-        picture.too_big = dropped(DropReason::TooBig);
-        picture.guarded = [DropReason::DhcpGuard, DropReason::RouterGuard, DropReason::IpGuard]
-            .map(|reason| (reason.name(), dropped(reason)));
+        picture.trouble = port.trouble(info);
+        let [too_big, guarded @ ..] = self.recent_drops(port, look.now);
+        picture.too_big = too_big.1;
+        picture.guarded = guarded;
         if let Some(open) = port.open() {
             if let Some(process) = open.watch.guest().and_then(|guest| guest.process) {
                 picture.guest = Some(format!("process {process}"));
@@ -258,11 +248,31 @@ impl Running {
         picture.held_mac_behind = picture.held_mac.and_then(|held| {
             // A port's own address is learned at other ports only.
             let is_it = |entry: &&MacEntry| entry.mac == held && picture.carries(entry.vlan);
-            macs.iter().find(is_it).map(|entry| self.name_of(entry.port))
+            look.macs.iter().find(is_it).map(|entry| self.name_of(entry.port))
         });
         picture.rsc = info.map(PortInfo::rsc);
         picture
     }
+
+    /// Drops that are findings, with the names of their reasons; 0 where the last is older than [`health::DROPS_AGE`].
+    fn recent_drops(&self, port: &RunningPort, now: Instant) -> [(&'static str, u64); 4] {
+        let drops = self.counters_of(port).drops;
+        let last = port.open().map(|open| &open.last);
+        let mut places = 0..;
+        DROPS_TOLD.map(|reason| {
+            let count = drops.get(reason as usize).copied().unwrap_or_default();
+            let place = places.next().unwrap_or_default();
+            let recent = last.is_some_and(|last| last.is_recent(place, count, now));
+            (reason.name(), if recent { count } else { 0 })
+        })
+    }
+}
+
+/// What pictures of ports are made from.
+struct Look<'a> {
+    infos: &'a [PortInfo],
+    macs: &'a [MacEntry],
+    now: Instant,
 }
 
 impl RunningPort {
@@ -276,6 +286,20 @@ impl RunningPort {
     /// Whether its queues, or the entries of its tables, move by load.
     pub(super) fn is_dynamic(&self) -> bool {
         self.config.vmmq == Some(VmmqMode::Dynamic)
+    }
+
+    /// Why it carries no frames, as a finding. That a guest is off is no fault, save where it is the way out.
+    fn trouble(&self, info: Option<&PortInfo>) -> Option<(Kind, String)> {
+        let is_guest = self.open().is_some_and(|open| open.watch.guest().is_some());
+        let (state, reason) = self.state(info);
+        let kind = match (state, self.config.role()) {
+            (StateBody::Up, _) => return None,
+            (StateBody::Broken, _) => Kind::PortBroken,
+            (StateBody::Down, PortRole::Uplink) => Kind::UplinkDown,
+            (StateBody::Down, _) if is_guest => Kind::GuestOff,
+            (StateBody::Down, _) => Kind::PortDown,
+        };
+        Some((kind, format!("is {}: {reason}", state.name())))
     }
 
     /// The state and its reason: the guest's as it is now, else the worker's knowledge first, then the link's.

@@ -3,8 +3,8 @@
 use crate::Problem;
 use crate::api::Shared;
 use crate::body::{
-    CountersBody, EventBody, GuestBody, PortBody, QueueBody, RatesBody, SpreadBody, StateBody,
-    WorkerBody,
+    CountersBody, EventBody, FindingBody, GuestBody, PortBody, QueueBody, RatesBody, SpreadBody,
+    StateBody, WorkerBody,
 };
 use crate::config::{PortRole, RscMode};
 use axum::body::Bytes;
@@ -55,6 +55,7 @@ struct State {
     macs: usize,
     workers: Vec<WorkerBody>,
     events: Vec<EventBody>,
+    findings: Vec<FindingBody>,
     /// Of the depths of trains, shortest first.
     depths: Vec<String>,
     ports: Vec<Port>,
@@ -90,6 +91,7 @@ impl State {
     fn of(shared: &Shared, now: Instant, served: Duration, may_change: bool) -> State {
         let running = shared.lock();
         let (switch, ports) = (running.switch_body(now), running.counted_ports());
+        let findings = running.health(now).findings;
         drop(running);
         let depths = ports.first().map(|(_, counters)| &counters.rsc.train_depth);
         State {
@@ -100,6 +102,7 @@ impl State {
             macs: switch.macs,
             workers: switch.workers,
             events: switch.events,
+            findings,
             depths: depths.into_iter().flatten().map(|depth| depth.segments.clone()).collect(),
             ports: ports.into_iter().map(|(port, counters)| Port::of(port, counters)).collect(),
         }

@@ -22,7 +22,7 @@ fn host() -> HostExport {
     let mut host = HostExport {
         schema: HOST.to_owned(),
         ports: running.port_bodies(),
-        mtu: running.mtu_body(),
+        mtu: running.mtu_body(now),
         teams: vec![serde_json::from_value(team()).unwrap()],
         macs: Vec::new(),
     };

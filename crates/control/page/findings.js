@@ -1,0 +1,24 @@
+// What is wrong and how much it matters, the worst first: a word for each severity, not its colour alone.
+
+import { byId, element, redraw } from "./dom.js";
+
+export class Findings {
+  show({ findings }) {
+    const shows = findings.map(({ severity, error, seen, remedy }) => [severity, error, seen, remedy]);
+    redraw(byId("finding-list"), shows, () =>
+      shows.length > 0 ? shows.map(entry) : [element("li", {}, "Nothing is wrong.")],
+    );
+  }
+}
+
+/** `1 error, 2 warnings`; nothing where there is neither. */
+export function graver(findings) {
+  const count = (severity) => findings.filter((finding) => finding.severity === severity).length;
+  const told = ["error", "warning"].map((severity) => [count(severity), severity]).filter(([number]) => number > 0);
+  return told.map(([number, severity]) => `${number} ${severity}${number === 1 ? "" : "s"}`).join(", ");
+}
+
+function entry([severity, error, seen, remedy]) {
+  const dim = (text) => (text ? [element("div", { class: "ago" }, text)] : []);
+  return element("li", {}, element("b", { class: severity }, severity), ` ${error}`, ...dim(seen), ...dim(remedy));
+}

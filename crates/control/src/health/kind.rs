@@ -1,0 +1,113 @@
+//! Every kind of finding with its severity: the one place that says how much each matters.
+//!
+//! `docs/health.md` has the same table for people; a test holds the two together.
+
+use crate::Problem;
+use crate::body::{FindingBody, Severity};
+use Severity::{Error, Info, Warning};
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    WorkerHangs,
+    PortBroken,
+    UplinkDown,
+    PortDown,
+    GuestOff,
+    PathDown,
+    SamePath,
+    MemberDown,
+    DuplicateMac,
+    HeldMacElsewhere,
+    MacUnknown,
+    DeviceMtu,
+    LinkMtu,
+    GuestMtu,
+    MtuMismatch,
+    TooBig,
+    Guarded,
+    Lonely,
+    RscNotOperational,
+    Software,
+    XdpLimits,
+    KernelHash,
+    TeamMtus,
+    TeamSpeeds,
+    TeamAddresses,
+    TeamVlans,
+    ListenerDown,
+    RestartNeeded,
+}
+
+impl Kind {
+    /// The table: name and severity of each.
+    const fn row(self) -> (&'static str, Severity) {
+        match self {
+            Kind::WorkerHangs => ("worker_hangs", Error),
+            Kind::PortBroken => ("port_broken", Error),
+            Kind::UplinkDown => ("uplink_down", Error),
+            Kind::PortDown => ("port_down", Warning),
+            Kind::GuestOff => ("guest_off", Info),
+            Kind::PathDown => ("path_down", Error),
+            Kind::SamePath => ("same_path", Warning),
+            Kind::MemberDown => ("member_down", Warning),
+            Kind::DuplicateMac => ("duplicate_mac", Error),
+            Kind::HeldMacElsewhere => ("held_mac_elsewhere", Warning),
+            Kind::MacUnknown => ("mac_unknown", Info),
+            Kind::DeviceMtu => ("device_mtu", Warning),
+            Kind::LinkMtu => ("link_mtu", Warning),
+            Kind::GuestMtu => ("guest_mtu", Warning),
+            Kind::MtuMismatch => ("mtu_mismatch", Warning),
+            Kind::TooBig => ("too_big", Warning),
+            Kind::Guarded => ("guarded", Warning),
+            Kind::Lonely => ("isolated_without_uplink", Warning),
+            Kind::RscNotOperational => ("rsc_not_operational", Warning),
+            Kind::Software => ("offloads_in_software", Info),
+            Kind::XdpLimits => ("xdp_limits", Info),
+            Kind::KernelHash => ("kernel_hash", Info),
+            Kind::TeamMtus => ("team_mtus", Warning),
+            Kind::TeamSpeeds => ("team_speeds", Warning),
+            Kind::TeamAddresses => ("team_addresses", Warning),
+            Kind::TeamVlans => ("team_vlans", Warning),
+            Kind::ListenerDown => ("listener_down", Warning),
+            Kind::RestartNeeded => ("restart_needed", Info),
+        }
+    }
+
+    /// A finding of this kind.
+    pub(crate) fn found(self, problem: Problem) -> FindingBody {
+        let (kind, severity) = self.row();
+        FindingBody { severity, kind: kind.to_owned(), problem }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of the table in `docs/health.md` are those of the table here, in its order.
+    #[test]
+    fn the_document_has_each_kind_with_its_severity() {
+        let document = include_str!("../../../../docs/health.md");
+        let source = include_str!("kind.rs");
+        let cell = |cell: &str| cell.trim().trim_matches('`').to_owned();
+        let told = document.lines().filter(|line| line.starts_with("| `")).map(|line| {
+            let mut cells = line.split('|').skip(1).map(cell);
+            (cells.next().unwrap(), cells.next().unwrap())
+        });
+        // The rows as they are written: a kind that is added is in them, or nothing compiles.
+        let rows =
+            source.lines().filter_map(|line| line.split_once("=> (\"")?.1.split_once("\", "));
+        let rows = rows.filter_map(|(kind, rest)| Some((kind, rest.strip_suffix("),")?)));
+        let rows: Vec<_> =
+            rows.map(|(kind, severity)| (kind.to_owned(), severity.to_lowercase())).collect();
+        assert!(rows.len() > 20, "{rows:?}");
+        assert_eq!(told.collect::<Vec<_>>(), rows);
+    }
+
+    #[test]
+    fn a_finding_has_the_severity_of_its_kind() {
+        let found = Kind::GuestOff.found(Problem::new("port a waits"));
+        assert_eq!((found.severity, found.kind.as_str()), (Info, "guest_off"));
+    }
+}
