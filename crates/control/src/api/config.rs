@@ -103,12 +103,17 @@ pub(super) async fn reload(
     query: Result<Query<PlanQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, Refusal> {
     let query = PlanQuery::read(query)?;
-    let file = shared.source().read_again().await.map_err(Refusal::refused)?;
+    let file = shared.source().read_again().await;
     let mut running = shared.lock();
-    let steps = if query.dry_run {
-        running.dry_run_file(file).map(planned)
-    } else {
-        running.reload_file(file, Instant::now())
+    let steps = match file {
+        Ok(file) if query.dry_run => running.dry_run_file(file).map(planned),
+        file => {
+            let steps = file.and_then(|file| running.reload_file(file, Instant::now()));
+            if !query.dry_run {
+                running.note_reload(steps.as_ref().is_ok_and(|steps| all_done(steps)));
+            }
+            steps
+        }
     };
     Ok(answer(&running, steps.map_err(Refusal::refused)?, query.dry_run))
 }
@@ -117,8 +122,12 @@ fn planned(steps: Vec<Step>) -> Vec<StepBody> {
     steps.into_iter().map(StepBody::planned).collect()
 }
 
+fn all_done(steps: &[StepBody]) -> bool {
+    steps.iter().all(|step| step.outcome != StepOutcome::Failed)
+}
+
 fn answer(running: &Running, steps: Vec<StepBody>, dry_run: bool) -> impl IntoResponse + use<> {
-    let failed = steps.iter().any(|step| step.outcome == StepOutcome::Failed);
+    let failed = !all_done(&steps);
     let config = running.config().clone();
     let etag = etag::of(&config);
     let status = if failed { StatusCode::MULTI_STATUS } else { StatusCode::OK };

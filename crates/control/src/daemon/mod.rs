@@ -307,6 +307,7 @@ async fn reload(shared: &Shared) -> Option<&'static str> {
         }
     };
     notify(&[NotifyState::Ready, NotifyState::Status(&text.replace('\n', ";"))]);
+    running.note_reload(trouble.is_none());
     running.note(now, text);
     drop(running);
     save(shared);

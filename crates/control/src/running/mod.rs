@@ -63,6 +63,20 @@ pub struct Running {
     listener_troubles: BTreeMap<Section, Problem>,
     /// How many times the API's ports were changed.
     kept_changes: u64,
+    reloads: Reloads,
+}
+
+/// How it went when the file was read again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reloads {
+    /// Times that all of it was done.
+    pub(crate) done: u64,
+    /// Times that it was refused, or that a step failed.
+    pub(crate) failed: u64,
+    /// Whether the last time was one of the first kind. The start counts as one.
+    pub(crate) last_succeeded: bool,
+    /// When that was last so.
+    pub(crate) success_at: SystemTime,
 }
 
 /// A port of the configuration.
@@ -160,6 +174,12 @@ impl Running {
             guest_mtus: BTreeMap::new(),
             listener_troubles: BTreeMap::new(),
             kept_changes: 0,
+            reloads: Reloads {
+                done: 0,
+                failed: 0,
+                last_succeeded: true,
+                success_at: SystemTime::now(),
+            },
         };
         // A frame from a port that is open already finds its way to one that is not open yet.
         running.switch.hold();
@@ -230,6 +250,27 @@ impl Running {
     /// How many times the API's ports were changed: the state on the disk is another one where this is.
     pub(crate) fn kept_changes(&self) -> u64 {
         self.kept_changes
+    }
+
+    /// Counts how it went when the file was read again.
+    pub(crate) fn note_reload(&mut self, succeeded: bool) {
+        self.reloads.last_succeeded = succeeded;
+        if succeeded {
+            self.reloads.done += 1;
+            self.reloads.success_at = SystemTime::now();
+        } else {
+            self.reloads.failed += 1;
+        }
+    }
+
+    /// How often the file was read again, and how it went.
+    pub(crate) fn reloads(&self) -> Reloads {
+        self.reloads
+    }
+
+    /// When the switch started.
+    pub(crate) fn started(&self) -> SystemTime {
+        self.epoch + Duration::from_secs(1)
     }
 
     /// Whether a section is served. The first time that it is not is an event.

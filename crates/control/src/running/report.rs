@@ -103,6 +103,11 @@ impl Running {
         self.switch.macs().into_iter().map(body).collect()
     }
 
+    /// How many addresses are learned.
+    pub(crate) fn learned(&self) -> usize {
+        self.switch.macs().len()
+    }
+
     /// Forgets learned addresses: all, or those of a port. One that is not open has none.
     pub fn forget_macs(&mut self, port: Option<&str>) -> Result<(), Problem> {
         let Some(name) = port else {
