@@ -1,7 +1,7 @@
 //! `millrace mac`: learned addresses.
 
 use crate::cli::Global;
-use crate::commands::names;
+use crate::commands::names::{self, PortOrAll};
 use crate::output::{self, Outcome, table};
 use clap::{Args, Subcommand};
 use control::body::MacBody;
@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
 enum Verb {
     /// List learned addresses
     List(List),
-    /// Forget learned addresses
+    /// Forget the addresses that were learned at a port, or at all of them
     Flush(Flush),
 }
 
@@ -45,14 +45,9 @@ Examples:
   millrace mac flush --all
 
 An address is learned again from the next frame that it sends; frames to it are flooded until then.")]
-#[group(required = true, multiple = false)]
 struct Flush {
-    /// Forget those behind this port.
-    #[arg(add = names::ports())]
-    port: Option<String>,
-    /// Forget all of them.
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    which: PortOrAll,
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -71,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
             output::show(global, &macs, |macs| text(macs))
         }
         Verb::Flush(flush) => {
-            client.forget_macs(flush.port.as_deref())?;
+            client.forget_macs(flush.which.port())?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -1,10 +1,30 @@
 //! Names for completion, asked of the daemon while something is typed.
 
+use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use control::client::Client;
 use control::config::port_keys;
 use control::daemon;
 use std::path::PathBuf;
+
+/// What a command is for: one port, or with `--all` each of them. One of the two has to be said.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct PortOrAll {
+    /// The port.
+    #[arg(add = ports())]
+    port: Option<String>,
+    /// All ports.
+    #[arg(long)]
+    all: bool,
+}
+
+impl PortOrAll {
+    /// The port; `None`: all.
+    pub(crate) fn port(&self) -> Option<&str> {
+        self.port.as_deref()
+    }
+}
 
 /// Completes the name of a port. Without a daemon there is nothing to complete.
 pub(crate) fn ports() -> ArgValueCandidates {

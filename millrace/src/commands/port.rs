@@ -104,7 +104,7 @@ impl Remove {
 
 impl Set {
     fn run(&self, global: &Global) -> Outcome {
-        let change = changes(&self.changes)?;
+        let change = Value::Object(changes(&self.changes)?);
         let client = global.client()?;
         if self.if_exists && !exists(&client, &self.name)? {
             return Ok(ExitCode::SUCCESS);
@@ -120,7 +120,7 @@ fn exists(client: &Client, name: &str) -> Result<bool, Failure> {
 }
 
 /// `KEY=VALUE` as a merge patch.
-pub(super) fn changes(texts: &[String]) -> Result<Value, Failure> {
+pub(super) fn changes(texts: &[String]) -> Result<Map<String, Value>, Failure> {
     let mut map = Map::new();
     for text in texts {
         let Some((key, value)) = text.split_once('=') else {
@@ -133,5 +133,5 @@ pub(super) fn changes(texts: &[String]) -> Result<Value, Failure> {
         };
         map.insert(key.to_owned(), typed_value(key, value));
     }
-    Ok(Value::Object(map))
+    Ok(map)
 }

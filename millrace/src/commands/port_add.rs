@@ -9,8 +9,8 @@ use clap::{ArgGroup, Args};
 use control::Problem;
 use control::body::PortBody;
 use control::config::{
-    Account, FileMode, HostName, MacAddress, Mtu, Namespace, PortConfig, PortName, Queues, Rate,
-    Size, SocketPath, VlanId, VlanList, Weight, from_value,
+    self, Account, FileMode, HostName, MacAddress, Mtu, Namespace, PortConfig, PortName, Queues,
+    Rate, Size, SocketPath, VlanId, VlanList, Weight,
 };
 use serde_json::Value;
 
@@ -150,13 +150,10 @@ impl Add {
 
 /// The port with keys of the file.
 fn with_keys(port: &PortConfig, keys: &[String]) -> Result<PortConfig, Failure> {
-    let mut merged = serde_json::to_value(port).unwrap_or_default();
-    if let (Some(merged), Value::Object(keys)) = (merged.as_object_mut(), changes(keys)?) {
-        merged.extend(keys.into_iter().filter(|(_, value)| !value.is_null()));
-    }
+    let mut keys = changes(keys)?;
+    keys.retain(|_, value| !value.is_null());
     let name = &port.name;
-    let port = from_value::<PortConfig>(merged);
-    let port = port.map_err(|problem| Failure::Usage(problem.at(format!("port {name}"))))?;
+    let port = config::with_keys(port, &keys).map_err(Failure::Usage)?;
     if port.device() == PortConfig::named(port.name.clone()).device() {
         let problem = Problem::new(format!("port {name} has no device"))
             .wanted("one of --tap, --packet, --team, --xdp and --vhost-user, with what it opens")

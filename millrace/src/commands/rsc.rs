@@ -1,7 +1,7 @@
 //! `millrace rsc`: receive segment coalescing, shown and toggled live.
 
 use crate::cli::Global;
-use crate::commands::names;
+use crate::commands::names::{self, PortOrAll};
 use crate::output::{self, Outcome, count, table, word};
 use clap::{Args, Subcommand};
 use control::body::{RscBody, RscSetting};
@@ -41,22 +41,17 @@ Examples:
 
 No connection is disturbed. The change is kept at a port that was added by the API; at a port
 of the file it lasts until the daemon stops or reads its file again.")]
-#[group(required = true, multiple = false)]
 struct Toggle {
-    /// The port.
-    #[arg(add = names::ports())]
-    port: Option<String>,
-    /// All ports.
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    which: PortOrAll,
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let client = global.client()?;
     let bodies = match &arguments.verb {
         Verb::Show(Port { port }) => client.rsc(port.as_deref())?,
-        Verb::On(Toggle { port, .. }) => client.set_rsc(port.as_deref(), RscSetting::On)?,
-        Verb::Off(Toggle { port, .. }) => client.set_rsc(port.as_deref(), RscSetting::Off)?,
+        Verb::On(Toggle { which }) => client.set_rsc(which.port(), RscSetting::On)?,
+        Verb::Off(Toggle { which }) => client.set_rsc(which.port(), RscSetting::Off)?,
     };
     output::show(global, &bodies, |bodies| text(bodies))
 }

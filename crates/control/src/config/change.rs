@@ -1,7 +1,8 @@
 //! Changes of a running port: `KEY=VALUE` of the command line as values of the JSON merge patch (RFC 7396).
 
-use super::PortConfig;
-use serde_json::{Value, json};
+use super::{PortConfig, from_value};
+use crate::Problem;
+use serde_json::{Map, Value, json};
 use utoipa::PartialSchema;
 
 /// The value of a key as typed: a number or a boolean where the key's type is one, else text, so that a port named `007`
@@ -17,6 +18,33 @@ pub fn typed_value(key: &str, word: &str) -> Value {
         _ => None,
     };
     typed.unwrap_or_else(|| json!(word))
+}
+
+/// The port with these keys; null removes one (RFC 7396 on one level, which is all a port has). What is refused names the port
+/// and the key.
+pub fn with_keys(port: &PortConfig, keys: &Map<String, Value>) -> Result<PortConfig, Problem> {
+    let merged = |key: &mut dyn Iterator<Item = (&String, &Value)>| {
+        let mut merged = serde_json::to_value(port).unwrap_or_default();
+        if let Some(merged) = merged.as_object_mut() {
+            for (key, value) in key {
+                match value {
+                    Value::Null => merged.remove(key),
+                    _ => merged.insert(key.clone(), value.clone()),
+                };
+            }
+        }
+        from_value::<PortConfig>(merged)
+    };
+    merged(&mut keys.iter()).map_err(|problem| {
+        let is_at_fault = |one: &(&String, &Value)| {
+            merged(&mut std::iter::once(*one)).is_err_and(|other| other == problem)
+        };
+        let name = &port.name;
+        match keys.iter().find(is_at_fault) {
+            Some((key, _)) if problem.seen != *key => problem.at(format!("port {name}: {key}")),
+            _ => problem.at(format!("port {name}")),
+        }
+    })
 }
 
 /// The keys of a port, as in the file.
@@ -42,6 +70,30 @@ fn schema() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `port set a vlan=4099` was answered by: out of range.
+    #[test]
+    fn what_is_refused_names_port_key_value_and_range() {
+        let name = serde_json::from_value(json!("a")).unwrap();
+        let port = PortConfig::named(name);
+        let refused = |keys: Value| with_keys(&port, keys.as_object().unwrap()).unwrap_err();
+        let told = refused(json!({"mtu": 9000, "vlan": 4099, "queues": 2}));
+        assert_eq!(
+            (&*told.error, &*told.seen, &*told.wanted),
+            ("port a: vlan: out of range", "4099", "a number from 0 to 4094")
+        );
+        let told = refused(json!({"isolated": "maybe"}));
+        assert_eq!(
+            (&*told.error, &*told.wanted),
+            ("port a: isolated: neither true nor false", "true or false")
+        );
+        let told = refused(json!({"vlna": 5}));
+        assert_eq!((&*told.error, &*told.seen), ("port a: unknown key", "vlna"));
+        assert!(told.remedy.contains("`vlan`"), "{told}");
+        let keys = json!({"mtu": 9000, "vlan": null});
+        let with = with_keys(&port, keys.as_object().unwrap()).unwrap();
+        assert_eq!(with.mtu.map(|mtu| mtu.0), Some(9000));
+    }
 
     #[test]
     fn a_value_has_the_type_of_its_key() {

@@ -22,7 +22,7 @@ mod vlan;
 mod web;
 
 pub use acl::Rule;
-pub use change::{port_keys, typed_value};
+pub use change::{port_keys, typed_value, with_keys};
 pub use guard::{IpGuard, IpPrefix};
 pub use metrics::MetricsConfig;
 pub use port::{

@@ -109,6 +109,10 @@ fn mismatch(message: &str) -> Problem {
         None if message == "wanted string or table" => Problem::new("not a word in quotes")
             .wanted("a word in quotes")
             .remedy("put it in quotes"),
+        Some((what, "a boolean")) => Problem::new("neither true nor false")
+            .seen(what.split_once(": ").map_or(what, |(_, seen)| seen))
+            .wanted("true or false")
+            .remedy("write true or false"),
         Some((what, wanted)) => {
             let (error, seen) = what.split_once(": ").unwrap_or((what, ""));
             Problem::new(error).seen(seen).wanted(wanted).remedy(format!("write {wanted}"))
@@ -121,19 +125,29 @@ fn mismatch(message: &str) -> Problem {
 /// word may be a whole body of the API.
 const LONGEST_WORD: usize = 64;
 
-/// The known word that is at most a third of its letters away.
+/// The known word that is at most a third of its letters away, and has a letter in its place.
 pub(crate) fn nearest<'a>(seen: &str, known: &[&'a str]) -> Option<&'a str> {
     if seen.len() > LONGEST_WORD {
         return None;
     }
     let near = known.iter().min_by_key(|word| strsim::damerau_levenshtein(seen, word))?;
     let away = strsim::damerau_levenshtein(seen, near);
-    (away <= 1 + near.len() / 3).then_some(near)
+    let letters = seen.chars().count().max(near.chars().count());
+    (away <= 1 + near.len() / 3 && away < letters).then_some(near)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `port show z` was answered by: did you mean `a`?
+    #[test]
+    fn a_word_without_a_letter_of_it_is_not_what_was_meant() {
+        assert_eq!(nearest("z", &["a"]), None);
+        assert_eq!(nearest("zz", &["a", "ab"]), None);
+        assert_eq!(nearest("vm2", &["a", "vm1"]), Some("vm1"));
+        assert_eq!(nearest("ab", &["a"]), Some("a"));
+    }
 
     /// A name of 2 MiB was compared letter by letter, under the lock of the switch.
     #[test]

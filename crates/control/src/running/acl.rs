@@ -42,6 +42,7 @@ impl Running {
                 .seen(number)
                 .wanted(match rules {
                     0 => "it has no rules".to_owned(),
+                    1 => "1: it has one rule".to_owned(),
                     rules => format!("a number from 1 to {rules}"),
                 })
                 .remedy(format!("`millrace acl show {name}` shows its rules"))

@@ -3,7 +3,7 @@
 use super::steps::all_done;
 use super::{PortDevice, Running};
 use crate::Problem;
-use crate::config::PortConfig;
+use crate::config::{PortConfig, with_keys};
 use std::time::Instant;
 
 impl Running {
@@ -50,8 +50,9 @@ impl Running {
                 .remedy("add a port with the new name and remove this one"));
         }
         let mut wanted = self.config.clone();
-        wanted.ports.retain(|port| port.name.as_str() != name);
-        wanted.ports.push(merged);
+        if let Some(place) = wanted.ports.iter_mut().find(|port| port.name.as_str() == name) {
+            *place = merged;
+        }
         let was_open = self.port(name)?.1.open().is_some();
         let (before, api) = (self.config.clone(), self.api.clone());
         let steps = self.reload(wanted, now)?;
@@ -86,7 +87,7 @@ impl Running {
     }
 }
 
-/// RFC 7396 on one level, which is all a port has.
+/// The port after a change.
 pub(super) fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<PortConfig, Problem> {
     let wrong = || {
         Problem::new("the change is not an object")
@@ -94,17 +95,7 @@ pub(super) fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<Por
             .wanted("an object with keys of the port")
             .remedy("write {\"mtu\": 9000}; null removes a key")
     };
-    let change_map = change.as_object().ok_or_else(wrong)?;
-    let mut merged = serde_json::to_value(port).unwrap_or_default();
-    let keys = merged.as_object_mut().ok_or_else(wrong)?;
-    for (key, value) in change_map {
-        if value.is_null() {
-            keys.remove(key);
-        } else {
-            keys.insert(key.clone(), value.clone());
-        }
-    }
-    crate::config::from_value(merged)
+    with_keys(port, change.as_object().ok_or_else(wrong)?)
 }
 
 #[cfg(test)]

@@ -30,8 +30,11 @@ impl Running {
         let (name, port) = self.port(name)?;
         if port.config.team.is_none() {
             let teams: Vec<String> = self.team_bodies().into_iter().map(|team| team.port).collect();
-            let wanted =
-                if teams.is_empty() { "there are no teams".to_owned() } else { teams.join(", ") };
+            let wanted = if teams.is_empty() {
+                "a team, of which there is none".to_owned()
+            } else {
+                teams.join(", ")
+            };
             return Err(Problem::new(format!("port {name} is no team"))
                 .seen(port.config.device())
                 .wanted(wanted)
