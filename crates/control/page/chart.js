@@ -78,7 +78,8 @@ export class Chart {
       legend: { show: false },
       cursor: { show: false },
       select: { show: false },
-      padding: [8, 28, 0, 0],
+      // Below, room for half of the lowest label: an empty chart has no axis of times there.
+      padding: [8, 28, 8, 0],
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(this.least, (high ?? 0) * 1.1)] } },
       axes: [
         { ...axis, space: 70, size: 28, values: (_, splits) => splits.map(clock) },

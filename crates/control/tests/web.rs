@@ -184,7 +184,11 @@ fn nothing_changes_without_the_token() {
         std::fs::set_permissions(site.token.path(), PermissionsExt::from_mode(mode)).unwrap();
     };
     mode(0o644);
-    assert_eq!(site.toggle(&[("Authorization", &bearer)]), "403");
+    let (status, _, told) =
+        site.ask("PUT /ports/vm1/rsc", &[("Authorization", &bearer)], r#"{"policy": "off"}"#);
+    let path = site.token.path().to_str().unwrap();
+    assert_eq!((status.as_str(), told.contains(path)), ("403", false), "{told}");
+    assert_eq!(site.toggle(&[]), "401", "the file is opened for no request without a token");
     mode(0o600);
     assert_eq!(site.toggle(&[("Authorization", &bearer)]), "200");
     assert_eq!(site.rsc(), RscMode::Off);

@@ -42,6 +42,20 @@ impl Section {
     }
 }
 
+impl Section {
+    /// What to do about an address that cannot be had.
+    fn remedy(self) -> String {
+        let name = self.name();
+        let remedy = format!("free it, or correct `listen` in {name}; it is tried each second");
+        match self {
+            Section::Metrics => remedy,
+            Section::Web => format!(
+                "{remedy}. If another process listens there, it may show a page like this one to collect tokens: replace the token"
+            ),
+        }
+    }
+}
+
 /// Listens as soon as that is possible: the address may come up later, or by the switch's own ports. Until then `check` says why not.
 pub(super) async fn listen(section: Section, address: SocketAddr, shared: &Shared) -> TcpListener {
     loop {
@@ -50,10 +64,7 @@ pub(super) async fn listen(section: Section, address: SocketAddr, shared: &Share
             Problem::new(format!("{} on {address}", section.served(false)))
                 .seen(error)
                 .wanted("a free port of an address of this host")
-                .remedy(format!(
-                    "free it, or correct `listen` in {}; it is tried each second",
-                    section.name()
-                ))
+                .remedy(section.remedy())
         });
         shared.lock().note_listener(section, trouble, Instant::now());
         match listener {

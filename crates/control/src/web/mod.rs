@@ -9,8 +9,8 @@ mod state;
 mod token_file;
 mod trust;
 
+use crate::Problem;
 use crate::api::{self, Shared};
-use axum::Json;
 use axum::Router;
 use axum::extract::{FromRef, Path, State};
 use axum::http::StatusCode;
@@ -38,7 +38,8 @@ impl FromRef<Page> for Shared {
 
 /// All there is.
 pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
-    let page = Page { shared, token_file, cache: Arc::default() };
+    let cache = Arc::new(Cache::new(token_file.is_some()));
+    let page = Page { shared, token_file, cache };
     Router::new()
         .route("/state", get(state))
         .route("/ports/{name}", get(port))
@@ -51,14 +52,20 @@ pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
 
 /// All of the switch in one answer.
 async fn state(State(page): State<Page>) -> Response {
-    let text = page.cache.text(&page.shared, page.token_file.is_some());
-    ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], text).into_response()
+    json(page.cache.state(&page.shared))
 }
 
 /// One port, in detail.
 async fn port(State(page): State<Page>, Path(name): Path<String>) -> Response {
-    match state::of_port(&page.shared, &name) {
-        Ok(port) => ([(CACHE_CONTROL, "no-store")], Json(port)).into_response(),
-        Err(told) => api::problem(StatusCode::NOT_FOUND, told),
+    match page.cache.port(&page.shared, &name) {
+        Some(port) => json(port),
+        None => {
+            let told = Problem::new(format!("there is no port {name}"));
+            api::problem(StatusCode::NOT_FOUND, told)
+        }
     }
+}
+
+fn json(text: impl IntoResponse) -> Response {
+    ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], text).into_response()
 }

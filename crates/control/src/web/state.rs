@@ -1,10 +1,9 @@
 //! What the page shows, in its own short form: with a thousand ports it is sent each second.
 
-use crate::Problem;
 use crate::api::Shared;
 use crate::body::{
     CountersBody, EventBody, FindingBody, GuestBody, PortBody, QueueBody, RatesBody, SpreadBody,
-    StateBody, WorkerBody,
+    StateBody, SwitchBody, WorkerBody,
 };
 use crate::config::{PortRole, RscMode};
 use axum::body::Bytes;
@@ -13,33 +12,65 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an answer is good: so often it is made at most, however many ask.
+/// How long an answer is good: so often the switch is asked at most, however many pages ask for whatever ports.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// The last answer, for all that ask at about the same time.
+/// The last look at the switch, for all requests at about the same time.
 pub(super) struct Cache {
     started: Instant,
-    last: Mutex<Option<(Instant, Bytes)>>,
+    may_change: bool,
+    last: Mutex<Option<Look>>,
 }
 
-impl Default for Cache {
-    fn default() -> Cache {
-        Cache { started: Instant::now(), last: Mutex::default() }
-    }
+/// What was made of one look.
+struct Look {
+    at: Instant,
+    /// As JSON.
+    state: Bytes,
+    ports: BTreeMap<String, Detail>,
 }
 
 impl Cache {
+    /// Of a page that may change something, or not.
+    pub(super) fn new(may_change: bool) -> Cache {
+        Cache { started: Instant::now(), may_change, last: Mutex::default() }
+    }
+
     /// The state as JSON, at most half a second old.
-    pub(super) fn text(&self, shared: &Shared, may_change: bool) -> Bytes {
+    pub(super) fn state(&self, shared: &Shared) -> Bytes {
+        self.look(Instant::now(), |now| self.make(shared, now), |look| look.state.clone())
+    }
+
+    /// One port in detail as JSON, at most half a second old; `None` if there is no such port.
+    pub(super) fn port(&self, shared: &Shared, name: &str) -> Option<Vec<u8>> {
+        let detail = |look: &Look| serde_json::to_vec(look.ports.get(name)?).ok();
+        self.look(Instant::now(), |now| self.make(shared, now), detail)
+    }
+
+    /// Reads from the last look, or from a new one if that is too old.
+    fn look<T>(
+        &self,
+        now: Instant,
+        make: impl FnOnce(Instant) -> Look,
+        read: impl FnOnce(&Look) -> T,
+    ) -> T {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if let Some((_, text)) = last.as_ref().filter(|(at, _)| now.duration_since(*at) < FRESH) {
-            return text.clone();
-        }
-        let state = State::of(shared, now, now.duration_since(self.started), may_change);
-        let text = Bytes::from(serde_json::to_vec(&state).unwrap_or_default());
-        *last = Some((now, text.clone()));
-        text
+        let fresh = last.take().filter(|look| now.saturating_duration_since(look.at) < FRESH);
+        read(last.insert(fresh.unwrap_or_else(|| make(now))))
+    }
+
+    fn make(&self, shared: &Shared, now: Instant) -> Look {
+        let running = shared.lock();
+        let (switch, ports) = (running.switch_body(now), running.counted_ports());
+        let findings = running.health(now).findings;
+        drop(running);
+        let served = now.saturating_duration_since(self.started);
+        let state = State::of(switch, findings, &ports, served, self.may_change);
+        let details = ports
+            .into_iter()
+            .map(|(port, counters)| (port.name.clone(), Detail::of(port, counters)));
+        let state = Bytes::from(serde_json::to_vec(&state).unwrap_or_default());
+        Look { at: now, state, ports: details.collect() }
     }
 }
 
@@ -88,11 +119,13 @@ struct Port {
 }
 
 impl State {
-    fn of(shared: &Shared, now: Instant, served: Duration, may_change: bool) -> State {
-        let running = shared.lock();
-        let (switch, ports) = (running.switch_body(now), running.counted_ports());
-        let findings = running.health(now).findings;
-        drop(running);
+    fn of(
+        switch: SwitchBody,
+        findings: Vec<FindingBody>,
+        ports: &[(PortBody, CountersBody)],
+        served: Duration,
+        may_change: bool,
+    ) -> State {
         let depths = ports.first().map(|(_, counters)| &counters.rsc.train_depth);
         State {
             version: switch.version,
@@ -104,24 +137,25 @@ impl State {
             events: switch.events,
             findings,
             depths: depths.into_iter().flatten().map(|depth| depth.segments.clone()).collect(),
-            ports: ports.into_iter().map(|(port, counters)| Port::of(port, counters)).collect(),
+            ports: ports.iter().map(|(port, counters)| Port::of(port, counters)).collect(),
         }
     }
 }
 
 impl Port {
-    fn of(port: PortBody, counters: CountersBody) -> Port {
+    fn of(port: &PortBody, counters: &CountersBody) -> Port {
+        let drops = counters.drops.iter().filter(|(_, count)| **count > 0);
         Port {
-            name: port.name,
-            device: port.device,
+            name: port.name.clone(),
+            device: port.device.clone(),
             role: port.role,
             state: port.state,
-            reason: port.reason,
-            vlan: port.vlan,
+            reason: port.reason.clone(),
+            vlan: port.vlan.clone(),
             rsc: port.rsc,
-            guest: port.guest.map(|guest| guest.connected),
+            guest: port.guest.as_ref().map(|guest| guest.connected),
             rates: port.rates,
-            drops: counters.drops.into_iter().filter(|(_, count)| *count > 0).collect(),
+            drops: drops.map(|(reason, count)| (reason.clone(), *count)).collect(),
             coalesced_packets: counters.rsc.coalesced_packets,
             coalescing_events: counters.rsc.coalescing_events,
             depth: counters.rsc.train_depth.iter().map(|depth| depth.trains).collect(),
@@ -132,7 +166,7 @@ impl Port {
 
 /// A port in detail, without its configuration, in which the key of RSS is.
 #[derive(Serialize)]
-pub(super) struct Detail {
+struct Detail {
     name: String,
     mtu: Option<u16>,
     mac: Option<String>,
@@ -145,20 +179,40 @@ pub(super) struct Detail {
     counters: CountersBody,
 }
 
-/// The port of this name.
-pub(super) fn of_port(shared: &Shared, name: &str) -> Result<Detail, Problem> {
-    let running = shared.lock();
-    let (port, counters) = (running.port_body(name)?, running.counters(name)?);
-    Ok(Detail {
-        name: port.name,
-        mtu: port.mtu,
-        mac: port.mac,
-        held_mac: port.held_mac,
-        offloads: port.offloads,
-        degraded: port.degraded,
-        spread: port.spread,
-        guest: port.guest,
-        queues: port.queues,
-        counters,
-    })
+impl Detail {
+    fn of(port: PortBody, counters: CountersBody) -> Detail {
+        Detail {
+            name: port.name,
+            mtu: port.mtu,
+            mac: port.mac,
+            held_mac: port.held_mac,
+            offloads: port.offloads,
+            degraded: port.degraded,
+            spread: port.spread,
+            guest: port.guest,
+            queues: port.queues,
+            counters,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Requests for a port were answered anew each, under the lock that all other clients wait for.
+    #[test]
+    fn the_switch_is_asked_twice_a_second_at_most() {
+        let (cache, start, looks) = (Cache::new(false), Instant::now(), Cell::new(0));
+        let ask = |milliseconds| {
+            let make = |at| {
+                looks.set(looks.get() + 1);
+                Look { at, state: Bytes::new(), ports: BTreeMap::new() }
+            };
+            cache.look(start + Duration::from_millis(milliseconds), make, |_| ());
+            looks.get()
+        };
+        assert_eq!([0, 1, 499, 500, 700, 999, 1000].map(ask), [1, 1, 1, 2, 2, 2, 3]);
+    }
 }

@@ -58,13 +58,27 @@ pub(super) async fn admit(
             .remedy("use `millrace`, or name a file with a token and start the daemon again");
         return problem(StatusCode::FORBIDDEN, told);
     };
+    // The file is opened for no request without one.
+    let Some(given) = bearer(request.headers()) else {
+        return problem(StatusCode::UNAUTHORIZED, no_token());
+    };
     match token_file::read(file) {
-        Ok(token) if bearer(request.headers()).is_some_and(|given| token.matches(given)) => {
+        Ok(token) if token.matches(given) => {
             api::change(&page.shared, format!("the page, from {from}"), request, next).await
         }
         Ok(_) => problem(StatusCode::UNAUTHORIZED, no_token()),
-        Err(told) => problem(StatusCode::FORBIDDEN, told),
+        Err(told) => {
+            tracing::warn!("{told}");
+            problem(StatusCode::FORBIDDEN, unusable())
+        }
     }
+}
+
+/// Without the path and mode of the file, which are no stranger's business.
+fn unusable() -> Problem {
+    Problem::new("the token cannot be checked")
+        .wanted("a file with a token that other users may not read")
+        .remedy("the daemon's log says what is wrong with it")
 }
 
 fn no_token() -> Problem {
