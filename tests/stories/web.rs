@@ -195,7 +195,8 @@ const THOUSAND: &str = r#"
         const depths = ["1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65+"];
         if (path !== "/state") return new Response("{}", {status: 404});
         return new Response(JSON.stringify({version: "0", uptime_s: 90, at_ms, may_change: true, macs: 1000, workers,
-            events: [{at_s: 80, count: 3, text: "<img src=x onerror=alert(1)>"}], depths, ports}));
+            events: [{at_s: 80, count: 3, text: "<img src=x onerror=alert(1)>"}],
+            findings: [], depths, ports}));
     };
 "#;
 

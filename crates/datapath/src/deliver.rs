@@ -44,7 +44,7 @@ pub(crate) struct Deliverer {
     pub(crate) work: u64,
     /// Of the last list.
     pub(crate) taken: Taken,
-    /// The last egress queue of the turn that is shared by weights.
+    /// The egress queue of the turn, of those shared by weights, at which the port is farthest ahead, and how far; `None`: it is not short.
     pub(crate) weighted: Option<(Option<u64>, Target)>,
 }
 

@@ -149,9 +149,12 @@ mod tests {
         let room = |bytes, waiting| Room { buffers: 0, bytes, waiting };
         let mut admit = |ms: u64, room| weights.admit(asks, (room, false), Nanos(ms * 1_000_000));
         assert!(admit(0, room(1 << 20, 0)), "nothing waits");
-        let drains = |ms: u64| room(0, 4_000_000 - 12_500 * ms as usize);
-        assert!((1..100).all(|ms| !admit(ms, drains(ms))));
-        assert!((100..109).all(|ms| !admit(ms, drains(99))));
-        assert!(admit(109, drains(99)));
+        let mut waiting = 4_000_000;
+        for ms in 1..100 {
+            waiting -= 12_500;
+            assert!(!admit(ms, room(0, waiting)), "{ms} ms");
+        }
+        assert!((100..109).all(|ms| !admit(ms, room(0, waiting))));
+        assert!(admit(109, room(0, waiting)));
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use support::options;
 use tempfile::TempDir;
 use test_guest::{Guest, GuestError};
-use vhost_user::{Features, Session, State};
+use vhost_user::{Features, Session, State, Status};
 
 fn connect(socket: &Path, features: Features) -> Result<Guest, GuestError> {
     Guest::connect(socket, features.bits(), 1)
@@ -41,8 +41,9 @@ fn a_guest_that_runs_is_cut_off_and_served_again_once_its_link_is_up() {
     assert_eq!(session.status().state, State::Running);
     session.set_link(false);
     assert!(is_over(&guest));
-    until("its end", || session.status().state == State::Waiting);
-    assert!(session.status().is_unplugged && session.status().process.is_none());
+    let has_ended = |status: &Status| status.state == State::Waiting && status.process.is_none();
+    until("its end", || has_ended(&session.status()));
+    assert!(session.status().is_unplugged);
     // QEMU connects again and again, and shows the link up where it is served.
     for _ in 0..3 {
         assert!(connect(&socket, Features::VERSION_1).is_err());

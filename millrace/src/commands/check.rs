@@ -16,10 +16,11 @@ Examples:
   millrace check --strict                      # warnings count as errors
 
 An error is traffic that the configuration wants and that does not flow; a warning is something that
-loses frames, slows them down or leaves them unprotected; info is worth knowing and takes no action: a
-guest that is off, for one. Drops are found for 10 minutes after the last of them.
+loses frames, slows them down or leaves them unprotected; an info is worth knowing and needs no
+action, such as a guest that is off. Drops are found for 10 minutes after the last of them.
 
-Exits with 1 when an error is found (with --strict: or a warning) or the file is refused, else with 0.")]
+Exits with 1 when an error is found (with --strict: or a warning) or the file is refused, otherwise
+with 0.")]
 pub(crate) struct Arguments {
     /// Check this configuration file without a daemon.
     #[arg(value_name = "FILE")]
