@@ -13,6 +13,9 @@ use std::process::{Child, Command, Stdio};
 /// Longest answer that is read.
 const LONGEST: u64 = 1 << 20;
 
+/// Set in the environment of what this plugin runs: a network that names it as its own IPAM plugin would run it without end.
+const WITHIN: &str = "MILLRACE_CNI_WITHIN";
+
 /// The plugin, where a network names one.
 pub(crate) struct Ipam<'a> {
     name: &'a str,
@@ -27,7 +30,17 @@ impl<'a> Ipam<'a> {
         network: &'a Network,
     ) -> Result<Option<Ipam<'a>>, CniError> {
         let Some(name) = network.ipam.as_deref() else { return Ok(None) };
-        let mut programs = request.path.iter().map(|folder| folder.join(name));
+        if std::env::var_os(WITHIN).is_some() {
+            let message = format!("IPAM plugin {name} is to be run by one");
+            return Err(CniError::new(
+                CniError::NETWORK,
+                message,
+                "this plugin gives no addresses",
+            ));
+        }
+        // Another would be looked for in the working directory, and by `PATH`.
+        let folders = request.path.iter().filter(|folder| folder.is_absolute());
+        let mut programs = folders.map(|folder| folder.join(name));
         let Some(program) = programs.find(|program| program.is_file()) else {
             let told = format!("CNI_PATH is {:?}", request.path);
             return Err(CniError::new(
@@ -58,6 +71,7 @@ impl<'a> Ipam<'a> {
     fn run(&self, command: &str) -> Result<Vec<u8>, CniError> {
         let child = Command::new(&self.program)
             .env("CNI_COMMAND", command)
+            .env(WITHIN, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();

@@ -65,10 +65,13 @@ impl Work<'_> {
         }
     }
 
-    /// What is not there is no error.
+    /// What is not there is no error. An IPAM plugin that is gone is one, but keeps no port.
     fn del(&self) -> Result<(), CniError> {
-        let ipam = Ipam::find(self.request, self.network)?;
-        clear(&Switch::connect(self.socket)?, &self.attachment()?, ipam.as_ref())
+        let (switch, at) = (Switch::connect(self.socket)?, self.attachment()?);
+        match Ipam::find(self.request, self.network) {
+            Ok(ipam) => clear(&switch, &at, ipam.as_ref()),
+            Err(error) => clear(&switch, &at, None).and(Err(error)),
+        }
     }
 
     /// A daemon that does not answer carries nothing for the pods that are there either.
@@ -90,12 +93,12 @@ impl Work<'_> {
             let message = "cni.dev/valid-attachments is missing";
             return Err(CniError::new(CniError::NETWORK, message, told));
         };
-        let ipam = Ipam::find(self.request, self.network)?;
+        let ipam = Ipam::find(self.request, self.network).transpose();
         let switch = Switch::connect(self.socket)?;
         let valid: Vec<_> = valid.iter().map(Attachment::port_name).collect();
         let stale = switch.ports_of(&self.network.name)?.into_iter();
         let removed = stale.filter(|name| !valid.contains(name)).map(|name| switch.remove(&name));
-        let told = ipam.iter().map(|ipam| ipam.tell(Command::Gc.name()));
+        let told = ipam.map(|ipam| ipam?.tell(Command::Gc.name()));
         let errors: Vec<_> =
             removed.collect::<Vec<_>>().into_iter().chain(told).filter_map(Result::err).collect();
         let mut errors = errors.into_iter();
