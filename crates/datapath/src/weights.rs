@@ -35,7 +35,7 @@ pub(crate) struct Weights {
     most: usize,
     /// Less than half of that was left when it was last looked at.
     is_short: bool,
-    /// When it was found without room, or to have sent since, and the room it had then.
+    /// Since when it has had no room and sent nothing, as far as was seen, and what was seen last.
     full: Option<(Nanos, Room)>,
 }
 
@@ -108,6 +108,7 @@ impl Weights {
         self.most = self.most.max(room.bytes);
         self.is_short = room.bytes < self.most / 2;
         if !self.is_short {
+            self.full = None;
             return true;
         }
         let (lowest, Some(sender)) = (self.tag, self.sender(port)) else { return true };
@@ -118,11 +119,12 @@ impl Weights {
         sender.asked_at = now;
         let tag = sender.tag;
         if !fits {
-            let (since, before) = self.full.get_or_insert((now, room));
+            let (mut since, before) = self.full.unwrap_or((now, room));
             if room.waiting < before.waiting || room.bytes > before.bytes {
-                (*since, *before) = (now, room);
+                since = now;
             }
-            return now.since(*since) >= STOPPED;
+            self.full = Some((since, room));
+            return now.since(since) >= STOPPED;
         }
         self.full = None;
         let is_first = self.senders.iter().all(|it| it.tag >= tag || !it.is_waiting(now));
@@ -156,5 +158,9 @@ mod tests {
         }
         assert!((100..109).all(|ms| !admit(ms, room(0, waiting))));
         assert!(admit(109, room(0, waiting)));
+        assert!(admit(110, room(1 << 20, 0)), "it has gone on");
+        assert!(!admit(500, room(0, 9_000_000)), "that it was full before says nothing");
+        let refilled = |ms: u64| room(0, if ms.is_multiple_of(2) { 8_000_000 } else { 9_000_000 });
+        assert!((501..600).all(|ms| !admit(ms, refilled(ms))), "it sends, and is filled again");
     }
 }

@@ -19,7 +19,7 @@ const SLOTS: usize = 4096;
 pub const GAP: Nanos = Nanos(500_000);
 
 /// The longest that a flow keeps a member for what waits there: one that sends nothing any more is left by those that pause.
-const LONGEST_DELAY: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
+const LONGEST_DELAY: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
 /// What was sent counts half after so long.
 const HALF_LIFE: Nanos = Nanos(5 * Nanos::MILLISECOND.0);
