@@ -19,7 +19,7 @@ const REFILL: u32 = 256;
 /// Time pays off a second of what all owe in as many.
 const SHARE: u32 = 4;
 /// No front end waits for longer.
-const LONGEST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// What all owe.
 static OWED: Mutex<Debt> = Mutex::new(Debt(None));
@@ -49,7 +49,7 @@ impl MemoryPace {
     }
 
     fn pause_beside(&mut self, owed: &mut Debt, now: Instant, took: Duration) -> Duration {
-        let took = took.min(LONGEST);
+        let took = took.min(10 * FREE);
         let (_, is_free) = self.0.add(now, took * REFILL, FREE * REFILL);
         if is_free { Duration::ZERO } else { owed.add(now, took * SHARE, LONGEST).0 }
     }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_longer_than_ten_seconds_and_time_makes_all_good() {
+    fn no_pause_is_longer_than_a_second_and_time_makes_all_good() {
         let (now, mut owed, mut pace) = (Instant::now(), Debt::default(), MemoryPace::default());
         assert_eq!(pace.pause_beside(&mut owed, now, Duration::MAX), LONGEST);
         let later = now + FREE * REFILL;

@@ -44,7 +44,8 @@ impl Running {
 
     /// Why no frame of a vNIC leaves this host, where that is so. A vNIC without uplinks has nothing to lose.
     fn uplink_lost(&self, vnic: &PortConfig) -> Option<String> {
-        if vnic.follow_uplink != Some(true) {
+        // A guest that is an uplink itself would wait for its own frames.
+        if vnic.follow_uplink != Some(true) || vnic.role() == PortRole::Uplink {
             return None;
         }
         if vnic.team_member.is_some()
@@ -78,15 +79,20 @@ mod tests {
         let text = "[[port]]\nname='vm'\nvhost-user='/run/vm'\nfollow-uplink=true\nvlan=10\n\
                     [[port]]\nname='up1'\npacket='eth1'\ntrunk='10,20'\n\
                     [[port]]\nname='up2'\npacket='eth2'\ntrunk='10'\n\
-                    [[port]]\nname='up3'\npacket='eth3'\ntrunk='20'\n";
+                    [[port]]\nname='up3'\npacket='eth3'\ntrunk='20'\n\
+                    [[port]]\nname='router'\nvhost-user='/run/router'\nrole='uplink'\nfollow-uplink=true\nvlan=30\n";
         let config = Config::from_toml("t", text).unwrap();
         let mut running = Running::start(config, Box::new(devices.clone()), now).unwrap();
         let mut down = |fates: [Fate; 2]| {
             devices.set("eth1", fates[0]);
             devices.set("eth2", fates[1]);
             running.follow_uplinks(now);
-            let port = running.ports.values().find(|port| port.config.name.as_str() == "vm");
-            port.unwrap().open().unwrap().link_down.clone()
+            let of = |name| {
+                let port = running.ports.values().find(|port| port.config.name.as_str() == name);
+                port.unwrap().open().unwrap().link_down.clone()
+            };
+            assert_eq!(of("router"), None, "it would be its own uplink");
+            of("vm")
         };
         assert_eq!(down([Fate::Up, Fate::Up]), None);
         assert_eq!(down([Fate::Down, Fate::Up]), None);

@@ -109,11 +109,9 @@ impl Running {
     /// The member that a vNIC is pinned to and why it carries no frames, where that is so.
     pub(super) fn path_down(&self, vnic: &PortConfig) -> Option<(String, String)> {
         let pinned = vnic.team_member.as_ref()?;
-        let teams = self.ports.values().filter_map(RunningPort::team);
-        let mut members = teams.flat_map(|team| team.status().members);
-        let member = members.find(|member| member.name == pinned.as_str())?;
-        let reason = member_body(&member).reason.unwrap_or_default();
-        (!member.active).then_some((member.name, reason))
+        let mut teams = self.ports.values().filter_map(RunningPort::team);
+        let reason = teams.find_map(|team| team.lost(pinned.as_str()))?;
+        Some((pinned.to_string(), reason))
     }
 
     /// Tells the teams which addresses are pinned, where that is news.

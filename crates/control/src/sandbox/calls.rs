@@ -25,6 +25,9 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_pidfd_send_signal,
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -83,6 +86,10 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_userfaultfd,
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmdt,
     libc::SYS_remap_file_pages,
     libc::SYS_vmsplice,
 ];
@@ -126,6 +133,9 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError>
     for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
         rules.insert(call, executable()?);
     }
+    // To end itself it signals one of its own threads.
+    let own = std::process::id().cast_signed();
+    rules.insert(libc::SYS_tgkill, vec![only(vec![differs(0, own)?])?]);
     let others = FAMILIES.iter().map(|family| differs(0, *family)).collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_socket, vec![only(others)?]);
     // A thread of a port enters a network's namespace, or makes one; no other kind, and no process.

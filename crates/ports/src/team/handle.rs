@@ -273,6 +273,16 @@ impl Team {
         self.inner.mtu()
     }
 
+    /// Why this member carries no frames; `None`: it does, or is none of the team. Asks no device, for a device's answer may wait for
+    /// others of the host.
+    pub fn lost(&self, name: &str) -> Option<String> {
+        let waits = "its link came back: it is used again after the fail-back time";
+        let members = lock(&self.inner.members);
+        let (place, seat) = members.seated().find(|(_, seat)| seat.name == name)?;
+        let reason = || seat.trouble.clone().unwrap_or_else(|| waits.to_owned());
+        (!members.is_used(place)).then(reason)
+    }
+
     /// Why no member carries frames; `None`: one does.
     pub fn trouble(&self) -> Option<String> {
         let members = lock(&self.inner.members);

@@ -129,6 +129,8 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     let is_guests = shared.options.role == SocketRole::Server;
     shared.note(|status| status.process = process.filter(|_| is_guests));
     *lock(&shared.connection) = connection;
+    // Of a session that goes on the rings may run already, and the link be down.
+    shared.unplug();
     let (began, is_loop) = (Instant::now(), shared.attempts.pause().is_some());
     shared.attempts.begin();
     let ended = converse(shared, &backend, &mut handler);
