@@ -10,24 +10,24 @@ use wire::vnet::VnetHeader;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Load {
-    /// As many UDP frames as go through.
+    /// As many UDP frames as get through.
     Frames,
-    /// As many TCP trains as go through: one virtio header for 45 segments, to be delivered as one frame.
+    /// As many TCP trains as get through: one virtio header for 45 segments, to be delivered as one frame.
     Train,
-    /// One frame on the way at a time.
+    /// One frame in flight at a time.
     PingPong,
 }
 
-/// What a figure is.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Unit {
-    /// Million frames that arrived, per second; of both directions together.
+    /// Million frames that arrived per second, both directions together.
     #[serde(rename = "Mpps")]
     Mpps,
-    /// 10^9 bits of frames that arrived, per second.
+    /// 10^9 bits of frames that arrived per second.
     #[serde(rename = "Gb/s")]
     Gbps,
-    /// From one guest to the other, in 10^-6 s, the median.
+    /// The median time from one guest to the other, in 10^-6 s.
     #[serde(rename = "us")]
     Microseconds,
 }
@@ -46,27 +46,27 @@ impl Unit {
 /// One row of the table.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Case {
-    /// What `--only` looks for.
+    /// The name that `--only` matches.
     pub(crate) name: &'static str,
     pub(crate) load: Load,
     pub(crate) unit: Unit,
     /// Bytes of a frame, from the destination address to the last byte of payload.
     pub(crate) frame: usize,
-    /// Both guests send at once; else the first only.
+    /// Both guests send at once; otherwise only the first.
     pub(crate) both_ways: bool,
-    /// Packed rings; else split ones.
+    /// Packed rings; otherwise split ones.
     pub(crate) packed: bool,
-    /// Flows, each with frames in every direction there is.
+    /// Flows, each with frames in every direction of the case.
     pub(crate) flows: u16,
     /// MAC addresses behind each of the two vNICs.
     pub(crate) hosts: u16,
     /// Seconds before the measurement.
     pub(crate) warm_up_s: f64,
-    /// Of one frame at a time: how long nothing is sent before each, so that a switch that ever sleeps does.
+    /// With one frame at a time: the pause before each, long enough for any switch that sleeps to sleep.
     pub(crate) rest: Duration,
 }
 
-/// The least that all cases have in common.
+/// What all cases have in common.
 const PLAIN: Case = Case {
     name: "64 B",
     load: Load::Frames,
@@ -87,7 +87,7 @@ pub(crate) const CASES: [Case; 8] = [
         name: "64 B, 10,000 flows, 1,000 MACs",
         flows: 10_000,
         hosts: 500,
-        // A switch with a table of flows fills it meanwhile.
+        // A switch with a flow table fills it meanwhile.
         warm_up_s: 3.0,
         ..PLAIN
     },
@@ -113,12 +113,12 @@ pub(crate) const CASES: [Case; 8] = [
 ];
 
 impl Case {
-    /// Frames longer than a switch takes without being told.
+    /// Frames longer than a switch takes by default.
     pub(crate) fn jumbo(&self) -> bool {
         self.load != Load::Train && self.frame > 1518
     }
 
-    /// Queues: one buffer a frame. What is under way at once stays within a few MiB, as a guest's windows do.
+    /// Queues: one buffer per frame. Frames in flight stay within a few MiB, as a guest's windows do.
     pub(crate) fn shape(&self, writable: bool) -> Shape {
         let (size, buffer) = match self.frame {
             0..=1518 => (MOST, 2048),

@@ -1,10 +1,10 @@
 //! How far apart the two cores are: the round trip of a cache line that both write.
 //!
-//! A hypervisor moves virtual processors about. On siblings of one physical core a line goes back and forth in a third of the
-//! time that it takes between two cores, and frames cross at up to three times the rate, whatever switches them. So each slice
-//! of a sample carries its distance, and switches are compared at the same one.
+//! A hypervisor moves virtual processors. Between siblings of one physical core a line goes back and forth in a third of the
+//! time that it takes between two cores, and frames cross at up to three times the rate, with any switch. So each slice
+//! of a sample records its distance, and switches are compared at the same distance.
 
-// A priority is set by one call of libc.
+// One call of libc sets a priority.
 #![allow(unsafe_code)]
 
 use anyhow::{Context, Result};
@@ -15,24 +15,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-/// Round trips that are timed together, so that the clock's own cost does not count.
+/// Round trips timed together, so that the clock's own cost is negligible.
 const BATCH: u32 = 20;
-/// Batches of one measurement. Their median leaves out those in which a thread was interrupted.
+/// Batches of one measurement. Their median excludes those in which a thread was interrupted.
 const BATCHES: u32 = 25;
 
-/// Alone in its cache lines: processors fetch them in pairs.
+/// Alone in two cache lines: processors fetch them in pairs.
 #[repr(align(128))]
 struct Line(AtomicU32);
 
-/// A thread on the switch's core that answers whoever measures. It ends with the process.
+/// A thread on the switch's core that answers measurements. It ends with the process.
 pub(crate) struct Distance {
     line: Arc<Line>,
     echo: Thread,
 }
 
 impl Distance {
-    /// Starts the thread that answers on a core. It goes before the switch there where the process may ask for that;
-    /// else a measurement waits until the switch's time slice is over.
+    /// Starts the thread that answers on a core. It has priority over the switch there if the process may set that;
+    /// otherwise a measurement waits until the switch's time slice ends.
     pub(crate) fn from(core: usize) -> Result<Distance> {
         let line = Arc::new(Line(AtomicU32::new(0)));
         let answered = line.clone();
@@ -80,7 +80,7 @@ impl Distance {
     }
 }
 
-/// Answers one measurement, asleep until it begins.
+/// Answers one measurement, and sleeps until it begins.
 fn echo(line: &AtomicU32) {
     while line.load(Ordering::Acquire) != 1 {
         thread::park();
@@ -93,7 +93,7 @@ fn echo(line: &AtomicU32) {
     }
 }
 
-/// Gives the calling thread a real-time priority. Without the right to do so it stays as it is.
+/// Gives the calling thread a real-time priority, if it has the right to.
 fn go_first() {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the structure lives until the call returns; 0 is the calling thread.

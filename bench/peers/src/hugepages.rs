@@ -1,5 +1,5 @@
-//! Huge pages of 2 MiB for the vNICs and for the peers that do not start without: reserved for the run, where this may
-//! be done, and given back afterwards.
+//! Huge pages of 2 MiB for the vNICs and for the peers that do not start without: reserved for the run, if permitted,
+//! and released afterwards.
 
 use anyhow::{Context, Result, ensure};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 const PAGE: usize = 2 << 20;
 const DIRECTORY: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// A reservation. The former number of pages comes back when dropped.
+/// A reservation. Dropping it restores the former number of pages.
 #[derive(Debug)]
 pub(crate) struct HugePages {
     former: Option<usize>,
@@ -20,15 +20,15 @@ fn file(name: &str) -> PathBuf {
 fn read(name: &str) -> Result<usize> {
     let path = file(name);
     let text = std::fs::read_to_string(&path)
-        .with_context(|| format!("{} is not there: no huge pages of 2 MiB", path.display()))?;
+        .with_context(|| format!("{} does not exist: no huge pages of 2 MiB", path.display()))?;
     text.trim().parse().with_context(|| format!("{} says {text:?}", path.display()))
 }
 
 impl HugePages {
-    /// Sees to it that `bytes` are free.
+    /// Ensures that `bytes` are free.
     ///
     /// # Errors
-    /// There are too few, and more cannot be had; what was changed is changed back.
+    /// There are too few, and no more are available; any change is undone.
     pub(crate) fn reserve(bytes: usize) -> Result<HugePages> {
         let wanted = bytes.div_ceil(PAGE);
         let free = read("free_hugepages")?;
@@ -53,7 +53,7 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         if let Some(former) = self.former {
-            // Nobody is left to be told; the pages are free for everyone meanwhile.
+            // Nobody is left to report to; the pages are free for everyone meanwhile.
             let _ = std::fs::write(file("nr_hugepages"), former.to_string());
         }
     }

@@ -1,7 +1,7 @@
-//! Millrace side by side with other vhost-user switches: one generator, one core for it and one for the switch.
+//! Compares Millrace with other vhost-user switches: one generator, one core for it and one for the switch.
 //!
-//! The generator is the guest behind both vNICs of whatever switch is on trial ([`vnic`], [`way`]). A [`run`] goes through
-//! the [cases](case) and, round by round, through the [switches](peer), takes a sample of each ([`measure`]) and ends in a
+//! The generator is the guest behind both vNICs of the switch under test ([`vnic`], [`way`]). A [`run`] goes through
+//! the [cases](case) and, round by round, through the [switches](peer), takes a sample of each ([`measure`]) and ends with a
 //! table of ratios and a file ([`report`]).
 
 mod case;
@@ -42,37 +42,37 @@ use stop::Stop;
 /// Bytes of huge pages for the memory of both vNICs.
 const VNICS: usize = 64 << 20;
 
-/// Measures Millrace and other vhost-user switches with the same generator, in turns, and prints the ratios.
+/// Measures Millrace and other vhost-user switches with the same generator, in turn, and prints the ratios.
 ///
 /// Example: peers --rounds 5 --only 64 --peers testpmd
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Samples of each switch in each case.
+    /// Number of samples of each switch in each case.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Length of a measurement in seconds.
+    /// Length of a measurement, in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Only the case of this name, or those whose names contain it; may be given more than once.
+    /// Only the case of this name, or those whose names contain it; can be repeated.
     #[arg(long)]
     only: Vec<String>,
-    /// Only these switches beside Millrace: testpmd, ovs-dpdk.
+    /// Besides Millrace only these switches: testpmd, ovs-dpdk.
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
     /// Leave Millrace out.
     #[arg(long)]
     without_millrace: bool,
-    /// The core that switches.
+    /// The switch's core.
     #[arg(long, default_value_t = 0)]
     switch_core: usize,
-    /// The core that generates.
+    /// The generator's core.
     #[arg(long, default_value_t = 1)]
     generator_core: usize,
-    /// The binary of Millrace; the one beside this program where absent.
+    /// The Millrace binary; by default the one beside this program.
     #[arg(long)]
     millrace: Option<PathBuf>,
-    /// Where the samples go.
+    /// The file for the samples.
     #[arg(long, default_value = "bench/results/peers.json")]
     output: PathBuf,
 }
@@ -95,13 +95,13 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let cases: Vec<Case> = CASES.iter().copied().filter(|case| arguments.wants(case)).collect();
     ensure!(!cases.is_empty(), "no case is called {:?}: {}", arguments.only, names());
     let stop = Stop::at_signals()?;
-    // Before this process is pinned and sees one processor.
+    // Before this process is pinned and sees only one processor.
     let machine = Machine::read(None);
     pin(arguments.generator_core)?;
     let distance = Distance::from(arguments.switch_core)?;
     let (peers, versions) = arguments.installed(&millrace);
     let huge = peers.iter().map(|peer| peer.huge_bytes()).max().unwrap_or(0);
-    // Held until the end. The vNICs can do without; a peer that cannot says so itself.
+    // Held until the end. The vNICs work without; a peer that does not reports it itself.
     let reserved = HugePages::reserve(huge + VNICS);
     if let Err(error) = &reserved {
         note(&format!("without huge pages: {error:#}"));
@@ -132,7 +132,7 @@ impl Arguments {
         self.only.is_empty() || self.only.iter().any(meant)
     }
 
-    /// Switches that can be measured, and what all that were asked for say of themselves.
+    /// Switches that can be measured, and the versions that all requested ones report.
     fn installed(&self, millrace: &std::path::Path) -> (Vec<Peer>, BTreeMap<&'static str, String>) {
         let mut peers = Vec::new();
         let mut versions = BTreeMap::new();
@@ -160,7 +160,7 @@ fn names() -> String {
     CASES.iter().map(|case| case.name).collect::<Vec<_>>().join("; ")
 }
 
-/// This program and what it starts stay away from the core that switches; a switch takes that one itself.
+/// This program and its children stay off the switch's core; a switch pins itself there.
 fn pin(core: usize) -> Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core);
@@ -168,6 +168,6 @@ fn pin(core: usize) -> Result<()> {
 }
 
 fn note(text: &str) {
-    // A message that cannot be written is no reason to stop measuring.
+    // A message that cannot be written does not stop the measurement.
     let _ = writeln!(std::io::stderr(), "peers: {text}");
 }

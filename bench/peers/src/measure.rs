@@ -1,4 +1,4 @@
-//! One sample: the switch learns who is where, warms up, and is measured for an interval.
+//! One sample: the switch learns the addresses, warms up, and is measured for an interval.
 
 use crate::case::{Case, Load, Unit};
 use crate::distance::Distance;
@@ -14,40 +14,40 @@ use std::time::{Duration, Instant};
 
 /// Turns between two looks at the clock.
 const TURNS: u32 = 16;
-/// Turns in which nothing moves before the switch is asked whether it sleeps.
+/// Turns in which nothing moves before the generator checks whether the switch sleeps.
 const IDLE_TURNS: u32 = 1024;
-/// Between two attempts at reaching the other side, while the switch gets ready.
+/// Pause between two attempts to reach the other side, while the switch starts.
 const ATTEMPT: Duration = Duration::from_millis(200);
-/// A switch that has passed nothing by then never will.
+/// A switch that has passed nothing after this time never will.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A frame that has not crossed by then is lost.
+/// A frame that has not crossed after this time is lost.
 const LOST: Duration = Duration::from_millis(200);
-/// The interval is measured in slices so long.
+/// Length of the slices of an interval.
 const SLICE: Duration = Duration::from_millis(50);
-/// Before each, this core rests so long: a hypervisor leaves a core that never rests where it is, near the other or far.
+/// This core's rest before each: a hypervisor never moves a core that does not rest, whether near the other or far.
 const NAP: Duration = Duration::from_millis(2);
-/// After that the queues fill again.
+/// After the rest, the queues fill again for this long.
 const AWAKE_AGAIN: Duration = Duration::from_millis(2);
-/// Where nothing arrives for so long, nothing is on its way.
+/// If nothing arrives for this long, nothing is in flight.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sample {
     /// In the case's unit.
     pub(crate) value: f64,
     /// The interval in pieces, each with the distance of the cores at its beginning.
     pub(crate) slices: Vec<Slice>,
-    /// The value of which one crossing in a hundred is above, in the case's unit. Latency only.
+    /// The value that one crossing in a hundred exceeds, in the case's unit. Latency only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p99: Option<f64>,
     /// Length of the interval.
     pub(crate) seconds: f64,
-    /// Processor time that the switch took in it, per second.
+    /// The switch's processor time in it, per second.
     pub(crate) cores: f64,
-    /// What happened in it, both ways together.
+    /// Counts of both ways together.
     pub(crate) tally: Tally,
-    /// Whether all vNIC memory was of huge pages.
+    /// Whether all vNIC memory was in huge pages.
     pub(crate) huge_pages: bool,
     /// Virtio features in use.
     pub(crate) features: String,
@@ -56,7 +56,7 @@ pub(crate) struct Sample {
 /// A piece of an interval.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Slice {
-    /// In the case's unit; of latency, the median.
+    /// In the case's unit; for latency, the median.
     pub(crate) value: f64,
     /// See [`Distance::round_trip_ns`].
     pub(crate) round_trip_ns: f64,
@@ -65,7 +65,7 @@ pub(crate) struct Slice {
 /// How a sample is taken.
 pub(crate) struct Terms<'t> {
     pub(crate) case: &'t Case,
-    /// How long.
+    /// The duration.
     pub(crate) interval: Duration,
     /// The switch.
     pub(crate) switch: &'t Running,
@@ -102,11 +102,11 @@ pub(crate) fn measure(vnics: &mut [Vnic; 2], terms: &Terms<'_>) -> Result<Sample
     }
 }
 
-/// Lets every host send a frame, from both sides, until frames come through both ways.
+/// Has every host send a frame, from both sides, until frames get through both ways.
 fn teach(ways: &mut [Way<'_>; 2], case: &Case, stop: &Stop) -> Result<()> {
     let begin = Instant::now();
     while ways.iter().any(|way| way.tally.frames == 0) {
-        ensure!(begin.elapsed() < PATIENCE, "no frame comes through within {PATIENCE:?}");
+        ensure!(begin.elapsed() < PATIENCE, "no frame gets through within {PATIENCE:?}");
         let mut left = [case.hosts; 2];
         let attempt = Instant::now();
         while attempt.elapsed() < ATTEMPT {
@@ -122,7 +122,7 @@ fn teach(ways: &mut [Way<'_>; 2], case: &Case, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Takes what is still on its way, so that the next frame that arrives is the next one that is sent.
+/// Takes what is still in flight, so that the next frame to arrive is the next one sent.
 fn drain(ways: &mut [Way<'_>; 2], stop: &Stop) -> Result<()> {
     let mut quiet = Instant::now();
     while quiet.elapsed() < QUIET {
@@ -168,7 +168,7 @@ fn total(ways: &[Way<'_>]) -> Tally {
     ways.iter().fold(Tally::default(), |sum, way| sum.plus(&way.tally))
 }
 
-/// Turns all ways for so long; what happened meanwhile, and how long it was.
+/// Runs all ways for this long; returns what happened meanwhile, and the actual time.
 fn run(ways: &mut [Way<'_>], length: Duration, stop: &Stop) -> Result<(Tally, Duration)> {
     let (begin, before) = (Instant::now(), total(ways));
     let mut idle = 0;
@@ -192,7 +192,7 @@ fn run(ways: &mut [Way<'_>], length: Duration, stop: &Stop) -> Result<(Tally, Du
     }
 }
 
-/// One frame at a time, there and back, each crossing measured.
+/// One frame at a time, there and back; measures each crossing.
 fn latency(ways: &mut [Way<'_>; 2], terms: &Terms<'_>, sample: Sample) -> Result<Sample> {
     let Terms { case, interval, switch, distance, stop } = *terms;
     let warm_up = Duration::from_secs_f64(case.warm_up_s);
@@ -219,7 +219,7 @@ fn microseconds(crossings: &Histogram<u64>, quantile: f64) -> f64 {
     crossings.value_at_quantile(quantile) as f64 / 1e3
 }
 
-/// In nanoseconds, up to what counts as lost.
+/// In nanoseconds, up to the time that counts as lost.
 fn crossings() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_max(u64::try_from(LOST.as_nanos())?, 3)?)
 }
@@ -235,7 +235,7 @@ fn cross(
     while begin.elapsed() < length {
         stop.check()?;
         for way in ways.iter_mut() {
-            // Awake, as nobody measures how long we take to wake.
+            // Awake, so that our own wake-up is not measured.
             let rested = Instant::now();
             while rested.elapsed() < rest {
                 std::hint::spin_loop();
@@ -247,7 +247,7 @@ fn cross(
     Ok(())
 }
 
-/// From the call that sends a frame to the look that finds it; the switch is kicked if it asks for that.
+/// From the call that sends a frame to the look that finds it; kicks the switch if it asks for that.
 fn one_crossing(way: &mut Way<'_>) -> Result<Duration> {
     let sent = Instant::now();
     way.send_at_most(1);
@@ -258,7 +258,7 @@ fn one_crossing(way: &mut Way<'_>) -> Result<Duration> {
         if turns.is_multiple_of(IDLE_TURNS) {
             way.kick_if_wanted()?;
             if sent.elapsed() > LOST {
-                bail!("a frame got lost: nothing came through within {LOST:?}");
+                bail!("a frame was lost: nothing got through within {LOST:?}");
             }
         }
     }

@@ -1,8 +1,8 @@
 // UNSAFETY: maps the memory that a vNIC shares with the switch, and copies in and out of it.
-//! The memory of one vNIC: rings and buffers, in one file that the switch maps as well.
+//! The memory of one vNIC: rings and buffers, in one file that the switch also maps.
 //!
-//! Of huge pages of 2 MiB where the machine has some to spare. The switch may write at any time, so nothing here is ever
-//! lent as bytes: words are atomics, all else is copied. An offset outside is a mistake of this program and stops it.
+//! In huge pages of 2 MiB if the machine has free ones. The switch may write at any time, so nothing here is ever
+//! lent as bytes: words are atomics, all else is copied. An offset outside is a bug in this program and stops it.
 #![allow(unsafe_code)]
 
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
-/// The page that is asked for, and the granule of the length.
+/// The requested page size, and the granularity of the length.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// A mapping of `len` zeroed bytes.
@@ -21,7 +21,7 @@ pub(crate) struct Memory {
     file: OwnedFd,
     base: NonNull<u8>,
     len: usize,
-    /// Whether it is of huge pages.
+    /// Whether it is in huge pages.
     pub(crate) huge: bool,
 }
 
@@ -47,12 +47,12 @@ impl Memory {
         Ok(Memory { file, base, len, huge })
     }
 
-    /// What the switch maps.
+    /// The file that the switch maps.
     pub(crate) fn file(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// Its address in this process, by which vhost-user names ring addresses.
+    /// Its address in this process, which vhost-user uses for ring addresses.
     pub(crate) fn address(&self) -> u64 {
         self.base.addr().get() as u64
     }
@@ -105,7 +105,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours alone, and everything that pointed into it borrowed `self`.
-        // A mapping that stays is gone with the process; there is nobody to tell.
+        // A mapping that stays ends with the process; there is nobody to report to.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

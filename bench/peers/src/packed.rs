@@ -5,7 +5,7 @@ use crate::slots::{Place, Slots};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
-/// Flags of a descriptor, where they stand in its second eight bytes (behind length and id).
+/// Flags of a descriptor, at their place in its second eight bytes (after length and id).
 const WRITE: u64 = 2 << 48;
 const AVAILABLE: u64 = 1 << (48 + 7);
 const USED: u64 = 1 << (48 + 15);
@@ -83,7 +83,7 @@ impl PackedRing {
         Ok(count)
     }
 
-    /// From the last to the first, so that the switch, which waits for the first, finds all of them.
+    /// Writes from the last to the first, so that the switch, which waits for the first, finds all of them.
     #[inline]
     pub(crate) fn publish(&mut self, count: u16) {
         let mask = self.slots.size() - 1;

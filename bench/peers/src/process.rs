@@ -1,4 +1,4 @@
-//! A program that runs beside this one: in a network namespace of its own, with a log, and never longer than we do.
+//! A program that runs beside this one: in its own network namespace, with a log, and never longer than this one.
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
 
-/// A program that does not end by itself after that is killed.
+/// A program that has not ended by itself after this time is killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// Lines of a log that make it into a message.
+/// Lines of a log that a message quotes.
 const LAST_LINES: usize = 6;
 
 /// See the module. Ends when dropped.
@@ -21,8 +21,8 @@ pub(crate) struct Process {
     log: PathBuf,
 }
 
-/// A command in a network namespace of its own, so that devices a switch makes never meet the host's; the kernel kills
-/// it when we die.
+/// A command in its own network namespace, so that devices that a switch creates never meet the host's; the kernel kills
+/// it if we die.
 pub(crate) fn contained(program: &Path) -> Command {
     let mut command = Command::new("unshare");
     if !geteuid().is_root() {
@@ -33,7 +33,7 @@ pub(crate) fn contained(program: &Path) -> Command {
 }
 
 impl Process {
-    /// Starts a command; what it says goes into a file of `directory`.
+    /// Starts a command; its output goes into a file in `directory`.
     pub(crate) fn start(
         name: &'static str,
         command: &mut Command,
@@ -42,7 +42,7 @@ impl Process {
         let log = directory.join(name).with_extension("log");
         let file = File::create(&log).with_context(|| format!("writing {}", log.display()))?;
         let child = command
-            // Some programs end when their input does: this end of the pipe stays with the child.
+            // Some programs end when their input does: the child keeps this end of the pipe.
             .stdin(Stdio::piped())
             .stdout(file.try_clone()?)
             .stderr(file)
@@ -51,7 +51,7 @@ impl Process {
         Ok(Process { child, name, log })
     }
 
-    /// An error, with its last words, if it has ended.
+    /// An error with its last output if it has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("{} ended ({status}): {}", self.name, self.last_words());
@@ -91,14 +91,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended already needs no signal; one that cannot be ended dies with us.
+        // One that has already ended needs no signal; one that cannot be killed dies with us.
         if let Ok(None) = self.child.try_wait() {
             let _ = self.end();
         }
     }
 }
 
-/// What a short command prints, or an error with what it complained of.
+/// The output of a short command, or an error with its complaint.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output =

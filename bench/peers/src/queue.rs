@@ -1,4 +1,4 @@
-//! A ring with the two descriptors by which the two sides wake each other.
+//! A ring with the two descriptors with which the two sides wake each other.
 
 use crate::ring::{Area, Ring};
 use anyhow::{Context, Result};
@@ -20,7 +20,7 @@ impl Queue {
         Ok(Queue { ring: Ring::new(area, packed), kick: event()?, call: event()? })
     }
 
-    /// Wakes the switch if it sleeps. For when nothing has moved for a while.
+    /// Wakes the switch if it sleeps. Called when nothing has moved for a while.
     pub(crate) fn kick_if_wanted(&self) -> Result<()> {
         if self.ring.wants_kick() {
             self.kick.write(1).context("the switch cannot be notified")?;

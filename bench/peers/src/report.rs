@@ -1,4 +1,4 @@
-//! What a run comes to: a table of ratios for people, and a file with every sample for everyone else.
+//! The result of a run: a table of ratios for people, and a file with every sample for programs.
 
 use crate::case::{Case, Unit};
 use crate::measure::{Sample, Slice};
@@ -12,10 +12,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Slices of a sample that tell something of a part of it: a quarter of a second.
+/// The fewest slices that a part of a sample needs to count: a quarter of a second.
 const FEWEST_SLICES: usize = 5;
 
-/// Millrace against one peer in one case. What is absent was not measured.
+/// Millrace against one peer in one case. Absent values were not measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) case: &'static str,
@@ -23,16 +23,16 @@ pub(crate) struct Row {
     pub(crate) peer: &'static str,
     #[serde(flatten)]
     pub(crate) whole: Contest,
-    /// The same of the slices in which the cores were [near](near_within) one another.
+    /// The same for the slices in which the cores were [near](near_within) each other.
     pub(crate) near: Contest,
-    /// The same of all other slices.
+    /// The same for all other slices.
     pub(crate) far: Contest,
-    /// Processors that each took, on average.
+    /// Processors that each used, on average.
     pub(crate) our_cores: Option<f64>,
     pub(crate) their_cores: Option<f64>,
 }
 
-/// Two switches side by side. Values are medians in the case's unit.
+/// Two switches compared. Values are medians in the case's unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Contest {
     pub(crate) ours: Option<f64>,
@@ -41,7 +41,7 @@ pub(crate) struct Contest {
     pub(crate) ratio: Option<f64>,
     /// Where the ratio lies in 99 of 100 such runs.
     pub(crate) spread: Option<Interval>,
-    /// Rounds with both; of near and far, those of whichever has fewer.
+    /// Rounds with both; for near and far, those of whichever has fewer.
     pub(crate) n: usize,
     /// The round trip between the cores, the median in nanoseconds.
     pub(crate) round_trip_ns: Option<f64>,
@@ -56,7 +56,7 @@ pub(crate) struct Report<'r> {
     pub(crate) generator_core: usize,
     pub(crate) interval_s: f64,
     pub(crate) rounds: usize,
-    /// What each switch says of itself, or why it is left out.
+    /// The version that each switch reports, or why it is left out.
     pub(crate) versions: BTreeMap<&'static str, String>,
     pub(crate) cases: &'r [Case],
     pub(crate) rows: &'r [Row],
@@ -70,7 +70,7 @@ enum Part {
     Far,
 }
 
-/// A round trip of at most so many nanoseconds is one between cores that are near: twice the shortest there was, leaving out
+/// The longest round trip, in nanoseconds, between cores that are near: twice the shortest one measured, leaving out
 /// one in twenty. On a machine whose cores stay where they are, all are near. `None` without slices.
 fn near_within(taken: &[Taken]) -> Option<f64> {
     let mut all: Vec<f64> = slices(taken).map(|slice| slice.round_trip_ns).collect();
@@ -118,7 +118,7 @@ fn row(case: &Case, peer: Peer, taken: &[Taken], near: f64) -> Row {
 }
 
 impl Sample {
-    /// The medians of value and round trip over the slices of one part; `None` where it has too few for that.
+    /// The medians of value and round trip over the slices of one part; `None` if it has too few.
     fn part(&self, part: Part, near: f64) -> Option<(f64, f64)> {
         let belongs = |slice: &&Slice| (slice.round_trip_ns <= near) == matches!(part, Part::Near);
         let (values, round_trips): (Vec<f64>, Vec<f64>) = self
@@ -139,7 +139,7 @@ impl Sample {
 enum Pairing {
     /// Those of the same round.
     ByRound,
-    /// None: the cores are seldom near, or far, for both switches of a round.
+    /// None: the cores are rarely near, or far, for both switches of a round.
     None,
 }
 
@@ -190,7 +190,7 @@ fn values(
     here.filter_map(|taken| Some((taken.round, of(taken.sample()?)?))).collect()
 }
 
-/// As it is printed: a line for the whole intervals, and one each for cores that were near and far, where there were such.
+/// The printed table: a line for the whole intervals, and one each for near and far cores, if there were any.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
@@ -245,7 +245,7 @@ fn cores(row: &Row) -> String {
     format!("{} / {}", text(row.our_cores), text(row.their_cores))
 }
 
-/// Writes the file, with the folder it is in.
+/// Writes the file, and creates its folder.
 pub(crate) fn write(
     path: &Path,
     machine: Machine,

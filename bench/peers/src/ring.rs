@@ -1,17 +1,17 @@
-//! The driver side of one queue, made for one thing: to be faster than any switch.
+//! The driver side of one queue, built for one purpose: to be faster than any switch.
 //!
-//! Every buffer has one descriptor for ever, so the driver only moves indices. It polls, tells the switch so
-//! (NO_INTERRUPT), and [kicks](Ring::wants_kick) only when nothing has moved for a while: a fence and a look at the
-//! switch's wish with every burst would be the generator's most expensive step. Called by `way`.
+//! Every buffer keeps its descriptor for ever, so the driver only moves indices. It polls, tells the switch so
+//! (NO_INTERRUPT), and [kicks](Ring::wants_kick) only if nothing has moved for a while: a fence and a look at the
+//! switch's flag with every burst would be the generator's most expensive step. Called by `way`.
 
 use crate::memory::Memory;
 use crate::packed::PackedRing;
 use crate::split::SplitRing;
 use std::rc::Rc;
 
-/// Bytes that the ring area of a queue takes, for both formats, up to [`MOST`] places.
+/// Bytes of a queue's ring area, for both formats, up to [`MOST`] places.
 pub(crate) const AREA: usize = 64 << 10;
-/// Most places of a ring, as QEMU has it.
+/// Most places of a ring, as in QEMU.
 pub(crate) const MOST: u16 = 1024;
 
 /// What a queue consists of.
@@ -23,12 +23,12 @@ pub(crate) struct Shape {
     pub(crate) window: u16,
     /// Bytes of a buffer, virtio header included.
     pub(crate) buffer: u32,
-    /// The switch writes into the buffers: its egress. Else its ingress.
+    /// The switch writes into the buffers: its egress. Otherwise its ingress.
     pub(crate) writable: bool,
 }
 
 impl Shape {
-    /// From one buffer to the next: an odd number of cache lines, so that the first lines of all buffers do not meet in
+    /// Distance between buffers: an odd number of cache lines, so that the first lines of all buffers do not share
     /// a few sets of a cache.
     pub(crate) fn stride(&self) -> usize {
         ((self.buffer as usize).div_ceil(64) | 1) * 64
@@ -40,7 +40,7 @@ impl Shape {
     }
 }
 
-/// Where a queue lies in its vNIC's memory.
+/// A queue's place in its vNIC's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Area {
     pub(crate) memory: Rc<Memory>,
@@ -52,7 +52,7 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// Offset of a buffer, which is its guest address as well.
+    /// Offset of a buffer, which is also its guest address.
     #[inline(always)]
     pub(crate) fn buffer(&self, id: u16) -> usize {
         self.buffers + usize::from(id) * self.shape.stride()
@@ -63,11 +63,11 @@ impl Area {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
     pub(crate) id: u16,
-    /// Bytes the switch wrote.
+    /// Bytes that the switch wrote.
     pub(crate) len: u32,
 }
 
-/// Offsets of the three parts of a ring, in the words of `VHOST_USER_SET_VRING_ADDR`.
+/// Offsets of the three parts of a ring, in the terms of `VHOST_USER_SET_VRING_ADDR`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts {
     /// Descriptors.
@@ -99,7 +99,7 @@ impl Ring {
         }
     }
 
-    /// Where both sides start, in the words of `VHOST_USER_SET_VRING_BASE`.
+    /// Where both sides start, in the terms of `VHOST_USER_SET_VRING_BASE`.
     pub(crate) fn base(&self) -> u16 {
         match self {
             Ring::Split(_) => 0,
@@ -135,7 +135,7 @@ impl Ring {
         }
     }
 
-    /// Takes back what the switch has used, at most `out`; how many.
+    /// Takes back what the switch has used, at most `out`; returns how many.
     #[inline]
     pub(crate) fn reap(&mut self, out: &mut [Used]) -> Result<usize, ForeignBuffer> {
         match self {
@@ -153,7 +153,7 @@ impl Ring {
         }
     }
 
-    /// Whether the switch sleeps until it is notified of what was published.
+    /// Whether the switch sleeps until it is notified of published buffers.
     pub(crate) fn wants_kick(&self) -> bool {
         match self {
             Ring::Split(ring) => ring.wants_kick(),

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What a run consists of.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) cases: Vec<Case>,
@@ -60,7 +60,7 @@ fn name<S: Serializer>(peer: &Peer, output: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Plan {
-    /// Takes all samples, or those up to an interruption.
+    /// Takes all samples, or those before an interruption.
     pub(crate) fn run(&self, distance: &Distance, stop: &Stop) -> Vec<Taken> {
         let mut progress = Progress::new(self.rounds * self.pairs());
         let mut all = Vec::new();
@@ -83,7 +83,7 @@ impl Plan {
         all
     }
 
-    /// Switches, summed over the cases in which each runs.
+    /// Number of switches, summed over the cases in which each runs.
     fn pairs(&self) -> usize {
         let run = |case: &Case| self.peers.iter().filter(|peer| peer.runs(case)).count();
         self.cases.iter().map(run).sum()
@@ -123,13 +123,13 @@ impl Plan {
     }
 }
 
-/// A switch that failed in a case before it gave a single sample is left alone for the rest of the case.
+/// A switch that failed in a case before giving any sample is skipped for the rest of the case.
 fn hopeless(all: &[Taken], case: &Case, peer: Peer) -> bool {
     let mut here = all.iter().filter(|taken| taken.case == case.name && taken.peer == peer);
     here.next().is_some_and(|first| matches!(first.outcome, Outcome::Failure(_)))
 }
 
-/// Says on standard error what was measured and how long the rest will take.
+/// Prints to standard error what was measured and how long the rest will take.
 struct Progress {
     begin: Instant,
     done: usize,
@@ -151,7 +151,7 @@ impl Progress {
             None => return,
         };
         let (peer, round) = (peer.name(), round + 1);
-        // A log that cannot be written is no reason to stop measuring.
+        // A log that cannot be written does not stop the measurement.
         let _ = writeln!(
             std::io::stderr(),
             "{}: round {round}, {peer} {seen}, about {left:.0} s left",

@@ -1,7 +1,7 @@
-//! Which buffers of a ring are the driver's, in the order in which they go back to the switch.
+//! The buffers of a ring that the driver owns, in the order in which they go back to the switch.
 //!
-//! Used by both ring formats. A buffer is known by its id, which never changes. A switch that returns buffers in order
-//! meets the same id at the same place of the ring for ever, which is what lets the driver write next to nothing.
+//! Used by both ring formats. A buffer's id never changes. A switch that returns buffers in order
+//! finds the same id at the same place of the ring for ever, so the driver writes almost nothing.
 
 /// Ids in a ring of a power of two of places. Counters run on and wrap at 2^16.
 #[derive(Debug)]
@@ -9,20 +9,20 @@ pub(crate) struct Slots {
     ids: Box<[u16]>,
     /// How many ids there are.
     window: u16,
-    /// Ids given back to us, the first ones included.
+    /// Ids returned to us, including the first ones.
     freed: u16,
     /// Ids published.
     published: u16,
 }
 
-/// Where an id came to stand.
+/// The result of placing an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The same id stood there before.
+    /// The same id was there before.
     Same,
-    /// Another one did; the place.
+    /// Another one was; the place.
     New(u16),
-    /// It is not one of ours, or more came back than went out.
+    /// The id is unknown, or more came back than went out.
     Foreign,
 }
 

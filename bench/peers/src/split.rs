@@ -11,9 +11,9 @@ const WRITE: u64 = 2;
 const NO_INTERRUPT: u16 = 1;
 /// In the flags of the used ring: do not notify us.
 const NO_NOTIFY: u16 = 1;
-/// Offsets of the parts: pages of their own.
+/// Offsets of the parts, each on its own page.
 const AVAILABLE: usize = 16 << 10;
-/// Its elements, four bytes behind it, so lie at multiples of eight and are read in one go.
+/// Its elements, four bytes behind it, thus lie at multiples of eight and are read in one access.
 const USED: usize = (32 << 10) + 4;
 
 /// See [`Ring`](crate::ring::Ring).

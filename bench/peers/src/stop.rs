@@ -1,11 +1,11 @@
-//! Ctrl-C: everything that waits or runs looks here, and what was started is cleaned up on the way out.
+//! Ctrl-C: everything that waits or runs checks here, and what was started is cleaned up on exit.
 
 use anyhow::{Result, bail};
 use lab::Interrupt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How often a wait looks again.
+/// How often a wait checks again.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// See the module.
@@ -26,7 +26,7 @@ impl Stop {
         self.0.0.load(Relaxed)
     }
 
-    /// An error when it is time to stop.
+    /// An error if it is time to stop.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_set() {

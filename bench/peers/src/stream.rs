@@ -1,8 +1,8 @@
-//! The frames that go one way: what they look like, and whether one that arrived is as it was sent.
+//! The frames of one direction: their contents, and the check that one arrived unchanged.
 //!
-//! A frame's first 64 bytes are written anew each time it is sent, as a guest's stack writes headers: Ethernet, IPv4,
-//! UDP or TCP, and a stamp with a sequence number. The rest is a pattern that the buffers hold from the start. From the
-//! sequence number follows every byte of a frame, so any of them can be checked in full.
+//! A frame's first 64 bytes are rewritten each time it is sent, as a guest's stack writes headers: Ethernet, IPv4,
+//! UDP or TCP, and a stamp with a sequence number. The rest is a pattern that the buffers hold from the start. The
+//! sequence number determines every byte of a frame, so any frame can be checked in full.
 
 use crate::case::{Case, Load};
 use crate::memory::Memory;
@@ -15,7 +15,7 @@ use wire::{tcp, udp};
 const HEAD: usize = 64;
 /// Where in a frame the stamp is: [`MAGIC`] above the sequence number.
 const STAMP: usize = 54;
-/// Tells a stamp from anything else.
+/// Distinguishes a stamp from anything else.
 const MAGIC: u64 = 0x6d69_6c6c << 32;
 /// Bytes of Ethernet, IPv4 and TCP headers.
 const TCP_HEADERS: usize = 54;
@@ -28,7 +28,7 @@ pub(crate) const SEGMENT: usize = 1448;
 /// A train: 45 segments, the most that fit into an IPv4 packet.
 pub(crate) const TRAIN: usize = TCP_HEADERS + 45 * SEGMENT;
 
-/// The side frames come from.
+/// The side that frames come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     First,
@@ -66,7 +66,7 @@ impl Stream {
         header
     }
 
-    /// Puts into a buffer what stays there: virtio header and pattern.
+    /// Writes the constant part of a buffer: virtio header and pattern.
     pub(crate) fn prepare(&self, memory: &Memory, buffer: usize) {
         memory.write(buffer, &self.vnet_header().encode());
         memory.write(buffer + VnetHeader::LEN, &pattern(self.len));
@@ -94,13 +94,13 @@ impl Stream {
         }
     }
 
-    /// Trains of a flow follow one another without a gap.
+    /// Trains of a flow follow each other without a gap.
     fn tcp_sequence(&self, sequence: u32) -> u32 {
         let payload = u32::from(number(self.len - TCP_HEADERS));
         sequence.wrapping_mul(payload)
     }
 
-    /// The sequence number of the frame in a buffer; `None` where there is no stamp of ours.
+    /// The sequence number of the frame in a buffer; `None` without a stamp of ours.
     #[inline(always)]
     pub(crate) fn sequence(memory: &Memory, buffer: usize) -> Option<u32> {
         let mut stamp = [0; 8];
@@ -123,16 +123,16 @@ impl Stream {
         frame
     }
 
-    /// Whether a frame that arrived with this virtio header is still one: a train may have got another segment size
-    /// (Open vSwitch takes the one that its MTU gives), but not become many frames.
+    /// Whether a frame that arrived with this virtio header is still one frame: a train may have another segment size
+    /// (Open vSwitch derives it from its MTU), but must not be split into many frames.
     #[inline(always)]
     pub(crate) fn arrived_whole(&self, header: VnetHeader) -> bool {
         let segments = header.gso_size.get() > 0 && header.flags().contains(Flags::NEEDS_CSUM);
         if self.train { header.gso() == GsoType::Tcp4 && segments } else { header.asks_nothing() }
     }
 
-    /// Where a frame that arrived is not the one sent. The checksum of a train is unfinished, and a switch may begin it
-    /// anew in its own way (DPDK leaves the length out).
+    /// Where a frame that arrived differs from the one sent. The checksum of a train is unfinished, and a switch may
+    /// start it in its own way (DPDK leaves the length out).
     pub(crate) fn damage(&self, sequence: u32, seen: &[u8]) -> Option<usize> {
         let sent = self.frame(sequence);
         let unfinished = if self.train { TCP_CHECKSUM } else { 0..0 };
@@ -191,7 +191,7 @@ fn head(case: &Case, side: Side, flow: u16) -> [u8; HEAD] {
         put(&[0, 0, 0, 0, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff]);
         put(&sum.0.to_be_bytes());
     } else {
-        // Without a checksum, as UDP over IPv4 may be.
+        // Without a checksum, as UDP over IPv4 allows.
         put(&(packet - 20).to_be_bytes());
     }
     head

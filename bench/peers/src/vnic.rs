@@ -1,7 +1,7 @@
 //! One vNIC: the front end of a vhost-user session, its memory and its pair of queues.
 //!
-//! It asks for what a Linux guest's driver asks for, checksum and segmentation offloads and mergeable buffers, in every
-//! case; what a switch does not offer it does without, unless the case is about just that.
+//! In every case it requests what a Linux guest's driver requests: checksum and segmentation offloads and mergeable
+//! buffers. It does without what a switch does not offer, unless the case is about just that.
 
 use crate::case::{Case, Load};
 use crate::memory::Memory;
@@ -34,16 +34,16 @@ const INGRESS: usize = 1;
 pub(crate) struct Vnic {
     session: Frontend,
     memory: Rc<Memory>,
-    /// What the switch takes from.
+    /// The queue that the switch takes from.
     pub(crate) ingress: Queue,
-    /// What the switch delivers into.
+    /// The queue that the switch delivers into.
     pub(crate) egress: Queue,
-    /// Virtio features that both sides have.
+    /// Virtio features that both sides support.
     pub(crate) features: u64,
 }
 
 impl Vnic {
-    /// Begins the session on a connection to the switch and enables both queues.
+    /// Starts the session on a connection to the switch and enables both queues.
     pub(crate) fn start(connection: UnixStream, case: &Case) -> Result<Vnic> {
         let session = Frontend::from_stream(connection, 2);
         let (memory, ingress, egress) = queues(case)?;
@@ -55,7 +55,7 @@ impl Vnic {
         Ok(vnic)
     }
 
-    /// Whether its memory is of huge pages.
+    /// Whether its memory is in huge pages.
     pub(crate) fn huge_pages(&self) -> bool {
         self.memory.huge
     }
@@ -89,7 +89,7 @@ impl Vnic {
             mmap_offset: 0,
             mmap_handle: self.memory.file(),
         };
-        self.session.set_mem_table(&[region]).context("the switch does not take our memory")?;
+        self.session.set_mem_table(&[region]).context("the switch does not accept our memory")?;
         Ok(())
     }
 

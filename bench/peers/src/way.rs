@@ -1,7 +1,7 @@
 //! One direction of traffic: frames go out by one vNIC's ring and are taken from the other's, checked one by one.
 //!
-//! Of every frame length, stamp and virtio header are looked at, which also brings its first cache lines over, as any
-//! guest's stack would; of one in [`SAMPLE`] every byte. A buffer goes back as soon as it was looked at.
+//! Length, stamp and virtio header of every frame are checked, which also loads its first cache lines, as any
+//! guest's stack would; of one in [`SAMPLE`] every byte is. A buffer goes back as soon as it was checked.
 
 use crate::case::Case;
 use crate::queue::Queue;
@@ -13,21 +13,21 @@ use wire::vnet::VnetHeader;
 
 /// Buffers taken back in one go.
 const MOST_REAPED: usize = 64;
-/// One frame in so many is compared byte by byte.
+/// One frame in this many is compared byte by byte.
 const SAMPLE: u64 = 1024;
 
-/// What happened on a way since it began.
+/// Counts of a way since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
-    /// Frames the switch has taken.
+    /// Frames that the switch has taken.
     pub(crate) taken: u64,
     /// Frames that arrived.
     pub(crate) frames: u64,
     /// Their bytes, without virtio headers.
     pub(crate) bytes: u64,
-    /// Of them compared byte by byte.
+    /// Of these, compared byte by byte.
     pub(crate) compared: u64,
-    /// Of them not the successor of the frame before: lost between, or overtaken.
+    /// Of these, not the successor of the frame before: some were lost between, or overtaken.
     pub(crate) out_of_order: u64,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Way<'r> {
 }
 
 impl<'r> Way<'r> {
-    /// From the ring a switch takes from to the ring it delivers into, both with all buffers ours.
+    /// From the ring that a switch takes from to the ring that it delivers into; all buffers of both are ours.
     pub(crate) fn new(
         ingress: &'r mut Queue,
         egress: &'r mut Queue,
@@ -101,7 +101,7 @@ impl<'r> Way<'r> {
         Ok(self.receive()? > 0 || sent)
     }
 
-    /// Takes back what the switch has taken. `false`: nothing.
+    /// Takes back what the switch has taken. `false`: there was nothing.
     #[inline]
     pub(crate) fn recycle(&mut self) -> Result<bool> {
         let mut used = [Used::default(); MOST_REAPED];
@@ -118,7 +118,7 @@ impl<'r> Way<'r> {
         room
     }
 
-    /// Sends a burst of `count` frames, or of as many as there is room for; how many.
+    /// Sends a burst of `count` frames, or as many as there is room for; returns how many.
     pub(crate) fn send_at_most(&mut self, count: u16) -> u16 {
         let count = count.min(self.burst).min(self.ingress.ring.free());
         if count > 0 {
@@ -138,7 +138,7 @@ impl<'r> Way<'r> {
         self.ingress.ring.publish(count);
     }
 
-    /// Takes and checks what has arrived; how many frames.
+    /// Takes and checks what has arrived; returns how many frames.
     #[inline]
     pub(crate) fn receive(&mut self) -> Result<usize> {
         let mut used = [Used::default(); MOST_REAPED];
@@ -196,7 +196,7 @@ impl<'r> Way<'r> {
         Ok(())
     }
 
-    /// Wakes the switch if it sleeps over one of the two queues.
+    /// Wakes the switch if it sleeps at one of the two queues.
     pub(crate) fn kick_if_wanted(&self) -> Result<()> {
         self.ingress.kick_if_wanted()?;
         self.egress.kick_if_wanted()

@@ -1,4 +1,4 @@
-//! The two kinds of address a front end speaks in. Neither is a pointer here until it is translated.
+//! The two kinds of address that a front end uses. Neither is a pointer until it is translated.
 
 use std::fmt;
 

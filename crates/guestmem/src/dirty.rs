@@ -1,7 +1,7 @@
 // UNSAFETY: sets bits in a file that the front end reads at the same time.
-//! The log of written pages that live migration asks for: one bit for 4 KiB of guest memory (vhost-user protocol,
-//! "Migration"). There is none until the front end sends `VHOST_USER_SET_LOG_BASE`, so whoever writes to a guest holds
-//! an `Option` and looks at it once a burst.
+//! The log of written pages for live migration: one bit per 4 KiB of guest memory (vhost-user protocol, "Migration").
+//! There is no log until the front end sends `VHOST_USER_SET_LOG_BASE`, so code that writes to a guest holds an `Option`
+//! and checks it once per burst.
 #![allow(unsafe_code)]
 
 use crate::address_range::AddressRange;

@@ -1,5 +1,5 @@
 // UNSAFETY: a signal handler is installed, and it maps memory over a place where the kernel has just reported a fault.
-//! What happens when a front end truncates a memory file under us.
+//! Handles a front end that truncates a mapped memory file.
 //!
 //! Touching a page that the file no longer has raises SIGBUS in the thread that touches it. The handler, one for the
 //! process, looks the address up among the registered reservations and maps anonymous zeros over the whole of that

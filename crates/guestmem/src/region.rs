@@ -1,4 +1,4 @@
-//! What the front end says about its memory, and what can be wrong with it.
+//! The front end's description of its memory, and the errors in it.
 
 use crate::guard::LIMIT as MEMORIES;
 use crate::layout::{PAGE, REGIONS};

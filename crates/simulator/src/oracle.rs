@@ -1,4 +1,4 @@
-//! The oracle: what could be served if all that is wanted were known, and placing it anew cost nothing.
+//! The oracle: what could be served if the whole demand were known and moves cost nothing.
 
 use crate::load::Unit;
 use crate::machine::Machine;

@@ -1,4 +1,4 @@
-//! What a driver may not do. Any of these stops its queue, and nothing else.
+//! Faults of a driver. Each stops only its own queue.
 
 use crate::chain::LONGEST;
 use guestmem::Gpa;

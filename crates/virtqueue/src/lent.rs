@@ -1,4 +1,4 @@
-//! What a queue lends: buffers for a frame, and chains of a control queue.
+//! The buffers and control chains that a queue lends.
 
 use crate::ChainElement;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! What the session knows about a queue before it starts, and what can be wrong with it.
+//! The session's description of a queue before it starts, and the errors in it.
 
 use bitflags::bitflags;
 use guestmem::Gpa;

@@ -1,8 +1,8 @@
-//! Frames that tell learning switches and neighbours where a station is now: after it moved to another host, or to
+//! Announcements: frames that tell learning switches and neighbours where a station is, after it moved to another host or to
 //! another member of a team.
 //!
-//! Each is written into the caller's buffer, padded to the shortest length of a frame. One announcement for each address of
-//! the station that is known; [`rarp`] where none is, which teaches switches alone.
+//! Each is written into the caller's buffer, padded to the minimum frame length. There is one announcement per known address of
+//! the station; [`rarp`], if none is known, teaches only switches.
 
 use crate::checksum::Sum;
 use crate::ethernet::ethertype;

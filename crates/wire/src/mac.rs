@@ -1,4 +1,4 @@
-//! The MAC address: as bytes of a header, as a number, and as people write it.
+//! The MAC address: as header bytes, as a number, and as text.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What [`parse`](crate::parse) found out about a frame: the only thing the rest of the switch reads about its headers.
+//! The result of [`parse`](crate::parse): all that the rest of the switch reads about a frame's headers.
 
 use bitflags::bitflags;
 

@@ -1,4 +1,4 @@
-//! Millrace: two vhost-user ports, one worker, everything else as it comes.
+//! Millrace: two vhost-user ports, one worker, all other settings at their defaults.
 
 use super::{Running, Site, VNICS, connect};
 use crate::process::{Process, contained, output};
@@ -11,7 +11,7 @@ use std::process::Command;
 pub(super) fn version(program: &Path) -> Result<String> {
     ensure!(
         program.exists(),
-        "{} is not there: cargo build --release -p millrace",
+        "{} does not exist: cargo build --release -p millrace",
         program.display()
     );
     Ok(output(Command::new(program).arg("--version"))?.trim().to_owned())

@@ -1,6 +1,6 @@
-//! The switches: how each is started for a case with two vNICs, one core and one queue a vNIC.
+//! The switches: how each is started for a case with two vNICs, one core and one queue per vNIC.
 //!
-//! A switch is started anew for every sample, so that every sample has its own luck with memory, and so that only one
+//! A switch is restarted for every sample, so that every sample has its own luck with memory layout, and only one
 //! of them ever polls the switch's core.
 
 mod millrace;
@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use traffic::measure::ProcessSample;
 
-/// A switch that is not ready by then never will be.
+/// A switch that is not ready after this time never will be.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// An answer to a message of the session that takes longer than that will not come.
+/// A reply to a message of the session that takes longer than this will not come.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Names of the two vNICs.
@@ -28,11 +28,11 @@ const VNICS: [&str; 2] = ["first", "second"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Millrace,
-    /// Millrace, which after some empty turns sleeps until it is kicked: how it runs where nothing else is said.
+    /// Millrace, which after some empty turns sleeps until it is kicked: its default.
     Adaptive,
     /// Millrace, which sleeps at once.
     Never,
-    /// DPDK's test program, which passes every frame of one vNIC to the other without looking at it.
+    /// DPDK's test program, which passes every frame of one vNIC to the other without reading it.
     Testpmd,
     /// Open vSwitch with its DPDK data path, one bridge that learns addresses.
     Ovs,
@@ -47,11 +47,11 @@ pub(crate) const PEERS: [Peer; 5] =
 pub(crate) struct Site {
     /// For its sockets, logs and files. Empty.
     pub(crate) directory: PathBuf,
-    /// The core that switches.
+    /// The switch's core.
     pub(crate) switch_core: usize,
     /// The core for everything else.
     pub(crate) generator_core: usize,
-    /// Our binary.
+    /// The Millrace binary.
     pub(crate) millrace: PathBuf,
 }
 
@@ -61,7 +61,7 @@ impl Site {
     }
 }
 
-/// A switch that runs, and its end of both sessions.
+/// A running switch, and its end of both sessions.
 pub(crate) struct Running {
     pub(crate) connections: [UnixStream; 2],
     /// End in this order when dropped.
@@ -83,7 +83,7 @@ impl Running {
 }
 
 impl Peer {
-    /// As it is printed, and what `--peers` looks for.
+    /// The printed name, which `--peers` matches.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Millrace => "millrace",
@@ -94,12 +94,12 @@ impl Peer {
         }
     }
 
-    /// Whether it takes part in a case: other ways to wait do where there is something to wait for.
+    /// Whether it takes part in a case: other ways to wait do only in cases with something to wait for.
     pub(crate) fn runs(self, case: &Case) -> bool {
         !matches!(self, Peer::Adaptive | Peer::Never) || !case.rest.is_zero()
     }
 
-    /// What is installed; an error says why it cannot be used.
+    /// The installed version; an error says why it cannot be used.
     pub(crate) fn version(self, millrace: &Path) -> Result<String> {
         match self {
             Peer::Millrace | Peer::Adaptive | Peer::Never => millrace::version(millrace),
@@ -108,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// Bytes of huge pages without which it does not start.
+    /// Bytes of huge pages that it needs to start.
     pub(crate) fn huge_bytes(self) -> usize {
         match self {
             Peer::Millrace | Peer::Adaptive | Peer::Never => 0,

@@ -1,7 +1,7 @@
 //! Open vSwitch with DPDK: one bridge that learns addresses (NORMAL), one polling thread, two vhost-user ports.
 //!
-//! The switch connects to our sockets, which trains require and everything else may. Its database lives in the sample's
-//! directory, and its devices in its own network namespace: nothing of an Open vSwitch of the host is touched.
+//! The switch connects to our sockets, which trains require and everything else permits. Its database is in the sample's
+//! directory, and its devices are in its own network namespace: an Open vSwitch of the host is not touched.
 
 use super::{Running, Site, VNICS, accept};
 use crate::case::{Case, Load};
@@ -12,7 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
-/// The build with DPDK; the one in the path has none.
+/// The build with DPDK; the one in PATH has none.
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const DATABASE: &str = "ovsdb-server";
@@ -39,7 +39,7 @@ pub(super) fn start(case: &Case, site: &Site, stop: &Stop) -> Result<Running> {
     accept(vec![switch, database], &listeners, stop)
 }
 
-/// All its paths lie in the sample's directory.
+/// All its paths are in the sample's directory.
 fn surround<'c>(command: &'c mut Command, site: &Site) -> &'c mut Command {
     for name in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"] {
         command.env(name, &site.directory);
@@ -76,7 +76,7 @@ fn vsctl(site: &Site, arguments: &[&str]) -> Result<()> {
     output(surround(&mut command, site)).map(drop)
 }
 
-/// What has to stand in the database before the switch starts.
+/// What the database must contain before the switch starts.
 fn configure(case: &Case, site: &Site) -> Result<()> {
     let polling = format!("other_config:pmd-cpu-mask={:#x}", 1u64 << site.switch_core);
     let others = format!("other_config:dpdk-lcore-mask={:#x}", 1u64 << site.generator_core);
