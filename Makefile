@@ -9,7 +9,7 @@ TIMES ?= 20
 # Samples of each switch and case of `make bench-peers`.
 ROUNDS ?= 5
 
-.PHONY: help demo test fresh flaky lint audit docs bench bench-workers bench-noise bench-peers fuzz prove-faults schemathesis clean
+.PHONY: help demo test fresh flaky lint audit docs bench bench-workers bench-noise bench-peers fuzz prove-faults schemathesis packages clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -55,6 +55,9 @@ prove-faults: ## Put each fault of fuzz/faults back and time until its fuzz targ
 
 schemathesis: ## Make requests from the OpenAPI document and check every answer
 	@scripts/setup lint && scripts/schemathesis
+
+packages: ## Build a .deb and an .rpm into target/packages
+	@scripts/setup packages && scripts/packages
 
 clean: ## Remove what was built
 	@cargo clean

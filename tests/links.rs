@@ -29,10 +29,10 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Markdown at the top and below `docs`, as far as it exists.
+/// Markdown at the top and below `docs`.
 fn documents() -> Vec<PathBuf> {
-    let found = [root(), root().join("docs")].into_iter().filter_map(|at| fs::read_dir(at).ok());
-    let paths = found.flatten().map(|entry| entry.unwrap().path());
+    let found = ["", "docs", "docs/tutorials"].map(|at| fs::read_dir(root().join(at)).unwrap());
+    let paths = found.into_iter().flatten().map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
 

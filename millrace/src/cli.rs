@@ -1,9 +1,9 @@
-//! What can be typed.
+//! The command line: commands, global options, help groups.
 
 use crate::commands::{
-    acl, bugreport, capture, check, cni, completions, config, connections, event, lab, lab_host,
-    ladder, mac, man, migrate, mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status,
-    sweep, team, top, trace, validate, vmmq,
+    acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, lab,
+    lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port, queue,
+    report, rsc, rss, run, status, sweep, team, top, trace, validate, vmmq,
 };
 use crate::output::{self, Failure, unreachable};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -15,23 +15,24 @@ use std::process::ExitCode;
 
 /// Shown at the end of every help.
 const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 failed or something was found, 2 wrong usage, 3 no daemon answers.";
+    "Exit codes: 0 done, 1 failure or findings, 2 wrong usage, 3 no daemon answers.";
 
-/// The commands by what they are for, as the help shows them.
-const GROUPS: [(&str, &[&str]); 4] = [
+/// The commands in the groups that the help shows.
+const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Run and watch the switch",
         &["run", "status", "top", "event", "check", "trace", "capture", "bugreport"],
     ),
     (
         "Change the switch while it runs",
-        &["port", "mac", "acl", "rsc", "rss", "team", "queue", "vmmq", "config", "migrate"],
+        &["port", "mac", "acl", "rsc", "rss", "team", "queue", "vmmq", "config", "log", "migrate"],
     ),
+    ("Run many hosts", &["fleet"]),
     ("Measure", &["validate", "ladder", "sweep", "connections", "report", "ntttcp", "mtu", "lab"]),
     ("For tools", &["cni", "openapi", "completions", "man"]),
 ];
 
-/// What may be typed, with the commands in groups.
+/// The clap command, with its subcommands in groups.
 pub(crate) fn command() -> clap::Command {
     let command = Cli::command();
     let line = |name: &&str| {
@@ -48,7 +49,7 @@ pub(crate) fn command() -> clap::Command {
     command.clone().help_template(template)
 }
 
-/// What was typed, or what to exit with: help was asked for, or it is wrong, which `--json` has as a document too.
+/// Parses the command line. The error is an exit code: help was printed, or the usage error was, as JSON with `--json`.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     let typed =
         command().try_get_matches_from(words()).and_then(|matches| Cli::from_arg_matches(&matches));
@@ -63,7 +64,7 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
     })
 }
 
-/// The words of the command line. By its link the CNI plugin is run without any.
+/// The words of the command line. Runtimes call the CNI plugin by its link, without arguments: `cni` is inserted.
 fn words() -> Vec<OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     let name = words.first().and_then(|path| Path::new(path).file_name());
@@ -73,7 +74,7 @@ fn words() -> Vec<OsString> {
     words
 }
 
-/// What clap says, as a problem: the first paragraph is what is wrong, `tip:` the remedy.
+/// Clap's error as a problem: its first paragraph is the error, `tip:` the remedy.
 fn usage(error: &clap::Error) -> Problem {
     let text = error.render().to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -107,7 +108,7 @@ pub(crate) struct Cli {
 /// Options of every command.
 #[derive(Args)]
 pub(crate) struct Global {
-    /// The daemon's socket [default: /run/millrace/api.sock; below $XDG_RUNTIME_DIR where not root].
+    /// The daemon's socket [default: /run/millrace/api.sock; under $XDG_RUNTIME_DIR if not root].
     #[arg(
         long,
         global = true,
@@ -117,18 +118,18 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     pub(crate) socket: Option<PathBuf>,
-    /// Print JSON, also for errors.
+    /// Print JSON, including errors.
     #[arg(long, global = true, help_heading = "Options of every command")]
     pub(crate) json: bool,
 }
 
 impl Global {
-    /// Where the daemon listens.
+    /// The socket on which the daemon listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(control::daemon::default_path)
     }
 
-    /// The daemon.
+    /// Connects to the daemon.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         Client::connect(&self.socket()).map_err(unreachable)
     }
@@ -146,7 +147,7 @@ pub(crate) enum Command {
     Port(port::Arguments),
     /// List and forget learned addresses
     Mac(mac::Arguments),
-    /// Show what happened, and go on with what happens
+    /// Show past events, and follow new ones
     Event(event::Arguments),
     /// Show, add and remove the rules of a port
     Acl(acl::Arguments),
@@ -154,23 +155,27 @@ pub(crate) enum Command {
     Rsc(rsc::Arguments),
     /// Show and change how frames are spread over a port's queues
     Rss(rss::Arguments),
-    /// Show uplinks of several members, change the members, and pin vNICs to them
+    /// Show teamed uplinks, change their members, and pin vNICs to members
     Team(team::Arguments),
-    /// Show queues with their workers and loads, and move them
+    /// Show queues with their workers and loads, and move queues
     Queue(queue::Arguments),
-    /// Show what dynamic VMMQ moved, and why; record loads
+    /// Show what dynamic VMMQ moved and why, and record loads
     Vmmq(vmmq::Arguments),
     /// Show, compare, replace and save the configuration
     Config(config::Arguments),
+    /// Show and set the daemon's log level
+    Log(log::Arguments),
     /// Capture the frames of a port to a pcapng file
     Capture(capture::Arguments),
     /// Show step by step what the switch would do with a frame, and why
     Trace(trace::Arguments),
     /// Check a configuration file, or the health of the running switch
     Check(check::Arguments),
-    /// Collect what someone has to see who looks for a fault, without secrets
+    /// Collect diagnostics in a tar file, without secrets
     Bugreport(bugreport::Arguments),
-    /// Say before a guest moves to another host what would hurt it there
+    /// Plan, apply and watch the desired state of many hosts, kept in etcd
+    Fleet(fleet::Arguments),
+    /// Check before a migration what would break a guest at its destination
     Migrate(migrate::Arguments),
     /// Prove by probes that every path carries the MTU
     Mtu(mtu::Arguments),
@@ -188,15 +193,18 @@ pub(crate) enum Command {
     Ntttcp(ntttcp::Arguments),
     /// Run a remote measurement agent, or simulate dynamic VMMQ
     Lab(lab::Arguments),
-    /// A host of `validate`
+    /// One host of `validate`
     #[command(hide = true)]
     LabHost(lab_host::Arguments),
-    /// Attach a container, as the plugin that a container runtime runs
+    /// Enters network namespaces for `run`
+    #[command(hide = true)]
+    NamespaceHelper(namespace_helper::Arguments),
+    /// Attach a container (the CNI plugin, run by a container runtime)
     Cni(cni::Arguments),
     /// Print the OpenAPI document of the daemon's API
     Openapi(openapi::Arguments),
     /// Print completions for a shell
     Completions(completions::Arguments),
-    /// Print the manual page, or write all of them to a directory
+    /// Print the manual page, or write all manual pages to a directory
     Man(man::Arguments),
 }

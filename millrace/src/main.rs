@@ -1,5 +1,5 @@
-//! The one binary: daemon and command line, glue only. A command is a file of `commands` with its arguments, its help and
-//! one function.
+//! The one binary, daemon and command line: glue only. Each command is a file in `commands` with its arguments, its help
+//! and a function `run`.
 
 mod cli;
 mod commands;
@@ -8,9 +8,9 @@ mod output;
 use clap_complete::CompleteEnv;
 use cli::{Cli, Command};
 use commands::{
-    acl, bugreport, capture, check, cni, completions, config, connections, event, lab, lab_host,
-    ladder, mac, man, migrate, mtu, ntttcp, openapi, port, queue, report, rsc, rss, run, status,
-    sweep, team, top, trace, validate, vmmq,
+    acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, lab,
+    lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port, queue,
+    report, rsc, rss, run, status, sweep, team, top, trace, validate, vmmq,
 };
 use std::process::ExitCode;
 
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Port(args) => port::run(args, &global),
         Command::Mac(args) => mac::run(&args, &global),
         Command::Event(args) => event::run(&args, &global),
+        Command::Log(args) => log::run(&args, &global),
         Command::Acl(args) => acl::run(&args, &global),
         Command::Rsc(args) => rsc::run(&args, &global),
         Command::Rss(args) => rss::run(&args, &global),
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
         Command::Bugreport(args) => bugreport::run(&args, &global),
+        Command::Fleet(args) => fleet::run(&args, &global),
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Mtu(args) => mtu::run(&args, &global),
         Command::Validate(args) => validate::run(&args, &global),
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Ntttcp(args) => ntttcp::run(args, &global),
         Command::Lab(args) => lab::run(args, &global),
         Command::LabHost(args) => lab_host::run(&args),
+        Command::NamespaceHelper(args) => namespace_helper::run(&args),
         Command::Cni(args) => cni::run(&args, &global),
         Command::Openapi(args) => openapi::run(&args),
         Command::Completions(args) => completions::run(&args),

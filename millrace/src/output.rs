@@ -1,4 +1,4 @@
-//! What commands print, and what they exit with.
+//! What commands print, and their exit codes.
 
 use crate::cli::Global;
 use comfy_table::{Table, presets};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a command did not do what was asked.
+/// Why a command failed.
 pub(crate) enum Failure {
     /// Exit code 1.
     Failed(Problem),
@@ -16,11 +16,11 @@ pub(crate) enum Failure {
     Usage(Problem),
     /// Exit code 3.
     Unreachable(Problem),
-    /// Whoever read our output has gone: nothing to say to nobody.
+    /// Standard output was closed: exit silently.
     Closed,
 }
 
-/// Of a command: whether it found something (exit code 1 without a message) or not.
+/// The exit code of a command that ran (1, without a message, if it found something), or its failure.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
 impl From<Problem> for Failure {
@@ -70,7 +70,7 @@ pub(crate) fn exit_with(problem: Problem, code: u8, json: bool) -> ExitCode {
         Ok(text) if json => text,
         _ => format!("millrace: {problem}"),
     };
-    // Nobody is left to be told that standard error is closed.
+    // If standard error is closed, the problem cannot be reported.
     let _ = writeln!(io::stderr(), "{text}");
     ExitCode::from(code)
 }
@@ -101,7 +101,7 @@ pub(crate) fn show<T: Serialize>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// A table without lines, which grep and awk can read.
+/// A table without rules, for grep and awk.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.to_vec());
@@ -114,7 +114,7 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.trim_fmt()
 }
 
-/// A word of the API as it is spelled there.
+/// An enum's name in the API.
 pub(crate) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

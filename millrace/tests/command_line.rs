@@ -41,6 +41,8 @@ const COMMANDS: &[&[&str]] = &[
     &["mac", "list"],
     &["mac", "flush"],
     &["event"],
+    &["log"],
+    &["log", "level"],
     &["trace"],
     &["bugreport"],
     &["acl"],
@@ -138,12 +140,12 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["trace", "vm1", "-r", "%/none.pcap"], &["none.pcap cannot be read", "No such file"], 1),
     (&["trace", "vm1", "-r", "%/load.json"], &["load.json cannot be read", "pcapng"], 1),
     (&["stauts", "--json"], &[r#"{"error":"unrecognized subcommand 'stauts'""#, "status"], 2),
-    (&["port", "set", "vm1", "mtu"], &["not a change", "mtu", "KEY=VALUE"], 2),
+    (&["port", "set", "vm1", "mtu"], &["not a key with a value", "mtu", "KEY=VALUE"], 2),
     (&["rss", "set", "vm1"], &["--entry", "--equal", "--key", "--types"], 2),
     (&["rss", "set", "vm1", "--entry", "5=2", "--equal", "4"], &["cannot be used with"], 2),
     (&["rss", "set", "vm1", "--entry", "5"], &["'5'", "such as 5=2"], 2),
-    (&["rss", "set", "vm1", "--key", "6d5a"], &["not a key of RSS", "6d5a", "80 digits"], 2),
-    (&["rss", "set", "vm1", "--types", "tcp"], &["not types of RSS", "tcp", "tcpv4"], 2),
+    (&["rss", "set", "vm1", "--key", "6d5a"], &["not an RSS key", "6d5a", "80 digits"], 2),
+    (&["rss", "set", "vm1", "--types", "tcp"], &["not RSS types", "tcp", "tcpv4"], 2),
     (&["team", "add", "uplink0"], &["<DEVICES>"], 2),
     (&["team", "map", "uplink0", "vm1"], &["<MEMBER|--any>"], 2),
     (&["team", "map", "uplink0", "vm1", "eth1", "--any"], &["cannot be used with"], 2),
@@ -185,7 +187,11 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["status"], &["no daemon answers", NOBODY, "systemctl start millrace"], 3),
     (&["status", "--json"], &["{\"error\":\"no daemon answers", "\"remedy\":"], 3),
     (&["check"], &["no daemon answers"], 3),
-    (&["check", "-c", "%/none.toml"], &["none.toml cannot be read", "No such file", "-c"], 1),
+    (
+        &["check", "-c", "%/none.toml"],
+        &["none.toml cannot be read", "No such file", "correct the path"],
+        1,
+    ),
     (&["check", "%/none.toml"], &["none.toml cannot be read", "No such file"], 1),
     (&["check", "%/a.toml", "-c", "%/a.toml"], &["cannot be used with"], 2),
     (&["check", "%/bad.toml"], &["bad.toml:3:7: out of range", "20", "68 to 65535"], 1),
@@ -203,9 +209,9 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
         &["no figure `speed`", "cycles_per_byte", "throughput"],
         2,
     ),
-    (&["sweep", "--fail-if", "throughput < 2x"], &["nothing is compared"], 2),
+    (&["sweep", "--fail-if", "throughput < 2x"], &["compares nothing"], 2),
     (&["completions", "tcsh"], &["invalid value 'tcsh'", "bash"], 2),
-    (&["man", "%/none"], &["writing manual pages", "No such file", "create it first"], 1),
+    (&["man", "%/none"], &["writing manual pages", "No such file", "create the directory"], 1),
 ];
 
 #[test]
@@ -425,19 +431,19 @@ fn the_configuration_is_shown_compared_applied_and_saved() {
     assert!(millrace(&socket, &["port", "add", "vm2", "--tap", "tap2"]).status.success());
     assert!(millrace(&socket, &["port", "set", "vm1", "mtu=1500"]).status.success());
     let shown = run(&["show"], 0);
-    assert!(shown.contains("# added by the API\n[[port]]\nname = \"vm2\""), "{shown}");
+    assert!(shown.contains("# added through the API\n[[port]]\nname = \"vm2\""), "{shown}");
     assert_eq!(run(&["diff"], 1), "change port vm1: mtu\n", "vm2 is none of the file's business");
     let new = daemon.path("new.toml");
     let file = new.to_str().unwrap();
     std::fs::write(&new, TWO.replace("tap1", "tap3")).unwrap();
     let planned = run(&["apply", file, "--dry-run"], 0);
-    for step in ["remove port vm2", "close port vm1 for mtu, tap", "open port vm1 again"] {
+    for step in ["remove port vm2", "close port vm1 for mtu, tap", "reopen port vm1"] {
         assert!(planned.contains(step), "{planned}");
     }
     assert_eq!(run(&["diff", file], 1), planned);
     daemon.devices.set("tap3", control::memory::Fate::Gone);
     let done = run(&["apply", file], 1);
-    assert!(done.contains("open port vm1 again: failed: there is no such device"), "{done}");
+    assert!(done.contains("reopen port vm1: failed: there is no such device"), "{done}");
     daemon.devices.set("tap3", control::memory::Fate::Up);
     assert!(millrace(&socket, &["port", "add", "vm2", "--tap", "tap2"]).status.success());
     run(&["save", file], 0);

@@ -135,7 +135,7 @@ fn hold_connections() {
     let reader = as_user(3001, &READERS.to_string()).args([PROGRAM, "port", "list"]).output();
     assert!(reader.unwrap().status.success(), "a reader is kept out");
     until("root is let in", || UnixStream::connect(SOCKET).ok());
-    println!("| hold 200 connections | 32 at most, others get theirs | | |");
+    println!("| hold 200 connections | 32 at most; other users get theirs | | |");
     stranger.kill().unwrap();
     stranger.wait().unwrap();
 }

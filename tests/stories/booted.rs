@@ -1,24 +1,18 @@
 //! The unit under a systemd that boots, in a container of its own: what the unit lets the daemon do, and what systemd does with it.
 //!
-//! `scripts/systemd` makes the root that is booted. It takes no systemd outside, and control groups of version 2 are mounted here, in
-//! the story's own view, so a bare root will do.
+//! `container` boots it.
 
-use crate::guest;
-use crate::patience::{patiently, until};
-use crate::sandbox::{Need, output_of, run, story};
+use crate::container::{Container, ROOT, lay_out_root};
+use crate::outage::{self, told};
+use crate::patience::until;
+use crate::sandbox::{Need, run, story};
 use crate::sessions::{Guests, Traffic};
 use crate::switch::millrace;
 use crate::unprivileged;
 use ports::vhost::Features;
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
 
-/// The container's root, where it can be written to: what is written goes with the story.
-const ROOT: &str = "/run/root";
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging");
 const FILE: &str = "/run/root/etc/millrace/millrace.toml";
 const DROP_INS: &str = "/run/root/etc/systemd/system/millrace.service.d";
@@ -40,84 +34,7 @@ fn configuration(more: &str) -> String {
     format!("{MORE}{ports}{more}")
 }
 
-/// Where control groups are, all of them and those of this story.
-const GROUPS: &str = "/sys/fs/cgroup";
-
-/// A container whose first process is systemd.
-struct Container(Child);
-
 impl Container {
-    /// With the unit and all that goes with it, as a package has them.
-    fn boot() -> Container {
-        lay_out_root();
-        let mut nspawn = Command::new("systemd-nspawn");
-        nspawn.args(["--quiet", "--boot", "--private-network", "--register=no", "--keep-unit"]);
-        nspawn.args(["--console=pipe", "--bind=/dev/net/tun", "--capability=all", "-D", ROOT]);
-        // What the unit lets the daemon do, nspawn must not refuse.
-        let calls = "bpf seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self";
-        nspawn.args(["--machine=millrace", &format!("--system-call-filter={calls}")]);
-        let container =
-            Container(nspawn.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
-        until("systemd has started", || {
-            let state = container.try_to("systemctl is-system-running").stdout;
-            let state = String::from_utf8_lossy(&state);
-            matches!(state.trim(), "running" | "degraded").then_some(())
-        });
-        container
-    }
-
-    /// Its first process. Another one that goes before it makes the container.
-    fn first(&self) -> Option<u32> {
-        let below = |process: u32| {
-            let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
-            let list = list.unwrap_or_default();
-            list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()
-        };
-        let all = below(self.0.id()).into_iter();
-        let mut all = all.flat_map(|process| [vec![process], below(process)].concat());
-        all.find(|process| {
-            let name = fs::read_to_string(format!("/proc/{process}/comm"));
-            name.is_ok_and(|name| name.trim() == "systemd")
-        })
-    }
-
-    /// What a command line comes to inside.
-    fn try_to(&self, line: &str) -> Output {
-        let first = self.first().unwrap_or(u32::MAX).to_string();
-        let mut command = Command::new("nsenter");
-        command.args(["-t", &first, "-m", "-u", "-i", "-n", "-p", "bash", "-c", line]);
-        command.output().unwrap()
-    }
-
-    /// What it prints; it must succeed.
-    fn tell(&self, line: &str) -> String {
-        let output = self.try_to(line);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {}{told}{}", output.status, self.journal());
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
-
-    /// A program of this host, in the container's network.
-    fn with_its_links(&self, line: &str) {
-        let mut command = Command::new("nsenter");
-        command.args(["-t", &self.first().unwrap().to_string(), "-n"]).args(line.split(' '));
-        output_of(&mut command);
-    }
-
-    fn journal(&self) -> String {
-        let journal = self.try_to("journalctl --no-pager -n 40 -u millrace").stdout;
-        String::from_utf8_lossy(&journal).into_owned()
-    }
-
-    /// A property of the unit.
-    fn unit(&self, property: &str) -> String {
-        self.tell(&format!("systemctl show --value -p {property} millrace"))
-    }
-
-    fn ask(&self, line: &str) -> Value {
-        serde_json::from_str(&self.tell(&format!("millrace {line} --json"))).unwrap()
-    }
-
     /// Waits until another daemon runs than this, with all ports open. Returns its process.
     fn another(&self, than: &str) -> String {
         let now = until("the next daemon runs", || {
@@ -140,43 +57,8 @@ impl Container {
     }
 }
 
-impl Drop for Container {
-    fn drop(&mut self) {
-        // nspawn ends with it, and all that it has started.
-        let first = self.first().and_then(|process| Pid::from_raw(process.try_into().ok()?));
-        let _ = first.map(|process| kill_process(process, Signal::KILL));
-        let _ = self.0.wait();
-        // Unlike all else a story makes, control groups are the host's.
-        let _ = fs::write(format!("{GROUPS}/cgroup.procs"), "0");
-        let own = own_groups();
-        let removed = || {
-            let _ = Command::new("find")
-                .args([&own, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"])
-                .output();
-            (!Path::new(&own).exists()).then_some(())
-        };
-        patiently(removed);
-    }
-}
-
-fn own_groups() -> String {
-    let namespace = fs::metadata("/proc/self/ns/mnt").unwrap().ino();
-    format!("{GROUPS}/millrace-story-{namespace}")
-}
-
-fn lay_out_root() {
-    // In a bare root there are none.
-    let _ = Command::new("umount").args(["-R", GROUPS]).stderr(Stdio::null()).status();
-    run(&format!("mount -t cgroup2 cgroup2 {GROUPS}"));
-    fs::create_dir(own_groups()).unwrap();
-    fs::write(format!("{}/cgroup.procs", own_groups()), "0").unwrap();
-    let below = guest::systemd().join("root").canonicalize().unwrap();
-    run("mkdir -p /run/over /run/root");
-    run("mount -t tmpfs tmpfs /run/over");
-    run("mkdir /run/over/upper /run/over/work");
-    let layers =
-        format!("lowerdir={},upperdir=/run/over/upper,workdir=/run/over/work", below.display());
-    run(&format!("mount -t overlay -o {layers} overlay {ROOT}"));
+/// The unit and all that goes with it, as a package has them.
+fn lay_out_unit() {
     let program = PathBuf::from(millrace().get_program());
     run(&format!("install -D {} {ROOT}/usr/bin/millrace", program.display()));
     for (file, place) in [
@@ -219,6 +101,8 @@ fn the_unit_runs_reloads_restarts_and_is_watched_under_a_systemd() {
         Need::Systemd,
     ];
     story(&needs, || {
+        lay_out_root();
+        lay_out_unit();
         let container = Container::boot();
         lay_out_links(&container);
         container.tell("systemctl start millrace");
@@ -241,12 +125,19 @@ fn the_unit_runs_reloads_restarts_and_is_watched_under_a_systemd() {
 fn is_confined(container: &Container, process: &str) {
     assert_eq!(container.tell(&format!("stat -c %U /proc/{process}")), "millrace");
     let status = container.ask("status");
-    for what in ["files", "system_calls"] {
+    for what in ["files", "system_calls", "namespaces"] {
         let seen = &status["switch"]["sandbox"][what];
         // A kernel without Landlock says so.
         println!("measured: {what} under the unit: {seen}");
         assert!(seen["in_force"] == true || what == "files", "{seen}");
     }
+    let has_it = container.tell(&format!("grep -h CapPrm /proc/{process}/task/*/status"));
+    let bits = has_it.split_whitespace().filter_map(|word| u64::from_str_radix(word, 16).ok());
+    assert!(
+        bits.clone().count() > 2 && bits.into_iter().all(|bits| bits >> 21 & 1 == 0),
+        "{has_it}"
+    );
+    assert_eq!(container.ask("port show steered")["spread"]["by"], "tables");
     let filters = container.tell(&format!("grep Seccomp_filters /proc/{process}/status"));
     let count: u32 = filters.split_whitespace().last().unwrap().parse().unwrap();
     assert!(count > 2, "systemd's and its own: {filters}");
@@ -301,20 +192,23 @@ fn restarts(container: &Container, process: &str) -> String {
     let traffic = Traffic::start(Guests::connect(features.bits()));
     let device = container.tell("ip -n guest -o link show tap1 | cut -d : -f 1");
     let mut last = process.to_owned();
-    for _ in 0..3 {
-        let outage = traffic.arrivals.outage_ms(|| {
+    let mut outages = Vec::new();
+    for _ in 0..outage::restarts() {
+        outages.push(traffic.arrivals.outage_ms(|| {
             container.tell("systemctl restart millrace");
             last = container.another(&last);
-        });
-        println!("measured: a guest under load, systemctl restart: {outage:.1} ms");
+        }));
         container.carries();
     }
+    println!("measured: a guest under load, systemctl restart: {}", told(outages));
     drop(traffic.end());
     container.tell(&format!("kill -KILL {last}"));
     last = container.another(&last);
     container.carries();
     assert_eq!(container.tell("ip -n guest -o link show tap1 | cut -d : -f 1"), device);
     container.tell("millrace port show kept");
+    let resumed = container.tell("journalctl -u millrace | grep -c 'port packet resumes'");
+    assert_eq!(resumed, (outage::restarts() + 1).to_string(), "its ring is kept each time");
     last
 }
 

@@ -1,6 +1,7 @@
 //! A browser without a window: Debian's Chromium, by its DevTools protocol over a pair of pipes, so that no driver is needed.
 
 use crate::patience::patiently;
+use crate::sandbox::run;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -23,7 +24,11 @@ pub(crate) struct Browser {
 
 impl Browser {
     /// Starts the browser with an empty page. It reads commands from descriptor 3 and answers to 4.
+    ///
+    /// IPv6 is switched off in the story's world: the kernel completes an address one or two seconds after a device comes
+    /// up, and each new address makes Chromium abort what it loads (`ERR_NETWORK_CHANGED`).
     pub(crate) fn open() -> Browser {
+        run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args([
@@ -32,6 +37,7 @@ impl Browser {
             "sh",
         ]);
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
+        command.arg("--hide-scrollbars");
         command.args([
             "--remote-debugging-pipe",
             "--no-first-run",
@@ -91,9 +97,13 @@ impl Browser {
 
     /// Presses a key, as Input.dispatchKeyEvent names it.
     pub(crate) fn press(&mut self, key: &str) {
-        for kind in ["rawKeyDown", "keyUp"] {
-            self.call("Input.dispatchKeyEvent", json!({"type": kind, "key": key, "code": key}));
-        }
+        // A form is sent by the character that Enter writes.
+        let down = match key {
+            "Enter" => json!({"type": "keyDown", "key": key, "code": key, "text": "\r"}),
+            _ => json!({"type": "rawKeyDown", "key": key, "code": key}),
+        };
+        self.call("Input.dispatchKeyEvent", down);
+        self.call("Input.dispatchKeyEvent", json!({"type": "keyUp", "key": key, "code": key}));
     }
 
     /// Types text where the focus is.

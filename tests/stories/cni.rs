@@ -155,6 +155,31 @@ fn what_goes_wrong_is_told_in_the_words_of_the_specification_and_leaves_nothing(
     });
 }
 
+/// A pod's author asks for the gateway's address, or for that of another pod.
+#[test]
+fn an_address_that_a_station_sends_from_is_given_to_no_pod() {
+    story(&[Need::Tap], || {
+        let hosts = ["one", "two", "gateway"].map(Host::new);
+        let (switch, runtime) = (Switch::start(""), Runtime::new());
+        run("ip link add wan0 type veth peer name lan0");
+        run("ip link set lan0 netns gateway");
+        run("ip link set wan0 up");
+        hosts[2].address("lan0", 254);
+        switch.tell("port add uplink --packet wan0");
+        runtime.done("ADD", "one", &json!({}));
+        hosts[0].run("ping -c 1 -W 5 10.9.0.254");
+        for (host, device) in [(hosts[2], "lan0"), (hosts[0], "eth0")] {
+            let shown = host.run(&format!("ip -brief link show {device}"));
+            let mac = shown.split_whitespace().nth(2).unwrap();
+            let wanted = json!({"runtimeConfig": {"mac": mac}});
+            let refused = runtime.refused("ADD", "two", &wanted);
+            assert!(refused.to_string().contains("address"), "{device}: {refused}");
+        }
+        assert_eq!((names(&switch).len(), runtime.addresses().len()), (2, 1));
+        runtime.done("ADD", "two", &json!({"runtimeConfig": {"mac": "02:00:00:00:00:77"}}));
+    });
+}
+
 /// The CNI project's own runtime and its host-local plugin.
 #[test]
 fn cnitool_attaches_checks_and_detaches() {

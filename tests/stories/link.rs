@@ -53,6 +53,9 @@ fn a_guest_sees_the_link_of_its_lost_path_down() {
         // Both paths at one member are a finding.
         switch.tell("team map team vm1 eth2");
         let text = String::from_utf8(cli("check").stdout).unwrap();
-        assert!(text.contains("ports vm1 and vm2 of one guest leave by one member"), "{text}");
+        assert!(
+            text.contains("ports vm1 and vm2 of one guest are pinned to the same member"),
+            "{text}"
+        );
     });
 }

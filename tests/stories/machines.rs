@@ -1,7 +1,7 @@
 //! Emulated machines on the switch, plugged in by QEMU as its users do it.
 
 use crate::guest::Guest;
-use crate::patience::until;
+use crate::patience::patiently;
 use crate::qemu::{self, Machine};
 use crate::sandbox::{Need, story};
 use crate::shell::{Shell, Transfer, addresses, ping, send};
@@ -103,20 +103,25 @@ fn no_byte_is_lost_while_vnics_come_and_go_and_the_switch_starts_again() {
             assert!(!transfer.done(&mut two.guest), "over before restart {restart}");
             switch.end(Signal::KILL);
             switch = Switch::start(configuration);
-            moves(&mut two.guest);
+            moves(&switch, [&mut one.guest, &mut two.guest]);
         }
         while !transfer.done(&mut two.guest) {
-            moves(&mut two.guest);
+            moves(&switch, [&mut one.guest, &mut two.guest]);
         }
         transfer.check(&mut one.guest, &mut two.guest);
     });
 }
 
-/// Waits until some more has arrived at a guest.
-fn moves(guest: &mut Guest) {
+/// Waits until some more has arrived at the receiving guest. In vain, it says what each part saw last.
+fn moves(switch: &Switch, [sender, receiver]: [&mut Guest; 2]) {
     let mut received = || -> u64 {
-        guest.run("cat /sys/class/net/eth0/statistics/rx_bytes").trim().parse().unwrap()
+        receiver.run("cat /sys/class/net/eth0/statistics/rx_bytes").trim().parse().unwrap()
     };
     let before = received();
-    until("bytes move on", || (received() > before).then_some(()));
+    if patiently(|| (received() > before).then_some(())).is_none() {
+        let look = "netstat -tn; cat /proc/net/dev /proc/interrupts";
+        let (sender, receiver) = (sender.run(look), receiver.run(look));
+        let ports = ["one", "two"].map(|port| switch.ask(&format!("port show {port}")));
+        panic!("no more bytes come\nsender: {sender}\nreceiver: {receiver}\nswitch: {ports:?}");
+    }
 }

@@ -252,7 +252,7 @@ fn a_router_that_says_too_big_is_named_and_one_that_does_not_is_located() {
         let found = findings(&report);
         let of = |hop: &str| found.iter().filter(|it| it.0 == hop).count();
         assert_eq!((code, of("beyond")), (1, 1), "{found:#?}");
-        assert!(found.iter().any(|it| it.3.contains("router 10.8.1.254 says")), "{found:#?}");
+        assert!(found.iter().any(|it| it.3.contains("router 10.8.1.254 reports")), "{found:#?}");
         // Nothing that it sends itself gets out.
         router.run("ip rule add pref 1 iif lo blackhole");
         let (report, code) = check(a, &responders, &["--mtu", "9000"]);

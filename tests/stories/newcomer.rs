@@ -126,10 +126,10 @@ fn a_file_made_wrong_while_the_switch_runs_changes_nothing() {
         };
         let told = |words| until(words, || switch.noted(words).then_some(()));
         reload("[[port]]\nname = 'vm2'\ntapp = 'tap2'\n");
-        told("the file was read again and refused");
+        told("the file was reread and refused");
         assert_eq!(switch.ask("port list")[0]["name"], "vm1");
         reload("[[port]]\nname = 'vm2'\ntap = 'tap2'\n");
-        told("the file was read again: ");
+        told("the file was reread: ");
         assert_eq!(switch.ask("port list")[0]["name"], "vm2");
     });
 }

@@ -2,6 +2,7 @@
 
 use crate::host::Host;
 use crate::patience::until;
+use rustix::net::sockopt;
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
@@ -63,27 +64,36 @@ impl Arrivals {
     }
 }
 
-/// Datagrams every millisecond from one host to another.
+/// Numbered datagrams every millisecond from one host to another.
 pub(crate) struct Probe {
     pub(crate) arrivals: Arc<Arrivals>,
     sender: JoinHandle<u64>,
-    receiver: JoinHandle<()>,
+    receiver: JoinHandle<Vec<u64>>,
 }
 
 impl Probe {
     pub(crate) fn start((from, to, address): (Host, Host, IpAddr)) -> Probe {
         let socket = to.within(|| UdpSocket::bind((address, 0))).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        // What waited during an outage comes at once.
+        const ROOM: usize = 16 << 20;
+        // Without root the host's limit holds.
+        sockopt::set_socket_recv_buffer_size_force(&socket, ROOM)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, ROOM))
+            .unwrap();
         let end = socket.local_addr().unwrap();
         let arrivals = Arc::new(Arrivals::default());
         let seen = arrivals.clone();
         let receiver = thread::spawn(move || {
-            let mut last = Instant::now();
+            let (mut last, mut numbers, mut number) = (Instant::now(), Vec::new(), [0; 8]);
             loop {
-                match socket.recv(&mut [0; 8]) {
-                    Ok(_) => seen.note(&mut last),
+                match socket.recv(&mut number) {
+                    Ok(_) => {
+                        seen.note(&mut last);
+                        numbers.push(u64::from_ne_bytes(number));
+                    }
                     // None is on its way any more.
-                    Err(_) if seen.is_over() => return,
+                    Err(_) if seen.is_over() => return numbers,
                     Err(_) => {}
                 }
             }
@@ -91,9 +101,9 @@ impl Probe {
         let socket = from.within(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
         let seen = arrivals.clone();
         let sender = thread::spawn(move || {
-            let mut sent = 0;
+            let mut sent = 0u64;
             while !seen.is_over() {
-                sent += u64::from(socket.send_to(&[0; 8], end).is_ok());
+                sent += u64::from(socket.send_to(&sent.to_ne_bytes(), end).is_ok());
                 thread::sleep(Duration::from_millis(1));
             }
             sent
@@ -101,12 +111,11 @@ impl Probe {
         Probe { arrivals, sender, receiver }
     }
 
-    /// Datagrams sent, and those that came.
-    pub(crate) fn end(self) -> (u64, u64) {
+    /// How many datagrams were sent, and the numbers of those that came: they count from 0.
+    pub(crate) fn end(self) -> (u64, Vec<u64>) {
         self.arrivals.end();
         let sent = self.sender.join().unwrap();
-        self.receiver.join().unwrap();
-        (sent, self.arrivals.count())
+        (sent, self.receiver.join().unwrap())
     }
 }
 
@@ -147,6 +156,8 @@ impl Drop for Pinged {
 /// How many outages there were, and how long.
 pub(crate) fn told(mut outages: Vec<f64>) -> String {
     outages.sort_by(f64::total_cmp);
-    let (median, most) = (outages[outages.len() / 2], outages.last().unwrap());
-    format!("{} outages, {median:.1} ms at the median, {most:.1} ms at most", outages.len())
+    let (least, most) = (outages[0], outages[outages.len() - 1]);
+    let median = outages[outages.len() / 2];
+    let count = outages.len();
+    format!("{count} outages, {median:.1} ms at the median, {least:.1} to {most:.1} ms")
 }

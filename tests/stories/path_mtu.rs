@@ -109,8 +109,7 @@ fn a_black_hole_behind_an_uplink_is_told_with_both_ports_and_both_mtus() {
         );
         a.address("tap0", 1);
         ["big", "uplink"].iter().for_each(|port| drop(switch.wait_for(port, "up")));
-        let told =
-            "big (MTU 9000) repeatedly retransmits large packets by way of uplink (MTU 9000)";
+        let told = "big (MTU 9000) repeatedly retransmits large packets through uplink (MTU 9000)";
         let [v4, v6] = addresses(2);
         let healthy = send(a, far, v4);
         until("all has arrived", || (healthy.load(Ordering::Relaxed) == TOTAL).then_some(()));

@@ -5,7 +5,9 @@ use crate::patience::until;
 use crate::sandbox::output_of;
 use crate::switch::millrace;
 use serde_json::{Value, json};
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -138,23 +140,51 @@ impl Machine {
 fn qemu() -> Command {
     let directory = directory("qemu").canonicalize().unwrap();
     let place = |path: &str| directory.join(path).display().to_string();
-    let mut command = emulator();
-    command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+    let mut command = complete();
+    // With a thread for each processor, QEMU sometimes aborts while a guest with several boots (its issue 1921).
+    command.args(["-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "max"]);
     command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
-    for firmware in ["usr/share/qemu", "usr/share/seabios"] {
-        if directory.join(firmware).exists() {
-            command.args(["-L", &place(firmware)]);
-        }
-    }
     command.args(["-kernel", &place("vmlinuz")]);
     command.args(["-append", "console=ttyS0 quiet"]);
     command.args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
+    command
+}
+
+/// The emulator with its firmware, as far as it is not the system's.
+fn complete() -> Command {
+    let directory = directory("qemu").canonicalize().unwrap();
+    let mut command = emulator();
+    for firmware in ["usr/share/qemu", "usr/share/seabios"] {
+        let firmware = directory.join(firmware);
+        if firmware.exists() {
+            command.arg("-L").arg(firmware);
+        }
+    }
     command.args(["-global", "virtio-net-pci.romfile="]);
     if old() {
         // It crashes with a vhost-user vNIC that has interrupt vectors.
         command.args(["-global", "virtio-net-pci.vectors=0"]);
     }
     command
+}
+
+/// Puts into a directory what the reader of a tutorial has: the guest's files, and the emulator by its name in `bin`.
+pub(crate) fn lay_out(at: &Path) {
+    let directory = directory("qemu").canonicalize().unwrap();
+    fs::create_dir_all(at.join("bin")).unwrap();
+    for file in ["vmlinuz", "initramfs"] {
+        symlink(directory.join(file), at.join(file)).unwrap();
+    }
+    let emulator = complete();
+    let words = std::iter::once(emulator.get_program()).chain(emulator.get_args());
+    let words: Vec<_> = words.map(|word| format!("'{}'", word.display())).collect();
+    let set = emulator.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    let set: Vec<_> =
+        set.map(|(name, value)| format!("{}='{}'", name.display(), value.display())).collect();
+    let script = format!("#!/bin/sh\nexec env {} {} \"$@\"\n", set.join(" "), words.join(" "));
+    let program = at.join("bin/qemu-system-x86_64");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(program, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 /// The emulator, which may be none of the system's.

@@ -1,7 +1,11 @@
 //! What a daemon has given up, as its users see it: `status` says so, and what it cannot reach any more is refused by name.
 
+use crate::host::Host;
+use crate::patience::until;
 use crate::sandbox::{Need, run, story};
-use crate::switch::{Switch, complaint};
+use crate::switch::{FILE, Switch, complaint};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::{Path, PathBuf};
 
 const PORT: &str = "[[port]]\nname = 'vm1'\ntap = 'tap1'\n";
 
@@ -14,13 +18,50 @@ fn in_force(switch: &Switch) -> [bool; 2] {
 
 /// How many filters each thread has, in the words of proc(5).
 fn filters(switch: &Switch) -> Vec<String> {
-    let threads = std::fs::read_dir(format!("/proc/{}/task", switch.process())).unwrap();
-    let filters = threads.map(|thread| {
-        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:\t"));
-        line.unwrap().to_owned()
-    });
-    filters.collect()
+    threads(switch.process()).map(|thread| word(&thread, "Seccomp_filters")).collect()
+}
+
+fn threads(process: u32) -> impl Iterator<Item = PathBuf> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.map(|thread| thread.unwrap().path())
+}
+
+/// What proc(5) has under this name of a process or thread.
+fn word(task: &Path, name: &str) -> String {
+    let status = std::fs::read_to_string(task.join("status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(&format!("{name}:\t")));
+    line.unwrap().to_owned()
+}
+
+/// The capabilities that a process or thread may use, by number.
+fn capabilities(task: &Path) -> Vec<u32> {
+    let bits = u64::from_str_radix(&word(task, "CapPrm"), 16).unwrap();
+    (0..64).filter(|number| bits >> number & 1 == 1).collect()
+}
+
+/// CAP_DAC_READ_SEARCH, CAP_NET_RAW, CAP_SYS_PTRACE, CAP_SYS_ADMIN.
+const HELPERS: [u32; 4] = [2, 13, 19, 21];
+const SYS_ADMIN: u32 = 21;
+
+/// The process that enters namespaces for the daemon.
+fn helper(switch: &Switch) -> Pid {
+    let process = switch.process();
+    let path = format!("/proc/{process}/task/{process}/children");
+    let children = std::fs::read_to_string(path).unwrap();
+    let [only] = children.split_whitespace().collect::<Vec<_>>()[..] else {
+        panic!("children: {children}")
+    };
+    Pid::from_raw(only.parse().unwrap()).unwrap()
+}
+
+fn of(process: Pid) -> PathBuf {
+    format!("/proc/{process}").into()
+}
+
+/// A story reaps no processes of others.
+fn wait_for_end(process: Pid) {
+    let ended = || !of(process).exists() || word(&of(process), "State").starts_with('Z');
+    until("the helper has ended with its daemon", || ended().then_some(()));
 }
 
 /// A directory that no daemon knows.
@@ -41,7 +82,7 @@ fn a_daemon_gives_up_what_it_does_not_need_and_refuses_it_by_name() {
         assert!(filters.len() > 2 && filters.iter().all(|count| *count == "2"), "{filters:?}");
         let (code, told) = complaint("port add vm2 --vhost-user /mnt/vm2.sock");
         assert_eq!(code, 1);
-        assert!(told.contains("cannot make the socket /mnt/vm2.sock"), "{told}");
+        assert!(told.contains("cannot create the socket /mnt/vm2.sock"), "{told}");
         assert!(told.contains("`socket-directories`"), "{told}");
         let (code, told) = complaint("port add vm3 --tap tap3 --netns /proc/1/ns/net");
         assert_eq!(code, 1);
@@ -79,14 +120,93 @@ fn a_port_in_a_process_s_namespace_or_the_file_turns_it_off() {
         }
         assert!(!files);
         let why = &switch.ask("status")["switch"]["sandbox"]["files"]["detail"];
-        assert!(
-            why.as_str().unwrap().contains("port vm1 is in the namespace of a process"),
-            "{why}"
-        );
+        assert!(why.as_str().unwrap().contains("port vm1 is in a process's namespace"), "{why}");
         switch.end(rustix::process::Signal::TERM);
         let switch = Switch::start(&format!("[switch]\nsandbox = false\n{PORT}"));
         assert_eq!(in_force(&switch), [false; 2]);
         assert!(filters(&switch).iter().all(|count| count == "0"));
         switch.tell("port add vm2 --vhost-user /mnt/vm2.sock");
+    });
+}
+
+/// One port of each kind that has its device in a namespace.
+const ELSEWHERE: &str = "[[port]]\nname = 'tap'\ntap = 'tap0'\nnetns = 'far'\n\
+    [[port]]\nname = 'packet'\npacket = 'eth1'\nnetns = 'far'\n\
+    [[port]]\nname = 'steered'\npacket = 'eth2'\nqueues = 2\nsteer = 'rss'\nnetns = 'far'\n\
+    [[port]]\nname = 'xdp'\nxdp = 'eth3'\nnetns = 'far'\n\
+    [[port]]\nname = 'team'\nteam = ['eth4', 'eth5']\nnetns = 'far'\n";
+
+fn make_far() -> Host {
+    let far = Host::new("far");
+    for link in 1..=5 {
+        far.run(&format!("ip link add eth{link} type veth peer name peer{link}"));
+        far.run(&format!("ip link set eth{link} up"));
+        far.run(&format!("ip link set peer{link} up"));
+    }
+    far
+}
+
+/// The capability was the daemon's for its whole life.
+#[test]
+fn a_helper_opens_what_is_in_other_namespaces_for_a_daemon_that_may_not() {
+    story(&[Need::Root, Need::Tap], || {
+        let far = make_far();
+        let switch = Switch::start(PORT);
+        let helper = helper(&switch);
+        for thread in threads(switch.process()) {
+            assert!(!capabilities(&thread).contains(&SYS_ADMIN), "{thread:?}");
+        }
+        assert_eq!(capabilities(&of(helper)), HELPERS);
+        assert_eq!(word(&of(helper), "Seccomp_filters"), "2");
+        let files = std::fs::read_dir(of(helper).join("fd")).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        assert_eq!(names.collect::<std::collections::BTreeSet<_>>().len(), 3, "standard streams");
+        switch.tell("port add hot --tap tap9 --netns far");
+        assert_eq!(switch.wait_for("hot", "up"), "");
+        std::fs::write(FILE, format!("{PORT}{ELSEWHERE}")).unwrap();
+        switch.tell("config reload");
+        for port in ["tap", "packet", "steered", "xdp", "team"] {
+            assert_eq!(switch.wait_for(port, "up"), "");
+        }
+        let shown = far.run("ip -d link show eth3");
+        assert!(shown.contains("prog/xdp"), "{shown}");
+        // As systemd and a terminal have it: the daemon alone says when it ends.
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+            kill_process(helper, signal).unwrap();
+        }
+        switch.tell("port add later --tap tap10 --netns far");
+        let next = switch.take_over();
+        for port in ["hot", "tap", "xdp"] {
+            assert_eq!(next.wait_for(port, "up"), "");
+        }
+        wait_for_end(helper);
+        let another = self::helper(&next);
+        next.end(Signal::KILL);
+        wait_for_end(another);
+    });
+}
+
+#[test]
+fn a_daemon_whose_helper_was_killed_goes_on_and_says_what_it_lacks() {
+    story(&[Need::Root, Need::Tap], || {
+        let _far = make_far();
+        let there = PORT.replace("tap1'", "tap1'\nnetns = 'far'");
+        let switch = Switch::start(&there);
+        kill_process(helper(&switch), Signal::KILL).unwrap();
+        let detail = |switch: &Switch| {
+            let status = switch.ask("status");
+            status["switch"]["sandbox"]["namespaces"]["detail"].as_str().unwrap().to_owned()
+        };
+        until("it is seen", || detail(&switch).contains("has ended").then_some(()));
+        let (code, told) = complaint("port add vm2 --tap tap2 --netns far");
+        assert_eq!(code, 1);
+        assert!(told.contains("cannot enter") && told.contains("restart the daemon"), "{told}");
+        switch.tell("port add vm3 --tap tap3");
+        switch.tell("port set vm1 mtu=1400");
+        assert_eq!(switch.wait_for("vm1", "up"), "");
+        let next = switch.take_over();
+        next.tell("port add vm2 --tap tap2 --netns far");
+        assert!(detail(&next).contains("is left to the helper"), "{}", detail(&next));
+        assert_eq!(next.wait_for("vm1", "up"), "");
     });
 }

@@ -16,9 +16,14 @@ const INSIDE: &str = "MILLRACE_STORY";
 const STATE: &str = "MILLRACE_STATE_DIR";
 /// Where the guests are, when they are not below the target directory.
 pub(crate) const GUESTS: &str = "MILLRACE_GUESTS";
-/// After so many seconds a story has hung: a long one moves a GiB between emulated machines.
-fn limit() -> &'static str {
-    if env::var_os("MILLRACE_LONG").is_some() { "900" } else { "180" }
+/// How many minutes the faults of a fleet are to last.
+pub(crate) const FAULT_MINUTES: &str = "MILLRACE_FAULT_MINUTES";
+
+/// After so many seconds a story has hung: a long one moves a GiB between emulated machines, or lasts as long as someone said.
+fn limit() -> String {
+    let minutes: u64 = env::var(FAULT_MINUTES).map_or(0, |text| text.parse().unwrap());
+    let seconds = if env::var_os("MILLRACE_LONG").is_some() { 900 } else { 180 };
+    (seconds + 60 * minutes).to_string()
 }
 
 /// What a story takes that a host may lack.
@@ -55,7 +60,7 @@ pub(crate) fn story<F: FnOnce()>(needs: &[Need], body: F) {
     // The path of the closure is the path of the test that wrote it.
     let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
     let name = path.split_once("::").expect("a crate").1;
-    let mut again = world(limit());
+    let mut again = world(&limit());
     again.arg(env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
     tell(&again.env(INSIDE, "1").env(STATE, "/run/millrace.state").output().unwrap());
 }

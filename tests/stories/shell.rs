@@ -2,8 +2,9 @@
 
 use crate::guest;
 use crate::host::Host;
-use crate::patience::until;
+use crate::patience::until_all_moved;
 use crate::sandbox::output_of;
+use std::cell::RefCell;
 use std::env;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -81,12 +82,28 @@ impl Transfer {
 
     /// Waits for the end and compares what arrived with what was sent.
     pub(crate) fn check(self, from: &mut dyn Shell, to: &mut dyn Shell) {
-        until("the last byte has arrived", || self.done(to).then_some(()));
+        // Both ask the same end.
+        let to = RefCell::new(to);
+        until_all_moved(
+            "the last byte has arrived",
+            || self.done(*to.borrow_mut()).then_some(()),
+            || received(*to.borrow_mut()),
+        );
+        let to = to.into_inner();
         let Transfer { port, mib } = self;
         let arrived = to.run(&format!("cat /run/sum.{port}; rm /run/sum.{port}"));
         let said = from.run(&format!("cat /run/said.{port}"));
         assert_eq!(arrived, sum(mib), "what was sent did not arrive: {said}");
     }
+}
+
+/// Bytes that an end's devices have received.
+fn received(end: &mut dyn Shell) -> u64 {
+    let devices = end.run("cat /proc/net/dev");
+    let numbers = devices
+        .lines()
+        .filter_map(|line| line.split_once(':')?.1.split(' ').find(|word| !word.is_empty()));
+    numbers.map(|number| number.parse::<u64>().unwrap()).sum()
 }
 
 /// The checksum of the content, computed here.

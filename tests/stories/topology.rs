@@ -30,12 +30,22 @@ impl Topology {
 
     /// The same with an uplink of this kind.
     pub(crate) fn by(kind: &str, uplink: &str, more: &str) -> Topology {
+        Topology::started(kind, uplink, more, Switch::start)
+    }
+
+    /// The same with a switch that is started otherwise.
+    pub(crate) fn started(
+        kind: &str,
+        uplink: &str,
+        more: &str,
+        start: impl FnOnce(&str) -> Switch,
+    ) -> Topology {
         let (far, guest) = (Host::new("far"), Host::new("guest"));
         run("ip link add uplink type veth peer name veth netns far");
         run("ip link set uplink up");
         far.address("veth", FAR);
         far.run("ethtool -K veth tso off gso off");
-        let switch = Switch::start(&format!(
+        let switch = start(&format!(
             "[[port]]\nname = 'uplink'\n{kind} = 'uplink'\n{uplink}\
              [[port]]\nname = 'guest'\ntap = 'tap0'\nnetns = 'guest'\n{more}"
         ));

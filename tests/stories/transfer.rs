@@ -1,11 +1,11 @@
 //! A transfer that proves itself: one TCP connection whose every byte the receiver knows beforehand.
 
 use crate::host::Host;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// A connection on which nothing moves for so long has died.
@@ -43,26 +43,60 @@ pub(crate) fn transfer_while(
 /// Sends from one host to another for as long as `work` takes, and checks every byte of the one connection. Returns how many there
 /// were. `work` gets how many were checked so far.
 pub(crate) fn transfer_during(
-    (from, to, address): (Host, Host, IpAddr),
+    route: (Host, Host, IpAddr),
     work: impl FnOnce(&dyn Fn() -> usize),
 ) -> usize {
-    let listener = to.within(|| TcpListener::bind((address, 0))).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let seed = 1 + u64::from(port);
-    let is_done = Arc::new(AtomicBool::new(false));
-    let stop = is_done.clone();
-    let checked = Arc::new(AtomicUsize::new(0));
-    let count = checked.clone();
-    let receiver = thread::spawn(move || check(listener.accept().unwrap().0, seed, &count));
-    let sender = thread::spawn(move || {
-        let goes_on = || !stop.load(Ordering::Relaxed);
-        send(from.within(|| TcpStream::connect((address, port))).unwrap(), goes_on, seed)
-    });
-    work(&|| checked.load(Ordering::Relaxed));
-    is_done.store(true, Ordering::Relaxed);
-    let sent = sender.join().unwrap();
-    assert_eq!(receiver.join().unwrap(), sent, "all that was sent has come");
-    sent
+    let stream = Stream::start(route, Duration::ZERO);
+    work(&|| stream.checked());
+    stream.end()
+}
+
+/// A transfer that goes on until it is told to end.
+pub(crate) struct Stream {
+    is_done: Arc<AtomicBool>,
+    checked: Arc<AtomicUsize>,
+    sender: JoinHandle<usize>,
+    receiver: JoinHandle<usize>,
+}
+
+impl Stream {
+    /// Starts to send from one host to another, with a pause before each 64 KiB.
+    pub(crate) fn start((from, to, address): (Host, Host, IpAddr), pause: Duration) -> Stream {
+        let listener = to.within(|| TcpListener::bind((address, 0))).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let seed = 1 + u64::from(port);
+        let is_done = Arc::new(AtomicBool::new(false));
+        let stop = is_done.clone();
+        let checked = Arc::new(AtomicUsize::new(0));
+        let count = checked.clone();
+        let receiver = thread::spawn(move || check(listener.accept().unwrap().0, seed, &count));
+        let sender = thread::spawn(move || {
+            let goes_on = || {
+                thread::sleep(pause);
+                !stop.load(Ordering::Relaxed)
+            };
+            send(from.within(|| TcpStream::connect((address, port))).unwrap(), goes_on, seed)
+        });
+        Stream { is_done, checked, sender, receiver }
+    }
+
+    /// How many bytes were checked so far.
+    pub(crate) fn checked(&self) -> usize {
+        self.checked.load(Ordering::Relaxed)
+    }
+
+    /// Whether both ends still work.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.sender.is_finished() && !self.receiver.is_finished()
+    }
+
+    /// Ends it. All that was sent has to have come; returns how many bytes that were.
+    pub(crate) fn end(self) -> usize {
+        self.is_done.store(true, Ordering::Relaxed);
+        let sent = self.sender.join().unwrap();
+        assert_eq!(self.receiver.join().unwrap(), sent, "all that was sent has come");
+        sent
+    }
 }
 
 /// The same with nothing going on.
@@ -94,9 +128,12 @@ fn check(mut stream: TcpStream, seed: u64, checked: &AtomicUsize) -> usize {
         // Less than a chunk comes at the end alone, where nothing does.
         let mut len = 0;
         while len < CHUNK {
-            match stream.read(&mut seen[len..]).expect("the connection brings bytes") {
-                0 => break,
-                more => len += more,
+            match stream.read(&mut seen[len..]) {
+                Ok(0) => break,
+                Ok(more) => len += more,
+                // Someone has stopped this process for a while.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("the connection brings no bytes: {error}"),
             }
         }
         pattern.fill(&mut wanted);

@@ -77,6 +77,7 @@ fn in_a_browser_a_person_finds_what_is_wrong_and_toggles_rsc() {
         browser.wait("both ports are up", &text_has("#summary", "2 of 2 ports up"));
         find_a_port_that_goes_down(&mut browser);
         find_a_drop_by_its_reason(&mut browser, &topology);
+        trace_frames(&mut browser);
         toggle_rsc(&mut browser, &topology);
         assert!(
             browser.complaints().iter().all(|complaint| is_expected(complaint)),
@@ -86,9 +87,9 @@ fn in_a_browser_a_person_finds_what_is_wrong_and_toggles_rsc() {
     });
 }
 
-/// The wrong token of the story itself.
+/// The wrong token and the wrong frame of the story itself.
 fn is_expected(complaint: &str) -> bool {
-    complaint.contains("401")
+    complaint.contains("401") || complaint.contains("422")
 }
 
 fn find_a_port_that_goes_down(browser: &mut Browser) {
@@ -97,7 +98,7 @@ fn find_a_port_that_goes_down(browser: &mut Browser) {
     browser.wait("it is told", &text_has("#news", "port uplink is down"));
     browser.wait("it is counted", &text_has("#summary", "1 of 2 ports up"));
     run("ip link set uplink up");
-    browser.wait("it is up again", &row_says("uplink", "up"));
+    browser.wait("it is up again", &text_has("#summary", "2 of 2 ports up"));
 }
 
 /// By the keyboard: the first row is the guest's.
@@ -122,6 +123,33 @@ fn find_a_drop_by_its_reason(browser: &mut Browser, topology: &Topology) {
     browser.value("document.getElementById('only').value = '', document.getElementById('only').dispatchEvent(new Event('input'))");
     let _ = ping.kill();
     ping.wait().unwrap();
+}
+
+/// Types a frame and sends it, by the keyboard.
+fn trace(browser: &mut Browser, frame: &str) {
+    browser.value("document.getElementById('trace-frame').select()");
+    browser.write(frame);
+    browser.press("Enter");
+}
+
+/// The port that was chosen before is the one that they enter by.
+fn trace_frames(browser: &mut Browser) {
+    let verdicts = [
+        ("tcp 10.9.0.2:1 > 10.9.0.1:80 vlan 5000", "`5000` is not a number from 0 to 4095"),
+        ("tcp 10.9.0.2:1 > 10.9.0.1:80", "From guest: leaves through uplink."),
+        (
+            "tcp 10.9.0.2:1 > 10.9.0.1:80 eth 02:00:00:00:00:99 > 02:00:00:00:00:98",
+            "From guest: dropped at guest, mac spoofed",
+        ),
+    ];
+    for (frame, verdict) in verdicts {
+        trace(browser, frame);
+        browser.wait("the verdict is told", &text_has("#trace-verdict", verdict));
+    }
+    browser.wait("it is told why", &text_has("#trace-steps", "guest: spoofing the port may send"));
+    let last = "document.querySelector('#trace-steps li:last-child.bad')?.textContent";
+    let last = browser.value(last);
+    assert!(last.as_str().is_some_and(|last| last.contains("dropped: mac_spoofed")), "{last}");
 }
 
 fn toggle_rsc(browser: &mut Browser, topology: &Topology) {
@@ -158,12 +186,14 @@ fn no_size_and_no_light_has_barriers() {
         browser.look(1280, 900, false);
         browser.visit(&format!("{PAGE}#port=guest"));
         browser.wait("the port is shown", &text_has("#port-body", "Queues into the switch"));
+        trace(&mut browser, "tcp 10.9.0.2:1 > 10.9.0.1:80 len 100");
+        browser.wait("its steps are shown", &text_has("#trace-steps", "uplink: deliver"));
         for (width, height) in [(360, 740), (1280, 900), (2560, 1440)] {
             for dark in [false, true] {
                 browser.look(width, height, dark);
                 browser.wait(
                     "nothing sticks out",
-                    "document.documentElement.scrollWidth <= innerWidth",
+                    "document.documentElement.scrollWidth <= document.documentElement.clientWidth",
                 );
                 let name = format!("{width}-{}", if dark { "dark" } else { "light" });
                 browser.picture(&name);
@@ -171,6 +201,11 @@ fn no_size_and_no_light_has_barriers() {
                 assert!(found.is_empty(), "{name}: {found:#?}");
             }
         }
+        browser.look(360, 740, true);
+        trace(&mut browser, "tcp 10.9.0.2:1 > 10.9.0.1:80 vlna 10");
+        browser.wait("it is refused", &text_has("#trace-verdict", "did you mean `vlan`?"));
+        browser.picture("360-refused");
+        assert_eq!(browser.barriers(), Vec::<String>::new());
         browser.value("document.querySelector('main').append(document.createElement('img'))");
         let found = browser.barriers();
         assert!(found.iter().any(|barrier| barrier.contains("image-alt")), "{found:?}");

@@ -1,4 +1,4 @@
-//! The attackers: each is a guest that does one hostile thing for as long as its step is called.
+//! The attackers: each is a guest that does one hostile thing each time its step is called.
 
 use crate::bed::{ACCOMPLICE, ATTACKER, Bed, SINK, frame, train, train_header};
 use anyhow::Result;
@@ -18,14 +18,14 @@ use vhost::vhost_user::VhostUserFrontend;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use wire::vnet::{Flags, VnetHeader};
 
-/// One step of an attack: short, since the victims' generator waits for its end.
+/// One step of an attack: short, since the victims' generator waits until it ends.
 pub(crate) type Step = Box<dyn FnMut()>;
 
 /// A kind of attacker.
 #[derive(Clone, Copy)]
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    /// Whether the attacker's port has a rate limit, which the attack is to dodge.
+    /// Whether the attacker's port has a rate limit, which the attack tries to dodge.
     pub(crate) limited: bool,
     pub(crate) start: fn(&Bed) -> Result<Step>,
 }
@@ -51,9 +51,9 @@ const fn attack(name: &'static str, start: fn(&Bed) -> Result<Step>) -> Attack {
     Attack { name, limited: false, start }
 }
 
-/// Frames a step changes or sends.
+/// Frames that a step changes or sends.
 const STEP: usize = 16;
-/// Where the buffers of a ring begin that an attacker lays out by hand, from its descriptors on.
+/// Where the buffers of a ring that an attacker lays out by hand begin, counted from its descriptors.
 const SCRATCH: u64 = 0x40000;
 /// Where the guest's memory is for its front end, see `vhost_user::guest`.
 const USER: u64 = 0x7000_0000_0000;
@@ -67,7 +67,7 @@ fn to_group(mut frame: Vec<u8>, address: [u8; 6]) -> Vec<u8> {
     frame
 }
 
-/// The guest's sending ring, written by hand: these frames lie in it, and each step makes all that were taken available again.
+/// The guest's sending ring, written by hand: it holds these frames, and each step makes all that were taken available again.
 /// That costs the attacker nothing, so it sends as fast as the switch takes.
 fn replay(guest: &Guest, header: VnetHeader, frames: &[Vec<u8>]) -> Option<RingLayout> {
     let rings = guest.rings(1)?;
@@ -106,7 +106,7 @@ fn trains(bed: &Bed, segment: u16, ecn: bool) -> Result<Step> {
     Ok(replaying(bed.guest("attacker", false)?, train_header(segment, ecn), &[bytes]))
 }
 
-/// A train whose header is in order, and 60 descriptors of 64 KiB each behind its end.
+/// A train with a valid header, and 60 descriptors of 64 KiB each behind its end.
 fn giant_trains(bed: &Bed) -> Result<Step> {
     let guest = bed.guest("attacker", false)?;
     let bytes = train(SINK, ATTACKER, 1448 * 2);
@@ -129,13 +129,13 @@ fn giant_trains(bed: &Bed) -> Result<Step> {
     }))
 }
 
-/// A call descriptor whose write would sleep for ever.
+/// A call descriptor on which a write would sleep for ever.
 fn blocking_eventfd(bed: &Bed) -> Result<Step> {
     let mut guest = bed.guest("attacker", false)?;
     let full = EventFd::new(0)?;
     full.write(u64::MAX - 1)?;
     for ring in [0, 1] {
-        // A back end that refuses it has mended the fault.
+        // A back end that refuses it has fixed the fault.
         let _ = guest.frontend().set_vring_call(ring, &full);
     }
     let frames = [frame(SINK, ATTACKER, 60)];
@@ -146,7 +146,7 @@ fn blocking_eventfd(bed: &Bed) -> Result<Step> {
     }))
 }
 
-/// A control queue that is always full: one command over and over, made available again as soon as it is used.
+/// A control queue that is always full: one command repeatedly, made available again as soon as it is used.
 fn control_queue(bed: &Bed) -> Result<Step> {
     const RING: u32 = 2;
     let guest = bed.guest("attacker", false)?;
@@ -159,7 +159,7 @@ fn control_queue(bed: &Bed) -> Result<Step> {
     guest.memory().write(Gpa(available + 4), &[0; 512]);
     let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     let (kick, call) = (event()?, event()?);
-    // By messages of our own: the front end of the library knows of no ring beside the pairs.
+    // By messages of our own: the library's front end knows no rings except the pairs.
     let pair = |value: u32| [RING.to_le_bytes(), value.to_le_bytes()].concat();
     let places = [table, used, available, 0].map(|at| if at == 0 { 0 } else { USER + at });
     let places = places.map(u64::to_le_bytes).concat();
@@ -175,7 +175,7 @@ fn control_queue(bed: &Bed) -> Result<Step> {
     }))
 }
 
-/// A message of the vhost-user protocol, to which no answer is wanted.
+/// A message of the vhost-user protocol that expects no reply.
 fn say(guest: &Guest, request: u32, payload: &[u8], file: Option<BorrowedFd<'_>>) -> Result<()> {
     let words = [request, 1, u32::try_from(payload.len())?].map(u32::to_le_bytes);
     let bytes = [words.as_flattened(), payload].concat();
@@ -200,7 +200,7 @@ fn write_descriptor(
     guest.memory().write(Gpa(table + 16 * place), &bytes.concat());
 }
 
-/// Makes everything that was used available again.
+/// Makes all used buffers available again.
 fn refill(guest: &Guest, available: u64, used: u64) {
     let mut index = [0; 2];
     guest.memory().read(Gpa(used + 2), &mut index);
@@ -249,7 +249,7 @@ fn one_byte_chains(bed: &Bed) -> Result<Step> {
     }
     accomplice.memory().write(Gpa(rings.driver.0 + 4), &[0; 2 * SIZE as usize]);
     let mut send = frames(bed, vec![frame(ACCOMPLICE, ATTACKER, 1514)])?;
-    // The accomplice has to be known, or its frames are flooded.
+    // The switch has to know the accomplice, or its frames are flooded.
     let mut accomplice = accomplice;
     let mut hello = frame(SINK, ACCOMPLICE, 60);
     hello.truncate(60);
@@ -277,7 +277,7 @@ fn reserved(bed: &Bed) -> Result<Step> {
     frames(bed, vec![pause, broadcast])
 }
 
-/// A packed ring that is stopped and started while it is sending. Another thread does that, since it waits for answers.
+/// A packed ring that is stopped and started while it sends. Another thread does that, since it waits for replies.
 fn packed_restarts(bed: &Bed) -> Result<Step> {
     const RING: usize = 1;
     let mut guest = bed.guest("attacker", true)?;
@@ -289,7 +289,7 @@ fn packed_restarts(bed: &Bed) -> Result<Step> {
         while over.strong_count() > 0 {
             thread::sleep(Duration::from_millis(1));
             let Ok(base) = front.get_vring_base(RING) else { return };
-            // The half of the answer that the message has.
+            // The half of the reply that the message has.
             let base = u16::try_from(base & 0xffff).unwrap_or_default();
             let _ = front.set_vring_base(RING, base);
             let _ = front.set_vring_kick(RING, &kick);

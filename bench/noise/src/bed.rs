@@ -16,19 +16,19 @@ use tempfile::TempDir;
 use test_guest::Guest;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
-/// Frames a victim's port holds in each direction.
+/// Frames that a victim's port holds in each direction.
 const DEPTH: usize = 1024;
 /// Time between two requests: 10,000 a second.
 const PERIOD: Duration = Duration::from_micros(100);
-/// How long answers and bulk frames are waited for after the last was sent.
+/// How long to wait for answers and bulk frames after the last was sent.
 const GRACE: Duration = Duration::from_millis(5);
-/// Latency is kept by windows of this length. One in which the worker or the guests waited for their core for longer than
+/// Latency is recorded in windows of this length. A window in which the worker or the guests waited for their core for longer than
 /// [`WAIT`] nanoseconds, because another process ran there, is left out.
 const WINDOW: Duration = Duration::from_millis(5);
 const WAIT: u64 = 20_000;
 /// Frames that one look takes from a port, so that no look is long.
 const LOOK: usize = 32;
-/// Trains that one look sends at most.
+/// The most trains that one look sends.
 const CATCH_UP: u64 = 8;
 /// Payload of a bulk train, and its segment size.
 const TRAIN: usize = 60_000;
@@ -43,7 +43,7 @@ pub(crate) const SINK: u8 = 5;
 pub(crate) const ATTACKER: u8 = 6;
 pub(crate) const ACCOMPLICE: u8 = 7;
 
-/// See the head of this file.
+/// See the top of this file.
 pub(crate) struct Bed {
     folder: TempDir,
     pub(crate) switch: Switch,
@@ -61,21 +61,21 @@ pub(crate) struct Bed {
     requests: u32,
 }
 
-/// What happened in a stretch of time.
+/// What happened in a period of time.
 pub(crate) struct Slice {
     pub(crate) requests: u64,
     pub(crate) answers: u64,
     /// Nanoseconds from a request to its answer, in windows in which both cores were ours.
     pub(crate) latency: Histogram<u64>,
-    /// The same, of the window that is open.
+    /// The same, of the current window.
     window: Histogram<u64>,
     pub(crate) windows: u64,
     pub(crate) undisturbed_windows: u64,
     pub(crate) trains_due: u64,
-    /// Those of them that were sent, or found the port full.
+    /// Of these, how many were sent, or found the port full.
     pub(crate) trains_sent: u64,
     pub(crate) trains: u64,
-    /// Frames the switch took from the attacker, and those of them it dropped.
+    /// Frames that the switch took from the attacker, and how many of these it dropped.
     pub(crate) attacker_frames: u64,
     pub(crate) attacker_drops: u64,
     pub(crate) seconds: f64,
@@ -88,7 +88,7 @@ pub(crate) fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {
     frame
 }
 
-/// A TCP train over IPv4 with a header in good order, its checksum left to others.
+/// A TCP train over IPv4 with a valid header and an unfinished checksum.
 pub(crate) fn train(to: u8, from: u8, payload: usize) -> Vec<u8> {
     let mut frame = frame(to, from, 54 + payload);
     let total = u16::try_from(40 + payload).unwrap_or(u16::MAX).to_be_bytes();
@@ -128,8 +128,8 @@ impl Bed {
         };
         let mut switch = Switch::start(options)?;
         let settings = PortSettings { mtu: 1500, ..PortSettings::default() };
-        // The limits that a vNIC has unless its operator says otherwise; the spoofing guard, which would end half of the
-        // attacks at their first frame, is left off.
+        // The default limits of a vNIC; the spoofing guard, which would end half of the
+        // attacks at their first frame, is off.
         let storm = StormLimit { frames_per_second: 10_000, bytes_per_second: 12_500_000 };
         let hostile = PortSettings { storm: Some(storm), mac_limit: 64, ..settings.clone() };
         let mut add = |name: &str, offloads| -> Result<Peer> {
@@ -192,7 +192,7 @@ impl Bed {
         self.settle();
     }
 
-    /// Waits until nothing moves any more.
+    /// Waits until nothing moves.
     pub(crate) fn settle(&mut self) {
         let end = Instant::now() + GRACE;
         while Instant::now() < end {
@@ -223,7 +223,7 @@ impl Bed {
         }
     }
 
-    /// Trains a second from sender to receiver when as many are sent as find room.
+    /// Trains a second from sender to receiver if as many are sent as find room.
     pub(crate) fn most_trains(&mut self, time: Duration) -> f64 {
         let (start, mut received) = (Instant::now(), 0_u32);
         while start.elapsed() < time {
@@ -281,7 +281,7 @@ impl Bed {
             while (slice.trains_due as f64) < due {
                 slice.trains_due += 1;
             }
-            // What the guests' core was too slow for is caught up on: the switch is to carry the load that was meant.
+            // Catches up on what the guests' core was too slow to send, so that the switch carries the intended load.
             for _ in 0..CATCH_UP.min(slice.trains_due - slice.trains_sent) {
                 slice.trains_sent += 1;
                 self.sender.send(train_header(SEGMENT, false), &self.train);
@@ -364,7 +364,7 @@ impl Slice {
     }
 }
 
-/// The kernel's account of how long this thread and the worker have waited for their cores while others ran there.
+/// The time, by the kernel's count, that this thread and the worker waited for their cores while others ran there.
 struct Waits(Vec<File>);
 
 impl Waits {

@@ -1,10 +1,10 @@
-//! Two victims beside each of 14 attackers, all on one worker: what the victims keep of their rate, and of their latency.
+//! Two victims beside each of 14 attackers, all on one worker: how much of their rate and latency the victims keep.
 //!
 //! The worker polls on one core; on another, one thread is all guests: it asks and answers requests (10,000 a second), sends
 //! and receives trains (at half the rate it reaches alone), and between two looks takes a short step of the attack. Victims are memory
 //! ports, since a victim's own driver is not what is measured; attackers are guests behind vhost-user, since rings are their weapon.
-//! Latency counts only while the kernel leaves both cores to the worker and the guests, so that other processes do not pass for an attacker.
-//! The steps of the attack delay the victims' looks too, so latency beside an attacker is told too high rather than too low.
+//! Latency counts only while the kernel leaves both cores to the worker and the guests, so that other processes are not mistaken for an attacker.
+//! The steps of the attack delay the victims' looks too, so latency beside an attacker is overstated rather than understated.
 
 mod attack;
 mod bed;
@@ -22,19 +22,19 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Measures what victims lose beside attackers, prints a table, and fails where they lose too much.
+/// Measures what victims lose beside attackers, prints a table, and fails if they lose too much.
 ///
 /// Example: noise --repetitions 5 --only flood
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Times that each attacker is measured: undisturbed, disturbed, disturbed, undisturbed.
+    /// Number of times each attacker is measured: undisturbed, disturbed, disturbed, undisturbed.
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
     /// Length of each of these four slices, in milliseconds.
     #[arg(long, default_value_t = 250)]
     slice_ms: u64,
-    /// Only attackers whose names contain this.
+    /// Only attackers whose names contain this text.
     #[arg(long)]
     only: Option<String>,
     /// The core of the worker.
@@ -50,15 +50,15 @@ struct Arguments {
 
 /// One repetition.
 struct Sample {
-    /// Percent of the requests' and the trains' rate that is kept, against the undisturbed slices.
+    /// Percent of the requests' and the trains' rate that is kept, relative to the undisturbed slices.
     requests_kept: f64,
     trains_kept: f64,
-    /// Percent of the trains due that the guests' core sent beside the attacker: it does the attack too.
+    /// Percent of the due trains that the guests' core sent beside the attacker: it also runs the attack.
     trains_sent: f64,
     /// 99th percentile of the round trip in µs.
     calm_p99: f64,
     noisy_p99: f64,
-    /// Percent of the time that `noisy_p99` is of, see [`Slice::latency`].
+    /// Percent of the time that `noisy_p99` covers, see [`Slice::latency`].
     undisturbed: f64,
     attacker_per_s: f64,
     attacker_drops_per_s: f64,
@@ -72,7 +72,7 @@ struct Middle {
     most: f64,
 }
 
-/// What came of one attacker.
+/// The result for one attacker.
 #[derive(Serialize)]
 struct Row {
     attacker: &'static str,
@@ -105,7 +105,7 @@ fn measure(arguments: &Arguments) -> Result<bool> {
         |attack: &&Attack| arguments.only.as_ref().is_none_or(|only| attack.name.contains(only));
     let attacks: Vec<&Attack> = ATTACKS.iter().filter(wanted).collect();
     ensure!(!attacks.is_empty(), "no attacker is called {:?}", arguments.only);
-    ensure!(arguments.repetitions > 0, "--repetitions is 0: one or more are needed");
+    ensure!(arguments.repetitions > 0, "--repetitions is 0: the minimum is 1");
     let mut core = CpuSet::new();
     core.set(arguments.guest_core);
     sched_setaffinity(None, &core).with_context(|| format!("core {}", arguments.guest_core))?;
@@ -129,8 +129,10 @@ fn against(attack: &Attack, arguments: &Arguments) -> Result<Row> {
     let limit = RateLimit { bits_per_second: 100_000_000, burst_bytes: 16_384 };
     let mut bed = Bed::new(arguments.switch_core, attack.limited.then_some(limit))?;
     let time = Duration::from_millis(arguments.slice_ms);
+    // Caches and the processor's clock are cold at first, and half of too low a rate is easily kept.
+    bed.most_trains(time);
     let trains = bed.most_trains(time) / 2.0;
-    ensure!(trains > 0.0, "no train arrives though nobody attacks");
+    ensure!(trains > 0.0, "no train arrives even without an attack");
     let samples: Result<Vec<Sample>> =
         (0..arguments.repetitions).map(|_| sample(&mut bed, attack, time, trains)).collect();
     Ok(row(attack, &samples?))
@@ -170,7 +172,7 @@ fn sample(bed: &mut Bed, attack: &Attack, time: Duration, trains: f64) -> Result
     })
 }
 
-/// In µs; not a number where nothing was answered in a window of our own.
+/// In µs; not a number if nothing was answered in an undisturbed window.
 fn p99(slices: &[Slice]) -> Result<f64> {
     let mut all = Histogram::<u64>::new(3)?;
     for slice in slices {
@@ -181,7 +183,7 @@ fn p99(slices: &[Slice]) -> Result<f64> {
 
 fn row(attack: &Attack, samples: &[Sample]) -> Row {
     let middle = |of: fn(&Sample) -> f64| {
-        // Not a number: there was none in this repetition.
+        // Not a number: this repetition has none.
         let mut values: Vec<f64> = samples.iter().map(of).filter(|value| !value.is_nan()).collect();
         values.sort_by(f64::total_cmp);
         let at = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);

@@ -48,7 +48,7 @@ impl CniError {
     /// With an error in clearing up that followed it.
     pub(crate) fn and(mut self, other: &CniError) -> CniError {
         let separator = if self.details.is_empty() { "" } else { "; " };
-        self.details.push_str(&format!("{separator}and clearing up failed: {}", other.line()));
+        self.details.push_str(&format!("{separator}cleaning up failed too: {}", other.line()));
         self
     }
 

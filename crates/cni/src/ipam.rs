@@ -31,11 +31,11 @@ impl<'a> Ipam<'a> {
     ) -> Result<Option<Ipam<'a>>, CniError> {
         let Some(name) = network.ipam.as_deref() else { return Ok(None) };
         if std::env::var_os(WITHIN).is_some() {
-            let message = format!("IPAM plugin {name} is to be run by one");
+            let message = format!("{name} cannot be its own IPAM plugin");
             return Err(CniError::new(
                 CniError::NETWORK,
                 message,
-                "this plugin gives no addresses",
+                "this plugin assigns no addresses; name another in ipam.type",
             ));
         }
         // Another would be looked for in the working directory, and by `PATH`.
@@ -45,7 +45,7 @@ impl<'a> Ipam<'a> {
             let told = format!("CNI_PATH is {:?}", request.path);
             return Err(CniError::new(
                 CniError::IPAM,
-                format!("no IPAM plugin {name} is found"),
+                format!("IPAM plugin {name} was not found"),
                 told,
             ));
         };

@@ -5,7 +5,7 @@ use crate::attachment::{Attachment, is_identifier};
 use crate::error::CniError;
 use crate::outcome::Outcome;
 use crate::request::Command;
-use control::config::{HostName, MacAddress};
+use control::config::{HostName, MacAddress, PortConfig};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -186,36 +186,22 @@ fn plugin(ipam: &Map<String, Value>) -> Result<Option<String>, CniError> {
     }
 }
 
-/// Keys that each pod has of its own, or that say what kind of port it is: the plugin's to set.
-const OURS: [&str; 17] = [
-    "name",
-    "tap",
-    "packet",
-    "team",
-    "team-algorithm",
-    "team-fail-back",
-    "xdp",
-    "vhost-user",
-    "vhost-client",
-    "socket-mode",
-    "socket-owner",
-    "socket-group",
-    "memory-limit",
-    "compat",
-    "netns",
-    "mac",
-    "promiscuous",
-];
+/// Keys beside those of the device that each pod has of its own, or that say what kind of port it is: the plugin's to set.
+const OURS: [&str; 5] = ["name", "team", "team-algorithm", "team-fail-back", "mac"];
+
+fn is_ours(key: &str) -> bool {
+    OURS.contains(&key) || PortConfig::names_device(key)
+}
 
 fn port(mut keys: Map<String, Value>, mtu: Option<Value>) -> Result<Map<String, Value>, CniError> {
-    if let Some(key) = keys.keys().find(|key| OURS.contains(&key.as_str())) {
-        let told = "it is the plugin's to set; runtimeConfig.mac sets a pod's MAC address";
+    if let Some(key) = keys.keys().find(|key| is_ours(key)) {
+        let told = "the plugin sets this key; runtimeConfig.mac sets a pod's MAC address";
         return Err(CniError::new(CniError::NETWORK, format!("port has the key {key:?}"), told));
     }
     match mtu {
         Some(_) if keys.contains_key("mtu") => {
             let told = "remove one of them";
-            return Err(CniError::new(CniError::NETWORK, "mtu is there, and in port too", told));
+            return Err(CniError::new(CniError::NETWORK, "mtu is set twice, also in port", told));
         }
         Some(mtu) => keys.insert("mtu".to_owned(), mtu),
         None => None,

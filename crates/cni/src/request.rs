@@ -111,8 +111,8 @@ fn wanted(variable: &impl Fn(&str) -> Option<String>, name: &str) -> Result<Stri
 }
 
 fn wrong(name: &str, seen: &str, wanted: &str) -> CniError {
-    let told = format!("{seen:?} is set; wanted: {wanted}");
-    CniError::new(CniError::ENVIRONMENT, format!("{name} is wrong"), told)
+    let told = format!("seen {seen:?}; wanted {wanted}");
+    CniError::new(CniError::ENVIRONMENT, format!("{name} is invalid"), told)
 }
 
 #[cfg(test)]
@@ -161,6 +161,6 @@ mod tests {
         let gone = [("CNI_COMMAND", "DEL"), ("CNI_CONTAINERID", "pod-1"), ("CNI_IFNAME", "eth0")];
         assert!(read(&gone).unwrap().place.unwrap().netns.is_none());
         assert_eq!(read(&[("CNI_COMMAND", "GC")]).unwrap().command, Command::Gc);
-        assert_eq!(read(&[("CNI_COMMAND", "add")]).unwrap_err().message, "CNI_COMMAND is wrong");
+        assert_eq!(read(&[("CNI_COMMAND", "add")]).unwrap_err().message, "CNI_COMMAND is invalid");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::attachment::beginning;
 use crate::error::CniError;
-use control::body::PortBody;
+use control::body::{MacBody, PortBody};
 use control::client::Client;
 use control::config::PortConfig;
 use std::path::Path;
@@ -26,6 +26,13 @@ impl Switch {
         let beginning = beginning(network);
         let names = self.0.ports()?.into_iter().map(|port| port.name);
         Ok(names.filter(|name| name.starts_with(&beginning)).collect())
+    }
+
+    /// The port at which a station sends from the MAC address that `port` is to have, in the same VLAN.
+    pub(crate) fn sender_from(&self, port: &PortConfig) -> Result<Option<String>, CniError> {
+        let Some(mac) = port.mac.map(|mac| mac.0.to_string()) else { return Ok(None) };
+        let same = |entry: &MacBody| entry.mac == mac && port.carries_vlan(entry.vlan);
+        Ok(self.0.macs()?.into_iter().find(same).map(|entry| entry.port))
     }
 
     /// Opens a port.

@@ -51,8 +51,15 @@ impl Work<'_> {
         }
         let pod = Pod { netns, interface: at.interface() };
         if pod.has_interface()? {
-            let message = format!("there is an interface {} in {netns}", at.interface());
-            return Err(CniError::new(CniError::POD, message, "it is not this plugin's"));
+            let message = format!("interface {} exists in {netns}", at.interface());
+            return Err(CniError::new(CniError::POD, message, "it does not belong to this plugin"));
+        }
+        if self.network.mac.is_some()
+            && let Some(owner) = switch.sender_from(&config)?
+        {
+            let message = format!("the address in runtimeConfig.mac is in use on port {owner}");
+            let told = "choose another; an address is free after 300 s of silence";
+            return Err(CniError::new(CniError::NETWORK, message, told));
         }
         switch.add(&config)?;
         let mac = config.mac.unwrap_or(at.mac());
@@ -89,7 +96,7 @@ impl Work<'_> {
     /// Removes all ports of the network that are not listed, and has the IPAM plugin do the same. Goes on after an error.
     fn collect_garbage(&self) -> Result<(), CniError> {
         let Some(valid) = &self.network.valid else {
-            let told = "an empty list would remove everything";
+            let told = "without the list GC would remove every port";
             let message = "cni.dev/valid-attachments is missing";
             return Err(CniError::new(CniError::NETWORK, message, told));
         };

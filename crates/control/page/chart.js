@@ -1,8 +1,8 @@
-// One chart: lines by uPlot, and below them a legend with the newest values, which says the same in words.
+// One chart: lines drawn by uPlot, and below them a legend with the newest values as text.
 
 import { element, redraw, say } from "./dom.js";
 
-/** Colours that there are, by the variables of the style sheet. */
+/** Number of colours among the style sheet's variables. */
 const COLOURS = 8;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const charts = new Set();
@@ -10,7 +10,7 @@ const charts = new Set();
 dark.addEventListener("change", () => charts.forEach((chart) => chart.build()));
 
 export class Chart {
-  /** `format` writes a value; `least` is what the axis shows at least. */
+  /** `format` writes a value; `least` is the smallest maximum of the axis. */
   constructor(title, format, least) {
     this.format = format;
     this.least = least;
@@ -24,14 +24,14 @@ export class Chart {
     charts.add(this);
   }
 
-  /** Another chart takes the place. */
+  /** Another chart takes its place. */
   end() {
     this.watch.disconnect();
     this.drawing?.destroy();
     charts.delete(this);
   }
 
-  /** Shows lines by name: `lines` are pairs of a name and its values, beside `times`. */
+  /** Shows named lines: `lines` are pairs of a name and its values at `times`. */
   show(times, lines) {
     const names = lines.map(([name]) => name);
     this.data = [times, ...lines.map(([, values]) => values)];
@@ -78,9 +78,9 @@ export class Chart {
       legend: { show: false },
       cursor: { show: false },
       select: { show: false },
-      // Below, room for half of the lowest label: an empty chart has no axis of times there.
+      // At the bottom, room for half of the lowest label: an empty chart has no time axis there.
       padding: [8, 28, 8, 0],
-      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(this.least, (high ?? 0) * 1.1)] } },
+      scales: { x: { time: true, range: lastMinutes }, y: { range: (_, low, high) => [0, Math.max(this.least, (high ?? 0) * 1.1)] } },
       axes: [
         { ...axis, space: 70, size: 28, values: (_, splits) => splits.map(clock) },
         { ...axis, size: 84, values: (_, splits) => splits.map((value) => this.format(value)) },
@@ -89,6 +89,12 @@ export class Chart {
     };
     this.drawing = new globalThis.uPlot(options, this.data, this.plot);
   }
+}
+
+/** The axis of time has at least the last minute: a page that was just opened has few samples. */
+function lastMinutes({ data: [times] }) {
+  const newest = times.at(-1) ?? Date.now() / 1000;
+  return [Math.min(times[0] ?? newest, newest - 60), newest];
 }
 
 const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");

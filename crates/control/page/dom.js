@@ -1,9 +1,9 @@
-// Elements made by hand. Text goes in as text, so no name of a guest or of the configuration becomes markup.
+// DOM elements. Text is inserted as text, so no name from a guest or the configuration becomes markup.
 
 /** The element of this id. */
 export const byId = (id) => document.getElementById(id);
 
-/** An element with attributes and children; a child that is no element is text. */
+/** An element with attributes and children; a string among the children becomes text. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -13,14 +13,14 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Sets an element's text, if it is another one: what does not change is not read out again. */
+/** Sets an element's text if it differs, so that unchanged text is not announced again. */
 export function say(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }
 
 const drawn = new WeakMap();
 
-/** Makes an element's children anew by `make`, if what they show is not what it was. */
+/** Rebuilds an element's children with `make` if `shows` has changed. */
 export function redraw(target, shows, make) {
   const key = JSON.stringify(shows);
   if (drawn.get(target) === key) return;
@@ -28,7 +28,7 @@ export function redraw(target, shows, make) {
   target.replaceChildren(...make());
 }
 
-/** A table of rows that each begin with a header; `heads` stand above. */
+/** A table whose rows begin with a header cell, below `heads`. */
 export function table(caption, heads, rows) {
   const head = (text, place) => element("th", { scope: "col", class: place > 0 && "number" }, text);
   const cells = ([first, ...others]) => [

@@ -1,4 +1,4 @@
-// What is wrong and how much it matters, the worst first: a word for each severity, not its colour alone.
+// Problems, worst first: each severity is a word, not only a colour.
 
 import { byId, element, redraw } from "./dom.js";
 
@@ -11,7 +11,7 @@ export class Findings {
   }
 }
 
-/** `1 error, 2 warnings`; nothing where there is neither. */
+/** `1 error, 2 warnings`; empty if there is neither. */
 export function graver(findings) {
   const count = (severity) => findings.filter((finding) => finding.severity === severity).length;
   const told = ["error", "warning"].map((severity) => [count(severity), severity]).filter(([number]) => number > 0);

@@ -1,4 +1,4 @@
-// What the page remembers of the states that it was told: differences of counters become rates.
+// The page's memory of past states: differences of counters become rates.
 
 /** Samples of the whole switch: five minutes. */
 const OF_SWITCH = 300;
@@ -10,7 +10,7 @@ const add = (list, sample, most) => {
   if (list.length > most) list.shift();
 };
 
-/** The growth of a counter a second; one that was reset has grown by all that it has. */
+/** The growth of a counter per second; a counter that was reset has grown by its whole value. */
 const growth = (now, before, seconds) => Math.max(0, now >= before ? now - before : now) / seconds;
 
 export class History {
@@ -18,14 +18,14 @@ export class History {
     this.forget();
   }
 
-  /** A daemon that was started anew counts from zero. */
+  /** A restarted daemon counts from zero. */
   forget() {
     this.last = null;
     this.samples = [];
     this.ofPort = new Map();
   }
 
-  /** Takes in a state; false: it is the one that was there already. */
+  /** Takes in a state; false: it is the same as the last. */
   take(state) {
     const last = this.last;
     if (last && state.at_ms === last.at_ms) return false;

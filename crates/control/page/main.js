@@ -1,4 +1,4 @@
-// The page: asks the daemon once a second, and has each part show the answer.
+// The page: polls the daemon once a second; each part shows its part of the response.
 
 import { byId, say } from "./dom.js";
 import { Events } from "./events.js";
@@ -8,6 +8,7 @@ import { Overview } from "./overview.js";
 import { PortView } from "./port.js";
 import { Ports } from "./ports.js";
 import { counted, duration } from "./text.js";
+import { Trace } from "./trace.js";
 import { Workers } from "./workers.js";
 
 const SECOND = 1000;
@@ -17,7 +18,8 @@ const overview = new Overview();
 const workers = new Workers();
 const events = new Events();
 const findings = new Findings();
-/** Kept for this visit alone, and by no store of the browser. */
+const trace = new Trace();
+/** Kept only for this visit, in no storage of the browser. */
 const token = { text: "" };
 const view = new PortView(token);
 const ports = new Ports((name) => choose(name, true));
@@ -26,25 +28,26 @@ let states = new Map();
 function choose(name, focus) {
   view.choose(name, focus);
   ports.mark(name);
+  trace.enterBy(name);
   globalThis.history.replaceState(null, "", `#port=${encodeURIComponent(name)}`);
   show();
   askDetail();
 }
 
-/** The port that the address names, if it names one. */
+/** Chooses the port that the URL names, if any. */
 function fromAddress() {
   const named = /^#port=(.+)$/.exec(location.hash);
   if (!named) return;
   try {
     choose(decodeURIComponent(named[1]), false);
   } catch {
-    // An address that was cut: no port is chosen.
+    // A truncated URL: no port is chosen.
   }
 }
 
 async function answered(path) {
   const answer = await fetch(path, { signal: AbortSignal.timeout(10 * SECOND) });
-  if (!answer.ok) throw new Error(`the daemon answers ${answer.status}`);
+  if (!answer.ok) throw new Error(`the daemon answered ${answer.status}`);
   return answer.json();
 }
 
@@ -53,14 +56,14 @@ async function askDetail() {
   try {
     view.detail = await answered(`/ports/${encodeURIComponent(view.name)}`);
   } catch {
-    // The port was removed, or the daemon is gone: the next state tells.
+    // The port was removed, or the daemon is gone: the next state shows it.
   }
 }
 
-/** Reads out which ports changed their state; more than three are counted. */
+/** Announces which ports changed state; more than three are only counted. */
 function tellNews(state) {
   const changed = state.ports.filter(({ name, state }) => states.has(name) && states.get(name) !== state);
-  if (changed.length > 3) say(byId("news"), `${changed.length} ports changed their state`);
+  if (changed.length > 3) say(byId("news"), `${changed.length} ports changed state`);
   else if (changed.length > 0) say(byId("news"), changed.map(({ name, state }) => `port ${name} is ${state}`).join(", "));
   states = new Map(state.ports.map(({ name, state }) => [name, state]));
 }
@@ -92,15 +95,16 @@ async function ask() {
     overview.show(history);
     workers.show(state, history.samples.at(-1)?.busy ?? [], (name) => choose(name, true));
     findings.show(state);
+    trace.show(state);
     events.show(state);
     show();
   } catch (error) {
-    say(byId("trouble"), `What is shown is old: ${error.message}. It is tried again each second.`);
+    say(byId("trouble"), `This page is out of date: ${error.message}. It retries every second.`);
     byId("trouble").hidden = false;
   }
 }
 
-/** Once a second while the page is in sight. */
+/** Once a second while the page is visible. */
 async function askForEver() {
   for (;;) {
     if (!document.hidden) await ask();

@@ -1,17 +1,17 @@
-// The switch as a whole: traffic, drops by reason, processor time by worker, and how deep trains are.
+// The switch as a whole: traffic, drops by reason, busy time by worker, and the depth of trains.
 
 import { Chart } from "./chart.js";
 import { byId, element, redraw, say, table } from "./dom.js";
 import { bits, core, percent, perSecond, reason } from "./text.js";
 
-/** Drop reasons with a line of their own; the others are added up. */
+/** Number of drop reasons with their own line; the others are added up. */
 const REASONS = 7;
 
 export class Overview {
   constructor() {
     this.traffic = new Chart("Traffic of all ports", bits, 1000);
     this.drops = new Chart("Drops by reason", perSecond, 1);
-    this.busy = new Chart("Time that workers are busy", percent, 100);
+    this.busy = new Chart("Busy time of workers", percent, 100);
     this.depth = element("div", { class: "depth" });
     byId("charts").append(this.traffic.figure, this.drops.figure, this.busy.figure, this.depth);
   }
@@ -34,7 +34,7 @@ export class Overview {
 
   showDepth(depths, rates) {
     redraw(this.depth, depths, () => [
-      table("Trains by their number of segments", ["Segments", "Trains", "Share"], depths.map((depth) => [depth, "", ""])),
+      table("Trains by number of segments", ["Segments", "Trains", "Share"], depths.map((depth) => [depth, "", ""])),
     ]);
     const all = rates.reduce((sum, rate) => sum + rate, 0);
     this.depth.querySelectorAll("tbody tr").forEach((row, place) => {
@@ -49,7 +49,7 @@ export class Overview {
   }
 }
 
-/** A line for each reason with most drops in the time shown, most first, and one for the others. */
+/** A line for each of the most frequent reasons in the time shown, most first, and one for the others. */
 function dropLines(samples) {
   const sums = {};
   for (const { drops } of samples) {

@@ -1,4 +1,4 @@
-// The chosen port in detail: state, traffic of the last minute, coalescing, drops, queues, and what its guest negotiated.
+// The chosen port in detail: state, traffic of the last minute, coalescing, drops, queues, and its guest's features.
 
 import { Chart } from "./chart.js";
 import { byId, element, redraw, say, table } from "./dom.js";
@@ -6,7 +6,7 @@ import { Coalescing } from "./rsc.js";
 import { bits, bytes, count, counted, percent, reason } from "./text.js";
 
 export class PortView {
-  /** `token` remembers the token of this visit. */
+  /** `token` holds the token for this visit. */
   constructor(token) {
     this.token = token;
     this.name = null;
@@ -38,10 +38,10 @@ export class PortView {
     byId("port-body").hidden = false;
   }
 
-  /** Shows the port of the newest state; `port` is missing once it was removed. */
+  /** Shows the port of the newest state; `port` is undefined once it was removed. */
   show(port, samples, mayChange) {
     if (!port) {
-      redraw(this.facts, "gone", () => fact("State", "there is no such port any more"));
+      redraw(this.facts, "gone", () => fact("State", "this port no longer exists"));
       return;
     }
     this.showFacts(port);
@@ -64,10 +64,10 @@ export class PortView {
     const facts = [
       ["State", port.reason ? `${port.state}: ${port.reason}` : port.state],
       ["Device", port.device],
-      ["Faces", port.role === "uplink" ? "a network (uplink)" : "a guest (vNIC)"],
+      ["Role", port.role === "uplink" ? "uplink (a network)" : "vNIC (a guest)"],
       ["VLAN", port.vlan],
-      ["MTU", mtu ? String(mtu) : "not known"],
-      ["Address", mac ?? (held ? `${held} (held)` : "none of its own")],
+      ["MTU", mtu ? String(mtu) : "unknown"],
+      ["Address", mac ?? (held ? `${held} (held)` : "none")],
       ["Offloads", offloads.join(" ") || "none"],
       ...degraded.map((text) => ["Degraded", text]),
     ];
@@ -93,7 +93,7 @@ const fact = (name, value) => [element("dt", {}, name), element("dd", {}, value)
 function guestParts(guest) {
   const taken = new Set(guest.taken);
   const feature = (name) => element("li", { class: taken.has(name) ? "taken" : "left" }, `${taken.has(name) ? "✓" : "–"} ${name}`);
-  const memory = guest.memory_bytes > 0 ? `${bytes(guest.memory_bytes)} of its memory mapped` : "no memory mapped";
+  const memory = guest.memory_bytes > 0 ? `${bytes(guest.memory_bytes)} of memory mapped` : "no memory mapped";
   const state = guest.connected ? "connected" : "not connected";
   const words = `${state}, ${counted(guest.connections, "connection")} so far, ${counted(guest.queues, "queue pair")}, ${memory}`;
   return [
@@ -103,7 +103,7 @@ function guestParts(guest) {
     element(
       "details",
       {},
-      element("summary", {}, `Features: ${guest.taken.length} taken (✓) of ${guest.offered.length} offered`),
+      element("summary", {}, `Features: ${guest.taken.length} accepted (✓) of ${guest.offered.length} offered`),
       element("ul", { class: "features" }, ...guest.offered.map(feature)),
     ),
   ];

@@ -1,13 +1,13 @@
-// Coalescing toward one port: its setting, a button with the token, and a strip of measures before and after the change.
+// Coalescing toward one port: its setting, a button with the token, and a strip that compares before and after the change.
 
 import { element, redraw, say, table } from "./dom.js";
 import { mean } from "./history.js";
 import { bits, perSecond } from "./text.js";
 
-/** Samples before a change, and after it. */
+/** Number of samples before a change, and after it. */
 const STRIP = 10;
 
-/** Name, measure of a sample, and how it is written. */
+/** Name, measure of a sample, and format. */
 const MEASURES = [
   ["Out of the switch", (sample) => sample.egress, bits],
   ["Frames out", (sample) => sample.frames, perSecond],
@@ -33,7 +33,7 @@ export class Coalescing {
       event.preventDefault();
       this.toggle();
     });
-    this.readOnly = element("p", {}, "The page is read-only: [web] names no token-file.");
+    this.readOnly = element("p", {}, "The page is read-only: [web] has no token-file.");
     this.strip = element("div");
     const title = element("h3", {}, "Receive segment coalescing");
     this.body = element("div", {}, title, this.setting, this.controls, this.readOnly, this.answer, this.strip);
@@ -55,7 +55,7 @@ export class Coalescing {
     const rows = MEASURES.map(([name, measure, format]) => [
       name,
       format(mean(this.before, measure)),
-      after.length > 0 ? format(mean(after, measure)) : "wait",
+      after.length > 0 ? format(mean(after, measure)) : "waiting",
     ]);
     const heads = ["Mean", `${this.before.length} s before`, `${after.length} s after`];
     redraw(this.strip, [heads, rows], () => [table(`Before and after RSC was turned ${this.changedTo}`, heads, rows)]);
@@ -76,7 +76,7 @@ export class Coalescing {
         Object.assign(this, { before, changedAt: Date.now() / 1000, changedTo: policy });
         say(this.answer, `RSC was turned ${policy}.`);
       } else {
-        say(this.answer, told.detail ?? `The daemon answers ${answer.status}.`);
+        say(this.answer, told.detail ?? `The daemon answered ${answer.status}.`);
       }
     } catch (error) {
       say(this.answer, `The daemon does not answer: ${error.message}`);

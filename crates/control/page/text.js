@@ -12,11 +12,13 @@ function scaled(value, unit) {
   return `${value.toFixed(digits)} ${PREFIXES[place]}${unit}`.trimEnd();
 }
 
-/** The same without a unit, which stands in the head of the column. */
+/** Orders names; numbers in them count by value. */
+export const byName = (one, other) => one.localeCompare(other, "en", { numeric: true });
+/** The same without a unit, which the column's head has. */
 export const short = (value) => scaled(value, "");
-/** Bits a second. */
+/** Bits per second. */
 export const bits = (value) => scaled(value, "bit/s");
-/** Anything else a second. */
+/** Anything else per second. */
 export const perSecond = (value) => `${scaled(value, "")}/s`;
 /** A count. */
 export const count = (value) => value.toLocaleString("en");

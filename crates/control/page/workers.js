@@ -1,9 +1,9 @@
-// Which queue is served by which worker, and which worker by which core.
+// Which worker serves which queue, and on which core it runs.
 
 import { byId, element, redraw } from "./dom.js";
 import { core, counted, percent } from "./text.js";
 
-/** Queues of a worker that are named, the busiest first. */
+/** Number of a worker's queues that are named, the busiest first. */
 const NAMED = 12;
 
 export class Workers {
@@ -22,7 +22,7 @@ export class Workers {
 }
 
 function card({ worker, cpu, busy, all, named }, choose) {
-  const more = all > named.length ? ` (the ${named.length} busiest are named)` : "";
+  const more = all > named.length ? ` (the ${named.length} busiest are listed)` : "";
   return element(
     "article",
     {},

@@ -18,11 +18,11 @@ fn number(name: &str, file: &str, kind: &str) -> Result<u32, Problem> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
-    // A restricted daemon that is root has the file that was there at its start (`sandbox`).
+    // A restricted daemon that runs as root can open only the file that existed at startup (`sandbox`).
     let accounts = fs::read_to_string(file).map_err(|error| {
         Problem::new(format!("the socket's {kind} cannot be looked up"))
             .seen(format!("{file}: {error}"))
-            .wanted("a file that has not been replaced since the daemon started")
+            .wanted("a file not replaced since the daemon started")
             .remedy(format!("write the {kind}'s number, or restart the daemon"))
     })?;
     let line = accounts.lines().find(|line| line.split(':').next() == Some(name));
@@ -30,7 +30,7 @@ fn number(name: &str, file: &str, kind: &str) -> Result<u32, Problem> {
     found.ok_or_else(|| {
         Problem::new(format!("the socket's {kind} does not exist"))
             .seen(name)
-            .wanted(format!("a {kind} of {file}, or a number"))
+            .wanted(format!("a {kind} in {file}, or a number"))
             .remedy(format!("`{kind}add {name}`, or correct the socket's {kind}"))
     })
 }

@@ -1,4 +1,4 @@
-//! On whose behalf the control thread changes something, for the log: a client of the API, or the file.
+//! The actor of a change, for the log: a client of the API, or the file.
 
 use crate::api::Peer;
 use serde::Serialize;
@@ -8,11 +8,11 @@ tokio::task_local! {
     static ACTOR: String;
 }
 
-/// Longest command line that is told, in characters.
+/// Longest logged command line, in characters.
 const LONGEST: usize = 160;
 
-/// A client as the log names it: user, process, and its command as far as it can be known. A process can call itself anything,
-/// and may be gone: user and process are the kernel's word, the command is not.
+/// A client as the log names it: user, process and, if known, its command. The kernel vouches for user and process, not for the
+/// command: a process can name itself anything, and may have ended.
 pub(crate) fn name(peer: &Peer) -> String {
     let command = fs::read(format!("/proc/{}/cmdline", peer.pid)).unwrap_or_default();
     let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
@@ -25,12 +25,12 @@ pub(crate) async fn acting<T>(client: String, change: impl Future<Output = T>) -
     ACTOR.scope(client, change).await
 }
 
-/// On whose behalf this task runs.
+/// The actor of this task.
 pub(crate) fn current() -> String {
     ACTOR.try_with(String::clone).unwrap_or_else(|_| "the file".to_owned())
 }
 
-/// Logs a change that is none of the configuration, with its values.
+/// Logs a change outside the configuration, with its values.
 pub(crate) fn log(what: &str, values: &impl Serialize) {
     let by = current();
     tracing::info!(by, "{}", line(what, values));

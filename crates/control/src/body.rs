@@ -1,12 +1,13 @@
-//! What the API says about the running switch: written by the daemon, read by the command line and the lab.
+//! The API's view of the running switch, written by the daemon and read by the command line and the lab.
 //!
-//! Settings are spelled as in the file (`mac-ageing`), facts in snake case (`ingress_frames`), and coalescing in the words of
+//! Settings are spelled as in the file (`mac-ageing`), facts in snake case (`ingress_frames`), and coalescing as in
 //! `Get-NetAdapterRsc` and `Get-NetAdapterStatistics` (`IPv4OperationalState`, `CoalescedBytes`).
 
 mod acl;
 mod capture;
 mod counters;
 mod health;
+mod log;
 mod mtu;
 mod queue;
 mod rsc;
@@ -17,8 +18,9 @@ mod vmmq;
 
 pub use acl::{AclAdd, AclBody, AclRuleBody};
 pub use capture::{CaptureBody, CaptureStart, CaptureState};
-pub use counters::{CountersBody, DepthBody, RscCountersBody};
+pub use counters::{CountersBody, DepthBody, RscCountersBody, drop_reasons};
 pub use health::{FindingBody, HealthBody, Severity};
+pub use log::{LogBody, LogChange, LogLevel};
 pub use mtu::{MtuBody, MtuLinkBody, MtuPortBody};
 pub use queue::{QueueBody, QueueMove, QueueVnicBody};
 pub use rsc::{RscBody, RscChange, RscSetting};
@@ -43,15 +45,15 @@ pub struct SwitchBody {
     pub version: String,
     /// Seconds since it started.
     pub uptime_s: u64,
-    /// Ports of the configuration.
+    /// Number of configured ports.
     pub ports: usize,
-    /// Ports that carry frames.
+    /// Number of ports that carry frames.
     pub ports_up: usize,
-    /// Learned addresses.
+    /// Number of learned addresses.
     pub macs: usize,
     /// The workers.
     pub workers: Vec<WorkerBody>,
-    /// What the daemon has given up.
+    /// The restrictions on the daemon.
     pub sandbox: SandboxBody,
     /// Changed keys of `[switch]` that take effect after a restart.
     pub restart_needed: Vec<String>,
@@ -59,21 +61,23 @@ pub struct SwitchBody {
     pub events: Vec<EventBody>,
 }
 
-/// What the daemon has given up since it started.
+/// What the daemon gave up at startup.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SandboxBody {
-    /// Files beyond those that it needs.
+    /// Access to files that it does not need.
     pub files: RestrictionBody,
     /// System calls that it never makes.
     pub system_calls: RestrictionBody,
+    /// The right to enter network namespaces (CAP_SYS_ADMIN), which a helper process keeps.
+    pub namespaces: RestrictionBody,
 }
 
-/// Whether the kernel refuses it.
+/// A restriction that the kernel enforces.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RestrictionBody {
-    /// Whether it does.
+    /// Whether the restriction is in force.
     pub in_force: bool,
-    /// By what, or why not.
+    /// The mechanism, or why it is not in force.
     pub detail: String,
 }
 
@@ -84,24 +88,24 @@ pub struct WorkerBody {
     pub worker: usize,
     /// The core it is pinned to.
     pub cpu: Option<usize>,
-    /// Whether it answers; if not, its ports carry nothing.
+    /// Whether it answers. If not, its ports carry no frames.
     pub answers: bool,
     /// Turns that found frames.
     pub busy_turns: u64,
-    /// Turns that found none.
+    /// Turns that found no frames.
     pub idle_turns: u64,
     /// Times it slept.
     pub sleeps: u64,
-    /// Frames it took.
+    /// Frames taken from ports.
     pub frames: u64,
     /// Nanoseconds in turns that took frames.
     pub busy_ns: u64,
 }
 
-/// Something that happened, once or several times.
+/// An event, possibly repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventBody {
-    /// Grows with each event that is noted, also with one that repeats.
+    /// Increases with every event, including repetitions.
     #[serde(default)]
     pub id: u64,
     /// When it last happened, in seconds since the daemon started.
@@ -118,14 +122,14 @@ pub struct EventBody {
 pub enum StateBody {
     /// It carries frames.
     Up,
-    /// It carries none for now, and recovers by itself.
+    /// It carries no frames for now, and recovers by itself.
     Down,
     /// Its device failed and is retried every second, or its guest must restart.
     Broken,
 }
 
 impl StateBody {
-    /// The word in API and tables.
+    /// The name in API and tables.
     pub const fn name(self) -> &'static str {
         match self {
             StateBody::Up => "up",
@@ -142,16 +146,37 @@ pub enum Origin {
     /// The configuration file.
     #[default]
     File,
-    /// The API; it is kept in the state directory, and there again after a restart.
+    /// The fleet. The port is stored in the state directory and survives a restart.
+    Fleet,
+    /// The API. The port is stored in the state directory and survives a restart.
     Api,
 }
 
 impl Origin {
-    /// The word in API and tables.
+    /// The name in API and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Origin::File => "file",
+            Origin::Fleet => "fleet",
             Origin::Api => "api",
+        }
+    }
+
+    /// After "added".
+    pub const fn by(self) -> &'static str {
+        match self {
+            Origin::File => "by the file",
+            Origin::Fleet => "by the fleet",
+            Origin::Api => "through the API",
+        }
+    }
+
+    /// Its name in a sentence.
+    pub const fn named(self) -> &'static str {
+        match self {
+            Origin::File => "the file",
+            Origin::Fleet => "the fleet",
+            Origin::Api => "the API",
         }
     }
 }
@@ -164,10 +189,10 @@ pub struct PortBody {
     /// Where it comes from.
     #[serde(default)]
     pub origin: Origin,
-    /// Kind and name of its device; at an open xdp port also the way that its frames come: `(native, zero-copy)`, `(native,
-    /// copied)`, `(generic, copied)` or `(by packet)`.
+    /// Kind and name of its device; for an open xdp port also its receive mode: `(native, zero-copy)`, `(native, copied)`,
+    /// `(generic, copied)` or `(by packet)`.
     pub device: String,
-    /// Which way it faces.
+    /// Which way the port faces.
     pub role: PortRole,
     /// Whether it carries frames.
     pub state: StateBody,
@@ -175,20 +200,20 @@ pub struct PortBody {
     pub reason: String,
     /// Largest IP packet in bytes; absent while the device is not open.
     pub mtu: Option<u16>,
-    /// The device's own address.
+    /// The device's address.
     pub mac: Option<String>,
-    /// Without an own address: the first that its guest sent from, to which the MAC-spoofing guard holds it.
+    /// If the port has no address: the first from which its guest sent, to which the MAC-spoofing guard holds the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_mac: Option<String>,
-    /// VLAN mode: `untagged`, or as in `access 10` or `trunk 10,20-30 native 1`.
+    /// VLAN mode: `untagged`, or such as `access 10` or `trunk 10,20-30 native 1`.
     pub vlan: String,
     /// Coalescing toward the port, configured or by default.
     pub rsc: RscMode,
-    /// Which worker serves which queue.
+    /// The port's queues with their workers.
     pub queues: Vec<QueueBody>,
-    /// Offloads of its egress: `csum`, `tso4`, `tso6`, `uso`, `ecn`.
+    /// Egress offloads: `csum`, `tso4`, `tso6`, `uso`, `ecn`.
     pub offloads: Vec<String>,
-    /// What the kernel lacks and is done in software; at an xdp port what is lost, or why it is served by AF_PACKET.
+    /// Offloads that the kernel lacks and the switch does in software; for an xdp port its limits, or why it uses AF_PACKET.
     pub degraded: Vec<String>,
     /// How the flows of an uplink with several queues are spread over them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -196,7 +221,7 @@ pub struct PortBody {
     /// The guest of a vhost-user port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestBody>,
-    /// Over the last second.
+    /// Rates over the last second.
     pub rates: RatesBody,
     /// Its configuration.
     pub config: PortConfig,
@@ -206,50 +231,50 @@ pub struct PortBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", tag = "by")]
 pub enum SpreadBody {
-    /// By indirection tables, one for each vNIC, that an eBPF program reads.
+    /// By indirection tables, one per vNIC, read by an eBPF program.
     Tables,
-    /// By the kernel's hash: a flow keeps its queue.
+    /// By the kernel's hash: each flow stays on its queue.
     KernelHash {
-        /// Why not by tables.
+        /// Why tables are not used.
         reason: String,
     },
 }
 
-/// The guest of a vhost-user port: what was agreed on and what follows from it.
+/// The guest of a vhost-user port: what was negotiated, and the consequences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GuestBody {
     /// Whether a guest is connected.
     pub connected: bool,
-    /// How often one has connected since the port was opened.
+    /// How often a guest has connected since the port was opened.
     pub connections: u64,
-    /// Guest memory that is mapped.
+    /// Bytes of mapped guest memory.
     pub memory_bytes: u64,
-    /// Regions in which it is mapped.
+    /// Number of mapped memory regions.
     #[serde(default)]
     pub memory_regions: usize,
-    /// Most memory that may be mapped: by `memory-limit`, or the host's own; absent where there is no limit.
+    /// Most memory that may be mapped: `memory-limit`, or the host's memory; absent if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<u64>,
-    /// Queue pairs it uses; 0: its driver is not ready.
+    /// Queue pairs that it uses; 0 if its driver is not ready.
     pub queues: u16,
-    /// Features the port offers, by their names in the virtio specification.
+    /// Features that the port offers, named as in the virtio specification.
     pub offered: Vec<String>,
     /// Features that the guest's driver accepted.
     pub taken: Vec<String>,
-    /// What follows from them, in words.
+    /// The consequences, in words.
     pub follows: Vec<String>,
 }
 
 /// A port's traffic over the last second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RatesBody {
-    /// Into the switch.
+    /// From the port into the switch.
     pub ingress_frames_per_s: u64,
-    /// Into the switch.
+    /// From the port into the switch.
     pub ingress_bits_per_s: u64,
-    /// Out of the switch.
+    /// From the switch to the port.
     pub egress_frames_per_s: u64,
-    /// Out of the switch.
+    /// From the switch to the port.
     pub egress_bits_per_s: u64,
     /// Drops for all reasons.
     pub drops_per_s: u64,
@@ -260,32 +285,32 @@ pub struct RatesBody {
 pub struct MacBody {
     /// The address.
     pub mac: String,
-    /// VLAN inside the switch.
+    /// VLAN in the switch.
     pub vlan: u16,
-    /// The port at which it was learned.
+    /// The port on which it was learned.
     pub port: String,
-    /// Seconds since it was seen.
+    /// Seconds since it last sent a frame.
     pub age_s: u64,
 }
 
-/// What has become of a step.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StepOutcome {
-    /// A dry run: it would be taken.
+    /// A dry run: the step would be carried out.
     Planned,
-    /// It is done.
+    /// The step was carried out.
     Done,
-    /// It is not, or not whole. A port that does not open is tried again every second.
+    /// The step failed, at least in part. A port that cannot be opened is retried every second.
     Failed,
 }
 
-/// A step, and what has become of it.
+/// A step and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StepBody {
     /// The step.
     pub plan: Step,
-    /// What has become of it.
+    /// Its outcome.
     pub outcome: StepOutcome,
     /// Why it failed; empty if it did not.
     pub reason: String,
@@ -297,7 +322,7 @@ impl StepBody {
         StepBody { plan, outcome: StepOutcome::Planned, reason: String::new() }
     }
 
-    /// A step that was taken.
+    /// A step that was carried out.
     pub fn taken(plan: Step, result: Result<(), String>) -> StepBody {
         match result {
             Ok(()) => StepBody { plan, outcome: StepOutcome::Done, reason: String::new() },
@@ -306,15 +331,15 @@ impl StepBody {
     }
 }
 
-/// Where the configuration comes from and goes to.
+/// The files of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourceBody {
-    /// The configuration file; absent: there is none.
+    /// The configuration file; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The file in which ports are kept that the API has added.
+    /// The file that stores ports added through the API.
     pub state: String,
-    /// Why the newest state is not in it; empty if it is.
+    /// Why that file lacks the newest state; empty if it is current.
     pub not_kept: String,
 }
 
@@ -323,11 +348,11 @@ pub struct SourceBody {
 pub struct PlanBody {
     /// The steps, in order.
     pub steps: Vec<StepBody>,
-    /// Whether all of them are done; false for a dry run.
+    /// Whether all steps were carried out; false for a dry run.
     pub applied: bool,
-    /// The tag of the configuration in force, as in `ETag`.
+    /// The tag of the running configuration, as in `ETag`.
     #[serde(default)]
     pub etag: String,
-    /// The configuration in force.
+    /// The running configuration.
     pub config: Config,
 }

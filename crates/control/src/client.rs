@@ -1,15 +1,15 @@
-//! The other side of the API, blocking: for the command line and the lab.
+//! A blocking client of the API, for the command line and the lab.
 //!
-//! One connection a request on the daemon's Unix socket. Not for use inside an async runtime.
+//! Each request has its own connection to the daemon's Unix socket. Not for use inside an async runtime.
 
 mod capture;
 
 use crate::Problem;
 use crate::body::{
-    AclAdd, AclBody, CaptureBody, CountersBody, EventBody, HealthBody, MacBody, MtuBody, PlanBody,
-    PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, RssBody, RssChange, SourceBody,
-    SwitchBody, TeamBody, TeamChange, TeamMapping, TraceBody, TraceRequest, VmmqLoadBody,
-    VmmqMoveBody,
+    AclAdd, AclBody, CaptureBody, CountersBody, EventBody, HealthBody, LogBody, LogChange, MacBody,
+    MtuBody, PlanBody, PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, RssBody,
+    RssChange, SourceBody, SwitchBody, TeamBody, TeamChange, TeamMapping, TraceBody, TraceRequest,
+    VmmqLoadBody, VmmqMoveBody,
 };
 use crate::config::{Config, PortConfig};
 pub use capture::CaptureError;
@@ -26,24 +26,24 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 
-/// A request that takes longer has failed: the daemon hangs.
+/// Longest time for a request; after that the daemon is taken to hang.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long until a connection for which there was no room is tried again.
+/// Time between attempts to connect while the daemon's backlog is full.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Why a request gave no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No daemon listens on the socket.
     #[error("{0}")]
     Unreachable(Box<Problem>),
-    /// The daemon refused, and said why.
+    /// The daemon refused the request, with a reason.
     #[error("{0}")]
     Refused(Box<Problem>),
 }
 
 impl ClientError {
-    /// What it is about.
+    /// The problem.
     pub fn problem(&self) -> &Problem {
         match self {
             ClientError::Unreachable(problem) | ClientError::Refused(problem) => problem,
@@ -101,7 +101,7 @@ impl Client {
         read(&self.request(Method::PATCH, &path, body.into(), Some(etag))?)
     }
 
-    /// Opens one more port.
+    /// Adds a port.
     pub fn add_port(&self, port: &PortConfig) -> Result<PortBody, ClientError> {
         self.send(Method::POST, "/v1/ports", port)
     }
@@ -141,6 +141,16 @@ impl Client {
         read(&self.request(Method::DELETE, &path, Bytes::new(), None)?)
     }
 
+    /// The levels of the log.
+    pub fn log(&self) -> Result<LogBody, ClientError> {
+        self.get("/v1/log")
+    }
+
+    /// Sets a level of the log until the daemon stops.
+    pub fn set_log(&self, change: &LogChange) -> Result<LogBody, ClientError> {
+        self.put("/v1/log", change)
+    }
+
     /// Coalescing toward one port, or toward all.
     pub fn rsc(&self, port: Option<&str>) -> Result<Vec<RscBody>, ClientError> {
         match port {
@@ -149,7 +159,7 @@ impl Client {
         }
     }
 
-    /// Toggles coalescing of one port, or of all; it is done when this returns.
+    /// Toggles coalescing on one port, or on all; it is done when this returns.
     pub fn set_rsc(
         &self,
         port: Option<&str>,
@@ -183,12 +193,12 @@ impl Client {
         }
     }
 
-    /// Has members join and leave a team; it is done when this returns.
+    /// Adds members to a team and removes others; it is done when this returns.
     pub fn change_team(&self, port: &str, change: &TeamChange) -> Result<TeamBody, ClientError> {
         self.patch(&format!("/v1/teams/{}", escape(port)), change)
     }
 
-    /// Pins a vNIC to a member of a team, or frees it.
+    /// Pins a vNIC to a member of a team, or unpins it.
     pub fn map_team(&self, port: &str, mapping: &TeamMapping) -> Result<TeamBody, ClientError> {
         self.put(&format!("/v1/teams/{}/mappings", escape(port)), mapping)
     }
@@ -213,7 +223,7 @@ impl Client {
         self.get("/v1/vmmq/moves")
     }
 
-    /// What the balancer measures, as sums so far.
+    /// The balancer's measurements, as sums so far.
     pub fn vmmq_load(&self) -> Result<VmmqLoadBody, ClientError> {
         self.get("/v1/vmmq/load")
     }
@@ -251,39 +261,49 @@ impl Client {
         self.get("/v1/mtu")
     }
 
-    /// The configuration in force.
+    /// The running configuration.
     pub fn config(&self) -> Result<Config, ClientError> {
         self.get("/v1/config")
     }
 
-    /// Where the configuration comes from, and where ports are kept that the API has added.
+    /// The configuration file, and the file that stores ports added through the API.
     pub fn config_source(&self) -> Result<SourceBody, ClientError> {
         self.get("/v1/config/source")
     }
 
-    /// Has the daemon read its file again, or only shows the steps.
+    /// Has the daemon reread its file, or only returns the steps.
     pub fn reload_config(&self, dry_run: bool) -> Result<PlanBody, ClientError> {
         let path = format!("/v1/config/reload?dry_run={dry_run}");
         read(&self.request(Method::POST, &path, Bytes::new(), None)?)
     }
 
-    /// Replaces the configuration in force if it still has this tag.
+    /// Replaces the running configuration if it still has this tag.
     pub fn replace_config(&self, config: &Config, etag: &str) -> Result<PlanBody, ClientError> {
         let body = serde_json::to_vec(config).map_err(|error| broken_answer(&error))?;
         read(&self.request(Method::PUT, "/v1/config", body.into(), Some(etag))?)
     }
 
-    /// Replaces the configuration in force, or only shows the steps.
+    /// Replaces the running configuration, or only returns the steps.
     pub fn put_config(&self, config: &Config, dry_run: bool) -> Result<PlanBody, ClientError> {
         self.put(&format!("/v1/config?dry_run={dry_run}"), config)
     }
 
-    /// The last capture at a port.
+    /// Replaces the fleet's ports on this host with those of this revision.
+    pub fn put_fleet(&self, revision: u64, ports: &[PortConfig]) -> Result<PlanBody, ClientError> {
+        self.put(&format!("/v1/config/fleet?revision={revision}"), &ports)
+    }
+
+    /// Plans the steps that would replace the fleet's ports on this host.
+    pub fn plan_fleet(&self, ports: &[PortConfig]) -> Result<PlanBody, ClientError> {
+        self.put("/v1/config/fleet?dry_run=true", &ports)
+    }
+
+    /// The last capture on a port.
     pub fn capture(&self, port: &str) -> Result<CaptureBody, ClientError> {
         self.get(&format!("/v1/captures/{}", escape(port)))
     }
 
-    /// Stops a capture; its client gets what is left.
+    /// Stops a capture; its client still receives the rest.
     pub fn stop_capture(&self, port: &str) -> Result<CaptureBody, ClientError> {
         let path = format!("/v1/captures/{}", escape(port));
         read(&self.request(Method::DELETE, &path, Bytes::new(), None)?)
@@ -312,7 +332,7 @@ impl Client {
         self.send(Method::PATCH, path, body)
     }
 
-    /// Makes a resource.
+    /// Creates a resource.
     pub fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -405,7 +425,7 @@ impl Client {
         Ok((status, tag, body))
     }
 
-    /// Connects. Where the daemon's backlog is full, that is tried again for as long as a request may take.
+    /// Connects. While the daemon's backlog is full, retries for as long as a request may take.
     async fn stream(&self) -> Result<UnixStream, ClientError> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -423,7 +443,7 @@ fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, ClientError> {
     serde_json::from_slice(body).map_err(|error| broken_answer(&error))
 }
 
-/// What a refusal says.
+/// The error of a refused request.
 fn refused(status: StatusCode, body: &Bytes) -> ClientError {
     let problem = serde_json::from_slice(body).unwrap_or_else(|_| {
         Problem::new(format!("the daemon answered {status}")).seen(String::from_utf8_lossy(body))
@@ -434,8 +454,8 @@ fn refused(status: StatusCode, body: &Bytes) -> ClientError {
 fn broken_answer(error: &serde_json::Error) -> ClientError {
     let problem = Problem::new("the daemon's answer cannot be read")
         .seen(error)
-        .wanted(format!("an answer of version {}", env!("CARGO_PKG_VERSION")))
-        .remedy("restart the daemon, so that it has the version of this program");
+        .wanted(format!("an answer from version {}", env!("CARGO_PKG_VERSION")))
+        .remedy("restart the daemon, so that it runs this program's version");
     ClientError::Refused(Box::new(problem))
 }
 
@@ -444,12 +464,12 @@ fn unreachable_at(socket: &Path, error: &dyn std::error::Error) -> ClientError {
         .seen(error)
         .wanted("a running `millrace run`")
         .remedy(
-            "start it with `systemctl start millrace` or `millrace run -c FILE`, or name its socket with --socket",
+            "start the daemon with `systemctl start millrace` or `millrace run -c FILE`, or name its socket with --socket",
         );
     ClientError::Unreachable(Box::new(problem))
 }
 
-/// Percent-encodes what may not stand in a path, so that any text typed as a name is asked for as typed.
+/// Percent-encodes characters that a path cannot contain, so that any name can be requested as typed.
 fn escape(name: &str) -> String {
     let mut escaped = String::new();
     for byte in name.bytes() {

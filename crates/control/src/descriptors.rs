@@ -1,7 +1,7 @@
-//! How many descriptors a configuration may take, held against how many the process may have.
+//! Compares how many descriptors a configuration may need with how many the process may have.
 //!
-//! A front end passes descriptors, so it decides within its limits how many its port takes; where they run out it is others
-//! whose guests cannot connect.
+//! A front end passes descriptors, and so decides within limits how many its port needs. If they run out, other ports' guests
+//! cannot connect.
 
 use crate::Problem;
 use crate::config::{Config, PortConfig};
@@ -9,15 +9,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The daemon's own: the API, signals, workers.
 const OWN: u64 = 64;
-/// Of a guest beside its rings: 7 of the session's, and memory of 509 regions, the next memory of the 32 that a message names, an
-/// inflight region and a dirty log; with them the files of the message that is read.
+/// Descriptors of a guest, without its rings: 7 of the session, 509 memory regions, 32 regions of the next memory table, an
+/// inflight region and a dirty log, and 32 files of the message being read.
 const GUEST: u64 = 7 + 509 + 32 + 2 + 32;
-/// Of one of its rings: two of ours, kick, call and error; and two writers that are stuck at an earlier call and error, each with
-/// a pipe and its bell.
+/// Descriptors of one of its rings: two of ours, kick, call and error; and two writers stuck on an earlier call and error, each
+/// with a pipe and its bell.
 const RING: u64 = 5 + 2 * 2;
-/// Of a queue of another port: its device, and what it is watched by.
+/// Descriptors of a queue of another port: its device and its watcher.
 const QUEUE: u64 = 4;
-/// Of an uplink with several queues or by AF_XDP: its program, with maps and link.
+/// Descriptors of a ring that are kept for the next process: its socket once more, and its position.
+const RING_KEPT: u64 = 2;
+/// Descriptors of an uplink with several queues or by AF_XDP: its program, with maps and link.
 const STEERING: u64 = 5;
 
 fn of(port: &PortConfig) -> u64 {
@@ -29,30 +31,29 @@ fn of(port: &PortConfig) -> u64 {
         None if port.packet.is_some() && queues > 1 || port.xdp.is_some() => {
             queues * QUEUE + STEERING
         }
+        None if port.packet.is_some() => QUEUE + RING_KEPT,
         None => queues * QUEUE,
     }
 }
 
-/// What is said where the configuration may take more than `limit`.
+/// The problem if the configuration may need more than `limit` descriptors.
 pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
     let wanted = OWN + config.ports.iter().map(of).sum::<u64>();
     (wanted > limit).then(|| {
-        Problem::new("the daemon may run out of descriptors, and then no guest can connect")
+        Problem::new("the daemon may run out of file descriptors; then no guest can connect")
             .seen(format!("a limit of {limit} (RLIMIT_NOFILE)"))
-            .wanted(format!(
-                "{wanted} for this configuration, with front ends that take all they may"
-            ))
+            .wanted(format!("{wanted} for this configuration, if front ends use all that they may"))
             .remedy(format!(
                 "set LimitNOFILE={wanted} or more in the systemd unit, or `ulimit -n {wanted}`"
             ))
     })
 }
 
-/// Takes all descriptors that the process may have: the usual limit is there for programs that use select(2).
+/// Raises the limit of descriptors to the hard limit: the soft limit exists for programs that use select(2).
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        tracing::debug!("raising the limit of descriptors: {error}");
+        tracing::debug!("the limit of file descriptors cannot be raised: {error}");
     }
 }
 

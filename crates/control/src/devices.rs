@@ -1,35 +1,42 @@
-//! Opening devices: the only place that knows what kinds of ports there are.
+//! Opening devices: the only module that knows the kinds of ports.
 //!
 //! The rest of the crate sees an [`Opener`], so that tests run the whole control plane on memory ports.
 
+mod packet;
 mod tap;
 mod vhost;
 mod xdp;
 
 use crate::config::{Namespace, PortConfig, TeamAlgorithm};
-use crate::handover::{Keeping, Store};
+use crate::handover::{Keeping, Store, What};
 use crate::{Problem, sandbox};
+use packet::packet_denied;
 use ports::Device;
 use ports::link::{Link, LinkError};
-use ports::packet::{self, PacketError, PacketOptions, Spread, StallWatch};
+use ports::packet::{Spread, StallWatch};
 use ports::team::{self, Algorithm, Member, MemberError, Team, TeamError, TeamOptions};
 use ports::vhost::Status;
 use ports::xdp::Fit;
+use std::fmt::Display;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use wire::Mac;
 
 /// A port's device, opened.
 pub struct Opened {
     /// Its queues.
     pub device: Device,
-    /// What the kernel does not do, and is done in software or lost, for people.
+    /// Offloads that the kernel lacks and that are done in software or lost, for people.
     pub degraded: Vec<String>,
     /// The link behind it.
     pub watch: Box<dyn Watch>,
+    /// The address that the port had in an earlier process, if it resumes what that process left.
+    pub earlier_mac: Option<Mac>,
 }
 
-/// Why a device did not open.
+/// Why a device could not be opened.
 #[derive(Debug)]
 pub struct OpenError {
     /// For people.
@@ -45,28 +52,28 @@ pub struct DeviceState {
     pub condition: Condition,
     /// Largest IP packet, in bytes.
     pub mtu: u16,
-    /// Front ends that have connected so far, where the device is a guest's vNIC; else 0.
+    /// Front ends that have connected so far, if the device is a guest's vNIC; otherwise 0.
     pub connections: u64,
 }
 
 /// Whether a device carries frames, and why not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Condition {
-    /// It does.
+    /// It carries frames.
     Up,
-    /// Not now, for this reason.
+    /// It carries none for now, for this reason.
     Down(String),
-    /// Not until its guest starts anew. The device itself is sound and stays open.
+    /// It carries none until its guest restarts. The device itself works and stays open.
     Broken(String),
-    /// Not until it is opened anew.
+    /// It carries none until it is reopened.
     Failed(String),
-    /// There is no such device any more.
+    /// The device no longer exists.
     Gone,
 }
 
-/// Opens what the configuration names.
-pub trait Opener: Send {
-    /// Opens the port's device, and makes it where that is what its kind does.
+/// Opens the devices that the configuration names, several at the same time.
+pub trait Opener: Send + Sync {
+    /// Opens the port's device; creates it first if its kind is created by the switch.
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError>;
     /// Descriptors that outlive the process.
     fn store(&self) -> Store {
@@ -74,45 +81,45 @@ pub trait Opener: Send {
     }
 }
 
-/// A device that is asked once a second.
+/// A device that is polled once a second.
 pub trait Watch: Send {
     /// The device now.
     fn state(&self) -> DeviceState;
-    /// The devices of the host that frames go through, each with its MTU: the port's own, and those below it.
+    /// The host devices that frames pass, each with its MTU: the port's own, and those below it.
     fn links(&self) -> Vec<(String, u16)> {
         Vec::new()
     }
-    /// How flows are spread over several ingress queues, where that is the switch's doing.
+    /// How flows are spread over several ingress queues, if the switch spreads them.
     fn spread(&self) -> Spread {
         Spread::Single
     }
-    /// By which way frames come, where the device's kind has several.
+    /// The receive mode, if the device's kind has several.
     fn way(&self) -> Option<&'static str> {
         None
     }
-    /// The guest, where the device is one's vNIC.
+    /// The guest, if the device is a guest's vNIC.
     fn guest(&self) -> Option<Status> {
         None
     }
-    /// Most memory that the guest may have mapped, where there is a limit.
+    /// Most memory that the guest may have mapped, if limited.
     fn memory_limit(&self) -> Option<u64> {
         None
     }
-    /// Shows the guest its link up or down.
+    /// Takes the guest's link up or down.
     fn set_link(&self, _is_up: bool) {}
-    /// What happened to the guest since this was last asked, in sentences.
+    /// Events of the guest since the last call, in sentences.
     fn news(&self) -> Vec<String> {
         Vec::new()
     }
-    /// The team, where the device is one.
+    /// The team, if the device is one.
     fn team(&self) -> Option<&Team> {
         None
     }
-    /// Asks for its end, so that another process may go on where this one stops. No worker has its queues any more.
+    /// Asks the device to end, so that another process can resume where this one stops. No worker has its queues any more.
     fn suspend(&self) {}
-    /// Keeps what that process goes on by, if the device comes to its end in time.
+    /// Keeps what that process needs to resume, if the device ends in time.
     fn hand_over(&mut self, _until: Instant) {}
-    /// Sets the device's own MTU, where the port's kind says that it is ours to set.
+    /// Sets the device's own MTU, if the port's kind lets the switch set it.
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem>;
 }
 
@@ -130,9 +137,9 @@ impl Opener for HostDevices {
         if let Some(name) = &port.tap {
             tap::open(port, name.as_str(), &self.store)
         } else if let Some(name) = &port.packet {
-            open_packet(port, name.as_str())
+            packet::open(port, name.as_str(), &self.store)
         } else if let Some(name) = &port.xdp {
-            xdp::open(port, name.as_str())
+            xdp::open(port, name.as_str(), &self.store)
         } else if port.team.is_some() {
             open_team(port)
         } else if let Some(socket) = &port.vhost_user {
@@ -147,25 +154,35 @@ impl Opener for HostDevices {
     }
 }
 
+/// Opens a port with an earlier process's descriptors, and returns the address that it had there; `None` if it must be opened anew.
+fn resume<T, E: Display>(
+    port: &PortConfig,
+    what: &What,
+    store: &Store,
+    open: impl FnOnce(Vec<OwnedFd>) -> Result<T, E>,
+) -> Option<(T, Option<Mac>)> {
+    let name = port.name.as_str();
+    let left = store.take(name, what)?;
+    let count = left.files.len();
+    match open(left.files) {
+        Ok(opened) => {
+            tracing::info!("port {name} resumes with the previous process's descriptors");
+            Some((opened, left.address.map(|address| address.0)))
+        }
+        Err(error) => {
+            tracing::warn!("port {name} opens its device anew instead of resuming: {error}");
+            store.discard(name, count);
+            None
+        }
+    }
+}
+
 fn netns(port: &PortConfig) -> Option<PathBuf> {
     port.netns.as_ref().map(Namespace::path)
 }
 
 fn queues(port: &PortConfig) -> u16 {
     port.queues.map_or(1, |queues| queues.0)
-}
-
-fn open_packet(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
-    let mut options = PacketOptions::new(name);
-    options.netns = netns(port);
-    options.queues = u8::try_from(queues(port)).unwrap_or(u8::MAX);
-    options.promiscuous = port.promiscuous.unwrap_or(true);
-    let opened = packet::open(&options)
-        .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
-    let (link, spread, stalls) = (opened.link, opened.spread, Some(opened.stalls));
-    let watch = HostLink { link, ours: false, spread, stalls, fit: None, keeping: None };
-    let watch = Box::new(watch);
-    Ok(Opened { device: opened.device, degraded: opened.degraded, watch })
 }
 
 /// The members are packet ports.
@@ -189,10 +206,10 @@ fn open_team(port: &PortConfig) -> Result<Opened, OpenError> {
     })?;
     let members = team.status().members;
     let degraded = members.iter().flat_map(|member| member.degraded.iter().cloned()).collect();
-    Ok(Opened { device, degraded, watch: Box::new(HostTeam(team)) })
+    Ok(Opened { device, degraded, watch: Box::new(HostTeam(team)), earlier_mac: None })
 }
 
-/// As the port has it, or by default.
+/// Configured or by default.
 pub(crate) fn team_algorithm(port: &PortConfig) -> Algorithm {
     match port.team_algorithm.unwrap_or_default() {
         TeamAlgorithm::HyperVPort => Algorithm::HyperVPort,
@@ -200,19 +217,9 @@ pub(crate) fn team_algorithm(port: &PortConfig) -> Algorithm {
     }
 }
 
-/// As the port has it, or by default.
+/// Configured or by default.
 pub(crate) fn team_fail_back(port: &PortConfig) -> Duration {
     Duration::from_secs(port.team_fail_back.map_or(1, |seconds| seconds.0.into()))
-}
-
-fn packet_denied(error: &PacketError) -> bool {
-    match error {
-        PacketError::Socket { source, .. }
-        | PacketError::Set { source, .. }
-        | PacketError::Ring { source, .. } => denied(source),
-        PacketError::Down { .. } => false,
-        PacketError::Link(error) => link_denied(error),
-    }
 }
 
 fn link_denied(error: &LinkError) -> bool {
@@ -230,14 +237,14 @@ fn denied(error: &io::Error) -> bool {
 /// A link of this host.
 struct HostLink {
     link: Link,
-    /// The device is the switch's own, so its MTU is set with the port's.
+    /// The switch owns the device, so its MTU is set with the port's.
     ours: bool,
     spread: Spread,
-    /// Where it has rings that the kernel fills.
+    /// Present if the kernel fills its rings.
     stalls: Option<StallWatch>,
-    /// Where it has sockets for what it was when it was opened.
+    /// Present if its sockets were made for the device as it was when opened.
     fit: Option<Fit>,
-    /// Where its descriptors outlive the process.
+    /// Present if its descriptors outlive the process.
     #[allow(dead_code, reason = "they are kept as long as this is there")]
     keeping: Option<Keeping>,
 }
@@ -254,8 +261,8 @@ impl Watch for HostLink {
             down("its device has no carrier")
         } else if let Some(queue) = self.stalls.as_ref().and_then(StallWatch::stalled) {
             Condition::Failed(format!(
-                "the kernel fills the ring of queue {queue} no more, as it does after a train of SCTP or a UDP train to be \
-                 fragmented: a peer on this host sends such trains"
+                "the kernel no longer fills the ring of queue {queue}; this happens after an SCTP train or a UDP train that \
+                 needs fragmenting, sent by a peer on this host"
             ))
         } else {
             Condition::Up
@@ -302,6 +309,10 @@ impl Watch for HostTeam {
 
     fn team(&self) -> Option<&Team> {
         Some(&self.0)
+    }
+
+    fn suspend(&self) {
+        self.0.end();
     }
 
     /// The links are the host's own.

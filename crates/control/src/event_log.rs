@@ -1,24 +1,26 @@
-//! What happened, for `status` and for the log: the same event is one line with a count, however often it comes. Events of a
-//! port are noted [`Sparing`]ly, since what is behind the port decides how often they come and what some of them say; and they
-//! take no place of others, since the port with most entries makes room for the next. Steps of migrations are a list of their own beside:
-//! a host that is emptied has several from each guest.
+//! Events, for `status` and for the log. A repeated event is one line with a count.
+//!
+//! A port's peer decides how often the port's events occur and what some of them say. So they are logged [`Sparing`]ly, and the
+//! port with most entries makes room for the next, so that one port displaces no other's events. Steps of migrations have their
+//! own list: evacuating a host makes several per guest.
 
 use crate::body::EventBody;
 use ports::vhost::Sparing;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
+use tracing::Level;
 
-/// Events kept, and steps of migrations.
+/// Most events kept, and most steps of migrations.
 const MAX_EVENTS: usize = 64;
 /// A repeated event is logged again after this time.
 const QUIET: Duration = Duration::from_secs(60);
 
 struct Entry {
-    /// The name of the port that has caused it, if one has.
+    /// The port that caused it, if any.
     port: Option<String>,
     kind: Kind,
     text: String,
-    /// Of the last time.
+    /// The number of its last occurrence.
     id: u64,
     count: u64,
     last: Instant,
@@ -26,17 +28,17 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether it is to be logged again when it repeats.
+    /// Whether a repetition is logged.
     fn is_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.logged) >= QUIET
     }
 }
 
-/// Which list an entry takes a place of.
+/// The list that an entry belongs to.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Event,
-    /// Of a migration.
+    /// A step of a migration.
     Step,
 }
 
@@ -44,17 +46,17 @@ enum Kind {
 pub(crate) struct EventLog {
     started: Instant,
     entries: VecDeque<Entry>,
-    /// Events noted so far, each time that one repeats included.
+    /// Events so far, repetitions included.
     noted: u64,
-    /// By the name of a port.
+    /// What was logged of each port, by name.
     told: BTreeMap<String, Told>,
 }
 
-/// What is told of a port.
+/// What was logged of a port.
 #[derive(Default)]
 struct Told {
     new: Sparing,
-    /// Repeated events that are logged again.
+    /// Limits repeated events in the log.
     again: Sparing,
     steps: Sparing,
 }
@@ -64,18 +66,24 @@ impl EventLog {
         EventLog { started: now, entries: VecDeque::new(), noted: 0, told: BTreeMap::new() }
     }
 
-    /// Keeps an event that something behind a port has caused, unless there were too many new ones of that port; nor is a
-    /// repeated one logged again then. Says whether it was logged.
-    pub(crate) fn note_of(&mut self, port: &str, now: Instant, text: String) -> bool {
-        self.note_as(Kind::Event, port, now, text)
+    /// Keeps an event that a port's peer caused, unless the port has had too many new ones; then repetitions are not logged either.
+    /// Returns whether the event was logged.
+    pub(crate) fn note_of(&mut self, level: Level, port: &str, now: Instant, text: String) -> bool {
+        self.note_as((Kind::Event, level), port, now, text)
     }
 
-    /// The same of a step of a migration. Steps and other events of a port leave room for each other.
+    /// Does the same for a step of a migration. Steps and other events of a port leave room for each other.
     pub(crate) fn note_step(&mut self, port: &str, now: Instant, text: String) -> bool {
-        self.note_as(Kind::Step, port, now, text)
+        self.note_as((Kind::Step, Level::INFO), port, now, text)
     }
 
-    fn note_as(&mut self, kind: Kind, port: &str, now: Instant, mut text: String) -> bool {
+    fn note_as(
+        &mut self,
+        (kind, level): (Kind, Level),
+        port: &str,
+        now: Instant,
+        mut text: String,
+    ) -> bool {
         let told = self.told.entry(port.to_owned()).or_default();
         let new = if kind == Kind::Step { &mut told.steps } else { &mut told.new };
         let known = self.entries.iter().find(|entry| entry.text == text);
@@ -85,30 +93,37 @@ impl EventLog {
                 None => return false,
                 Some(0) => true,
                 Some(untold) => {
-                    text.push_str(&format!(" (and {untold} more of this port)"));
+                    text.push_str(&format!(" (and {untold} more on this port)"));
                     true
                 }
             },
         };
-        self.keep((kind, Some(port)), now, text, log);
+        self.keep((kind, Some(port)), now, text, log.then_some(level));
         log
     }
 
-    /// A port is removed.
+    /// Forgets a removed port.
     pub(crate) fn forget(&mut self, port: &str) {
         self.told.remove(port);
     }
 
     /// Keeps an event, and logs it if it is new or was last logged a minute ago. Returns whether it was logged.
-    pub(crate) fn note(&mut self, now: Instant, text: impl Into<String>) -> bool {
+    pub(crate) fn note(&mut self, level: Level, now: Instant, text: impl Into<String>) -> bool {
         let text = text.into();
         let known = self.entries.iter().find(|entry| entry.text == text);
         let log = known.is_none_or(|entry| entry.is_due(now));
-        self.keep((Kind::Event, None), now, text, log);
+        self.keep((Kind::Event, None), now, text, log.then_some(level));
         log
     }
 
-    fn keep(&mut self, (kind, port): (Kind, Option<&str>), now: Instant, text: String, log: bool) {
+    /// `log` is the level at which to log it, if at all.
+    fn keep(
+        &mut self,
+        (kind, port): (Kind, Option<&str>),
+        now: Instant,
+        text: String,
+        log: Option<Level>,
+    ) {
         let known = self.entries.iter().position(|entry| entry.text == text);
         let mut entry = known.and_then(|place| self.entries.remove(place)).unwrap_or_else(|| {
             let port = port.map(str::to_owned);
@@ -118,9 +133,9 @@ impl EventLog {
         entry.id = self.noted;
         entry.count += 1;
         entry.last = now;
-        if log {
+        if let Some(level) = log {
             entry.logged = now;
-            tracing::info!(count = entry.count, "{}", entry.text);
+            tell(level, entry.count, &entry.text);
         }
         self.entries.push_back(entry);
         if self.entries.iter().filter(|entry| entry.kind == kind).count() > MAX_EVENTS {
@@ -128,8 +143,8 @@ impl EventLog {
         }
     }
 
-    /// Removes the oldest entry of the port with most of this kind; those without a port are as of one. Of several such ports
-    /// that with the oldest entry.
+    /// Removes the oldest entry of the port with most of this kind; among several, of the port with the oldest entry. Entries
+    /// without a port count as those of one.
     fn evict(&mut self, kind: Kind) {
         let mut counts: BTreeMap<Option<&str>, usize> = BTreeMap::new();
         for entry in self.entries.iter().filter(|entry| entry.kind == kind) {
@@ -161,6 +176,15 @@ impl EventLog {
     }
 }
 
+/// Logs an event. `tracing` fixes a level per call site.
+fn tell(level: Level, count: u64, text: &str) {
+    match level {
+        Level::ERROR => tracing::error!(count, "{text}"),
+        Level::WARN => tracing::warn!(count, "{text}"),
+        _ => tracing::info!(count, "{text}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,11 +193,11 @@ mod tests {
     fn an_event_that_repeats_is_one_line_and_logged_once_a_minute() {
         let start = Instant::now();
         let mut journal = EventLog::new(start);
-        assert!(journal.note(start, "vm1 is down"));
+        assert!(journal.note(Level::INFO, start, "vm1 is down"));
         for second in 1..60 {
-            assert!(!journal.note(start + Duration::from_secs(second), "vm1 is down"));
+            assert!(!journal.note(Level::INFO, start + Duration::from_secs(second), "vm1 is down"));
         }
-        assert!(journal.note(start + QUIET, "vm1 is down"));
+        assert!(journal.note(Level::INFO, start + QUIET, "vm1 is down"));
         let events = journal.events();
         assert_eq!((events.len(), events[0].count, events[0].at_s), (1, 61, 60));
     }
@@ -183,20 +207,25 @@ mod tests {
     fn a_port_whose_events_are_always_new_leaves_room_for_others() {
         let start = Instant::now();
         let mut journal = EventLog::new(start);
-        journal.note(start, "vm1 is removed");
+        journal.note(Level::INFO, start, "vm1 is removed");
         let at = |second| start + Duration::from_secs(second);
         let logged = |journal: &mut EventLog, second| {
-            journal.note_of("vm2", at(second), format!("vm2: features {second:#x} were taken"))
+            journal.note_of(
+                Level::INFO,
+                "vm2",
+                at(second),
+                format!("vm2: features {second:#x} were taken"),
+            )
         };
         let count = (0..600).filter(|second| logged(&mut journal, *second)).count();
         assert_eq!(count, 10 + 9);
-        assert!(journal.note_of("vm3", at(600), "vm3 is up".into()));
+        assert!(journal.note_of(Level::INFO, "vm3", at(600), "vm3 is up".into()));
         let events = journal.events();
         assert_eq!(events[0].text, "vm1 is removed");
         let told = |text: &str| events.iter().any(|event| event.text.contains(text));
-        assert!(told("(and 59 more of this port)") && told("vm3 is up"));
+        assert!(told("(and 59 more on this port)") && told("vm3 is up"));
         // What is known is counted, as that of others.
-        assert!(!journal.note_of("vm3", at(601), "vm3 is up".into()));
+        assert!(!journal.note_of(Level::INFO, "vm3", at(601), "vm3 is up".into()));
         assert_eq!(journal.events().last().unwrap().count, 2);
     }
 
@@ -205,13 +234,14 @@ mod tests {
     fn a_port_that_repeats_its_events_leaves_room_for_others() {
         let start = Instant::now();
         let mut journal = EventLog::new(start);
-        journal.note(start, "vm1 is removed");
-        journal.note_of("vm3", start, "vm3 is up".into());
+        journal.note(Level::INFO, start, "vm1 is removed");
+        journal.note_of(Level::INFO, "vm3", start, "vm3 is up".into());
         let (mut lines, mut own) = (0, Vec::new());
         for minute in 1..=200 {
             let now = start + QUIET * minute;
             own.push(format!("vm2: features {minute:#x} were taken"));
-            let told = own.iter().filter(|text| journal.note_of("vm2", now, (*text).clone()));
+            let told =
+                own.iter().filter(|text| journal.note_of(Level::INFO, "vm2", now, (*text).clone()));
             lines += told.count();
             let known = |text: &String| journal.entries.iter().any(|entry| entry.text == *text);
             own.retain(known);
@@ -230,7 +260,7 @@ mod tests {
     fn guests_that_move_leave_room_for_other_events_and_a_port_for_its_own() {
         let start = Instant::now();
         let mut journal = EventLog::new(start);
-        journal.note(start, "the configuration was reloaded");
+        journal.note(Level::INFO, start, "the configuration was reloaded");
         for guest in 0..200 {
             let name = format!("vm{guest}");
             for step in ["a migration begins", "the guest was stopped"] {
@@ -241,7 +271,7 @@ mod tests {
         for step in 0..100 {
             journal.note_step("vm1", start, format!("vm1: step {step}"));
         }
-        assert!(journal.note_of("vm1", start, "port vm1 is broken".into()));
+        assert!(journal.note_of(Level::INFO, "vm1", start, "port vm1 is broken".into()));
         let texts: Vec<String> = journal.events().into_iter().map(|event| event.text).collect();
         assert_eq!(texts.len(), MAX_EVENTS + 2);
         assert_eq!(texts[0], "the configuration was reloaded");
@@ -253,7 +283,7 @@ mod tests {
         let now = Instant::now();
         let mut journal = EventLog::new(now);
         for number in 0..MAX_EVENTS + 10 {
-            journal.note(now, format!("event {number}"));
+            journal.note(Level::INFO, now, format!("event {number}"));
         }
         let events = journal.events();
         assert_eq!((events.len(), events[0].text.as_str()), (MAX_EVENTS, "event 10"));

@@ -1,6 +1,6 @@
-//! The guest behind a vhost-user port: what people are told about it.
+//! The guest behind a vhost-user port, in words for people.
 //!
-//! A guest comes, goes and breaks its rings while its port stays open, so its state is asked for whenever somebody looks.
+//! A guest connects, disconnects and breaks its rings while its port stays open, so its state is read on demand.
 
 use crate::body::GuestBody;
 use crate::devices::Condition;
@@ -14,21 +14,21 @@ pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Con
     match (&status.state, role) {
         (State::Running, _) => Condition::Up,
         (State::Connected, _) if status.awaits_log => Condition::Down(
-            "its rings wait for the log of a migration: the front end wants writes logged and has not said where (SET_LOG_BASE)"
+            "its rings wait for the dirty log of a migration: the front end turned logging on without naming the log (SET_LOG_BASE)"
                 .to_owned(),
         ),
         (State::Connected, _) => {
-            Condition::Down("a guest is connected, its driver is not ready".to_owned())
+            Condition::Down("a guest is connected, but its driver is not ready".to_owned())
         }
         (State::Waiting, _) if status.is_unplugged => Condition::Down(
-            "its guest sees its link down, for no uplink carries its frames (`follow-uplink`)"
+            "its guest's link is down because no uplink carries its frames (`follow-uplink`)"
                 .to_owned(),
         ),
         (State::Waiting, SocketRole::Server) => {
             Condition::Down(format!("waiting for a guest to connect to {socket}"))
         }
         (State::Waiting, SocketRole::Client) => {
-            Condition::Down(format!("waiting for a guest to listen at {socket}"))
+            Condition::Down(format!("waiting for a guest to listen on {socket}"))
         }
         (State::Broken(fault), _) => Condition::Broken(fault.clone()),
     }
@@ -49,20 +49,19 @@ pub(crate) fn body(status: &Status, memory_limit: Option<u64>) -> GuestBody {
     }
 }
 
-/// A step of a migration, with the time that the other host's may be held against.
+/// A step of a migration, with wall-clock time for comparison with the other host's log.
 pub(crate) fn milestone(milestone: &Milestone) -> String {
     let what = match milestone.step {
-        Step::Logged => "a migration begins: what is written to the guest is logged".to_owned(),
-        Step::Cancelled => "the migration was cancelled: the guest stays".to_owned(),
+        Step::Logged => "a migration begins: writes to guest memory are logged".to_owned(),
+        Step::Cancelled => "the migration was cancelled; the guest stays here".to_owned(),
         Step::Stopped(after) => {
             format!("the guest was stopped, {} ms after the migration began", after.as_millis())
         }
         Step::Returned(after) => {
-            format!("its rings run here again, {} ms after they were stopped", after.as_millis())
+            format!("its rings run again here, {} ms after they were stopped", after.as_millis())
         }
         Step::Arrived => {
-            "a guest runs here that ran elsewhere before (or the switch was started anew)"
-                .to_owned()
+            "a guest that ran elsewhere before runs here (or the switch was restarted)".to_owned()
         }
     };
     let time = milestone.at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -71,7 +70,7 @@ pub(crate) fn milestone(milestone: &Milestone) -> String {
     format!("{hour:02}:{minute:02}:{:02}.{ms:03} UTC: {what}", second % 60)
 }
 
-/// What the agreement comes to, in sentences. Nothing while no driver is ready.
+/// The consequences of the negotiated features, in sentences; empty while no driver is ready.
 fn follows(negotiated: Negotiated) -> Vec<String> {
     if negotiated.pairs == 0 {
         return Vec::new();
@@ -83,28 +82,28 @@ fn follows(negotiated: Negotiated) -> Vec<String> {
     std::iter::once(rings).chain(lacks.map(|(_, text)| (*text).to_owned())).collect()
 }
 
-/// What a guest that did not take these features gets, or has to do itself.
+/// The consequences if a guest does not accept these features.
 const CONSEQUENCES: [(Features, &str); 8] = [
     (
         Features::GUEST_CSUM,
-        "checksums are completed before a frame reaches it, and trains are segmented",
+        "the switch completes checksums and segments trains before they reach it",
     ),
     (
         Features::GUEST_TSO4,
-        "no TCP train over IPv4 reaches it: RSC is off, LSO trains of others are segmented",
+        "it receives no TCP trains over IPv4: RSC is off, and the switch segments LSO trains toward it",
     ),
     (
         Features::GUEST_TSO6,
-        "no TCP train over IPv6 reaches it: RSC is off, LSO trains of others are segmented",
+        "it receives no TCP trains over IPv6: RSC is off, and the switch segments LSO trains toward it",
     ),
     (
         Features::GUEST_USO4.union(Features::GUEST_USO6),
-        "no UDP train reaches it: USO trains of others are segmented",
+        "it receives no UDP trains: the switch segments USO trains toward it",
     ),
     (Features::HOST_TSO4, "it segments TCP over IPv4 itself"),
     (Features::HOST_TSO6, "it segments TCP over IPv6 itself"),
     (Features::CSUM, "it completes checksums itself"),
-    (Features::MRG_RXBUF, "a frame takes one receive buffer, which must hold all of it"),
+    (Features::MRG_RXBUF, "a frame must fit into one of its receive buffers"),
 ];
 
 #[cfg(test)]
@@ -123,7 +122,7 @@ mod tests {
             other => format!("{other:?}"),
         };
         assert!(text(State::Waiting, SocketRole::Server).contains("connect to /run/v"));
-        assert!(text(State::Waiting, SocketRole::Client).contains("listen at /run/v"));
+        assert!(text(State::Waiting, SocketRole::Client).contains("listen on /run/v"));
         assert_eq!(text(State::Broken("ring 1: x".into()), SocketRole::Server), "ring 1: x");
         assert_eq!(text(State::Running, SocketRole::Client), "Up");
     }

@@ -1,7 +1,7 @@
-//! Configuration health: what is legal, runs, and still will not do what its owner expects.
+//! Health: findings about a configuration that is valid but does not do what its owner expects.
 //!
-//! Judged from `Picture`s, which come from the running switch, or from a file alone when no daemon is asked. How much each
-//! finding matters is one table, `kind`; a finding is gone as soon as its cause is, drops ten minutes after the last.
+//! Findings are derived from `Picture`s, made from the running switch or, without a daemon, from a file. One table, `kind`,
+//! has their severities. A finding ends with its cause; a finding about drops ends ten minutes after the last drop.
 
 mod kind;
 mod team;
@@ -15,54 +15,54 @@ use ports::team::MemberStatus;
 use std::time::Duration;
 use wire::Mac;
 
-/// How long drops are a finding after the last of them. `docs/health.md` says so too.
+/// How long after the last drop a finding about drops ends. `docs/health.md` states it too.
 pub(crate) const DROPS_AGE: Duration = Duration::from_secs(600);
 
-/// A port as far as it is known.
+/// What is known about a port.
 pub(crate) struct Picture {
     pub(crate) name: String,
     pub(crate) role: PortRole,
     pub(crate) vlan: Vlan,
     pub(crate) isolated: bool,
-    /// Largest IP packet in bytes, where known.
+    /// Largest IP packet in bytes, if known.
     pub(crate) mtu: Option<u16>,
-    /// That of its device, where it is open.
+    /// The MTU of its device, if open.
     pub(crate) device_mtu: Option<u16>,
-    /// Those of the devices below, by name.
+    /// The devices below its device, with their MTUs.
     pub(crate) links: Vec<(String, u16)>,
-    /// That its guest was started with, where the port was opened anew since.
+    /// The MTU with which its guest was started, if the port was reopened since.
     pub(crate) guest_mtu: Option<u16>,
     pub(crate) mac: Option<Mac>,
     /// The MAC-spoofing guard is on and knows no address: none is configured, and a vhost-user device has none.
     pub(crate) mac_unknown: bool,
-    /// The address it is held to instead.
+    /// The address that the guard holds the port to instead.
     pub(crate) held_mac: Option<Mac>,
-    /// The port behind which that address was seen last, where it is another one.
+    /// The other port behind which that address was last seen.
     pub(crate) held_mac_behind: Option<String>,
-    /// Why it carries no frames, and what kind of finding that is.
+    /// Why it carries no frames, and the kind of that finding.
     pub(crate) trouble: Option<(Kind, String)>,
-    /// Frames that did not fit its MTU; 0 where the last was longer ago than [`DROPS_AGE`].
+    /// Frames larger than its MTU; 0 once the last is older than [`DROPS_AGE`].
     pub(crate) too_big: u64,
-    /// Frames that each guard dropped; the same holds.
+    /// Frames that each guard dropped; 0 once the last is older than [`DROPS_AGE`].
     pub(crate) guarded: [(&'static str, u64); 3],
     pub(crate) degraded: Vec<String>,
     pub(crate) is_xdp: bool,
-    /// Why the kernel's hash spreads its flows, where tables were to.
+    /// Why the kernel's hash spreads its flows instead of the indirection tables.
     pub(crate) not_steered: Option<String>,
-    /// Of a team: its members.
+    /// The members of a team.
     pub(crate) members: Vec<MemberStatus>,
-    /// The member that it is pinned to.
+    /// The member that the port is pinned to.
     pub(crate) member: Option<String>,
-    /// What its guest is known by: the process of its front end, or the namespace of its device.
+    /// Identifies its guest: the process of the front end, or the namespace of the device.
     pub(crate) guest: Option<String>,
-    /// The member that its frames leave by, and why it carries none, where that is so.
+    /// The member that its frames must leave through, and why that member carries none.
     pub(crate) path_down: Option<(String, String)>,
-    /// IPv4 and IPv6, of an open port.
+    /// RSC status for IPv4 and IPv6, if the port is open.
     pub(crate) rsc: Option<(RscStatus, RscStatus)>,
 }
 
 impl Picture {
-    /// What the configuration alone tells.
+    /// What the configuration alone says about a port.
     pub(crate) fn of(port: &PortConfig) -> Picture {
         let settings = port.settings(&SwitchConfig::default(), 0, None, None);
         Picture {
@@ -92,19 +92,19 @@ impl Picture {
         }
     }
 
-    /// Whether frames of a VLAN (0: untagged) meet the port.
+    /// Whether the port carries frames of a VLAN (0 for untagged).
     pub(crate) fn carries(&self, vlan: u16) -> bool {
-        carries(&self.vlan, vlan)
+        self.vlan.overlaps(&Vlan::Access(vlan))
     }
 
-    /// Whether frames may go from one to the other.
+    /// Whether frames may pass from one port to the other.
     pub(crate) fn meets(&self, other: &Picture) -> bool {
         let may_talk = !(self.isolated && other.isolated);
         may_talk && self.vlan.overlaps(&other.vlan)
     }
 }
 
-/// What is found in a configuration that does not run.
+/// Findings about a configuration that is not running.
 pub fn offline(config: &Config) -> HealthBody {
     HealthBody::of(findings(&config.ports.iter().map(Picture::of).collect::<Vec<_>>()))
 }
@@ -135,7 +135,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
     found
 }
 
-/// Findings about MTUs as they are now; what was too big once is no matter.
+/// Findings about current MTUs, without past drops.
 pub(crate) fn mtu_findings(ports: &[Picture]) -> Vec<Problem> {
     ports.iter().flat_map(|port| mtu(port, ports)).map(|found| found.problem).collect()
 }
@@ -157,7 +157,7 @@ fn trouble(port: &Picture) -> Option<FindingBody> {
     let told = Problem::new(format!("port {} {reason}", port.name));
     Some(
         kind.found(match kind {
-            Kind::GuestOff => told.remedy("none is needed; the port is up as soon as its guest is"),
+            Kind::GuestOff => told.remedy("none needed; the port comes up with its guest"),
             _ => told
                 .wanted("a port that carries frames")
                 .remedy("fix the cause; the port recovers by itself"),
@@ -165,21 +165,21 @@ fn trouble(port: &Picture) -> Option<FindingBody> {
     )
 }
 
-/// The switch would send what the device does not carry.
+/// The switch would send frames that the device does not carry.
 fn device_mtu(port: &Picture) -> Option<Problem> {
     let (own, device) = (port.mtu?, port.device_mtu?);
     (device < own).then(|| {
         Problem::new(format!("port {} has MTU {own}, its device has {device}", port.name))
             .seen(device)
             .wanted(own)
-            .remedy("`ip link set DEVICE mtu`, or lower the port's mtu")
+            .remedy(format!("`ip link set DEVICE mtu {own}`, or lower the port's mtu"))
     })
 }
 
-/// A device below the port's own, a member of a bond say, that carries less.
+/// A device below the port's own, for example a member of a bond, with a smaller MTU.
 fn link_mtus(port: &Picture) -> Vec<Problem> {
     let own = port.mtu.unwrap_or_default();
-    // The first is the device itself, or all are a team's members: each has a finding of its own.
+    // The first is the device itself; in a team all are members. Both have their own findings.
     let below = port.links.iter().skip(if port.members.is_empty() { 1 } else { usize::MAX });
     let smaller = below.filter(|(_, mtu)| *mtu < own);
     let finding = |(link, mtu): &(String, u16)| {
@@ -191,7 +191,7 @@ fn link_mtus(port: &Picture) -> Vec<Problem> {
     smaller.map(finding).collect()
 }
 
-/// A driver reads the MTU when it starts.
+/// A guest's driver reads the MTU only when it starts.
 fn guest_mtu(port: &Picture) -> Option<Problem> {
     let (own, guest) = (port.mtu?, port.guest_mtu?);
     (own != guest).then(|| {
@@ -199,11 +199,11 @@ fn guest_mtu(port: &Picture) -> Option<Problem> {
         Problem::new(format!("port {name} has MTU {own}, its guest was started with MTU {guest}"))
             .seen(guest)
             .wanted(own)
-            .remedy("start the guest anew, or set the MTU of its device in the guest")
+            .remedy(format!("restart the guest, or set its device's MTU to {own} inside it"))
     })
 }
 
-/// One finding for the smaller side, against the largest it meets.
+/// One finding per port with a smaller MTU, against the largest MTU that it can reach.
 fn mtu_mismatch(port: &Picture, ports: &[Picture]) -> Option<Problem> {
     let own = port.mtu?;
     let larger = ports.iter().filter(|other| other.mtu.is_some_and(|mtu| mtu > own));
@@ -220,20 +220,20 @@ fn mtu_mismatch(port: &Picture, ports: &[Picture]) -> Option<Problem> {
 
 fn too_big(port: &Picture) -> Option<Problem> {
     (port.too_big > 0).then(|| {
-        Problem::new(format!("frames too big for port {} were dropped", port.name))
+        Problem::new(format!("port {} dropped frames larger than its MTU", port.name))
             .seen(format!("{} frames", port.too_big))
             .wanted("none")
-            .remedy("give all ports of a network the same MTU, guests included")
+            .remedy("give all ports and guests of a network the same MTU")
     })
 }
 
-/// A guard that drops is a guest that attacks, or one whose owner does not know of the guard.
+/// If a guard drops frames, either the guest attacks or its owner does not know about the guard.
 fn guarded(port: &Picture) -> Option<Problem> {
     let drops = port.guarded.iter().filter(|(_, frames)| *frames > 0);
     let seen: Vec<_> = drops.map(|(guard, frames)| format!("{guard}: {frames} frames")).collect();
     (!seen.is_empty()).then(|| {
         let remedy = format!(
-            "`millrace capture {}` shows them; turn the guard off where the guest may send them",
+            "`millrace capture {} -w FILE` shows them; if the guest may send them, turn the guard off",
             port.name
         );
         Problem::new(format!("guards of port {} dropped frames", port.name))
@@ -243,14 +243,16 @@ fn guarded(port: &Picture) -> Option<Problem> {
     })
 }
 
-fn duplicate_mac(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
+/// Isolated ports too: an uplink's answers reach only one of the two.
+pub(crate) fn duplicate_mac(port: &Picture, others: &[Picture]) -> Option<Problem> {
     let mac = port.mac?;
-    let twin = earlier.iter().find(|other| other.mac == Some(mac) && port.meets(other))?;
+    let is_twin = |other: &&Picture| other.mac == Some(mac) && port.vlan.overlaps(&other.vlan);
+    let twin = others.iter().find(is_twin)?;
     Some(
         Problem::new(format!("ports {} and {} have the same address", twin.name, port.name))
             .seen(mac)
-            .wanted("an address of its own for each port")
-            .remedy("change one of the two guests' addresses and its `mac`"),
+            .wanted("a different address on each port")
+            .remedy("change the address of one guest, and `mac` of its port"),
     )
 }
 
@@ -261,23 +263,28 @@ fn mac_unknown(port: &Picture) -> Option<Problem> {
     };
     port.mac_unknown.then(|| {
         Problem::new(format!(
-            "port {}: the MAC-spoofing guard trusts the first address that its guest sends from",
+            "port {}: the MAC-spoofing guard trusts the first address from which the guest sends",
             port.name
         ))
         .seen(seen)
         .wanted("the guest's address")
-        .remedy("set mac, or mac-spoofing = \"allow\" for a guest with several addresses")
+        .remedy("set mac; for a guest with several addresses set mac-spoofing = \"allow\"")
     })
 }
 
-/// An owner of the address that was silent until the guest took it.
+/// The address also belongs to a station that was silent until the guest took it.
 fn held_mac_elsewhere(port: &Picture) -> Option<Problem> {
     let (mac, other) = (port.held_mac?, port.held_mac_behind.as_ref()?);
     Some(
-        Problem::new(format!("port {} is held to an address that {other} has too", port.name))
-            .seen(format!("{mac}, last seen behind {other}"))
-            .wanted("an address of its own for each machine")
-            .remedy("set mac to the guest's own address, and find out which machine sends from this one"),
+        Problem::new(format!(
+            "port {} is held to an address that is also behind {other}",
+            port.name
+        ))
+        .seen(format!("{mac}, last seen behind {other}"))
+        .wanted("a different address on each machine")
+        .remedy(format!(
+            "set mac to the guest's own address, and find out which machine uses {mac}"
+        )),
     )
 }
 
@@ -286,13 +293,13 @@ fn lonely(port: &Picture, ports: &[Picture]) -> Option<Problem> {
     let reached = |other: &Picture| uplink(other) && port.vlan.overlaps(&other.vlan);
     (port.isolated && !ports.iter().any(reached)).then(|| {
         Problem::new(format!("port {} is isolated and its VLAN has no uplink", port.name))
-            .seen("isolated, no uplink")
-            .wanted("an uplink, the only thing an isolated port reaches")
-            .remedy("add an uplink to its VLAN, or set isolated = false")
+            .seen("no uplink")
+            .wanted("an uplink in its VLAN: an isolated port reaches nothing else")
+            .remedy("add an uplink to the VLAN, or set isolated = false")
     })
 }
 
-/// One sentence for both families where they fail alike, as they mostly do. A port that is down is told as that.
+/// One finding for both address families if both fail. A port that is down has its own finding instead.
 fn rsc_not_operational(port: &Picture) -> Option<Problem> {
     let (ipv4, ipv6) = port.rsc.filter(|_| port.trouble.is_none())?;
     let fails = |status: RscStatus| status.enabled && !status.operational;
@@ -304,9 +311,9 @@ fn rsc_not_operational(port: &Picture) -> Option<Problem> {
     };
     let remedy = match status.failure_reason {
         RscFailureReason::Capability => {
-            "turn on checksum and TCP segmentation offload behind the port, or rsc = \"off\""
+            "turn on checksum and TCP segmentation offload behind the port, or set rsc = \"off\""
         }
-        _ => "turn it on, or set rsc = \"off\"",
+        _ => "remove the cause, or set rsc = \"off\"",
     };
     Some(
         Problem::new(format!("port {}: RSC is on for {families} but not operational", port.name))
@@ -318,18 +325,20 @@ fn rsc_not_operational(port: &Picture) -> Option<Problem> {
 
 fn degraded(port: &Picture) -> Option<Problem> {
     if port.is_xdp && !port.degraded.is_empty() {
-        let problem = Problem::new(format!("port {}: AF_XDP has its limits here", port.name));
-        let problem = problem.seen(port.degraded.join("; ")).wanted("none of them");
-        return Some(problem.remedy("each names its own; none matters where no such frames come"));
+        let problem = Problem::new(format!("port {}: AF_XDP has limits on this device", port.name));
+        let problem = problem.seen(port.degraded.join("; ")).wanted("no limits");
+        return Some(
+            problem.remedy("each limit names its own; ignore those for frames you do not have"),
+        );
     }
     (!port.degraded.is_empty()).then(|| {
         Problem::new(format!(
-            "port {}: offloads are done in software because the kernel lacks them",
+            "port {}: the switch does offloads in software because the kernel lacks them",
             port.name
         ))
         .seen(port.degraded.join("; "))
-        .wanted("all offloads")
-        .remedy("use a newer kernel; only speed is lost")
+        .wanted("all offloads in the kernel")
+        .remedy("use a newer kernel; without one only speed is lost")
     })
 }
 
@@ -337,20 +346,13 @@ fn not_steered(port: &Picture) -> Option<Problem> {
     let reason = port.not_steered.as_ref()?;
     Some(
         Problem::new(format!(
-            "port {}: the kernel's hash spreads flows over its queues, and none can be moved",
+            "port {}: the kernel's hash spreads flows over its queues, so no flow can be moved",
             port.name
         ))
         .seen(reason)
-        .wanted("an indirection table for each vNIC")
-        .remedy("give the daemon CAP_BPF outside of any user namespace, or set queues = 1"),
+        .wanted("an indirection table per vNIC")
+        .remedy("give the daemon CAP_BPF outside any user namespace, or set queues = 1"),
     )
-}
-
-fn carries(vlan: &Vlan, id: u16) -> bool {
-    match vlan {
-        Vlan::Access(own) => *own == id,
-        Vlan::Trunk { native, allowed } => *native == id || allowed.contains(id),
-    }
 }
 
 #[cfg(test)]
@@ -384,7 +386,7 @@ mod tests {
     fn a_guard_without_an_address_is_told() {
         let text = "[[port]]\nname='a'\nvhost-user='/run/a'\n";
         let told =
-            "port a: the MAC-spoofing guard trusts the first address that its guest sends from";
+            "port a: the MAC-spoofing guard trusts the first address from which the guest sends";
         assert_eq!(found(text), [told]);
         assert!(found(&format!("{text}mac='52:54:00:00:00:01'")).is_empty());
         assert!(found(&format!("{text}mac-spoofing='allow'")).is_empty());
@@ -419,7 +421,7 @@ mod tests {
         assert!(findings(std::slice::from_ref(&port)).is_empty());
         port.degraded = vec!["tags are lost".to_owned()];
         let found = findings(&[port]);
-        assert_eq!(found[0].problem.error, "port u: AF_XDP has its limits here");
+        assert_eq!(found[0].problem.error, "port u: AF_XDP has limits on this device");
         assert_eq!(found[0].problem.seen, "tags are lost");
     }
 

@@ -1,9 +1,9 @@
-//! The control plane: what an operator wants becomes what the switch does.
+//! The control plane: turns the configuration that an operator wants into the switch's state.
 //!
-//! A strict TOML file or an API request is read into a [`config::Config`]; [`plan`] compares it with what runs and gives
-//! the few steps between the two; [`running`] carries them out on the switch. The [`daemon`] does this on one tokio thread
-//! and serves a REST [`api`] on a Unix socket, and a page for people (`web`) where that is wanted; [`client`] is its other side, used by the command line and by the lab.
-//! Nothing here is ever called per frame.
+//! A strict TOML file or an API request is read into a [`config::Config`]. [`plan`] compares it with the running configuration
+//! and returns the steps between the two; [`running`] carries them out on the switch. The [`daemon`] does this on one tokio
+//! thread, and serves a REST [`api`] on a Unix socket and optionally a web page (`web`). [`client`] is the API's other side,
+//! used by the command line and the lab. Nothing here runs per frame.
 
 mod accounts;
 mod actor;
@@ -18,16 +18,19 @@ mod event_log;
 mod guest;
 pub mod handover;
 pub mod health;
+pub mod log;
 pub mod memory;
-mod metrics;
+pub mod metrics;
 pub mod migration;
 mod numa;
 pub mod plan;
 mod problem;
+pub mod recent;
 pub mod reference;
 mod replacement;
 pub mod running;
 mod sandbox;
+pub mod site;
 pub mod state;
 pub mod token;
 mod topology;

@@ -22,6 +22,8 @@ struct Host {
     fates: BTreeMap<String, Fate>,
     /// Addresses, where they do not follow from the name.
     macs: BTreeMap<String, Mac>,
+    /// Addresses that devices' ports had in an earlier process.
+    earlier_macs: BTreeMap<String, Mac>,
     peers: BTreeMap<String, memory::Peer>,
     /// Front ends that have connected to each device.
     connections: BTreeMap<String, u64>,
@@ -58,6 +60,11 @@ impl MemoryDevices {
     /// Gives a device another address the next time it is opened.
     pub fn set_mac(&self, device: &str, mac: Mac) {
         self.host().macs.insert(device.to_owned(), mac);
+    }
+
+    /// A device opened from now on resumes for a port that had this address in an earlier process.
+    pub fn set_earlier_mac(&self, device: &str, mac: Mac) {
+        self.host().earlier_macs.insert(device.to_owned(), mac);
     }
 
     /// The guest behind a device leaves, and another one connects at once.
@@ -135,8 +142,9 @@ impl Opener for MemoryDevices {
             }
             _ => Spread::Single,
         };
+        let earlier_mac = self.host().earlier_macs.get(&device).copied();
         let watch = MemoryWatch { devices: self.clone(), device, mtu: Mutex::new(mtu), spread };
-        Ok(Opened { device: opened, degraded: Vec::new(), watch: Box::new(watch) })
+        Ok(Opened { device: opened, degraded: Vec::new(), watch: Box::new(watch), earlier_mac })
     }
 }
 
@@ -307,5 +315,18 @@ impl Steering for MemorySteering {
         let (order, held) = (Order::Kept, Duration::ZERO);
         let moved = |entries| Moved { entries, order, held_frames: 0, lost_frames: 0, held };
         Ok(queues.into_values().map(moved).collect())
+    }
+}
+
+/// What is seen at last, within a minute.
+#[cfg(test)]
+pub(crate) fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(std::time::Instant::now() < end, "it does not come about");
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }

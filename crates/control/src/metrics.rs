@@ -1,10 +1,10 @@
 //! All counters in the text format of Prometheus, written on request.
 //!
-//! Nothing is kept between scrapes: a [`Collector`] reads the workers' own counters, so metrics cost the data path nothing. What
-//! is read under the daemon's lock is copied, and written when the lock is free again. `docs/metrics.md` has each name; a test
-//! holds it, the dashboard and the alert rules of `packaging/` to what is written here.
+//! A [`Collector`] reads the workers' own counters, so metrics cost the data path nothing. Values are copied under the daemon's
+//! lock and written after it is released. `docs/metrics.md` lists each name; a test compares it, and the dashboard and alert
+//! rules in `packaging/`, with the metrics written here.
 
-mod family;
+pub mod family;
 mod ports;
 mod process;
 mod switch;
@@ -21,15 +21,25 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::time::{Instant, SystemTime};
 
-/// Of the text.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Media type of the text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The whole page.
 pub(crate) fn text(shared: &Shared) -> Result<String, Problem> {
     let scrape = Scrape::of(shared);
-    let process = Process::now(scrape.started);
-    let (mut own, mut usual) = (Registry::with_prefix("millrace"), Registry::default());
-    own.register_collector(Box::new(scrape));
+    let started = scrape.started;
+    write("millrace", Box::new(scrape), started)
+}
+
+/// Writes what a collector collects, with names that begin with this prefix, and the metrics of the process, which started then.
+pub fn write(
+    prefix: &str,
+    collector: Box<dyn Collector>,
+    started: SystemTime,
+) -> Result<String, Problem> {
+    let process = Process::now(started);
+    let (mut own, mut usual) = (Registry::with_prefix(prefix), Registry::default());
+    own.register_collector(collector);
     usual.register_collector(Box::new(process));
     let mut page = String::new();
     text::encode_registry(&mut page, &own)

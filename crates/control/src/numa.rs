@@ -1,19 +1,19 @@
-//! Which NUMA node a guest's memory is on, as `/proc/self/numa_maps` says (numa(7)).
+//! The NUMA node of a guest's memory, from `/proc/self/numa_maps` (numa(7)).
 //!
-//! A line is a mapping: its first address, and `N0=12` for 12 pages on node 0, of `kernelpagesize_kB` each. Only pages that
-//! this process has touched are counted: rings and buffers, which are what matters here. Where a mapping ends is not said.
+//! A line describes a mapping: its first address, and `N0=12` for 12 pages on node 0, of `kernelpagesize_kB` each. It counts
+//! only pages that this process has touched: rings and buffers, which are the ones that matter. It has no end address.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The node of three quarters or more of the pages in some ranges of addresses, each of which is mapped as a whole; `None`: no
-/// node has as many, or nothing was touched.
+/// The node that has three quarters or more of the pages in the given address ranges, each of which is mapped as a whole; `None`
+/// if no node has as many, or no page was touched.
 pub(crate) fn home(numa_maps: &str, ranges: &[Range<u64>]) -> Option<usize> {
     let mappings: Vec<(u64, &str)> = numa_maps.lines().filter_map(mapping).collect();
     let ends = mappings.iter().skip(1).map(|(start, _)| *start).chain([u64::MAX]);
     let mut nodes: BTreeMap<usize, u64> = BTreeMap::new();
     for ((start, fields), end) in mappings.iter().zip(ends) {
-        // What lies between the mapping and the next one belongs to no range.
+        // No range covers the gap between a mapping and the next.
         if ranges.iter().any(|range| *start < range.end && range.start < end) {
             pages(fields).for_each(|(node, kib)| *nodes.entry(node).or_default() += kib);
         }

@@ -1,7 +1,7 @@
-//! The steps from the configuration that runs to the one that is wanted.
+//! The steps from the running configuration to the wanted one.
 //!
-//! A pure function: the daemon carries the steps out, a dry run prints them. Ports that are not named by a step are not
-//! touched. Ports go before ports come, so that a name or device can change hands within one plan.
+//! A pure function: the daemon carries the steps out, a dry run prints them. Ports that no step names are not touched. Ports
+//! are removed before others are added, so that a name or device can pass from one to another within a plan.
 
 use crate::config::{Config, PortConfig};
 use serde::{Deserialize, Serialize};
@@ -11,42 +11,42 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "step")]
 pub enum Step {
-    /// Closes a port. `reopens`: it comes back later in the plan, because a key changed that takes opening the device.
+    /// Closes a port. `reopens`: a later step opens it again, because a changed key requires it.
     Remove {
         /// The port.
         port: String,
-        /// It comes back with other keys.
+        /// Whether a later step opens it again.
         reopens: bool,
-        /// The keys for which it is opened again.
+        /// The keys that require reopening.
         keys: Vec<String>,
     },
     /// Changes a port while it runs.
     Change {
-        /// What it becomes.
+        /// The port's new configuration.
         port: Box<PortConfig>,
         /// The keys that differ.
         keys: Vec<String>,
     },
-    /// Takes other values for the switch as a whole.
+    /// Changes keys of the switch as a whole.
     Switch {
         /// The keys that differ.
         keys: Vec<String>,
-        /// Those of them that take effect when the daemon starts again.
+        /// The keys among them that take effect at the next start.
         restart: Vec<String>,
     },
-    /// Opens a port. `reopens`: it was there before.
+    /// Opens a port. `reopens`: an earlier step closed it.
     Add {
-        /// What it becomes.
+        /// The port's new configuration.
         port: Box<PortConfig>,
-        /// It was removed earlier in the plan.
+        /// Whether an earlier step closed it.
         reopens: bool,
     },
 }
 
-/// Keys of `[switch]` that take effect at once; the others when the daemon starts.
-pub(crate) const LIVE: [&str; 1] = ["rsc"];
+/// Keys of `[switch]` that take effect at once; all others take effect at the next start.
+pub(crate) const LIVE: [&str; 2] = ["log", "rsc"];
 
-/// The steps, in the order in which they are safe.
+/// The steps, in a safe order.
 pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
     let (mut removed, mut changed, mut added) = (Vec::new(), Vec::new(), Vec::new());
     for old in &current.ports {
@@ -77,7 +77,7 @@ pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
     removed.into_iter().chain(switch).chain(changed).chain(added).collect()
 }
 
-/// Keys that are no port's and differ; those of `[metrics]` and `[web]` begin with the section's name and a dot.
+/// Differing keys outside ports; those of `[metrics]` and `[web]` start with the section's name and a dot.
 fn switch_keys(old: &Config, new: &Config) -> Vec<String> {
     let of = |section: &'static str, keys: Vec<String>| {
         keys.into_iter().map(move |key| format!("{section}.{key}"))
@@ -88,14 +88,14 @@ fn switch_keys(old: &Config, new: &Config) -> Vec<String> {
     keys
 }
 
-/// Those of them that take effect only when the daemon starts again.
+/// The keys among them that take effect only at the next start.
 pub(crate) fn restart_keys(old: &Config, new: &Config) -> Vec<String> {
     let mut keys = switch_keys(old, new);
     keys.retain(|key| !LIVE.contains(&key.as_str()));
     keys
 }
 
-/// Keys whose values differ, as they are written.
+/// Keys with different values, as written.
 fn differing<T: Serialize>(old: &T, new: &T) -> Vec<String> {
     let map = |value: &T| match serde_json::to_value(value) {
         Ok(serde_json::Value::Object(map)) => map,

@@ -1,12 +1,12 @@
-//! What goes wrong, as people and scripts read it: what failed, the value seen, the value wanted, the remedy.
+//! An error for people and scripts: what failed, the value seen, the value wanted, the remedy.
 //!
-//! The same four parts are printed by the command line and sent by the API, so there is one type for both.
+//! The command line prints the same four parts that the API sends, so one type serves both.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// Parts of a problem that travels as one text (serde carries errors as text) are joined by the ASCII unit separator.
+/// The ASCII unit separator joins the parts of a packed problem, for serde, which carries errors as text.
 const SEPARATOR: char = '\u{1f}';
 
 /// An error for people.
@@ -14,10 +14,10 @@ const SEPARATOR: char = '\u{1f}';
 pub struct Problem {
     /// What failed, with the name of the thing.
     pub error: String,
-    /// The value seen; empty where there is none.
+    /// The value seen; empty if none applies.
     #[serde(default)]
     pub seen: String,
-    /// The value wanted; empty where there is none.
+    /// The value wanted; empty if none applies.
     #[serde(default)]
     pub wanted: String,
     /// What to do about it.
@@ -26,7 +26,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem of which only the sentence is known so far.
+    /// A problem with only the sentence that says what failed.
     pub fn new(error: impl Into<String>) -> Problem {
         Problem { error: error.into(), ..Problem::default() }
     }
@@ -49,19 +49,19 @@ impl Problem {
         self
     }
 
-    /// With the place where it happened in front: `switch.toml:3:7: mtu is out of range`.
+    /// Prefixes the place of the error: `switch.toml:3:7: mtu is out of range`.
     pub fn at(mut self, place: impl fmt::Display) -> Problem {
         self.error = format!("{place}: {}", self.error);
         self
     }
 
     /// The four parts as one text, for libraries that carry errors as text.
-    pub(crate) fn pack(&self) -> String {
+    pub fn pack(&self) -> String {
         let parts = [&self.error, &self.seen, &self.wanted, &self.remedy];
         parts.map(|part| part.replace(SEPARATOR, " ")).join(&SEPARATOR.to_string())
     }
 
-    /// Reads [`pack`](Problem::pack)ed text back; `None`: somebody else wrote it.
+    /// Reads [`pack`](Problem::pack)ed text back; `None` if the text is not packed.
     pub(crate) fn unpack(text: &str) -> Option<Problem> {
         let mut parts = text.split(SEPARATOR).map(str::to_owned);
         let problem = Problem {

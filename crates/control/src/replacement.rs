@@ -1,4 +1,4 @@
-//! A file that takes another one's place whole or not at all: it is written beside it, and renamed at the end.
+//! Replaces a file atomically: writes a new one beside it, and renames that at the end.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -6,12 +6,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, TempPath};
 
-/// A file in the making. Dropped before [`Replacement::finish`], it leaves what was there.
+/// A replacement being written. Dropped before [`Replacement::finish`], it leaves the old file.
 pub struct Replacement {
     path: PathBuf,
-    /// Where it is written; `None`: `path` is a pipe or a device, which nothing takes the place of.
+    /// The new file's path; `None` if `path` is a pipe or a device, which is written directly.
     partial: Option<TempPath>,
-    /// What is to be written to.
+    /// The file to write to.
     pub file: File,
 }
 
@@ -19,7 +19,7 @@ impl Replacement {
     /// Writes a file.
     ///
     /// # Errors
-    /// Those of [`Replacement::begin`] and [`Replacement::finish`], and a disk that is full.
+    /// Those of [`Replacement::begin`] and [`Replacement::finish`], and a full disk.
     pub fn write(path: &Path, text: &str) -> io::Result<()> {
         let mut new = Replacement::begin(path)?;
         new.file.write_all(text.as_bytes())?;
@@ -29,9 +29,9 @@ impl Replacement {
     /// Opens a new file beside `path`.
     ///
     /// # Errors
-    /// The path cannot be written, which is found out here, before there is anything to write.
+    /// The path cannot be written. This is found here, before there is anything to write.
     pub fn begin(path: &Path) -> io::Result<Replacement> {
-        // A link stays: the file that it leads to is replaced, and one that leads nowhere is an error.
+        // A symbolic link stays: its target is replaced; a dangling link is an error.
         let path = if path.is_symlink() { path.canonicalize()? } else { path.to_owned() };
         let old = match OpenOptions::new().write(true).open(&path) {
             Ok(file) => Some((file.metadata()?, file)),
@@ -44,44 +44,58 @@ impl Replacement {
             }
             old => old.map(|(old, _)| old),
         };
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        // Its name cannot be foreseen, and it is never another's: whoever may write to the directory may plant links.
-        let new = Builder::new()
-            .prefix(".millrace-")
-            .suffix(".part")
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(directory)?;
-        let (file, partial) = new.into_parts();
+        let (file, partial) = beside(&path, 0o666)?;
         if let Some(old) = old {
-            // An ordinary user cannot give files away, and need not: the directory is the user's.
+            // An ordinary user cannot change the owner, and need not: the directory is the user's own.
             let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
             file.set_permissions(old.permissions())?;
         }
         Ok(Replacement { path, partial: Some(partial), file })
     }
 
-    /// Puts what was written in the place of the old file.
+    /// Opens a new file beside `path` that only this user can read, from the moment it exists. It takes over nothing of what it
+    /// replaces, neither owner nor mode nor where a link points, because another user may have put that there.
     ///
     /// # Errors
-    /// It cannot take that place, or does not reach the disk. What cannot take its place stays where it is, which the error
-    /// names.
+    /// The directory cannot be written.
+    pub fn begin_secret(path: &Path) -> io::Result<Replacement> {
+        let (file, partial) = beside(path, 0o600)?;
+        Ok(Replacement { path: path.to_owned(), partial: Some(partial), file })
+    }
+
+    /// Replaces the old file with the new one.
+    ///
+    /// # Errors
+    /// The file cannot be renamed or does not reach the disk. A file that cannot be renamed stays; the error names it.
     pub fn finish(self) -> io::Result<()> {
         let Some(partial) = self.partial else { return Ok(()) };
-        // After a power cut there is the old file or the new one, not an empty one.
+        // After a power failure there is the old file or the new one, never an empty one.
         self.file.sync_all()?;
         partial.persist(&self.path).map_err(|failed| {
             let error = failed.error;
             match failed.path.keep() {
-                Ok(kept) => {
-                    io::Error::new(error.kind(), format!("{error}; it is in {}", kept.display()))
-                }
+                Ok(kept) => io::Error::new(
+                    error.kind(),
+                    format!("{error}; the new file is {}", kept.display()),
+                ),
                 Err(_) => error,
             }
         })
     }
+}
+
+/// A new file in the same directory. Its name is random, because anyone who can write to the directory could plant links.
+fn beside(path: &Path, mode: u32) -> io::Result<(File, TempPath)> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let new = Builder::new()
+        .prefix(".millrace-")
+        .suffix(".part")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(directory)?;
+    Ok(new.into_parts())
 }
 
 #[cfg(test)]
@@ -129,6 +143,26 @@ mod tests {
         }
         assert!(link.is_symlink() && !Path::new("/dev/null").is_file());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(names(directory.path()), ["file", "link"]);
+    }
+
+    #[test]
+    fn a_secret_goes_neither_to_the_target_of_a_link_nor_to_the_owner_of_the_old_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let [link, file] = ["link", "file"].map(|name| directory.path().join(name));
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for path in [&link, &file] {
+            let mut new = Replacement::begin_secret(path).unwrap();
+            assert_eq!(new.file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+            new.file.write_all(b"new").unwrap();
+            new.finish().unwrap();
+            let seen = path.symlink_metadata().unwrap();
+            assert!(seen.is_file() && seen.permissions().mode() & 0o777 == 0o600);
+            let left = if *path == link { "old" } else { "new" };
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), left);
+        }
         assert_eq!(names(directory.path()), ["file", "link"]);
     }
 

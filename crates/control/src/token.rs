@@ -1,16 +1,16 @@
-//! The token that an agent or a responder prints, and `TOKEN@ADDRESS:PORT`, by which it is named afterwards.
+//! The token that an agent or a responder prints, and `TOKEN@ADDRESS:PORT`, which names the agent afterwards.
 //!
-//! A client that knows the token may have the agent send and receive, until the agent ends. It travels as it is: between
-//! hosts that strangers listen to, let the control connection run through something that encrypts.
+//! A client with the token can make the agent send and receive, until the agent ends. The token is sent unencrypted: on an
+//! untrusted network, run the control connection through a tunnel.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::File;
 use std::io::{self, Read};
 use std::str::FromStr;
 
-/// Bytes of chance in a token.
+/// Random bytes in a token.
 const CHANCE: usize = 16;
-/// Letters of a token that someone chose.
+/// Lengths of a chosen token.
 const LENGTHS: std::ops::RangeInclusive<usize> = 16..=128;
 
 /// A secret of letters and digits.
@@ -18,17 +18,17 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 16..=128;
 pub struct Token(String);
 
 impl Token {
-    /// One that nobody can guess.
+    /// A random token.
     ///
     /// # Errors
-    /// The kernel has no random numbers.
+    /// The kernel has no randomness.
     pub fn random() -> io::Result<Token> {
         let mut chance = [0; CHANCE];
         File::open("/dev/urandom")?.read_exact(&mut chance)?;
         Ok(Token(chance.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Whether it is the same, in a time that does not tell how much of it is.
+    /// Compares in constant time.
     pub fn matches(&self, given: &str) -> bool {
         let (own, given) = (self.0.as_bytes(), given.as_bytes());
         let different = own.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -56,24 +56,24 @@ impl Display for Token {
     }
 }
 
-/// Shown in no log.
+/// Keeps the token out of logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
     }
 }
 
-/// Where an agent listens, and the token it printed: `TOKEN@ADDRESS:PORT`.
+/// An agent's address and token: `TOKEN@ADDRESS:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
-    /// What the agent asks for.
+    /// The token that the agent requires.
     pub token: Token,
     /// Address or name, and port.
     pub at: String,
 }
 
 impl Whereabouts {
-    /// As it is typed, with words of the same form in place of the token.
+    /// As typed, with a placeholder instead of the token.
     pub fn without_token(&self, role: &str) -> String {
         format!("TOKEN-OF-THE-{role}@{}", self.at)
     }
@@ -83,7 +83,7 @@ impl FromStr for Whereabouts {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Whereabouts, String> {
-        let usage = || "it is TOKEN@ADDRESS:PORT, as `millrace lab agent` prints it".to_owned();
+        let usage = || "write TOKEN@ADDRESS:PORT, as `millrace lab agent` prints it".to_owned();
         let (token, at) = text.split_once('@').ok_or_else(usage)?;
         let (host, port) = at.rsplit_once(':').ok_or_else(usage)?;
         if host.is_empty() || port.parse::<u16>().is_err() {

@@ -86,7 +86,11 @@ fn errors_have_one_shape_and_name_the_remedy() {
             "{\"mtu\": 9000}",
         ),
         (refused(client.get::<Value>("/v1/prots")), "there is no such resource", "openapi.json"),
-        (refused(client.delete("/v1/switch")), "/v1/switch does not take this method", "methods"),
+        (
+            refused(client.delete("/v1/switch")),
+            "/v1/switch does not support this method",
+            "methods",
+        ),
         (
             refused(client.put::<Value>("/v1/rsc", &json!({"policy": "onn"}))),
             "unknown word",
@@ -143,7 +147,12 @@ fn a_queue_is_shown_with_its_load_and_moved() {
     let status = client.switch().unwrap();
     assert!(status.workers.iter().map(|worker| worker.busy_ns).sum::<u64>() >= busy);
     let rows = [
-        (client.move_queue("vm1", 1, 0), "port vm1 has no such queue", "1", "0: it has one queue"),
+        (
+            client.move_queue("vm1", 1, 0),
+            "port vm1 has no queue 1",
+            "1",
+            "0: the port has one queue",
+        ),
         (client.move_queue("vm1", 0, 2), "there is no worker 2", "2", "0 to 1"),
         (client.move_queue("vm2", 0, 0), "there is no port vm2", "vm2", "uplink0, vm1"),
     ];
@@ -227,7 +236,11 @@ fn what_is_no_entry_queue_or_change_of_a_table_is_refused() {
         (set(vec![entry(0, 1), entry(1, 4)]), "port vm1 has no queue 4", "0 to 3"),
         (equal(0), "port vm1 cannot spread over 0 queues", "1 to 4"),
         (equal(5), "port vm1 cannot spread over 5 queues", "1 to 4"),
-        (client.change_rss("vm1", &both), "not one change", "`entries`"),
+        (
+            client.change_rss("vm1", &both),
+            "the request does not make exactly one change",
+            "`entries`",
+        ),
         (client.change_rss("vm2", &both), "there is no port vm2", "uplink0"),
     ];
     for (answer, error, wanted) in rows {
@@ -314,7 +327,7 @@ fn a_step_that_fails_is_told_with_the_reason() {
     assert_eq!(outcomes, [(StepOutcome::Done, ""), failed]);
     let problem = refused(client.change_port("vm1", &json!({"tap": "lost"})));
     assert_eq!((&*problem.error, &*problem.seen), ("port vm1 cannot be changed", failed.1));
-    assert_eq!(problem.wanted, "the port is as it was before");
+    assert_eq!(problem.wanted, "the port has its previous settings");
     let vm1 = client.port("vm1").unwrap();
     assert_eq!((vm1.state, vm1.device.as_str()), (StateBody::Up, "tap tap1"));
     // What was broken before may be changed further.
@@ -439,7 +452,7 @@ fn a_worker_that_hangs_is_told_and_holds_no_request_up() {
     let status = client.switch().unwrap();
     let answers: Vec<_> = status.workers.iter().map(|worker| worker.answers).collect();
     assert_eq!((answers, status.ports_up), (vec![false, true], 2));
-    let event = "worker 0 does not answer: its ports carry nothing, and nothing can be changed; its last turn was of vm1";
+    let event = "worker 0 does not answer: its ports carry no frames, and nothing can be changed; it last served vm1";
     assert!(status.events.iter().any(|known| known.text == event), "{:?}", status.events);
     let metrics = client.text("/metrics").unwrap();
     for line in ["worker_answers{worker=\"0\"} 0", "worker_answers{worker=\"1\"} 1"] {
@@ -553,7 +566,8 @@ fn sighup_reads_the_file_again_and_a_bad_file_changes_nothing() {
     std::fs::write(daemon.path("switch.toml"), TWO.replace("tap1\"", "tap1\"\nmtu = 9")).unwrap();
     hang_up();
     let events = || daemon.client.switch().unwrap().events;
-    let refusal = |event: &&control::body::EventBody| event.text.contains("stays as it is");
+    let refusal =
+        |event: &&control::body::EventBody| event.text.contains("running configuration stays");
     eventually("the refusal", || events().iter().find(refusal).cloned());
     assert_eq!(mtu(), Some(9000));
 }

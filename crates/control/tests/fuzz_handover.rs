@@ -13,16 +13,19 @@ fn fuzz_handover() {
             |before: &str, after: &str| [before.as_bytes(), bytes, after.as_bytes()].concat();
         let tap = "{\"kind\":\"tap\",\"device\":\"t\",\"netns\":null,\"napi\":false,\"queues\":";
         let guest = "{\"kind\":\"vhost-user\",\"file\":[1,2],\"keys\":{\"vhost-user\":";
-        let list = match start % 5 {
-            0 => inside("{\"version\":2,\"ports\":{", "}}"),
-            1 => inside(&format!("{{\"version\":2,\"ports\":{{\"a\":{tap}"), "}}}"),
-            3 => inside(&format!("{{\"version\":2,\"ports\":{{\"a\":{guest}"), "}}}}"),
+        let uplink = "{\"kind\":\"packet\",\"interface\":\"e\",\"netns\":null,\"promiscuous\":";
+        let list = match start % 7 {
+            0 => inside("{\"version\":3,\"ports\":{", "}}"),
+            1 => inside(&format!("{{\"version\":3,\"ports\":{{\"a\":{tap}"), "}}}"),
+            3 => inside(&format!("{{\"version\":3,\"ports\":{{\"a\":{guest}"), "}}}}"),
             2 => inside("{\"version\":", ",\"ports\":{}}"),
+            5 => inside(&format!("{{\"version\":3,\"ports\":{{\"a\":{uplink}"), "}}}"),
+            4 => inside("{\"version\":3,\"ports\":{},\"addresses\":{\"a\":", "}}"),
             _ => bytes.clone(),
         };
         match handover::parse(&list) {
-            Ok(ports) if [1, 3].contains(&(start % 5)) => {
-                assert!(ports.contains_key("a"), "{ports:?}")
+            Ok(list) if [1, 3, 5].contains(&(start % 7)) => {
+                assert!(list.ports.contains_key("a"), "{list:?}")
             }
             Ok(_) => {}
             Err(problem) => assert!(!problem.error.is_empty(), "{problem}"),

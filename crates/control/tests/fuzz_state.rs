@@ -21,8 +21,11 @@ fn fuzz_state() {
         for problem in &kept.refused {
             assert!(!problem.error.is_empty() && !problem.remedy.is_empty(), "{problem}");
         }
-        let text = state::to_text(&kept.ports).expect("what was read can be written");
+        let text = state::to_text(&kept.ports, &kept.fleet).expect("what was read can be written");
         let again = state::from_bytes(text.as_bytes());
-        assert!(again.refused.is_empty() && again.ports == kept.ports, "{text}");
+        assert!(
+            again.refused.is_empty() && (again.ports, again.fleet) == (kept.ports, kept.fleet),
+            "{text}"
+        );
     });
 }

@@ -61,8 +61,57 @@ fn the_file_wins_a_name_and_a_device_and_says_so() {
     assert_eq!(names(Origin::Api), ["vm3"]);
     let events = daemon.client.switch().unwrap().events;
     let told = |words: &str| events.iter().any(|event| event.text.contains(words));
-    assert!(told("port vm1 is in the file and was added by the API"), "{events:?}");
-    assert!(told("port vm2 was added by the API, does not go with the file"), "{events:?}");
+    assert!(told("port vm1 is in the file and was also added through the API"), "{events:?}");
+    assert!(told("port vm2, added through the API, conflicts with the file"), "{events:?}");
+}
+
+#[test]
+fn ports_of_the_fleet_survive_a_restart_and_are_replaced_as_a_whole() {
+    let daemon = Daemon::start(FILE);
+    add(&daemon.client, "vm1").unwrap();
+    let port = |name: &str| {
+        serde_json::from_value(json!({"name": name, "tap": format!("f-{name}")})).unwrap()
+    };
+    let planned = daemon.client.plan_fleet(&[port("f1"), port("f2")]).unwrap();
+    assert_eq!((planned.steps.len(), planned.applied), (2, false));
+    let done = daemon.client.put_fleet(1, &[port("f1"), port("f2")]).unwrap();
+    assert!(done.applied && done.steps.len() == 2);
+    let daemon = daemon.again();
+    let origins = |daemon: &Daemon| {
+        let ports = ports(&daemon.client).into_iter();
+        ports.map(|port| format!("{} {}", port.0, port.1.name())).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(origins(&daemon), "f1 fleet, f2 fleet, vm1 api, web file");
+    daemon.client.put_fleet(2, &[port("f2")]).unwrap();
+    assert_eq!(origins(&daemon.again()), "f2 fleet, vm1 api, web file");
+}
+
+#[test]
+fn a_revision_of_the_fleet_is_an_event_and_so_are_steps_that_fail() {
+    let daemon = Daemon::start(FILE);
+    let port = |name: &str| {
+        serde_json::from_value(json!({"name": name, "tap": format!("f-{name}")})).unwrap()
+    };
+    let told = || {
+        let events = daemon.client.switch().unwrap().events.into_iter();
+        let of_fleet = events.filter(|event| event.text.starts_with("fleet revision"));
+        of_fleet.map(|event| (event.count, event.text)).collect::<Vec<_>>()
+    };
+    daemon.client.plan_fleet(&[port("f1")]).unwrap();
+    assert_eq!(told(), []);
+    daemon.client.put_fleet(7, &[port("f1")]).unwrap();
+    let seven = (1, "fleet revision 7 applied: 1 step".to_owned());
+    assert_eq!(told(), std::slice::from_ref(&seven));
+    // The same revision again is no news, and the next is even if it changes nothing here.
+    daemon.client.put_fleet(7, &[port("f1")]).unwrap();
+    assert_eq!(told(), std::slice::from_ref(&seven));
+    daemon.client.put_fleet(8, &[port("f1")]).unwrap();
+    let eight = (1, "fleet revision 8 applied: 0 steps".to_owned());
+    assert_eq!(told(), [seven, eight]);
+    daemon.devices.set("f-f2", control::memory::Fate::Gone);
+    assert!(!daemon.client.put_fleet(9, &[port("f1"), port("f2")]).unwrap().applied);
+    let last = told().pop().unwrap();
+    assert!(last.1.starts_with("fleet revision 9: 1 of 1 steps failed: "), "{last:?}");
 }
 
 #[test]
@@ -87,7 +136,7 @@ fn a_change_that_cannot_be_kept_is_answered_as_such_and_kept_later() {
     let Err(ClientError::Refused(problem)) = add(&daemon.client, "vm1") else {
         panic!("it was taken");
     };
-    assert!(problem.error.contains("would not outlast a restart"), "{problem}");
+    assert!(problem.error.contains("would not survive a restart"), "{problem}");
     assert_eq!(ports(&daemon.client).len(), 2, "it is in force");
     std::fs::remove_dir(&next).unwrap();
     eventually("the state is written", || state.join("ports.json").exists().then_some(()));

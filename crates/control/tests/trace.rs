@@ -78,7 +78,7 @@ fn each_step_says_what_was_decided_and_why() {
     assert_eq!(drops(&long), [("vm2", "too_big")]);
 
     let flood = turn(&daemon, "vm1", "arp 10.0.0.1 > 10.0.0.2");
-    assert!(step(&flood, "vm1", "lookup").ends_with("is for a group: to all ports of VLAN 10"));
+    assert!(step(&flood, "vm1", "lookup").ends_with("is a group address: to all ports of VLAN 10"));
     let left: Vec<_> = flood.delivered.iter().map(|out| (&*out.port, out.vlan)).collect();
     assert_eq!(left, [("vm2", None), ("uplink0", Some(10))].map(|it| it));
 }
@@ -138,5 +138,5 @@ fn of_many_frames_the_first_are_told_and_the_rest_counted() {
     let daemon = Daemon::start(&mirrored);
     let turn = turn(&daemon, "vm1", "udp 10.0.0.1:1 > 10.0.0.2:2 to vm2 count 40");
     assert_eq!(turn.delivered.iter().filter(|it| it.port == "vm2").count(), 64);
-    assert!(step(&turn, "vm2", "deliver").ends_with("and 16 frames more, which are not listed"));
+    assert!(step(&turn, "vm2", "deliver").ends_with("and 16 more frames, not listed"));
 }

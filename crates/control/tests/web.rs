@@ -4,6 +4,8 @@
 #[allow(dead_code, reason = "other tests that share this file need more of it")]
 mod daemon;
 
+use control::body::{TraceBody, TraceRequest};
+use control::client::ClientError;
 use control::config::RscMode;
 use daemon::{Daemon, eventually};
 use serde_json::Value;
@@ -195,6 +197,39 @@ fn nothing_changes_without_the_token() {
     let read_only = Site::start(false);
     assert_eq!(read_only.toggle(&[("Authorization", &bearer)]), "403");
     assert_eq!(read_only.rsc(), RscMode::Ndis);
+}
+
+/// A read-only page may ask: it is no change. The API's own answers, refusals among them, are what it gets.
+#[test]
+fn a_trace_is_answered_as_by_the_api_and_takes_no_token() {
+    let site = Site::start(false);
+    for (port, frame, wanted) in [
+        ("vm1", "arp 10.0.0.1 > 10.0.0.2", "200"),
+        ("vm1", "tcp 10.0.0.1:1 > 10.0.0.2:80 vlan 5000", "422"),
+        ("vm9", "arp 10.0.0.1 > 10.0.0.2", "404"),
+    ] {
+        let request =
+            TraceRequest { port: port.to_owned(), frames: vec![frame.to_owned()], burst: false };
+        let asked = serde_json::to_string(&request).unwrap();
+        let (status, _, body) = site.ask("POST /trace", &[], &asked);
+        assert_eq!(status, wanted, "{body}");
+        match site.daemon.client.trace(&request) {
+            Ok(told) => {
+                assert_eq!(told.turns[0].delivered.len(), 1, "{told:?}");
+                assert_eq!(serde_json::from_str::<TraceBody>(&body).unwrap(), told);
+            }
+            Err(ClientError::Refused(told)) => {
+                let body: Value = serde_json::from_str(&body).unwrap();
+                assert_eq!(body["detail"], told.to_string());
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let elsewhere = [("Origin", "http://evil.example")];
+    assert_eq!(site.ask("POST /trace", &elsewhere, "{}").0, "403");
+    for path in ["/trace/", "/state?/trace", "/ports/vm1"] {
+        assert_eq!(site.ask(&format!("POST {path}"), &[], "{}").0, "403", "{path}");
+    }
 }
 
 /// The strict policy stops them in a browser; here they do not get in.

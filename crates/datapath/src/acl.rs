@@ -1,11 +1,11 @@
-//! Port ACLs: stateless rules, the first that matches decides, and what none matches passes.
+//! Port ACLs: stateless rules. The first match decides; a frame without a match passes.
 //!
-//! `Acl::compile` turns the rules of one direction into a table for each field they ask about (table.rs): the field's
-//! value gives the set of rules it satisfies, as bits in the order of the rules, and the lowest bit that all sets share is
-//! the rule that decides.
+//! `Acl::compile` turns the rules of one direction into a table per tested field (table.rs). A table maps a value of its
+//! field to the set of rules that it satisfies, as bits in the order of the rules; the lowest bit that all sets share is
+//! the deciding rule.
 //!
-//! Where a frame does not show what a rule asks for (ports in a fragment that is not the first, anything in a frame that
-//! cannot be read), a rule that denies matches and one that allows does not.
+//! If a frame lacks a field that a rule tests (ports in a fragment other than the first, anything in an unreadable frame),
+//! deny matches and allow does not.
 
 mod mark;
 mod table;

@@ -1,9 +1,9 @@
-//! Black holes: flows whose large segments are retransmitted repeatedly while small ones pass, which is what a smaller MTU somewhere
-//! behind the switch looks like where no router says so.
+//! Black holes: flows whose large segments are retransmitted repeatedly while small ones pass. This is the sign of a smaller
+//! MTU behind the switch that no router reports.
 //!
-//! Looked at are sparse bursts only, [`SPARSE`] frames or fewer: a flow in a black hole sends little, one segment whenever its
-//! timer runs out. So full bursts cost nothing. That TCP sends a segment again proves that all before it arrived: where the
-//! segment before it was small, small ones pass.
+//! Only sparse bursts of at most [`SPARSE`] frames are checked, because a flow in a black hole sends only one segment per
+//! retransmission timeout; full bursts cost nothing. A retransmitted segment proves that all segments before it arrived: if
+//! the one before it was small, small ones pass.
 
 use crate::frame::Frame;
 use crate::headers::Headers;

@@ -1,9 +1,9 @@
 //! Coalescing: segments of one flow that arrived in one turn leave one egress queue as one train.
 //!
-//! Nothing is held back for a later turn, so coalescing adds no latency and turning it off has nothing to drain but the
-//! turn that runs. No payload moves: a train is the list of its frames' places ([`Coalescer::members`]), with a header
-//! written when the way out is known ([`train::Train::header`]). What is not TCP, and what the rules let go alone,
-//! passes in its place: within a flow the order of arrival is kept.
+//! No frame is held for a later turn, so coalescing adds no latency, and turning it off drains only the current turn. No
+//! payload moves: a train is the list of its frames' indices ([`Coalescer::members`]), with a header written when the
+//! egress side is known ([`train::Train::header`]). Frames that are not TCP, or that the rules do not merge, keep their
+//! place: within a flow the order of arrival is kept.
 
 mod candidate;
 mod fast_path;

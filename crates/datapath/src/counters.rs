@@ -1,4 +1,4 @@
-//! Counters: written by one worker each, without atomic read-modify-write, and summed by whoever asks.
+//! Counters: each written by one worker, without atomic read-modify-write, and summed by the reader.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

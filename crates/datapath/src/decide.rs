@@ -1,4 +1,4 @@
-//! Admit and look up: whether a frame may enter, and where it is to go.
+//! Admit and look up: whether a frame may enter, and where it goes.
 
 use crate::counters::{DropReason, PortCell};
 use crate::frame::Frame;

@@ -1,4 +1,4 @@
-//! Deliver: one egress queue's share of a turn goes out, and is counted.
+//! Deliver: sends one egress queue's frames of a turn, and counts them.
 
 use crate::coalesce::{Coalescer, Policy};
 use crate::counters::{DropReason, PortCell};

@@ -1,6 +1,6 @@
-//! What a port's guards and ACLs drop: of a burst before it is decided where it goes, of a list before it is delivered.
+//! Drops frames that a port's guards and ACLs refuse: from a burst before the lookup, from a list before delivery.
 //!
-//! A worker calls this only for ports that have some, once a burst and once a list.
+//! A worker calls this only for ports that have guards or ACLs, once per burst and once per list.
 
 mod memory;
 

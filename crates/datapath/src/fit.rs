@@ -1,7 +1,7 @@
-//! Fit: what an egress port cannot take as it is gets done here: VLAN tags, segmentation, checksums.
+//! Fit: adapts frames that an egress port cannot take as they are: VLAN tags, segmentation, checksums.
 //!
-//! Most lists need nothing ([`are_taken`]) and never come here. Of the others each frame or coalesced train becomes one
-//! or more [`Fitted`] frames: virtio header, span of private bytes, range of payload slices.
+//! Most lists need nothing ([`are_taken`]) and skip this. In the others each frame or coalesced train becomes one or more
+//! [`Fitted`] frames: virtio header, span of private bytes, range of payload slices.
 
 use crate::coalesce::Train;
 use crate::counters::DropReason;

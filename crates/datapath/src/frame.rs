@@ -1,4 +1,4 @@
-//! A frame inside the switch: a private copy of its headers, parsed once, and payload that stays where it is.
+//! A frame in the switch: a private copy of its headers, parsed once, and payload that stays in the source's buffers.
 
 use crate::counters::{DropReason, PortCell};
 use crate::headers::{Headers, LONG_HEADERS, SHORT_HEADERS, Span, TAG};

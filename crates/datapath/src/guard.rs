@@ -1,8 +1,8 @@
-//! Guards of a port: what it may not send, whatever its rules and VLANs say. Named as Hyper-V's `DhcpGuard` and
-//! `RouterGuard` are; `ip_guard` holds a port to its own IP addresses.
+//! Guards of a port: frames that it may not send, whatever its rules and VLANs are. Named after Hyper-V's `DhcpGuard`
+//! and `RouterGuard`; `ip_guard` holds a port to its own IP addresses.
 //!
-//! A guard drops what it cannot read ([`Upper::Hidden`]): RFC 7113 and RFC 7610 demand it. Only headers are looked at, so
-//! a train is judged once, for all its segments.
+//! A guard drops frames that it cannot read ([`Upper::Hidden`]), as RFC 7113 and RFC 7610 require. It tests only headers, so
+//! a train is checked once for all its segments.
 
 use crate::counters::DropReason;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! The control plane's end of a worker, which has a thread of its own or is stepped by the caller.
+//! The control plane's end of a worker, which has its own thread or is stepped by the caller.
 
 use crate::macs::MacTable;
 use crate::mailbox::Mailbox;

@@ -1,4 +1,4 @@
-//! The step of which the keyed hashes of flows are made.
+//! The mixing step of the keyed flow hashes.
 
 /// Both halves of the product: each bit of either factor reaches all of it. Words that are only added or xored together can be
 /// chosen to cancel out under every seed.

@@ -1,4 +1,4 @@
-//! The private header bytes of a turn: each frame's copy, and copies of copies where the way out changes them.
+//! The private header bytes of a turn: a copy per frame, and further copies where the egress side changes them.
 
 use ports::{Slice, VlanTag};
 

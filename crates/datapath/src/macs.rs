@@ -1,8 +1,8 @@
-//! Which port a MAC address lives behind, per VLAN: one bounded table for all workers.
+//! The port behind which each MAC address is, per VLAN: one bounded table for all workers.
 //!
-//! Reading takes no lock: a slot is a key and an entry, and a writer clears the key before it changes the entry that the
-//! key belongs to. Writing (a new address, one that moved) takes a short lock; refreshing an entry that is right is a
-//! plain store once a second. Old entries are not swept: readers take them for absent, writers for free.
+//! Reading takes no lock: a slot has a key and an entry, and a writer clears the key before it changes the entry. Writing
+//! (a new address, or one that moved) takes a short lock; refreshing a correct entry is a plain store once a second. Old
+//! entries are not swept: readers treat them as absent, writers as free.
 
 use crate::settings::PortId;
 use crate::status::MacEntry;
@@ -234,11 +234,11 @@ impl MacTable {
     }
 
     /// Forgets the addresses for which `is_meant` says so.
-    pub(crate) fn forget(&self, is_meant: impl Fn(Mac, PortId) -> bool) {
+    pub(crate) fn forget(&self, is_meant: impl Fn(MacKey, PortId) -> bool) {
         let _writing = lock(&self.writer);
         for slot in &self.slots {
             let (key, entry) = slot.read();
-            if key.0 != 0 && is_meant(key.mac(), entry.port()) {
+            if key.0 != 0 && is_meant(key, entry.port()) {
                 slot.key.store(0, Ordering::Release);
             }
         }

@@ -1,7 +1,7 @@
-//! What a source claims about a frame in the virtio-net header, held against what the frame is.
+//! Checks a source's claims about a frame in the virtio-net header against the frame.
 //!
 //! [`Frame::read`](crate::frame::Frame::read) calls [`validate_offload`] for each frame with a claim. No other function reads
-//! a claim: what comes after uses the header returned here. `DATA_VALID` alone is none, since it names no place in the frame.
+//! a claim: later steps use the header returned here. `DATA_VALID` alone is not a claim, because it names no place in the frame.
 //!
 //! **Partial checksum** (`NEEDS_CSUM`). In TCP and UDP it starts at the transport header and is stored in the protocol's own
 //! field. Linux also leaves the inner checksum of a tunnel unfinished (VXLAN, GRE, IP in IP) and that of packets behind

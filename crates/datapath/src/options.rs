@@ -1,4 +1,4 @@
-//! How a switch is started, and what it refuses.
+//! The options of a switch, and its errors.
 
 use crate::settings::PortId;
 

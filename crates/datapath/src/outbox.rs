@@ -1,4 +1,4 @@
-//! Where the frames of a turn are to go: a list for each egress queue.
+//! The destinations of a turn's frames: a list per egress queue.
 
 use crate::settings::PortId;
 use crate::view::Port;

@@ -1,5 +1,5 @@
-//! An ingress queue as its worker owns it. Everything that one turn leaves for the next is here, so that a queue can be given to
-//! another worker between turns and nothing stays behind.
+//! An ingress queue with its worker's state. It holds everything that one turn leaves for the next, so that a queue can move to
+//! another worker between turns without leaving anything behind.
 
 use crate::counters::Counter;
 use crate::deliver::note_fault;

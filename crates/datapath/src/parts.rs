@@ -1,4 +1,4 @@
-//! What the frames of a turn are made of: private header bytes and lent pieces of payload, each frame a range of both.
+//! The parts of a turn's frames: private header bytes and lent payload slices; each frame is a range of both.
 
 use crate::headers::{Headers, nothing};
 use ports::{Burst, Slice, recycle};

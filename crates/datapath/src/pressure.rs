@@ -1,11 +1,11 @@
-//! Back-pressure: a queue whose last burst went to one egress queue takes no more than that has room for. The rest
-//! waits in the sender's own queue, where its network stack sees it, instead of being dropped here.
+//! Back-pressure: a queue whose last burst went to one egress queue takes no more frames than that queue has room for. The
+//! rest waits in the sender's own queue, visible to its network stack, instead of being dropped here.
 //!
 //! Only egress queues that know their room hold a sender back: a guest's, and an uplink's, which vNICs may share by their
-//! [weights](crate::weights). The sender may have other receivers, so one without weights is
-//! waited for only by what it has taken of that sender's: [`PER_FRAME`] and [`PER_BYTE`], and [`PATIENCE`] at most. Then its
-//! frames are dropped as without back-pressure, until it has taken some again. What it takes of others does not count: with
-//! an accomplice it could hold a sender for ever.
+//! [weights](crate::weights). The sender may have other receivers, so it waits for one without weights only in proportion to
+//! what that has taken from this sender: [`PER_FRAME`] and [`PER_BYTE`], at most [`PATIENCE`]. After that, frames for it are
+//! dropped as without back-pressure, until it has taken some again. Frames that it takes from others do not count; otherwise
+//! a receiver with an accomplice could hold a sender forever.
 
 use crate::outbox::Target;
 use crate::view::Port;

@@ -1,4 +1,4 @@
-//! Token buckets: the one of a port's rate limit, and the two of its storm control.
+//! Token buckets: one for a port's rate limit, and two for its storm control.
 
 use crate::settings::{RateLimit, StormLimit};
 use ports::Nanos;

@@ -1,7 +1,7 @@
-//! Segmentation: one train becomes frames of its segment size, for a way out that cannot take it whole.
+//! Segmentation: splits a train into frames of its segment size, for an egress side that cannot take it whole.
 //!
-//! As "Offloading the Segmentation of Large TCP Packets" (MicrosoftDocs) has it: all segments full but the last; FIN and
-//! PSH on the last only, CWR on the first only; options copied as they are; the IPv4 identification counts.
+//! Follows "Offloading the Segmentation of Large TCP Packets" (MicrosoftDocs): all segments but the last are full; FIN and
+//! PSH are only on the last, CWR only on the first; options are copied; the IPv4 identification increments.
 
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};

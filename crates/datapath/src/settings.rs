@@ -1,4 +1,4 @@
-//! What an operator decides about a port; the worker reads it through the view.
+//! An operator's settings of a port; the worker reads them through the view.
 
 use crate::view::Tagging;
 use crate::{AclRule, Guards};
@@ -168,7 +168,7 @@ pub enum PathMtu {
     WhereMtusDiffer,
     /// Toward all ports.
     On,
-    /// It is dropped without a word.
+    /// It is dropped silently.
     Off,
 }
 

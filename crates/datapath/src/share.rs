@@ -1,9 +1,9 @@
-//! Shares of a worker: deficit round robin over its ports, in nanoseconds of a turn held against its [work](crate::work::charged).
+//! Shares of a worker: deficit round robin over its ports, in nanoseconds of a turn, limited by its [work](crate::work::charged).
 //!
-//! What a turn costs is known only after it, so a turn is paid afterwards: a port has a balance, gets a quantum each round, and
-//! its queues have turns, one after the other, while the balance is above zero. A turn that cost ten quanta is followed by ten
-//! rounds without one, so bursts stay whole and shares are even, however many queues a port has and uses. When no port in credit
-//! has frames, the rounds until the next debtor's turn are skipped: a lone busy port never waits.
+//! A turn's cost is known only afterwards, so it is charged then: a port has a balance, gets a quantum each round, and its queues
+//! take turns while the balance is above zero. A turn that cost ten quanta is followed by ten rounds without one, so bursts stay
+//! whole and shares are even, however many queues a port has and uses. If no port in credit has frames, the rounds until the
+//! next debtor's turn are skipped: a lone busy port never waits.
 
 use crate::settings::PortId;
 use std::ops::Range;

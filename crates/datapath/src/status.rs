@@ -1,4 +1,4 @@
-//! What the switch tells about itself.
+//! The switch's status as the control plane reads it.
 
 use crate::counters::reasons;
 use crate::settings::{PortId, PortSettings};

@@ -1,10 +1,10 @@
-//! Steering: which of a port's egress queues a frame goes to, where several are in use.
+//! Steering: chooses a frame's egress queue of a port with several queues in use.
 //!
-//! By `rss` the flow's Toeplitz hash picks an entry of the port's indirection table, and that the queue (virtio 1.2,
-//! section 5.1.6.5, receive-side scaling). By `follow` a flow is answered on the queue pair that the other side last sent
-//! it from (the same section, automatic receive steering); the table decides about flows that it has not sent.
+//! With `rss` the flow's Toeplitz hash picks an entry of the port's indirection table, which names the queue (virtio 1.2,
+//! section 5.1.6.5, receive-side scaling). With `follow` a flow is answered on the queue pair from which the other side last
+//! sent it (the same section, automatic receive steering); the table decides about flows that it has not sent.
 //!
-//! The table is stored entry by entry by the control plane and read by all workers, without a new view.
+//! The control plane stores the table entry by entry, and all workers read it, without a new view.
 
 mod followed;
 

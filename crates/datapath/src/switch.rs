@@ -24,6 +24,7 @@ use ports::{Device, IngressQueue, Nanos};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use wire::Mac;
 
 pub use rehearsal::{Rehearsal, Snapshot};
 
@@ -167,19 +168,20 @@ impl Switch {
         (shared, ingress)
     }
 
-    /// Takes the configured address of a port from those that learned or held it.
+    /// Takes the configured address of a port from those that learned or held it in its VLANs.
     fn reclaim(&self, port: PortId) {
-        if let Some(mac) = self.entry(port).ok().and_then(|entry| entry.port.settings.mac) {
-            let others = self.entries().map(|entry| &entry.port.shared);
-            let holders = others.filter(|other| other.held_mac.get() == Some(mac));
-            holders.for_each(|holder| self.release(holder));
-            self.macs.forget(|other, _| other == mac);
+        let settings = self.entry(port).map(|entry| &entry.port.settings);
+        if let Ok(PortSettings { mac: Some(mac), vlan, .. }) = settings {
+            let met = self.entries().map(|entry| &entry.port);
+            let met = met.filter(|other| other.settings.vlan.overlaps(vlan));
+            let holders = met.filter(|other| other.shared.held_mac.get() == Some(*mac));
+            holders.for_each(|holder| self.set_held(&holder.shared, None));
+            self.macs.forget(|key, _| key.mac() == *mac && vlan.tagging(key.vlan()).is_some());
         }
     }
 
-    /// The port is held to no address any more.
-    fn release(&self, port: &PortShared) {
-        self.macs.change_held(|| port.held_mac.release());
+    fn set_held(&self, port: &PortShared, mac: Option<Mac>) {
+        self.macs.change_held(|| port.held_mac.set(mac));
     }
 
     /// Removes a port; when this returns no worker that answers touches its queues any more, and they are closed.
@@ -216,7 +218,7 @@ impl Switch {
         });
         if other_guard {
             // Every worker has the new settings by now: none holds the port to an address by the old ones.
-            self.release(&shared);
+            self.set_held(&shared, None);
         }
         if other_limit {
             // What was learned without a limit is in no port's list.
@@ -247,16 +249,16 @@ impl Switch {
         let shared = &self.entry(port)?.port.shared;
         // Only the control plane knows that a guest has left: a worker finds a port down whose guest stopped one ring.
         if state != PortState::Up {
-            self.release(shared);
+            self.set_held(shared, None);
         }
         shared.set_state(state);
         Ok(())
     }
 
-    /// Releases the address that a guarded port without a configured one is held to: its guest has been replaced.
-    pub fn release_held_mac(&mut self, port: PortId) -> Result<(), SwitchError> {
-        self.release(&self.entry(port)?.port.shared);
-        Ok(())
+    /// Holds a guarded port without a configured address to this one, which its guest had in an earlier process. `None` releases
+    /// it: its guest has been replaced.
+    pub fn set_held_mac(&mut self, port: PortId, mac: Option<Mac>) -> Result<(), SwitchError> {
+        self.entry(port).map(|entry| self.set_held(&entry.port.shared, mac))
     }
 
     fn replace(
@@ -292,10 +294,8 @@ impl Switch {
     }
 
     fn entry(&self, port: PortId) -> Result<&Entry, SwitchError> {
-        self.ports
-            .get(usize::from(port.0))
-            .and_then(Option::as_ref)
-            .ok_or(SwitchError::NoSuchPort(port))
+        let entry = self.ports.get(usize::from(port.0)).and_then(Option::as_ref);
+        entry.ok_or(SwitchError::NoSuchPort(port))
     }
 
     /// All ports, by number.

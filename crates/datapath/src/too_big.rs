@@ -1,9 +1,9 @@
-//! Too big: what a router would say of a packet that is larger than the MTU of its way, to the port that it came from.
+//! Too big: answers a packet larger than its egress port's MTU, as a router does, to the port that it came from.
 //!
-//! ICMP "fragmentation needed" (RFC 792, RFC 1191) where don't-fragment is set, ICMPv6 "packet too big" (RFC 4443, 3.2). A
-//! switch has no address, so the message comes from the address that the packet was sent to, by Ethernet and by IP, as its
-//! sender expects: no stack compares it with a list of routers. It goes to the sender's addresses and leaves by the sender's
-//! port alone, so a guest can have itself told something, and no one else. It is built where frames are dropped.
+//! The answer is ICMP "fragmentation needed" (RFC 792, RFC 1191) if don't-fragment is set, or ICMPv6 "packet too big" (RFC
+//! 4443, 3.2). A switch has no address, so the message's source is the packet's destination, in Ethernet and in IP; no stack
+//! compares it with a list of routers. It goes to the sender's addresses, only through the sender's port, so a guest cannot
+//! direct it at another. It is built where frames are dropped.
 
 use crate::frame::Frame;
 use crate::view::Tagging;

@@ -1,4 +1,4 @@
-//! The picture of ports and settings that a worker uses for a turn. Never changed: a new one replaces it.
+//! The immutable snapshot of ports and settings that a worker uses for a turn; a new one replaces it.
 
 use crate::coalesce::Policy;
 use crate::counters::PortCell;
@@ -207,8 +207,8 @@ impl HeldMac {
         (held != 0).then(|| Mac::from_u64(held))
     }
 
-    pub(crate) fn release(&self) {
-        self.0.store(0, Ordering::Relaxed);
+    pub(crate) fn set(&self, mac: Option<Mac>) {
+        self.0.store(mac.map_or(0, |mac| mac.to_u64() | Self::HELD), Ordering::Relaxed);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A worker after an empty round: it polls on, or arms wake-ups and sleeps.
+//! A worker after an empty round: it keeps polling, or arms its wake-ups and sleeps.
 //!
 //! Sleeping is an epoll wait over the queues' descriptors and one eventfd for the mailbox. Descriptors of the kernel
 //! (TAP, AF_PACKET) are level-triggered and need no arming; rings in guest memory do (see [`ports::Ingress::arm`]).

@@ -1,11 +1,10 @@
-//! Weights: the vNICs that send to an uplink share an egress queue that is short of room by their weights, instead of the one
-//! that finds room first taking all of it.
+//! Weights: vNICs that send to an uplink share a congested egress queue by their weights, instead of first come, first served.
 //!
-//! Start-time fair queueing (Goyal, Vin and Cheng, 1996) over ports. Each has a tag: the bytes it has sent by its weight. While
-//! less than half of the room is left, the port with the lowest tag of those with frames is taken from, and the others wait in
-//! their own queues. A port that was idle starts at the tag of the one let through last: it has saved nothing. What a port
-//! with frames leaves, since those are slow or go elsewhere, is more than half of the room soon, and is for all. (So half of the
-//! room has to outlast the pause of a queue that is held, 20 µs.)
+//! Start-time fair queueing (Goyal, Vin and Cheng, 1996) over ports. Each port has a tag: the bytes it has sent, divided by its
+//! weight. While less than half of the room is left, frames are taken only from the port with the lowest tag among those with
+//! frames, and the others wait in their own queues. A port that was idle starts at the tag of the port let through last, so it
+//! saves up nothing. If a port's frames are slow or go elsewhere, its unused room soon makes more than half of the room, and is
+//! free for all. (So half of the room must outlast the pause of a held queue, 20 µs.)
 
 use crate::deliver::Deliverer;
 use crate::outbox::Target;

@@ -1,5 +1,5 @@
-//! Work: what a turn costs its worker, in units of about a nanosecond on a core of 2.7 GHz. It is counted, so that the limits of
-//! a turn are the same on virtual time and under a busy host, and corrected by what the turn took where worker time is shared.
+//! Work: a turn's cost to its worker, in units of about a nanosecond on a core of 2.7 GHz. It is counted, not timed, so that a
+//! turn's limits are the same in virtual time and on a busy host; for the shares of a worker it is corrected by the turn's time.
 
 use ports::{BurstLimit, Nanos, Outgoing};
 

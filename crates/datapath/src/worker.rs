@@ -1,4 +1,4 @@
-//! A worker: one thread, the queues it owns, and [`Worker::turn`], the whole journey of a frame.
+//! A worker: one thread, the queues it owns, and [`Worker::turn`], which carries frames from ingress to egress.
 
 use crate::black_hole::{self, BlackHoles};
 use crate::counters::{Counter, PortCell};

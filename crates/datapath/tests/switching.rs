@@ -201,6 +201,22 @@ fn a_configured_address_is_taken_back_from_the_port_that_had_learned_it() {
     assert_eq!(counts(&bench), [1, 0]);
 }
 
+/// Whoever opened a port in another VLAN had the switch forget a neighbour's address, and could take it there next.
+#[test]
+fn an_address_that_is_configured_in_another_vlan_is_left_to_its_owner() {
+    let held = PortSettings { mac_guard: true, ..access(10) };
+    let mut bench = bench(&[held, access(10), access(20)]);
+    bench.send(0, &[frame(1, 255, 0)]);
+    bench.send(1, &[frame(2, 255, 0)]);
+    let learned = bench.switch.macs();
+    for stolen in [1, 2] {
+        let thief = PortSettings { mac: Some(mac(stolen)), ..access(20) };
+        bench.switch.change_port(bench.ids[2], thief).unwrap();
+    }
+    assert_eq!(bench.switch.ports()[0].held_mac, Some(mac(1)));
+    assert_eq!(bench.switch.macs(), learned);
+}
+
 #[test]
 fn an_address_that_a_guard_holds_is_not_taken_over() {
     let held = PortSettings { mac_guard: true, ..plain() };

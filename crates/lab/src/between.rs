@@ -12,7 +12,7 @@ mod bench;
 use crate::LabError;
 use crate::campaign::Point;
 use crate::experiments::Feature;
-use crate::host::{Host, Identity, ROUND_TRIPS_MAX, Whereabouts};
+use crate::host::{Host, Identity, Whereabouts};
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::pair::Pair;
@@ -90,13 +90,7 @@ impl Site {
         between: &Between,
         options: &Options,
     ) -> Result<Site, LabError> {
-        if options.interval > ROUND_TRIPS_MAX {
-            return Err(LabError::Between(format!(
-                "intervals of {} s: between hosts {} s is the maximum",
-                options.interval.as_secs(),
-                ROUND_TRIPS_MAX.as_secs()
-            )));
-        }
+        options.check_interval()?;
         let running = Running::find(&between.socket, between.port.as_deref(), feature)?;
         let mut sender = Host::connect("sender", &between.sender)?;
         let directory = tempfile::tempdir().map_err(LabError::io("making a private directory"))?;
@@ -135,8 +129,8 @@ impl site::Site for Site {
             format!("the {role} is on {place} ({})", of.machine.words())
         };
         let description = format!(
-            "Between hosts: {}, {}, and the load goes to {} ({}) through port {} of the running switch. Each host counts by \
-             its own clock; throughput is by the receiver's.",
+            "Between hosts: {}, {}; the load goes to {} ({}) through port {} of the running switch. Each host counts with \
+              its own clock; throughput uses the receiver's.",
             machine("sender", sender),
             machine("receiver", receiver),
             self.to,
@@ -178,6 +172,6 @@ fn address(between: &Between, sender: &Host, receiver: &Host) -> Result<IpAddr, 
         Receiver::Here(Some(_)) => None,
     };
     let unknown =
-        || LabError::Between("the receiver's address is needed: name it with --to".into());
+        || LabError::Between("the receiver's address is missing: name it with --to".into());
     between.to.or(guessed).map(|address| address.to_canonical()).ok_or_else(unknown)
 }

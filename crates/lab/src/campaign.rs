@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::report::{self, Case, Command, Report, Setting, Threshold};
 use crate::site::{InProcess, Measured, Namespaces, Site};
 use crate::state::State;
-use crate::{LabError, between, explain, migration};
+use crate::{LabError, between, explain};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -76,8 +76,8 @@ impl Campaign {
 
 impl Point {
     fn setting(&self) -> Setting {
-        let Feature { way, receiver_gro, moves, .. } = *self.feature;
-        let way = (!moves).then_some(way);
+        let Feature { way, receiver_gro, site, .. } = *self.feature;
+        let way = site.is_none().then_some(way);
         let (connections, buffer_bytes, beside) = match self.load {
             Load::Bulk(Bulk { connections, buffer_bytes }) => {
                 (connections, Some(buffer_bytes), None)
@@ -237,8 +237,8 @@ fn choose_site(
         interrupt.watch_signals()?;
         return Ok(Box::new(between::Site::find(feature, between, options)?));
     }
-    if let Some(guest) = &options.guest {
-        return Ok(Box::new(migration::Site::make(guest, options, interrupt)?));
+    if let (Some(guest), Some(make)) = (&options.guest, feature.site) {
+        return make(guest, options, interrupt);
     }
     let root = is_root();
     let only_hosts = !feature.whole_guide || feature.receiver_gro || options.receiver_named;
@@ -254,7 +254,7 @@ fn choose_site(
             other => return other,
         };
         state.note(format!(
-            "Network namespaces were not available ({why}), so everything ran in process, and the receiver was not a TAP."
+            "Network namespaces were not available ({why}), so everything ran in one process, and the receiver was not a TAP."
         ));
     }
     interrupt.watch_signals()?;

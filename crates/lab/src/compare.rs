@@ -115,7 +115,7 @@ pub fn compare(before: &Path, after: &Path, tolerance: f64) -> Result<Comparison
     let (first, second) = (read(before)?, read(after)?);
     if first.experiment != second.experiment {
         return Err(LabError::Compare(format!(
-            "{} is of `{}` and {} of `{}`: compare reports of the same experiment",
+            "{} is a report of `{}` and {} of `{}`: compare reports of the same experiment",
             before.display(),
             first.experiment,
             after.display(),

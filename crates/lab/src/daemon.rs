@@ -2,8 +2,9 @@
 
 use crate::LabError;
 use crate::come_and_go::ComeAndGo;
-use crate::host::Request;
+use crate::host::{Host, Request};
 use crate::interrupt::Interrupt;
+use crate::machine::MAC;
 use crate::passed::Passed;
 use crate::port::{Port, switch_error};
 use crate::report::Command;
@@ -11,14 +12,14 @@ use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
 use control::body::{PortBody, StateBody, TeamBody};
 use control::client::Client;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A daemon that does not answer by then never will.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// The port of the vNIC.
 const PORT: &str = "vnic";
 /// The port of the wire.
@@ -43,17 +44,15 @@ impl Daemon {
         topology: &mut Topology,
         interrupt: &Interrupt,
     ) -> Result<Daemon, LabError> {
-        let file = topology.directory().join("millrace.toml");
-        let text = configuration(topology);
-        std::fs::write(&file, &text)
-            .map_err(LabError::io(format!("writing {}", file.display())))?;
-        let program = topology.program.display().to_string();
-        let arguments = vec!["run".to_owned(), "-c".to_owned(), file.display().to_string()];
-        let line = format!("millrace run -c millrace.toml  # {}", text.trim().replace('\n', "; "));
-        topology.switch.order(&Request::Become { program, arguments }, &line)?;
-        let client = Rc::new(Daemon::connect(topology, interrupt)?);
-        if topology.vnic == Vnic::Tap {
-            topology.address_guest()?;
+        let (path, text) = (topology.directory().join("millrace"), configuration(topology));
+        let there = |ports: &[PortBody]| ports.len() == 2;
+        let program = topology.program.clone();
+        let client = run(&mut topology.switch, &program, (&path, &text), interrupt, there)?;
+        let client = Rc::new(client);
+        match topology.files.take() {
+            Some(files) => topology.boot(files, interrupt)?,
+            None if topology.vnic == Vnic::Tap => topology.address_guest()?,
+            None => {}
         }
         let socket = socket(topology);
         let port = |name: &str| Port::new(client.clone(), name.to_owned());
@@ -62,18 +61,6 @@ impl Daemon {
         let daemon = Daemon { client, vnic, uplink, socket, visitor, visits, interrupt };
         daemon.wait_for_ports()?;
         Ok(daemon)
-    }
-
-    fn connect(topology: &mut Topology, interrupt: &Interrupt) -> Result<Client, LabError> {
-        let socket = socket(topology);
-        let answers = || {
-            topology.switch.check()?;
-            let client = Client::connect(&socket).ok();
-            let ready = client.filter(|client| client.ports().is_ok_and(|ports| ports.len() == 2));
-            Ok(ready)
-        };
-        let client = interrupt.wait_for(PATIENCE, answers)?;
-        client.ok_or_else(|| LabError::Switch(topology.switch.last_words()))
     }
 
     fn wait_for_ports(&self) -> Result<(), LabError> {
@@ -132,7 +119,7 @@ impl Daemon {
         let homes = self.team()?.mappings;
         let home = homes.into_iter().find(|home| home.port.as_deref() == Some(PORT));
         let current = home.and_then(|home| home.current);
-        current.ok_or_else(|| LabError::Switch("the team knows no member of the guest's".into()))
+        current.ok_or_else(|| LabError::Switch("the team has no member for the guest".into()))
     }
 
     /// Waits until a member of the team carries frames.
@@ -147,7 +134,7 @@ impl Daemon {
 
     fn team(&self) -> Result<TeamBody, LabError> {
         let team = self.client.teams(Some(UPLINK_PORT)).map_err(switch_error)?.into_iter().next();
-        team.ok_or_else(|| LabError::Switch("the uplink is no team".into()))
+        team.ok_or_else(|| LabError::Switch("the uplink is not a team".into()))
     }
 
     /// How many entries and queues load has moved so far.
@@ -177,8 +164,31 @@ impl Daemon {
     }
 }
 
+/// Turns a host into a daemon with this configuration and waits until it answers and its ports are as wanted. Its files are at
+/// a path with endings of their own: `api` is its socket.
+pub(crate) fn run(
+    host: &mut Host,
+    program: &Path,
+    (path, text): (&Path, &str),
+    interrupt: &Interrupt,
+    wanted: impl Fn(&[PortBody]) -> bool,
+) -> Result<Client, LabError> {
+    let [file, state] = ["toml", "state"].map(|ending| path.with_extension(ending));
+    std::fs::write(&file, text).map_err(LabError::io(format!("writing {}", file.display())))?;
+    let [program, file, state] = [program, &file, &state].map(|path| path.display().to_string());
+    let arguments = ["run", "-c", &file, "--state-dir", &state].map(str::to_owned).to_vec();
+    let line = format!("millrace run -c millrace.toml  # {}", text.trim().replace('\n', "; "));
+    host.order(&Request::Become { program, arguments }, &line)?;
+    let client = interrupt.wait_for(PATIENCE, || {
+        host.check()?;
+        let client = Client::connect(&path.with_extension("api")).ok();
+        Ok(client.filter(|client| client.ports().is_ok_and(|ports| wanted(&ports))))
+    })?;
+    client.ok_or_else(|| LabError::Switch(host.last_words()))
+}
+
 fn socket(topology: &Topology) -> PathBuf {
-    topology.directory().join("api.sock")
+    topology.directory().join("millrace.api")
 }
 
 /// The daemon's file. RSC is not mentioned: activity 1 is about the default.
@@ -190,6 +200,10 @@ fn configuration(topology: &mut Topology) -> String {
                 "tap = \"{VNIC}\"\nnetns = \"/proc/{}/ns/net\"{napi}",
                 topology.guest().process()
             )
+        }
+        Vnic::VhostUser => {
+            let socket = topology.machine_path().with_extension("vm");
+            format!("vhost-user = {socket:?}\nmac = \"{MAC}\"\nmtu = {}", topology.mtu)
         }
         Vnic::Veth => format!("packet = \"{GUEST}\"\nrole = \"vnic\"\nmac-spoofing = \"allow\""),
     };

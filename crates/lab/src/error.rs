@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A program the topology needs is not installed.
-    #[error("`{program}` is not on this machine: install the package `{package}`")]
+    #[error("`{program}` is not installed: install the package `{package}`")]
     ProgramMissing {
         /// What was called.
         program: String,
@@ -25,7 +25,7 @@ pub enum LabError {
         output: String,
     },
     /// The kernel refused a network namespace.
-    #[error("cannot make a network namespace ({0}): run as root, or allow user namespaces")]
+    #[error("cannot create a network namespace ({0}): run as root, or allow user namespaces")]
     NamespaceRefused(String),
     /// A host ended or went silent, or answered with an error.
     #[error("the {host} host {} {doing}: {output}", if *died { "died while" } else { "could not" })]
@@ -43,7 +43,7 @@ pub enum LabError {
     #[error("the switch: {0}")]
     Switch(String),
     /// Sender and receiver did not find each other.
-    #[error("{from} did not reach {to} within {} s: the path between them passes no frames", waited.as_secs())]
+    #[error("{from} did not reach {to} within {} s: the path between them carries no frames", waited.as_secs())]
     NoTraffic {
         /// The sender.
         from: String,
@@ -67,8 +67,8 @@ pub enum LabError {
     NoDaemon(Box<Problem>),
     /// A feature that is not toggled at a running switch.
     #[error(
-        "{0} cannot be toggled at a switch that runs: between hosts `rsc` and `limits` are possible; leave out --sender to \
-         validate {0} between namespaces of this host"
+        "{0} cannot be toggled at a running switch: between hosts only `rsc` and `limits` can be measured; omit --sender to \
+         validate {0} between namespaces on this host"
     )]
     NotBetweenHosts(String),
     /// An experiment between hosts lacks something.
@@ -76,7 +76,7 @@ pub enum LabError {
     Between(String),
     /// What should be a guest is none.
     #[error(
-        "{} has no {lacks}: name the directory that `scripts/guests qemu` prints with --guest", directory.display()
+        "{} has no {lacks}: run `scripts/guests qemu` and name the directory that it prints with --guest", directory.display()
     )]
     NoGuest {
         /// What was named.
@@ -88,12 +88,12 @@ pub enum LabError {
     #[error("the virtual machine: {0}")]
     Machine(String),
     /// Nothing to compare the switch with.
-    #[error("no other switch runs here")]
+    #[error("no other switch runs on this host")]
     NoPeer,
     /// A receiver that takes a TAP.
     #[error(
         "--receiver {asked}: /dev/net/tun cannot be opened ({source}), so the guest's vNIC would be a veth; load the module \
-         (`modprobe tun`) or give this container the device, or leave --receiver out"
+         (`modprobe tun`), or give this container the device, or omit --receiver"
     )]
     NoTap {
         /// What was asked for.
@@ -109,7 +109,7 @@ pub enum LabError {
     #[error("--fail-if {0}")]
     Threshold(String),
     /// There is nothing to go on with.
-    #[error("cannot resume from {}: {why}; name the directory of a run that was interrupted, or start a new one", path.display())]
+    #[error("cannot resume from {}: {why}; name the directory of an interrupted run, or start a new one", path.display())]
     Resume {
         /// The state file.
         path: PathBuf,
@@ -120,7 +120,7 @@ pub enum LabError {
     #[error("interrupted")]
     Interrupted,
     /// The report could not be written.
-    #[error("writing the report to {}: {source}; choose another place with --output", path.display())]
+    #[error("cannot write the report to {}: {source}; choose another directory with --output", path.display())]
     Report {
         /// The file or directory.
         path: PathBuf,

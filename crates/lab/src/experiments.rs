@@ -13,6 +13,7 @@ pub mod lso;
 pub mod migration;
 pub(crate) mod peers;
 pub mod rsc;
+pub mod storage;
 pub mod sweep;
 pub mod team;
 pub mod vlan;
@@ -24,11 +25,15 @@ pub mod xdp;
 use crate::LabError;
 use crate::daemon::Daemon;
 use crate::experiment::{Arm, Experiment, Measure, StopRule};
+use crate::interrupt::Interrupt;
+use crate::options::Options;
 use crate::port::Port;
 use crate::report::{Case, Check};
+use crate::site::Site;
 use crate::topology::{Topology, Way};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 /// Name of the arm with the feature, in JSON.
@@ -52,8 +57,8 @@ pub struct Feature {
     pub(crate) steps: bool,
     /// The columns of the table.
     pub(crate) measures: &'static [Measure],
-    /// A guest moves between two hosts of its own, and the load has no way through one switch.
-    pub(crate) moves: bool,
+    /// Makes hosts of its own, given where a guest is; its load has no one way through the switch.
+    pub(crate) site: Option<MakeSite>,
     /// Which way the load runs.
     pub(crate) way: Way,
     /// There are two wires to the switch, whose uplink is a team.
@@ -102,7 +107,7 @@ const PLAIN: Feature = Feature {
     arms: |_| Vec::new(),
     steps: false,
     measures: rsc::MEASURES,
-    moves: false,
+    site: None,
     way: Way::ToVnic,
     members: false,
     bridge: false,
@@ -129,11 +134,15 @@ pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
     match experiment {
         "sweep" | "connections" => sweep::MEASURES,
         "migration" => migration::MEASURES,
+        "storage" => storage::MEASURES,
         "vmmq" => vmmq::MEASURES,
         "vrss" => vrss::MEASURES,
         _ => rsc::MEASURES,
     }
 }
+
+/// See [`Feature::site`].
+pub(crate) type MakeSite = fn(&Path, &Options, &Interrupt) -> Result<Box<dyn Site>, LabError>;
 
 /// See [`Feature::toggle`].
 pub(crate) type Toggle = fn(&Port, &str) -> Result<(), LabError>;

@@ -15,11 +15,11 @@ use crate::state::State;
 const ETHERNET: f64 = 14.0;
 
 /// Where namespaces are the hosts.
-const HOSTS: &str = "Sender, switch and receiver are processes of this machine, each in a network namespace of its own. ";
+const HOSTS: &str = "Sender, switch and receiver are processes on this machine, each in its own network namespace. ";
 
 /// Where they were there before.
-const BETWEEN: &str = "Avg. CPU % and Cycles/Byte are of the switch's whole machine, with guests that run there. Sender \
-    and Receiver are whole machines where they are machines of their own, and processes where they are not.";
+const BETWEEN: &str = "Avg. CPU % and Cycles/Byte cover the switch's whole machine, including its guests. Sender and \
+Receiver cover a whole machine each if they run on separate machines, and otherwise a process.";
 
 /// More cases than this are looked at together.
 const MANY: usize = 12;
@@ -43,7 +43,7 @@ pub(crate) fn report(
     };
     let mut bench = state.bench.clone().unwrap_or_default();
     let one_machine = bench.hosts.is_empty();
-    if !bench.in_process && one_machine && options.guest.is_none() {
+    if !bench.in_process && one_machine && point.feature.site.is_none() {
         bench.description.insert_str(0, HOSTS);
     }
     let mut checks = state.checks.clone();
@@ -93,8 +93,9 @@ fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> 
             if cases.len() > 1 {
                 check.name = format!("{} ({})", check.name, case.setting.words());
             }
-            // Of many cases only those are worth a line that are not as they should be.
-            if (case.order.len() > 1 && cases.len() <= MANY) || !check.passed {
+            // Of many cases, and of tries, which are alike, only those are worth a line that are not as they should be.
+            let is_told = case.order.len() > 1 && cases.len() <= MANY && case.truth.is_none();
+            if is_told || !check.passed {
                 checks.push(check);
             }
         }
@@ -134,8 +135,8 @@ fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
         notes.push(BETWEEN.to_owned());
     } else if !bench.in_process {
         notes.push(
-            "Avg. CPU % is of the whole machine, on which sender, switch and receiver all run; the guide measures \
-             the receiver's machine alone."
+            "Avg. CPU % covers the whole machine, on which sender, switch and receiver all run; the guide measures \
+             only the receiver's machine."
                 .to_owned(),
         );
     }
@@ -145,16 +146,16 @@ fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
 
 fn definitions(cases: &[Case], of_machine: bool) -> String {
     let compared = if cases.iter().any(|case| case.order.len() > 1) {
-        "A change is the median of the paired ratios of A B B A rounds, with the exact interval of a median and the \
-         level that it has. All verdicts are held together to 99 % by Holm's correction where there are pairs enough for \
-         it, 10 for 5 verdicts and 13 for 30; of fewer each stands alone, at its level. "
+        "A change is the median of the paired ratios of A B B A rounds, with the exact confidence interval of a median and \
+         its level. All verdicts together hold with 99 % confidence by Holm's correction if there are enough pairs, 10 for 5 \
+         verdicts and 13 for 30; with fewer pairs each verdict holds on its own, at its level. "
     } else {
         ""
     };
     let cycles = match of_machine {
         true => {
-            "; bytes are those the receiver's application read. Cycles/Byte is NTttcp's formula with the measured frequency of the \
-             time stamp counter."
+            "; bytes are those that the receiver's application read. Cycles/Byte is NTttcp's formula with the measured frequency of \
+             the time stamp counter."
         }
         false => ".",
     };
@@ -164,11 +165,11 @@ fn definitions(cases: &[Case], of_machine: bool) -> String {
 fn ending(ended: &Ended) -> Option<String> {
     match ended {
         Ended::Interrupted => {
-            Some("Interrupted: the figures cover what was measured until then.".into())
+            Some("Interrupted: the figures cover the intervals measured until then.".into())
         }
-        Ended::Failed(why) => {
-            Some(format!("Ended early: {why}. The figures cover what was measured until then."))
-        }
+        Ended::Failed(why) => Some(format!(
+            "Ended early: {why}. The figures cover the intervals measured until then."
+        )),
         _ => None,
     }
 }
@@ -205,6 +206,20 @@ mod tests {
         let mut uncounted = off_got(1000);
         uncounted.arms.get_mut("off").unwrap().figures.remove("segments_per_train");
         assert!(!check(&uncounted).passed);
+    }
+
+    #[test]
+    fn of_tries_which_are_alike_only_a_check_that_fails_is_told() {
+        let options = Options::itself("".into());
+        let campaign = itself::campaign(&options);
+        let told = |frame: f64, truth: Option<f64>| {
+            let plan = &campaign.points[0].experiment;
+            let of_frame = |_, _| Values::from([("frame_bytes_on_the_wire".into(), frame)]);
+            let case = Case { truth, ..case_of(plan, 2, of_frame) };
+            proofs(&campaign, &options, &[case]).len()
+        };
+        assert_eq!((told(1500.0, Some(1.0)), told(9000.0, Some(1.0))), (0, 1));
+        assert_eq!(told(1500.0, None), 1);
     }
 
     /// Where no namespaces could be had it was printed as asked for, with a `--receiver` that is then refused.

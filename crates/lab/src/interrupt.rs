@@ -1,6 +1,7 @@
 //! Waiting that Ctrl-C ends.
 
 use crate::LabError;
+use procfs::process::Process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -91,12 +92,10 @@ impl Interrupt {
     }
 }
 
-/// By the mask of ignored signals in `/proc/self/status`, whose lowest bit is SIGHUP.
+/// By the mask of ignored signals, whose lowest bit is SIGHUP.
 fn hangup_is_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & 1 == 1)
+    let status = Process::myself().and_then(|own| own.status());
+    status.is_ok_and(|status| status.sigign & 1 == 1)
 }
 
 #[cfg(test)]

@@ -95,8 +95,8 @@ pub(crate) fn run(
             // It does not count what was on its way at the end.
             passed: apart.abs() <= TOLERANCE || (received..=sent).contains(&carried),
             seen: format!(
-                "iperf3 received {received} bytes in {SECONDS} s{by}; the frames of the receiver's link had {:+.3} % of that, so \
-                 iperf3's figures and those here can be compared",
+                "iperf3 received {received} bytes in {SECONDS} s{by}; the frames on the receiver's link differ by {:+.3} %, so \
+                 iperf3's figures and these can be compared",
                 100.0 * apart
             ),
         };

@@ -115,8 +115,9 @@ impl<'t> Namespaces<'t> {
 
     /// Of sender, switch, receiver.
     fn processes(&self) -> [u32; 3] {
-        let Topology { sender, receiver, .. } = &*self.topology;
-        [sender.process(), self.topology.switch_process(self.route), receiver.process()]
+        let topology = &*self.topology;
+        let switch = topology.switch_process(self.route);
+        [topology.sender.process(), switch, topology.receiver_process()]
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {

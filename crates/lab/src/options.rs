@@ -4,6 +4,7 @@ use crate::LabError;
 use crate::between::Between;
 use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
 use crate::experiments::{connections, itself, migration, sweep, vrss};
+use crate::host::ROUND_TRIPS_MAX;
 use crate::placement::list;
 use crate::report::Threshold;
 use crate::statistics::FEWEST_PAIRS;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Options {
     /// Connection counts, one after the other. At least one.
     pub connections: Vec<u32>,
@@ -32,24 +34,18 @@ pub struct Options {
     /// Two stacks in this process instead of hosts in namespaces. For RSC only.
     pub in_process: bool,
     /// Experiments of each kind by which the lab itself is validated; 0 for anything else.
-    #[serde(default)]
     pub tries: usize,
     /// How often a team's member is pulled, by each algorithm; 0 for anything else.
-    #[serde(default)]
     pub pulls: usize,
     /// Queues that the uplink and the vNIC have in an arm, fewest first; empty where all have one.
-    #[serde(default)]
     pub queues: Vec<u32>,
-    /// Where the guest is that moves, with its QEMU; `None` where none does.
-    #[serde(default)]
+    /// Where the guest is, with its QEMU; `None` where none is needed.
     pub guest: Option<PathBuf>,
     /// MTU of every link, in bytes; with jumbo frames where those are what is validated.
     pub mtu: u16,
     /// What receives; `None` where there is no choice.
-    #[serde(default)]
     pub receivers: Option<Receivers>,
     /// The receiver was named, so no other will do.
-    #[serde(default)]
     pub receiver_named: bool,
     /// Hosts that there are already, and the switch that runs between them, instead of namespaces. Not kept for
     /// [`Options::resume`]: it holds secrets.
@@ -78,7 +74,9 @@ pub enum Receivers {
     Tap,
     /// A TAP whose kernel coalesces (GRO) what it is given.
     TapGro,
-    /// One after the other.
+    /// The vhost-user vNIC of a virtual machine.
+    Qemu,
+    /// A TAP without and one with GRO, one after the other.
     Both,
 }
 
@@ -89,6 +87,7 @@ impl Receivers {
     /// One was asked for, and there can be no TAP.
     pub fn possible(asked: Option<Receivers>) -> Result<Option<Receivers>, LabError> {
         match (asked, Vnic::tap()) {
+            (Some(Receivers::Qemu), _) => Ok(asked),
             (asked, Ok(())) => Ok(asked.or(Some(Receivers::Both))),
             (None, Err(_)) => Ok(None),
             (Some(asked), Err(source)) => Err(LabError::NoTap { asked, source }),
@@ -101,6 +100,7 @@ impl fmt::Display for Receivers {
         f.write_str(match self {
             Receivers::Tap => "tap",
             Receivers::TapGro => "tap-gro",
+            Receivers::Qemu => "qemu",
             Receivers::Both => "both",
         })
     }
@@ -163,7 +163,7 @@ impl Options {
         Options { connections, queues: vec![queues], ..Options::new(program) }
     }
 
-    /// What `validate migration` does with the guest in this directory: 52 migrations.
+    /// What `validate migration` does with the guest in this directory, 52 migrations, and `validate storage`, 26 pulls.
     pub fn migration(guest: PathBuf, program: PathBuf) -> Options {
         Options {
             guest: Some(guest),
@@ -204,7 +204,8 @@ impl Options {
         let mut line = format!("millrace {}{campaign}", if validates { "validate " } else { "" });
         let mut put =
             |option: &str, value: String| line += &format!(" --{option} {}", word(&value));
-        match (self.tries, &self.guest) {
+        let moves = self.receivers.is_none().then_some(self.guest.as_ref()).flatten();
+        match (self.tries, moves) {
             (0, None) => put("connections", list(&self.connections)),
             (0, Some(guest)) => put("guest", guest.display().to_string()),
             (tries, _) => put("tries", tries.to_string()),
@@ -219,7 +220,7 @@ impl Options {
         if let Some(narrow) = self.narrow {
             put("narrow", ((narrow * 1e6).round() / 1e4).to_string());
         }
-        let one_mtu = self.tries == 0 && self.queues.is_empty() && self.guest.is_none();
+        let one_mtu = self.tries == 0 && self.queues.is_empty() && moves.is_none();
         if validates && one_mtu {
             put("mtu", self.mtu.to_string());
         }
@@ -227,10 +228,20 @@ impl Options {
         match (&self.between, self.receivers) {
             (Some(between), _) => between.options().for_each(|(option, value)| put(option, value)),
             (None, _) if self.in_process => line += " --in-process",
-            (None, Some(receivers)) => put("receiver", receivers.to_string()),
+            (None, Some(receivers)) => {
+                put("receiver", receivers.to_string());
+                self.guest.iter().for_each(|guest| put("guest", guest.display().to_string()));
+            }
             (None, None) => {}
         }
         line
+    }
+
+    /// Refuses intervals in which an agent, which is asked for nothing meanwhile, would take us for gone.
+    pub(crate) fn check_interval(&self) -> Result<(), LabError> {
+        let [asked, most] = [self.interval, ROUND_TRIPS_MAX].map(|time| time.as_secs_f64());
+        let why = || format!("intervals of {asked} s: with an agent {most} s is the maximum");
+        (asked <= most).then_some(()).ok_or_else(|| LabError::Between(why()))
     }
 
     /// Most queues of a port, of all arms.
@@ -245,7 +256,7 @@ impl Options {
 }
 
 /// A word of a shell's command line, in quotes where a shell would read more into it.
-fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.,:/@".contains(&byte);
     if text.bytes().all(plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
@@ -276,6 +287,14 @@ mod tests {
             rsc.command("rsc"),
             "millrace validate rsc --connections 1 --repetitions 26 --seconds 1 --narrow 2 --mtu 1500 --fail-if 'throughput < 2x' --receiver both"
         );
+        let machine = Options {
+            receivers: Some(Receivers::Qemu),
+            guest: Some("a guest".into()),
+            ..Options::new(program())
+        };
+        let line = machine.command("rsc");
+        assert!(line.ends_with(" --mtu 1500 --receiver qemu --guest 'a guest'"), "{line}");
+        assert!(line.contains(" --connections 1 "), "{line}");
         let alone = Options { in_process: true, ..Options::new(program()) };
         assert!(alone.command("rsc").ends_with(" --mtu 1500 --in-process"));
     }

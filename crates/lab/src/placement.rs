@@ -48,7 +48,7 @@ impl Placement {
     pub(crate) fn words(&self) -> String {
         let Placement { sender, switch, receiver } = self;
         format!(
-            "Each with what its kernel does for it, the sender runs on processor {}, the switch on {} and the receiver on {}.",
+            "With their kernel work, the sender runs on processor {}, the switch on {} and the receiver on {}.",
             list(sender),
             list(switch),
             list(receiver)

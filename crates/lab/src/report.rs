@@ -96,6 +96,9 @@ pub struct BenchFacts {
     /// Kind of the guest's port: `tap`, `packet` (a veth), `vhost-user`, `memory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic: Option<String>,
+    /// What emulates the processors of the guest that receives: `tcg`, QEMU's; absent where none are emulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulator: Option<String>,
     /// TCP's congestion control over the links: `cubic`; absent where the hosts were there before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,

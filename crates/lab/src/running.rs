@@ -9,12 +9,12 @@ use crate::report::Check;
 use control::body::PortBody;
 use control::client::{Client, ClientError};
 use control::config::PortRole;
+use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::cell::Cell;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
-use tokio::net::UnixStream;
-use tokio::runtime::Builder;
 
 /// See the module.
 pub(crate) struct Running {
@@ -84,9 +84,8 @@ impl Drop for Running {
 
 /// Who listens on a socket.
 fn process(socket: &Path) -> Option<u32> {
-    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
-    let daemon = runtime.block_on(async { UnixStream::connect(socket).await?.peer_cred() });
-    u32::try_from(daemon.ok()?.pid()?).ok()
+    let peer = socket_peercred(UnixStream::connect(socket).ok()?).ok()?;
+    u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
 }
 
 fn unreachable(error: ClientError) -> LabError {
@@ -102,13 +101,13 @@ fn only_vnic(ports: Vec<PortBody>) -> Result<PortBody, LabError> {
     match (vnics.pop(), vnics.as_slice()) {
         (Some(only), []) => Ok(only),
         (None, _) => Err(LabError::Switch(
-            "it has no vNIC: name the port toward the receiver with --port".into(),
+            "the switch has no vNIC: name the port toward the receiver with --port".into(),
         )),
         (Some(last), others) => {
             let names = others.iter().chain([&last]).map(|port| port.name.as_str());
             let names = names.collect::<Vec<_>>().join(", ");
             Err(LabError::Switch(format!(
-                "it has several vNICs ({names}): name the one toward the receiver with --port"
+                "the switch has several vNICs ({names}): name the one toward the receiver with --port"
             )))
         }
     }

@@ -49,6 +49,16 @@ pub(crate) trait Site {
     }
 }
 
+/// Readies this process, while it has one thread, for hosts of its own; a directory for their files.
+pub(crate) fn prepare(interrupt: &Interrupt) -> Result<tempfile::TempDir, LabError> {
+    if !is_root() {
+        become_root()?;
+    }
+    interrupt.watch_signals()?;
+    let directory = tempfile::Builder::new().prefix("millrace-lab-").tempdir();
+    directory.map_err(LabError::io("making a private directory"))
+}
+
 /// Sender, switch, bridge and receiver as processes of their own. The daemon's handle ends before its host.
 pub(crate) struct Namespaces {
     daemon: Daemon,
@@ -100,6 +110,10 @@ impl Site for Namespaces {
         let (vnic, kind) = match self.topology.vnic {
             Vnic::Tap if self.topology.receiver_gro => ("a TAP", "tap with GRO"),
             Vnic::Tap => ("a TAP", "tap"),
+            Vnic::VhostUser => (
+                "that of a virtual machine, emulated by QEMU (TCG), on a vhost-user port",
+                "vhost-user",
+            ),
             Vnic::Veth => {
                 ("a veth behind a packet port, because /dev/net/tun is not available", "packet")
             }
@@ -119,15 +133,16 @@ impl Site for Namespaces {
         };
         let congestion = congestion();
         let control =
-            congestion.as_ref().map(|name| format!(" TCP's congestion control is {name}."));
+            congestion.as_ref().map(|name| format!(" TCP uses congestion control {name}."));
         let receiver = match self.topology.receiver_gro {
-            true => " A receiver with GRO is such a TAP whose kernel coalesces what it is given.",
+            true => " A receiver with GRO is such a TAP with a kernel that coalesces.",
             false => "",
         };
         BenchFacts {
             description: format!("{description} {placed}{}{receiver}", control.unwrap_or_default()),
             mtu: Some(mtu),
             vnic: Some(kind.into()),
+            emulator: (self.topology.vnic == Vnic::VhostUser).then(|| "tcg".into()),
             congestion,
             placement,
             ..BenchFacts::default()

@@ -13,11 +13,14 @@
 mod congestion;
 mod ovs;
 mod team;
+mod virtual_machine;
 
 use crate::LabError;
 use crate::experiments::Feature;
 use crate::experiments::peers::Setup;
+use crate::guest::Files;
 use crate::host::{Host, Reading, Request};
+use crate::machine::Machine;
 use crate::options::Options;
 use crate::placement::Placement;
 use crate::report::Command;
@@ -53,6 +56,8 @@ pub(crate) enum Vnic {
     Tap,
     /// A veth whose other end is a packet port: where /dev/net/tun may not be used.
     Veth,
+    /// A vhost-user port, with a virtual machine behind it.
+    VhostUser,
 }
 
 impl Vnic {
@@ -123,6 +128,10 @@ pub(crate) struct Topology {
     pub(crate) bridge: Host,
     pub(crate) switch: Host,
     ovs: Option<Host>,
+    /// What the guest is started from, where it is a virtual machine.
+    pub(crate) files: Option<Files>,
+    /// It, and the host of QEMU, once the guest is one.
+    virtual_machine: Option<(Machine, Host)>,
     pub(crate) vnic: Vnic,
     pub(crate) way: Way,
     /// MTU of every link, in bytes.
@@ -146,6 +155,9 @@ impl Topology {
     /// Starts the hosts and connects them for a feature. The switch does not run yet.
     pub(crate) fn new(feature: &Feature, options: &Options) -> Result<Topology, LabError> {
         let program = &options.program;
+        let files =
+            options.guest.as_deref().map(|guest| Files::find(guest, "initramfs")).transpose()?;
+        files.as_ref().map_or(Ok(()), |_| options.check_interval())?;
         // The switch host hides /run, see below.
         let usual = std::env::temp_dir();
         let place = if usual.starts_with("/run") { PathBuf::from("/tmp") } else { usual };
@@ -160,7 +172,9 @@ impl Topology {
             bridge: start("bridge")?,
             switch: start("switch")?,
             ovs: None,
-            vnic: Vnic::possible(),
+            vnic: if files.is_some() { Vnic::VhostUser } else { Vnic::possible() },
+            files,
+            virtual_machine: None,
             way: feature.way,
             mtu: options.mtu,
             queues: options.most_queues(),
@@ -272,6 +286,7 @@ impl Topology {
         hosts
             .into_iter()
             .chain(&self.ovs)
+            .chain(self.virtual_machine.as_ref().map(|(_, host)| host))
             .flat_map(|host| host.commands().iter().cloned())
             .collect()
     }
@@ -284,11 +299,11 @@ impl Topology {
         }
     }
 
-    /// What finds the TCP payload in all that arrived over a link between two readings of its counters. A TAP counts the
-    /// Ethernet header of each frame, a veth has taken it off before it counts.
+    /// What finds the TCP payload in all that arrived over a link between two readings of its counters. A TAP and a
+    /// virtual machine count the Ethernet header of each frame, a veth has taken it off before it counts.
     pub(crate) fn payload(&self, link: &str) -> impl Fn(&Reading, &Reading) -> u64 + use<> {
-        let is_tap = link == VNIC && self.vnic == Vnic::Tap;
-        let header = if is_tap { ETHERNET } else { 0 } + IP_AND_TCP;
+        let is_whole = link == VNIC && self.vnic != Vnic::Veth;
+        let header = if is_whole { ETHERNET } else { 0 } + IP_AND_TCP;
         move |before, after| {
             let (frames, bytes) = after.arrived_since(before);
             bytes.saturating_sub(frames * header)
@@ -326,11 +341,11 @@ impl Topology {
             self.switch.set_offloads(UPLINK, &[(LinkOffload::Gro, false)])?;
             self.placement_held(placed);
         }
-        if self.vnic != Vnic::Tap {
+        if self.vnic == Vnic::Veth {
             wire(self.guest(), VNIC, GUEST, switch, mtu)?;
             self.switch.run(&format!("ip link set {GUEST} mtu {mtu} up"))?;
             self.address_guest()?;
-        } else if self.queues > 1 {
+        } else if self.vnic == Vnic::Tap && self.queues > 1 {
             // It keeps its addresses while the switch opens it anew.
             self.guest().run(&format!("ip tuntap add {VNIC} mode tap multi_queue"))?;
         }

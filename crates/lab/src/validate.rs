@@ -22,6 +22,7 @@ const FEW: u32 = 16;
 pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
     let (feature, second) = match options.receivers {
         Some(Receivers::TapGro) => (rsc::TOWARD_GRO, None),
+        Some(Receivers::Qemu) => (rsc::TOWARD_QEMU, None),
         Some(Receivers::Both) => (feature, Some(rsc::TOWARD_GRO)),
         Some(Receivers::Tap) | None => (feature, None),
     };
@@ -119,6 +120,7 @@ mod tests {
         for alone in [None, Some(Receivers::Tap)] {
             assert_eq!(of(alone, &[1]), (3, vec![]));
         }
+        assert_eq!(of(Some(Receivers::Qemu), &[1, 16]), (2, vec![]), "no round trips");
         let (none, toward) = of(Some(Receivers::TapGro), &[1]);
         assert!(none == 0 && toward.len() == 3 && toward[0].1 > 2, "{toward:?}");
     }

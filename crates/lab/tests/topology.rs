@@ -62,7 +62,7 @@ fn daemon(file: &str) -> Result<(), String> {
         state_directory: None,
         poll: None,
         take_over: false,
-        sandbox: false,
+        sandbox: None,
     };
     control::daemon::run(&options, Box::new(control::devices::HostDevices::default()))
         .map_err(|problem| problem.to_string())

@@ -61,6 +61,12 @@ pub(crate) fn name_of(ip: IpAddr) -> Option<String> {
     addresses.into_iter().find(|address| address.ip == ip).map(|address| address.interface)
 }
 
+/// The MTU of the device that has this address.
+pub fn device_mtu(ip: IpAddr) -> Option<u16> {
+    let link = ports::link::Link::open(&name_of(ip)?, None).ok()?;
+    link.mtu().ok().map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
+}
+
 /// # Safety
 /// `address` is null or points to a socket address as long as its family says.
 unsafe fn read(address: *const libc::sockaddr) -> Option<IpAddr> {
@@ -92,5 +98,7 @@ mod tests {
         assert_eq!((own.interface.as_str(), own.mask), ("lo", IpAddr::from([255, 0, 0, 0])));
         assert!(own.is_near(IpAddr::from([127, 1, 2, 3])) && !own.is_near(IpAddr::from([10; 4])));
         assert_eq!(name_of(own.ip).as_deref(), Some("lo"));
+        assert_eq!(device_mtu(own.ip), Some(u16::MAX));
+        assert_eq!(device_mtu(IpAddr::from([192, 0, 2, 77])), None);
     }
 }

@@ -1,12 +1,14 @@
 //! From observations to findings: which hop limits, which values, which remedy. Pure.
 //!
-//! What explains most comes first. A host whose device has another MTU explains every direction from and to it; a router that
-//! says its MTU explains the directions it said it about. What is left was dropped without a word, or by a switch that speaks
-//! in the name of the target, and is located by comparison: all directions toward a host, and no others, fail at its switch
-//! port; all from one group of hosts to another at the link between them; a single direction somewhere on its way.
+//! The explanation that covers most comes first. A host whose device has another MTU explains every direction from and to it;
+//! a router that reports its MTU explains the directions it reported on. The other packets were dropped silently, or by a
+//! switch that answers from the target's address; comparison locates these: if all directions toward a host fail and no
+//! others, its switch port limits; if all from one group of hosts to another fail, the link between them; if a single
+//! direction fails, some hop on its path.
 
+use crate::plan::Direction;
 use control::Problem;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -24,7 +26,7 @@ pub struct Host {
 }
 
 /// What probing one direction came to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// Place of the sender in the list of hosts.
     pub from: usize,
@@ -58,6 +60,19 @@ pub enum Hop {
     Beyond,
 }
 
+impl Hop {
+    /// Its name in tables and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hop::Vnic => "vnic",
+            Hop::SwitchPort => "switch-port",
+            Hop::Uplink => "uplink",
+            Hop::Between => "between",
+            Hop::Beyond => "beyond",
+        }
+    }
+}
+
 /// Something that limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
@@ -67,6 +82,8 @@ pub struct Finding {
     pub at: String,
     /// Directions it explains.
     pub directions: usize,
+    /// Those of them that do not carry the MTU.
+    pub pairs: Vec<Direction>,
     /// What is wrong, the values seen and wanted, the remedy.
     #[serde(flatten)]
     pub problem: Problem,
@@ -142,7 +159,7 @@ impl<'c> Case<'c> {
             .is_some_and(|mtu| mtu < self.wanted && it.carried >= mtu)
     }
 
-    /// The router that limits a direction. A switch speaks in the name of the target, which says nothing about where it is.
+    /// The router that limits a direction. A switch answers from the target's address, which does not tell where the switch is.
     fn router(&self, it: &Observation) -> Option<(IpAddr, u16)> {
         let is_target = |by: IpAddr| self.hosts.get(it.to).is_some_and(|host| host.ip == by);
         it.told.filter(|(by, mtu)| !is_target(*by) && *mtu < self.wanted && it.carried >= *mtu)
@@ -155,31 +172,40 @@ impl<'c> Case<'c> {
             hop: Hop::Vnic,
             at: name.clone(),
             directions: device.directions,
+            pairs: self.limited_by(device),
             problem: Problem::new(format!("{name}: {interface} has MTU {mtu}, the path has {wanted}"))
                 .seen(mtu)
                 .wanted(wanted)
                 .remedy(format!(
-                    "`ip link set {interface} mtu {wanted}` on {name} (a guest's MTU also at its port: `millrace port set PORT mtu={wanted}`), \
+                    "`ip link set {interface} mtu {wanted}` on {name} (for a guest also `millrace port set PORT mtu={wanted}`), \
                      or `--mtu {mtu}` on all hosts"
                 )),
         }
     }
 
+    /// The directions that a device explains.
+    fn limited_by(&self, device: &Device<'_>) -> Vec<Direction> {
+        let device = std::slice::from_ref(device);
+        let fails = self.observations.iter().filter(|it| it.carried < self.wanted);
+        fails.filter(|it| self.is_explained(device, it)).map(|it| (it.from, it.to)).collect()
+    }
+
     fn routers(&self, fails: &[&Observation]) -> Vec<Finding> {
-        let mut routers: BTreeMap<(IpAddr, u16), usize> = BTreeMap::new();
-        fails
-            .iter()
-            .filter_map(|it| self.router(it))
-            .for_each(|it| *routers.entry(it).or_default() += 1);
-        let finding = |((by, mtu), directions)| Finding {
+        let mut routers: BTreeMap<(IpAddr, u16), Vec<Direction>> = BTreeMap::new();
+        for it in fails {
+            let router = self.router(it);
+            router.into_iter().for_each(|by| routers.entry(by).or_default().push((it.from, it.to)));
+        }
+        let finding = |((by, mtu), pairs): ((IpAddr, u16), Vec<Direction>)| Finding {
             hop: Hop::Beyond,
             at: IpAddr::to_string(&by),
-            directions,
-            problem: Problem::new(format!("router {by} says that its next link has MTU {mtu}"))
+            directions: pairs.len(),
+            pairs,
+            problem: Problem::new(format!("router {by} reports that its next link has MTU {mtu}"))
                 .seen(mtu)
                 .wanted(self.wanted)
                 .remedy(format!(
-                    "raise the MTU of that link to {}, or lower that of the hosts",
+                    "raise the MTU of that link to {}, or lower the hosts' MTU",
                     self.wanted
                 )),
         };
@@ -190,14 +216,13 @@ impl<'c> Case<'c> {
         let (wanted, carried) = (self.wanted, located.carried);
         let hop = self.hop(&located.place);
         let way = self.way(located);
-        let said =
-            if located.told { "and says so in the name of the target" } else { "without a word" };
+        let said = if located.told { "(reported from the target's address)" } else { "silently" };
         let problem = match carried {
             0 => Problem::new(format!("{way} carries nothing"))
-                .seen("no packet, however small")
+                .seen("no packet of any size")
                 .wanted(format!("packets of {wanted} bytes"))
                 .remedy(
-                    "look at VLANs and firewalls on the way: the responders' UDP ports must pass",
+                    "check VLANs and firewalls on the path: they must pass the responders' UDP ports",
                 ),
             _ => Problem::new(format!("{way} drops packets above {carried} bytes {said}"))
                 .seen(carried)
@@ -207,7 +232,8 @@ impl<'c> Case<'c> {
         Finding {
             hop,
             at: self.names(&located.place.hosts()),
-            directions: located.directions,
+            directions: located.pairs.len(),
+            pairs: located.pairs.clone(),
             problem,
         }
     }
@@ -221,7 +247,7 @@ impl<'c> Case<'c> {
         }
     }
 
-    /// What drops, in words.
+    /// The place that drops packets, in words.
     fn way(&self, located: &Located) -> String {
         match &located.place {
             Place::Port { host, toward, from } => {
@@ -235,9 +261,9 @@ impl<'c> Case<'c> {
             Place::Link { from, to } => {
                 let (from, to) = (self.names(from), self.names(to));
                 if located.both {
-                    format!("the way between {from} and {to}, in both directions,")
+                    format!("the path between {from} and {to}, in both directions,")
                 } else {
-                    format!("the way from {from} to {to}, in this direction only,")
+                    format!("the path from {from} to {to}, in this direction only,")
                 }
             }
         }
@@ -248,7 +274,7 @@ impl<'c> Case<'c> {
         let what = match hop {
             Hop::SwitchPort => "raise the MTU of that switch port",
             Hop::Uplink => "raise the MTU of the ports at both ends of that link",
-            _ => "raise the MTU of the switch ports and uplinks on the way",
+            _ => "raise the MTU of the switch ports and uplinks on the path",
         };
         let tags = match wanted - carried {
             4 => Some("a VLAN tag"),
@@ -257,13 +283,13 @@ impl<'c> Case<'c> {
         };
         match tags {
             Some(tags) => format!(
-                "{what}: {tags} of {} bytes counted as payload; allow frames of {} bytes, not {}",
+                "{what}: it counts {tags} of {} bytes as payload; allow frames of {} bytes, not {}",
                 wanted - carried,
                 u32::from(wanted) + 22,
                 u32::from(carried) + 22,
             ),
             None => format!(
-                "{what} (`millrace port set PORT mtu={wanted}` for one of ours), or lower that of the hosts to {carried}"
+                "{what} (`millrace port set PORT mtu={wanted}` for a Millrace port), or lower the hosts' MTU to {carried}"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! Which directions are probed: all of them, or with many hosts a sample whose chance to miss a fault is known.
+//! Chooses the directions to probe: all of them, or with many hosts a sample with a known chance of missing a fault.
 //!
 //! A sample is a ring over the hosts in random order, with chords: host `i` of the ring is paired with `i + 1` and with some
 //! more distances, chosen at random, both ways. So each host has the same number of peers, and no set of hosts is without
@@ -9,6 +9,30 @@ use fastrand::Rng;
 
 /// A direction: from a host to another, by their places.
 pub type Direction = (usize, usize);
+
+/// Hosts up to which a fleet is checked pair by pair; of more, a sample is.
+pub const ALL_PAIRS: usize = 64;
+/// Peers of each host in a fleet's sample.
+pub const PEERS: usize = 16;
+
+/// The directions that are probed; `peers`: of each host, `None`: all.
+pub fn directions(hosts: usize, peers: Option<usize>, seed: u64) -> Vec<Direction> {
+    match peers {
+        Some(peers) => sample(hosts, peers, seed),
+        None => all(hosts),
+    }
+}
+
+/// The peers that one host probes, in their order. Hosts that have the same list, number and seed agree on all directions.
+pub fn peers_of(host: usize, hosts: usize, peers: Option<usize>, seed: u64) -> Vec<usize> {
+    let own = directions(hosts, peers, seed).into_iter().filter(|it| it.0 == host);
+    own.map(|it| it.1).collect()
+}
+
+/// How many peers each host has in a sample; `None`: all of them, so that nothing is missed.
+pub fn sampled_peers(hosts: usize, peers: usize) -> Option<usize> {
+    Some(2 * distances(hosts, peers)).filter(|peers| *peers > 0)
+}
 
 /// Every host to every other. Hosts that begin at the same time begin with different peers.
 pub fn all(hosts: usize) -> Vec<Direction> {
@@ -81,6 +105,22 @@ mod tests {
             let of = |host: usize| sample.iter().filter(|(from, _)| *from == host).count();
             let wanted = peers.max(2).next_multiple_of(2).min(hosts - 1);
             prop_assert!((0..hosts).all(|host| of(host) >= wanted.min(hosts - 1)));
+        }
+
+        #[test]
+        fn what_each_host_derives_is_together_the_whole_plan(
+            hosts in 0..70usize, peers in prop::option::of(0..20usize), seed: u64,
+        ) {
+            let mut own: Vec<Direction> = (0..hosts)
+                .flat_map(|host| peers_of(host, hosts, peers, seed).into_iter().map(move |to| (host, to)))
+                .collect();
+            let mut all = directions(hosts, peers, seed);
+            own.sort_unstable();
+            all.sort_unstable();
+            prop_assert_eq!(&own, &all);
+            let wanted = peers.and_then(|peers| sampled_peers(hosts, peers));
+            let each = wanted.unwrap_or(hosts.saturating_sub(1));
+            prop_assert_eq!(all.len(), hosts * each);
         }
 
         #[test]

@@ -1,12 +1,19 @@
 //! What a check found, as text and as JSON.
 
-use crate::judge::{Finding, Observation};
+use crate::judge::{self, Finding, Hop, Observation, judge};
+use crate::plan::{self, Direction};
 use control::Problem;
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::net::IpAddr;
 
-/// Hosts up to which the matrix is printed; of more there are too many columns.
+/// Hosts up to which the matrix has the sizes.
 const COLUMNS: usize = 16;
+/// Hosts up to which it has one character for each; of more there are too many columns.
+const NARROW_COLUMNS: usize = 64;
+/// So many failing directions are listed.
+const LISTED: usize = 20;
 
 /// A host that was checked.
 #[derive(Clone, Debug, Serialize)]
@@ -54,7 +61,65 @@ pub struct Report {
     pub unchecked: Vec<Problem>,
 }
 
+/// What a check has found out, before it is judged.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The MTU that every direction has to carry.
+    pub wanted: u16,
+    /// Peers of each host; `None`: all.
+    pub peers: Option<usize>,
+    /// What a sample was drawn by.
+    pub seed: u64,
+    /// A direction that carries nothing is no finding.
+    pub may_be_apart: bool,
+    /// The hosts.
+    pub hosts: Vec<Checked>,
+    /// The address at which each was probed.
+    pub ips: Vec<IpAddr>,
+    /// One for each direction that was probed.
+    pub observations: Vec<Observation>,
+    /// What could not be checked.
+    pub unchecked: Vec<Problem>,
+}
+
 impl Report {
+    /// Judges what was found.
+    pub fn of(mut found: Found) -> Report {
+        found.observations.sort_by_key(|it| (it.from, it.to));
+        let named = found.hosts.iter().zip(&found.ips);
+        let judged: Vec<judge::Host> =
+            named.map(|(it, ip)| judge::Host { name: it.name.clone(), ip: *ip }).collect();
+        let is_judged = |it: &&Observation| it.carried > 0 || !found.may_be_apart;
+        let counted: Vec<Observation> =
+            found.observations.iter().filter(is_judged).cloned().collect();
+        let findings = judge(&judged, &counted, found.wanted);
+        let drawn = found.peers.and_then(|peers| plan::sampled_peers(judged.len(), peers));
+        let sampled = drawn.map(|peers| Sampled {
+            peers,
+            seed: found.seed,
+            missed_one: plan::missed(judged.len(), peers, 1),
+            missed_ten: plan::missed(judged.len(), peers, 10),
+        });
+        Report {
+            healthy: findings.is_empty() && found.unchecked.is_empty(),
+            wanted: found.wanted,
+            sampled,
+            hosts: found.hosts,
+            directions: found.observations,
+            findings,
+            unchecked: found.unchecked,
+        }
+    }
+
+    /// The hop that limits each direction that does not carry the MTU.
+    pub fn limited(&self) -> BTreeMap<Direction, Hop> {
+        let all = self.findings.iter().flat_map(|finding| {
+            finding.pairs.iter().map(move |direction| (*direction, finding.hop))
+        });
+        // What explains most comes first, and counts.
+        all.rev().collect()
+    }
+
     /// For people.
     pub fn text(&self) -> String {
         let (hosts, directions) = (self.hosts.len(), self.directions.len());
@@ -62,11 +127,12 @@ impl Report {
         if let Some(Sampled { peers, seed, missed_one, missed_ten }) = &self.sampled {
             let _ = writeln!(
                 text,
-                "sampled: {peers} peers a host (seed {seed}). A fault of a host, a port or a link between groups is not \
-                 missed; one of a single pair is with probability {missed_one:.3}, of ten pairs with {missed_ten:.3}"
+                "sampled: {peers} peers per host (seed {seed}). Faults of a host, a port or a link between groups are never \
+                 missed; a fault of a single pair is missed with probability {missed_one:.3}, of ten pairs with {missed_ten:.3}"
             );
         }
         text += &self.matrix();
+        text += &self.failing();
         for problem in self.findings.iter().map(|finding| &finding.problem).chain(&self.unchecked) {
             let _ = writeln!(text, "{problem}");
         }
@@ -79,8 +145,11 @@ impl Report {
     /// What each direction carries: rows send, columns receive.
     fn matrix(&self) -> String {
         let count = self.hosts.len();
-        if count > COLUMNS {
+        if count > NARROW_COLUMNS {
             return format!("the matrix of {count} hosts is too wide to print: --json has it\n");
+        }
+        if count > COLUMNS {
+            return self.narrow_matrix();
         }
         let mut rows = vec![vec!["from \\ to".to_owned()]];
         rows[0].extend((0..count).map(|to| (to + 1).to_string()));
@@ -89,17 +158,64 @@ impl Report {
             row.extend((0..count).map(|to| self.cell(from, to)));
             rows.push(row);
         }
-        let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..=count).map(width).collect();
-        let line = |row: &Vec<String>| {
-            let cells = row.iter().zip(&widths).enumerate();
-            let cells = cells.map(|(column, (cell, width))| match column {
-                0 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            });
-            cells.collect::<Vec<_>>().join("  ") + "\n"
+        aligned(&rows)
+    }
+
+    /// The same with one character for each direction.
+    fn narrow_matrix(&self) -> String {
+        let carried: BTreeMap<Direction, u16> =
+            self.directions.iter().map(|it| ((it.from, it.to), it.carried)).collect();
+        let sizes: BTreeSet<u16> = carried.values().copied().collect();
+        let is_less = |size: &u16| (1..self.wanted).contains(size);
+        let less: Vec<u16> = sizes.into_iter().filter(is_less).collect();
+        let letter = |size: u16| match less.iter().position(|it| *it == size) {
+            None if size == 0 => '!',
+            None => '.',
+            // Sizes beyond the last letter share it.
+            Some(place) => char::from(b'a' + u8::try_from(place.min(25)).unwrap_or_default()),
         };
-        rows.iter().map(line).collect()
+        let cell = |at: Direction| carried.get(&at).map_or('-', |size| letter(*size));
+        let count = self.hosts.len();
+        let mut text = format!("rows send, columns receive; . carries {}, ! nothing", self.wanted);
+        for size in &less {
+            let _ = write!(text, ", {} {size}", letter(*size));
+        }
+        let digits = |digit: &dyn Fn(usize) -> usize| {
+            (1..=count).map(|to| digit(to).to_string()).collect::<String>()
+        };
+        let mut rows = vec![
+            vec!["from \\ to".to_owned(), digits(&|to| to / 10)],
+            vec![String::new(), digits(&|to| to % 10)],
+        ];
+        rows.extend(self.hosts.iter().enumerate().map(|(from, host)| {
+            let cells = (0..count).map(|to| cell((from, to)));
+            vec![format!("{} {}", from + 1, host.name), cells.collect()]
+        }));
+        format!("{text}\n{}", aligned(&rows))
+    }
+
+    /// The directions that do not carry the MTU, each with the hop that limits it.
+    fn failing(&self) -> String {
+        let hops = self.limited();
+        let fails: Vec<&Observation> =
+            self.directions.iter().filter(|it| it.carried < self.wanted).collect();
+        if fails.is_empty() {
+            return String::new();
+        }
+        let name = |host: usize| self.hosts.get(host).map_or("?", |host| &host.name).to_owned();
+        let header = ["FROM", "TO", "CARRIES", "WANTED", "HOP"].map(str::to_owned).to_vec();
+        let row = |it: &&&Observation| {
+            let hop = hops.get(&(it.from, it.to)).map_or("-", |hop| hop.name());
+            let sizes = [it.carried, self.wanted].map(|size| size.to_string());
+            [vec![name(it.from), name(it.to)], sizes.to_vec(), vec![hop.to_owned()]].concat()
+        };
+        let rows: Vec<_> =
+            std::iter::once(header).chain(fails.iter().take(LISTED).map(|it| row(&it))).collect();
+        let mut text = aligned(&rows);
+        if let Some(more) = fails.len().checked_sub(LISTED).filter(|more| *more > 0) {
+            let _ = writeln!(text, "and {more} more directions: --json has all");
+        }
+        text
     }
 
     fn cell(&self, from: usize, to: usize) -> String {
@@ -109,5 +225,77 @@ impl Report {
             Some(it) if it.carried == 0 => "none".to_owned(),
             Some(it) => it.carried.to_string(),
         }
+    }
+}
+
+/// Rows with columns of equal width, the first to the left and the others to the right.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let length =
+        |row: &Vec<String>, column: usize| row.get(column).map_or(0, |it| it.chars().count());
+    let width = |column| rows.iter().map(|row| length(row, column)).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Every direction carries the MTU but these, which carry so much.
+    pub(crate) fn report(hosts: u8, less: &[(usize, usize, u16)]) -> Report {
+        let checked = |place: u8| Checked {
+            name: format!("host{place}"),
+            address: format!("10.0.0.{place}:5910"),
+            interface: "eth0".to_owned(),
+            mtu: 9000,
+        };
+        let observe = |(from, to)| Observation {
+            from,
+            to,
+            interface: "eth0".to_owned(),
+            device_mtu: 9000,
+            carried: less.iter().find(|it| (it.0, it.1) == (from, to)).map_or(9000, |it| it.2),
+            over: false,
+            told: None,
+        };
+        Report::of(Found {
+            wanted: 9000,
+            peers: None,
+            seed: 1,
+            may_be_apart: false,
+            hosts: (0..hosts).map(checked).collect(),
+            ips: (0..hosts).map(|place| IpAddr::from([10, 0, 0, place])).collect(),
+            observations: plan::all(hosts.into()).into_iter().map(observe).collect(),
+            unchecked: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_failing_direction_is_listed_with_its_hop() {
+        let text = report(4, &[(0, 2, 1500)]).text();
+        assert!(text.contains("FROM      TO  CARRIES  WANTED     HOP\n"), "{text}");
+        assert!(text.contains("host0  host2     1500    9000  beyond\n"), "{text}");
+        assert!(text.contains("1 host0       -  9000  1500  9000\n"), "{text}");
+    }
+
+    #[test]
+    fn forty_hosts_have_a_matrix_of_letters() {
+        let to_seven: Vec<_> =
+            (0..40).filter(|from| *from != 7).map(|from| (from, 7, 1500)).collect();
+        let text = report(40, &[&to_seven[..], &[(3, 4, 0)]].concat()).text();
+        assert!(text.contains("columns receive; . carries 9000, ! nothing, a 1500\n"), "{text}");
+        assert!(text.contains("4 host3    ...-!..a....."), "{text}");
+        assert!(text.contains("and 20 more directions: --json has all\n"), "{text}");
+        assert!(text.contains("host0   host7     1500    9000  switch-port\n"), "{text}");
+        assert!(report(65, &[]).text().contains("the matrix of 65 hosts is too wide"));
     }
 }

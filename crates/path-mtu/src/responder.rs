@@ -5,12 +5,14 @@
 //! changes nothing on its host. A client that is silent for long, or breaks the protocol, loses its session.
 
 use crate::frame::{Answer, Badge, Hello, LEN, Order, Probe, Status};
-use crate::probe::{Sender, is_timeout};
+use crate::probe::Sender;
 use crate::rate::Rate;
 use crate::socket;
 use control::token::Token;
+use rustix::net::{Shutdown, shutdown};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,8 +26,8 @@ const HELLO: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(120);
 /// Most connections at once; others wait in the backlog.
 const SEATS: usize = 32;
-/// How often it is looked whether to go on.
-const GLANCE: Duration = Duration::from_millis(50);
+/// How often it is looked for a free seat while all are taken.
+const GLANCE: Duration = Duration::from_millis(10);
 /// After an error of `accept`, which may last.
 const REST: Duration = Duration::from_millis(100);
 
@@ -56,6 +58,8 @@ pub struct Responder {
     shared: Arc<Shared>,
     address: SocketAddr,
     threads: Vec<JoinHandle<()>>,
+    /// Those that the threads wait at.
+    sockets: [OwnedFd; 2],
 }
 
 struct Shared {
@@ -83,8 +87,7 @@ impl Responder {
         let opened: io::Result<_> =
             ports::namespace::within(options.netns.as_deref(), open).flatten();
         let (listener, probes, address) = opened?;
-        listener.set_nonblocking(true)?;
-        probes.set_read_timeout(Some(GLANCE))?;
+        let sockets = [listener.try_clone()?.into(), probes.try_clone()?.into()];
         socket::widen(&probes);
         let shared = Arc::new(Shared {
             datagrams: Rate::new(options.datagrams_per_s, options.datagrams_per_s),
@@ -95,7 +98,8 @@ impl Responder {
             badges: Mutex::default(),
             seats: AtomicUsize::new(0),
         });
-        let mut responder = Responder { shared: shared.clone(), address, threads: Vec::new() };
+        let mut responder =
+            Responder { shared: shared.clone(), address, threads: Vec::new(), sockets };
         let other = shared.clone();
         let thread = || std::thread::Builder::new().name("mtu".into());
         // Where the second cannot be made the first ends with the responder.
@@ -120,6 +124,10 @@ impl Responder {
 impl Drop for Responder {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
+        for socket in &self.sockets {
+            // It also ends the wait of a thread at a UDP socket, for which it says that there is no connection.
+            let _ = shutdown(socket, Shutdown::Both);
+        }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -134,7 +142,7 @@ impl Shared {
     fn accept(self: Arc<Shared>, listener: &TcpListener) {
         while !self.is_stopped() {
             let Some(seat) = Seat::take(&self) else {
-                std::thread::sleep(GLANCE / 5);
+                std::thread::sleep(GLANCE);
                 continue;
             };
             match listener.accept() {
@@ -144,7 +152,7 @@ impl Shared {
                     // Where no thread can be made the client is closed, and its seat is free again.
                     let _ = std::thread::Builder::new().name("mtu".into()).spawn(serve);
                 }
-                Err(error) if is_timeout(&error) => std::thread::sleep(GLANCE / 5),
+                Err(_) if self.is_stopped() => {}
                 Err(_) => std::thread::sleep(REST),
             }
         }
@@ -152,7 +160,6 @@ impl Shared {
 
     /// A client, from its first byte to its last.
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         // A client that reads nothing keeps no seat.
         stream.set_write_timeout(Some(HELLO))?;

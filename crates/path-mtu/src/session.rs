@@ -50,21 +50,21 @@ impl Session {
     /// The responder is not reached, or does not take the token.
     pub fn open(host: &Host, badge: Badge) -> Result<Session, Problem> {
         let reach = |error: io::Error| {
-            Problem::new(format!("the responder of {} is not reached", host.name))
+            Problem::new(format!("the responder on {} cannot be reached", host.name))
                 .seen(error)
-                .wanted("a connection over TCP")
-                .remedy("start `millrace mtu responder` there, and let its port pass, TCP and UDP")
+                .wanted("a TCP connection")
+                .remedy("start `millrace mtu responder` there, and let firewalls pass its port, TCP and UDP")
         };
         let stream = connect(&host.at.at, host.netns.as_deref()).map_err(reach)?;
         let address = stream.peer_addr().map_err(reach)?;
         let mut session = Session { stream, name: host.name.clone(), address };
         let hello = Hello::new(&host.at.token.to_string(), badge);
         let answer = session.ask(hello.as_bytes()).map_err(|error| {
-            Problem::new(format!("the responder of {} does not take the token", host.name))
+            Problem::new(format!("the responder on {} refuses the token", host.name))
                 .seen(error)
                 .wanted("the token that it printed")
                 .remedy(
-                    "copy TOKEN@ADDRESS:PORT from there; a responder started anew has another one",
+                    "copy TOKEN@ADDRESS:PORT from its output; a restarted responder has a new token",
                 )
         })?;
         answer.read(0).map_err(|status| session.refused(status))?;
@@ -91,9 +91,9 @@ impl Session {
         let count = sizes.len();
         let order = Order::new(&Wish { to, sizes, patience_ms });
         let answer = self.ask(order.as_bytes()).map_err(|error| {
-            Problem::new(format!("the responder of {} has gone", self.name))
+            Problem::new(format!("the responder on {} has ended", self.name))
                 .seen(error)
-                .remedy("start it again, and run the check again")
+                .remedy("start it again, and repeat the check")
         })?;
         answer.read(count).map_err(|status| self.refused(status))
     }
@@ -106,14 +106,14 @@ impl Session {
     }
 
     fn refused(&self, status: Status) -> Problem {
-        let problem = Problem::new(format!("the responder of {} sends no probes", self.name));
+        let problem = Problem::new(format!("the responder on {} sends no probes", self.name));
         match status {
             Status::Unable => problem
-                .seen("its host has no route to a peer, or the address it listens on has gone")
-                .remedy("listen on an address of the network that is to be checked"),
+                .seen("its host has no route to a peer, or lost the address it listens on")
+                .remedy("listen on an address in the network to check"),
             Status::Done | Status::BadOrder => problem
                 .seen("it refused the order")
-                .remedy("run the same version of millrace on all hosts"),
+                .remedy("run the same version of Millrace on all hosts"),
         }
     }
 }

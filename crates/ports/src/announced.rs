@@ -1,7 +1,7 @@
-//! Which VLANs and addresses a port announces its guest in and with.
+//! The VLANs and addresses with which a port announces its guest.
 //!
-//! Written by the switch from the port's settings, read by a port whose guest comes to run there: the network learns where
-//! a guest is from frames that the guest itself may send late, or never.
+//! The switch writes them from the port's settings; a port reads them when its guest starts to run. The announcement tells the
+//! network where the guest is; the guest itself may send late, or never.
 
 use std::net::IpAddr;
 use wire::Mac;

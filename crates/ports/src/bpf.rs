@@ -48,6 +48,13 @@ pub(crate) enum Hook {
     Native = 1 << 2,
 }
 
+impl Hook {
+    /// By its number.
+    pub(crate) fn of(number: u32) -> Option<Hook> {
+        [Hook::Generic, Hook::Native].into_iter().find(|hook| *hook as u32 == number)
+    }
+}
+
 /// Shown by `bpftool`; at most 15 bytes.
 const NAME: [u8; 16] = *b"millrace\0\0\0\0\0\0\0\0";
 

@@ -1,4 +1,4 @@
-//! What is taken in one go from one ingress queue.
+//! A burst: the frames taken at once from one ingress queue.
 
 use crate::{Slice, recycle};
 use wire::vnet::VnetHeader;

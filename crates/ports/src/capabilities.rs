@@ -1,7 +1,7 @@
-//! What a port's other side takes: it may change while the port is open, because a guest that starts, resets or reboots
-//! negotiates offloads and queues anew.
+//! The capabilities of a port's other side. They change while the port is open, because a guest that starts, resets or
+//! reboots renegotiates offloads and queues.
 //!
-//! The port writes it, workers read it once a burst. A frame that was fitted to older capabilities still arrives at the egress
+//! The port writes them, and workers read them once per burst. A frame fitted to older capabilities still reaches the egress
 //! queue, which drops it if the other side no longer takes it.
 
 use crate::{Announced, Offloads, lock};

@@ -1,8 +1,8 @@
-//! Writing what a port sees to pcapng, drops with their reason as a comment, while traffic runs.
+//! Writes a port's frames to pcapng while traffic runs; dropped frames have their reason as a comment.
 //!
-//! A worker calls [`Capture::offer`], which copies the frame into a bounded queue and never waits: what finds no room is
-//! counted as missed. A thread of the capture writes. A write error (a full disk) ends the capture, not the traffic, and
-//! is there to be read in [`Capture::status`].
+//! A worker calls [`Capture::offer`], which copies the frame into a bounded queue and never waits: a frame without room is
+//! counted as missed. The capture's thread writes. A write error (a full disk) ends the capture, not the traffic, and is
+//! reported by [`Capture::status`].
 //!
 //! tcpdump and Wireshark read the result; trains are in it as they went through the switch, longer than any MTU.
 

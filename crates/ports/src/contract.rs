@@ -1,4 +1,4 @@
-//! The words in which a port and the switch speak.
+//! The contract between a port and the switch.
 
 use crate::{Burst, Capabilities, EgressQueue, IngressQueue, Nanos, Slice};
 use bitflags::bitflags;

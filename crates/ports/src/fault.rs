@@ -3,8 +3,8 @@
 //! Used by tests and the lab. Chance comes from a seed, so a run can be repeated. The wrapper copies and allocates, and
 //! while frames wait in it, it keeps its worker from sleeping.
 //!
-//! Surprising: a frame whose checksum is not finished yet is *lost* where it would be corrupted. A real wire is behind
-//! the checksum, so its receiver would have noticed and dropped it; here nobody could notice.
+//! Surprising: a frame with a partial checksum is *lost* instead of corrupted. On a real wire the checksum is complete, so the
+//! receiver would notice the corruption and drop the frame; here it could not.
 
 mod line;
 

@@ -239,8 +239,19 @@ pub(crate) fn tap_set(fd: impl AsFd, setting: TapSetting, mut value: c_int) -> i
 
 /// The network namespace of the device that a TAP descriptor is attached to. It needs `CAP_NET_ADMIN` there.
 pub(crate) fn tap_namespace(fd: impl AsFd) -> io::Result<OwnedFd> {
-    // SAFETY: TUNGETDEVNETNS takes no argument and touches no memory of ours.
-    match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TUNGETDEVNETNS) } {
+    namespace(fd, libc::TUNGETDEVNETNS)
+}
+
+/// The network namespace of a socket. It needs `CAP_NET_ADMIN` there.
+pub(crate) fn socket_namespace(fd: impl AsFd) -> io::Result<OwnedFd> {
+    /// `SIOCGSKNS`
+    const GET_NAMESPACE: libc::Ioctl = 0x894c;
+    namespace(fd, GET_NAMESPACE)
+}
+
+fn namespace(fd: impl AsFd, code: libc::Ioctl) -> io::Result<OwnedFd> {
+    // SAFETY: both requests take no argument and touch no memory of ours.
+    match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), code) } {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: the kernel has made this descriptor for the call.
         namespace => Ok(unsafe { OwnedFd::from_raw_fd(namespace) }),

@@ -1,13 +1,12 @@
 //! A network link of the host: what the control plane asks once a second, and what it sets when a port is opened.
 //!
 //! A [`Link`] keeps a socket of the link's network namespace, so that it can be asked from any thread, wherever that is.
-//! It goes by name: a device that is deleted and made again under its name is the same link with another index.
+//! A link is identified by name: a device that is deleted and recreated is the same link with another index.
 
 use crate::ioctl::{self, Ethtool, Plain, Request};
-use crate::namespace;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use crate::namespace::{self, Wanted};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use wire::Mac;
 
@@ -94,16 +93,23 @@ pub enum LinkOffload {
 impl Link {
     /// A link by name, in a namespace or in that of the calling thread. It need not exist yet.
     pub fn open(name: &str, netns: Option<&Path>) -> Result<Link, LinkError> {
-        match netns {
-            None => Link::here(name, true),
-            Some(path) => namespace::within(netns, || Link::here(name, false))
-                .map_err(|source| LinkError::Namespace { path: path.to_owned(), source })?,
-        }
+        let failed = |source| {
+            let doing = "open a socket to ask about it";
+            LinkError::Io { name: name.to_owned(), doing, source }
+        };
+        let socket =
+            namespace::make(netns, Wanted::Links).map_err(|refusal| refusal.told(failed))?;
+        Ok(Link { name: name.to_owned(), is_here: netns.is_none(), socket })
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// A socket of its network namespace.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// The links that it stands on, as a VLAN or a bond does; none where it is in another network namespace.
@@ -238,18 +244,6 @@ impl Link {
         ioctl::ethtool(&self.socket, &self.name, set, u32::from(on))
             .map(drop)
             .map_err(|error| self.error("set its offloads", error))
-    }
-
-    fn here(name: &str, is_here: bool) -> Result<Link, LinkError> {
-        let flags = SocketFlags::CLOEXEC;
-        match socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None) {
-            Ok(socket) => Ok(Link { name: name.to_owned(), is_here, socket }),
-            Err(error) => Err(LinkError::Io {
-                name: name.to_owned(),
-                doing: "open a socket to ask about it",
-                source: error.into(),
-            }),
-        }
     }
 
     fn flags(&self) -> Result<i32, LinkError> {

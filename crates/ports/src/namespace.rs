@@ -1,16 +1,130 @@
 // UNSAFETY: `unshare` is unsafe because it can part threads from shared descriptors; here it parts the network alone.
-//! Doing something in another network namespace.
+//! Other network namespaces than that of the process.
 //!
-//! A namespace belongs to a thread, and descriptors keep the one they were opened in. So devices and sockets are opened
-//! on a scratch thread that enters the namespace and ends; the caller's own thread never moves.
+//! A namespace belongs to a thread, and descriptors keep the one they were opened in. So a port gets its descriptors from the
+//! namespace of its device (`make`, `attach`) and does everything else here. A scratch thread enters the namespace, opens the
+//! descriptor and ends; the caller's own thread never moves. That thread is this process's, or a [`helper`]'s, where this process
+//! gave up the right to enter namespaces.
+//!
+//! [`within`] and [`fresh`] run any function so, in a process that may.
 #![allow(unsafe_code)]
 
+pub mod helper;
+mod request;
+
+use crate::bpf::{self, Hook};
+use crate::link::LinkError;
+use crate::packet::steering;
+use request::Refused;
+pub(crate) use request::Wanted;
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+/// Where the kernel makes TAP devices.
+pub(crate) const TAP: &str = "/dev/net/tun";
+
+/// Why a descriptor is not there.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The namespace cannot be entered.
+    Namespace {
+        /// The path given.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It cannot be made there.
+    Making(io::Error),
+}
+
+impl Refusal {
+    /// The same as an error of a port, which says what could not be made.
+    pub(crate) fn told<E: From<LinkError>>(self, making: impl FnOnce(io::Error) -> E) -> E {
+        match self {
+            Refusal::Namespace { path, source } => LinkError::Namespace { path, source }.into(),
+            Refusal::Making(source) => making(source),
+        }
+    }
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> io::Error {
+        match refusal {
+            Refusal::Namespace { path, source } => {
+                io::Error::new(source.kind(), LinkError::Namespace { path, source })
+            }
+            Refusal::Making(source) => source,
+        }
+    }
+}
+
+/// A descriptor of the network namespace at `netns`, or of the calling thread's where there is none.
+pub(crate) fn make(netns: Option<&Path>, wanted: Wanted) -> Result<OwnedFd, Refusal> {
+    ask(netns, wanted, &[])
+}
+
+/// Attaches an XDP program to an interface of that namespace, until the link is closed, by the end of the process at the latest.
+/// EBUSY, EEXIST: another program is attached.
+pub(crate) fn attach(
+    netns: Option<&Path>,
+    program: BorrowedFd<'_>,
+    interface: u32,
+    hook: Hook,
+) -> Result<OwnedFd, Refusal> {
+    ask(netns, Wanted::Attached { interface, hook }, &[program])
+}
+
+fn ask(netns: Option<&Path>, wanted: Wanted, files: &[BorrowedFd<'_>]) -> Result<OwnedFd, Refusal> {
+    let Some(path) = netns else { return here(wanted, files).map_err(Refusal::Making) };
+    let made = match helper::get() {
+        Some(helper) => helper.ask(path, wanted, files),
+        None => there(path, wanted, files),
+    };
+    made.map_err(|refused| match refused {
+        Refused::Entry(source) => Refusal::Namespace { path: path.to_owned(), source },
+        Refused::Making(source) => Refusal::Making(source),
+    })
+}
+
+/// In the namespace at this path.
+fn there(path: &Path, wanted: Wanted, files: &[BorrowedFd<'_>]) -> Result<OwnedFd, Refused> {
+    let made = within(Some(path), || here(wanted, files)).map_err(Refused::Entry)?;
+    made.map_err(Refused::Making)
+}
+
+/// In the namespace of this thread.
+fn here(wanted: Wanted, files: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+    let socket =
+        |family, kind, flags| socket_with(family, kind, SocketFlags::CLOEXEC | flags, None);
+    let waiting = SocketFlags::empty();
+    Ok(match wanted {
+        Wanted::Tap => {
+            let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            rustix::fs::open(TAP, flags, Mode::empty())?
+        }
+        Wanted::Links => socket(AddressFamily::INET, SocketType::DGRAM, waiting)?,
+        // Protocol 0 is NETLINK_ROUTE.
+        Wanted::Changes => socket(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::NONBLOCK)?,
+        Wanted::Packet => socket(AddressFamily::PACKET, SocketType::RAW, SocketFlags::NONBLOCK)?,
+        Wanted::Xdp => socket(AddressFamily::XDP, SocketType::RAW, SocketFlags::NONBLOCK)?,
+        Wanted::Attached { interface, hook } => {
+            let [program] = files else { return Err(io::ErrorKind::InvalidInput.into()) };
+            bpf::attach(*program, interface, hook)?
+        }
+        Wanted::Steering => {
+            let maps = files.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+            steering::load_program(maps)?
+        }
+    })
+}
 
 /// Runs `work` in the network namespace at `path` (`/run/netns/NAME`, `/proc/PID/ns/net`), or here where there is none.
 pub fn within<T: Send>(path: Option<&Path>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
@@ -36,9 +150,10 @@ fn on_scratch_thread<T: Send>(
     enter: impl FnOnce() -> io::Result<()> + Send,
     work: impl FnOnce() -> T + Send,
 ) -> io::Result<T> {
-    std::thread::scope(|scope| match scope.spawn(move || enter().map(|()| work())).join() {
-        Ok(result) => result,
-        Err(panic) => std::panic::resume_unwind(panic),
+    thread::scope(|scope| {
+        let scratch =
+            thread::Builder::new().spawn_scoped(scope, move || enter().map(|()| work()))?;
+        scratch.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 

@@ -1,4 +1,4 @@
-//! AF_PACKET: a port on any network interface of the host, the uplink where AF_XDP is not to be had.
+//! AF_PACKET: a port on any network interface of the host; the uplink if AF_XDP is not available.
 //!
 //! Ingress is a mapped ring of slots, from which frames are lent; trains that are longer than a slot come by `recv` into
 //! a buffer of the queue. It is a ring of version 2: version 3 hands over blocks of frames, the last one only when its
@@ -6,6 +6,8 @@
 //!
 //! What surprises: the host's own stack sees every ingress frame as well, so an uplink should have no addresses; and the
 //! ring is memory of the kernel that counts as resident from the start.
+//!
+//! The ring of a port of one queue can outlive the process: [`open_kept`].
 
 mod batch;
 mod egress;
@@ -13,22 +15,25 @@ mod fence;
 mod gate;
 mod group;
 mod ingress;
+mod kept;
+mod position;
 mod ring;
 pub(crate) mod socket;
 mod stall;
-mod steering;
+pub(crate) mod steering;
 
 use crate::link::{Link, LinkError};
 use crate::steering::Steering;
-use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, namespace, probe};
+use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, lock, namespace, probe};
 pub use egress::PacketEgress;
 pub use ingress::PacketIngress;
 use ring::{Ring, Shape};
 use socket::{PacketSocket, Setting};
 pub use stall::StallWatch;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use wire::toeplitz::Key;
 use wire::vnet::VnetHeader;
 
@@ -48,6 +53,8 @@ pub struct PacketOptions {
     /// The key of the hash that spreads flows over several queues, for tests that choose flows by it; `None`: drawn at random,
     /// so that no peer can aim its flows at one queue.
     pub key: Option<Key>,
+    /// Have [`Opened::files`], by which another process can go on. Only with one queue.
+    pub kept: bool,
 }
 
 impl PacketOptions {
@@ -60,6 +67,7 @@ impl PacketOptions {
             promiscuous: true,
             ring_bytes: 8 << 20,
             key: None,
+            kept: false,
         }
     }
 }
@@ -76,6 +84,8 @@ pub struct Opened {
     pub spread: Spread,
     /// Tells when the port has to be opened anew.
     pub stalls: StallWatch,
+    /// The socket of its ring and the ring's position if they are [kept](PacketOptions::kept), for [`open_kept`].
+    pub files: Vec<Arc<OwnedFd>>,
 }
 
 /// How the flows of an interface are spread over the port's ingress queues.
@@ -139,6 +149,14 @@ pub enum PacketError {
         /// The interface.
         interface: String,
     },
+    /// Descriptors that were kept are not those of such a ring.
+    #[error("packet socket for {interface}: the descriptors that were kept do not fit: {flaw}")]
+    Kept {
+        /// The interface.
+        interface: String,
+        /// What does not fit.
+        flaw: String,
+    },
     /// The link behind it.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -153,29 +171,41 @@ const SOCKET_BUFFER: i32 = 16 << 20;
 
 /// Opens an interface as a port. It may be down: the port works when it comes up. With several queues that takes Linux 6.13.
 pub fn open(options: &PacketOptions) -> Result<Opened, PacketError> {
-    match &options.netns {
-        None => open_here(options),
-        Some(path) => namespace::within(Some(path), || open_here(options))
-            .map_err(|source| LinkError::Namespace { path: path.clone(), source })?,
+    open_with(options, Vec::new())
+}
+
+/// Goes on with the ring of an earlier process, by its [`Opened::files`]: first come the frames that it had not given back, then those
+/// that came meanwhile. Frames that it had sent are the kernel's, with or without its sockets. Descriptors that are not of such a ring
+/// of the interface are closed.
+pub fn open_kept(options: &PacketOptions, files: Vec<OwnedFd>) -> Result<Opened, PacketError> {
+    if files.is_empty() || options.queues > 1 {
+        let flaw = format!("{} for {} queue(s)", files.len(), options.queues);
+        return Err(PacketError::Kept { interface: options.interface.clone(), flaw });
     }
+    open_with(options, files)
 }
 
-/// An interface that is being opened.
-struct Interface<'o> {
-    options: &'o PacketOptions,
-    link: &'o Link,
-    index: u32,
-    /// In bytes.
-    mtu: u32,
-}
-
-fn open_here(options: &PacketOptions) -> Result<Opened, PacketError> {
-    let link = Link::open(&options.interface, None)?;
+fn open_with(options: &PacketOptions, files: Vec<OwnedFd>) -> Result<Opened, PacketError> {
+    let link = Link::open(&options.interface, options.netns.as_deref())?;
     let (index, mtu) = (link.index()?, link.mtu()?);
     let interface = Interface { options, link: &link, index, mtu };
     let mut degraded = Vec::new();
     let offloads = egress_offloads(&options.interface, &mut degraded);
-    let (ingress, spread) = interface.open_ingress()?;
+    let mut files: Vec<_> = files.into_iter().map(Arc::new).collect();
+    let (mut ingress, spread) = if files.is_empty() {
+        interface.open_ingress()?
+    } else {
+        (vec![interface.resume_ingress(&files)?], Spread::Single)
+    };
+    if let ([single], true, []) = (&mut ingress[..], options.kept, &files[..]) {
+        match single.keep() {
+            Ok(kept) => files = kept.map(Arc::new).into(),
+            Err(error) => degraded.push(format!(
+                "{}: a restart loses frames that arrive meanwhile: {error}",
+                options.interface
+            )),
+        }
+    }
     let stalls = StallWatch::new(ingress.iter().map(PacketIngress::watched).collect());
     let egress = (0..options.queues.max(1)).map(|_| interface.open_egress());
     let egress: Vec<_> = egress.collect::<Result<_, _>>()?;
@@ -186,7 +216,16 @@ fn open_here(options: &PacketOptions) -> Result<Opened, PacketError> {
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         mac: Some(link.mac()?),
     };
-    Ok(Opened { device, link, degraded, spread, stalls })
+    Ok(Opened { device, link, degraded, spread, stalls, files })
+}
+
+/// An interface that is being opened.
+struct Interface<'o> {
+    options: &'o PacketOptions,
+    link: &'o Link,
+    index: u32,
+    /// In bytes.
+    mtu: u32,
 }
 
 impl Interface<'_> {
@@ -199,7 +238,9 @@ impl Interface<'_> {
             };
             return Ok((group.ingress, spread));
         }
-        let (socket, ring) = self.prepare(self.options.promiscuous)?;
+        let socket = self.open_ingress_socket()?;
+        let ring = self.map_ring(&socket)?;
+        self.make_promiscuous(&socket)?;
         // Only now may frames come: what comes before the ring is there would wait where nobody looks.
         socket
             .bind(self.index, socket::ALL_PROTOCOLS)
@@ -207,8 +248,8 @@ impl Interface<'_> {
         Ok((vec![PacketIngress::new(socket, ring, self.index, None)], Spread::Single))
     }
 
-    /// A socket with its ring, not bound yet.
-    fn prepare(&self, promiscuous: bool) -> Result<(Arc<PacketSocket>, Ring), PacketError> {
+    /// A socket for ingress, without a ring and not bound yet.
+    fn open_ingress_socket(&self) -> Result<Arc<PacketSocket>, PacketError> {
         let socket = self.open_socket()?;
         for (doing, setting, value) in [
             (
@@ -222,19 +263,28 @@ impl Interface<'_> {
         ] {
             socket.set(setting, value).map_err(self.set_error(doing))?;
         }
+        Ok(Arc::new(socket))
+    }
+
+    /// Makes its ring. The kernel takes a grace period for that.
+    fn map_ring(&self, socket: &PacketSocket) -> Result<Ring, PacketError> {
         let shape = Shape::fitting(self.mtu, self.options.ring_bytes);
-        let ring = Ring::map(&socket, shape).map_err(|source| PacketError::Ring {
+        Ring::map(socket, shape).map_err(|source| PacketError::Ring {
             interface: self.options.interface.clone(),
             slots: shape.slots,
             slot_size: shape.slot_size,
             source,
-        })?;
-        if promiscuous {
-            socket
-                .make_promiscuous(self.index)
-                .map_err(self.set_error("make the interface promiscuous"))?;
+        })
+    }
+
+    /// Has the interface take frames for all addresses as long as this socket lives, where that is wanted.
+    fn make_promiscuous(&self, socket: &PacketSocket) -> Result<(), PacketError> {
+        if !self.options.promiscuous {
+            return Ok(());
         }
-        Ok((Arc::new(socket), ring))
+        socket
+            .make_promiscuous(self.index)
+            .map_err(self.set_error("make the interface promiscuous"))
     }
 
     /// A socket of its own, bound to no protocol: nothing is ever received on it, and the two sides share no lock.
@@ -251,8 +301,9 @@ impl Interface<'_> {
 
     fn open_socket(&self) -> Result<PacketSocket, PacketError> {
         let interface = || self.options.interface.clone();
-        let socket = PacketSocket::open()
-            .map_err(|source| PacketError::Socket { interface: interface(), source })?;
+        let refused = |source| PacketError::Socket { interface: interface(), source };
+        let socket = PacketSocket::open(self.options.netns.as_deref())
+            .map_err(|refusal| refusal.told(refused))?;
         socket.set(Setting::VnetHeader, 1).map_err(self.set_error("use virtio-net headers"))?;
         Ok(socket)
     }
@@ -263,21 +314,17 @@ impl Interface<'_> {
     }
 }
 
-/// What this kernel takes from a packet socket, tried on the loopback of a namespace that exists for no more than that:
-/// a probe on a real interface would be on the wire.
+/// Tries what trains this kernel takes, which all later openings go by. A process that gives up CAP_SYS_ADMIN calls this first.
+pub fn try_trains() {
+    // An opening says why it failed, if it did.
+    let _ = kernel_offloads();
+}
+
+/// What this kernel takes from a packet socket.
 fn egress_offloads(interface: &str, degraded: &mut Vec<String>) -> Offloads {
-    let probe = || -> Result<(Offloads, Vec<String>), io::Error> {
-        let loopback = Link::open("lo", None).map_err(io::Error::other)?;
-        loopback.set_up(true).map_err(io::Error::other)?;
-        let socket = PacketSocket::open()?;
-        socket.set(Setting::VnetHeader, 1)?;
-        socket.bind(loopback.index().map_err(io::Error::other)?, socket::NO_PROTOCOL)?;
-        let mut refused = Vec::new();
-        Ok((probe::egress_offloads(interface, &socket, VNET_LEN, &mut refused), refused))
-    };
-    match namespace::fresh(probe).and_then(|result| result) {
-        Ok((offloads, refused)) => {
-            degraded.extend(refused);
+    match kernel_offloads() {
+        Ok(offloads) => {
+            degraded.extend(probe::refused(interface, offloads));
             offloads
         }
         Err(error) => {
@@ -287,4 +334,25 @@ fn egress_offloads(interface: &str, degraded: &mut Vec<String>) -> Offloads {
             Offloads::all() - Offloads::USO
         }
     }
+}
+
+/// The same, tried on the loopback of a namespace that exists for no more than that: a probe on a real interface would be on the
+/// wire. It is tried once: to make and to remove a namespace takes the kernel long, and it answers the same for all interfaces.
+fn kernel_offloads() -> io::Result<Offloads> {
+    static TRIED: Mutex<Option<Offloads>> = Mutex::new(None);
+    let mut tried = lock(&TRIED);
+    if let Some(offloads) = *tried {
+        return Ok(offloads);
+    }
+    let offloads = namespace::fresh(try_offloads).and_then(|offloads| offloads)?;
+    Ok(*tried.insert(offloads))
+}
+
+fn try_offloads() -> io::Result<Offloads> {
+    let loopback = Link::open("lo", None).map_err(io::Error::other)?;
+    loopback.set_up(true).map_err(io::Error::other)?;
+    let socket = PacketSocket::open(None)?;
+    socket.set(Setting::VnetHeader, 1)?;
+    socket.bind(loopback.index().map_err(io::Error::other)?, socket::NO_PROTOCOL)?;
+    Ok(probe::egress_offloads(&socket, VNET_LEN))
 }

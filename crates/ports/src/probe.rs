@@ -1,7 +1,7 @@
-//! Which trains the kernel really takes: one of each kind is written, addressed to nobody.
+//! Finds which trains the kernel accepts: writes one of each kind to an address that no station has.
 //!
-//! Called once when a TAP or packet port is opened. Kernels differ in what they accept, and some refused valid trains
-//! for months (all `EINVAL`), so only trying tells.
+//! Called when a TAP port is opened, and once for all packet ports. Kernels differ in what they accept, and some refused valid
+//! trains for months (all `EINVAL`), so only an attempt tells.
 
 use crate::Offloads;
 use rustix::io::{Errno, IoSlice};
@@ -15,31 +15,34 @@ const SEGMENT: u16 = 64;
 /// Locally administered addresses that no device has: the kernel drops the frame as not its own.
 const NOBODY: [u8; 12] = [0x02, 0x4d, 0x52, 0xff, 0xff, 0xfe, 0x02, 0x4d, 0x52, 0xff, 0xff, 0xfd];
 
+/// The kinds of trains.
+const TRAINS: [(GsoType, Offloads); 3] = [
+    (GsoType::Tcp4, Offloads::TSO4),
+    (GsoType::Tcp6, Offloads::TSO6),
+    (GsoType::UdpL4, Offloads::USO),
+];
+
 /// What the device behind `file` takes, each frame behind the first `header_len` bytes of the virtio header. Anything but
 /// `EINVAL` is a yes: it speaks of the device's state, not of the frame.
-pub(crate) fn egress_offloads(
-    name: &str,
-    file: impl AsFd,
-    header_len: usize,
-    degraded: &mut Vec<String>,
-) -> Offloads {
+pub(crate) fn egress_offloads(file: impl AsFd, header_len: usize) -> Offloads {
     let mut offloads = Offloads::all();
-    for (kind, offload) in [
-        (GsoType::Tcp4, Offloads::TSO4),
-        (GsoType::Tcp6, Offloads::TSO6),
-        (GsoType::UdpL4, Offloads::USO),
-    ] {
+    for (kind, offload) in TRAINS {
         let (header, frame) = probe_frame(kind);
         let header = header.as_bytes().get(..header_len).unwrap_or_default();
         let pieces = [header, &frame, &PAYLOAD].map(IoSlice::new);
         if rustix::io::writev(&file, &pieces) == Err(Errno::INVAL) {
             offloads -= offload;
-            degraded.push(format!(
-                "{name}: this kernel refuses {offload:?} trains: they are segmented in software"
-            ));
         }
     }
     offloads
+}
+
+/// What the kernel refuses of a device, for people.
+pub(crate) fn refused(name: &str, offloads: Offloads) -> impl Iterator<Item = String> {
+    let refused = TRAINS.into_iter().filter(move |(_, offload)| !offloads.contains(*offload));
+    refused.map(move |(_, offload)| {
+        format!("{name}: this kernel refuses {offload:?} trains: they are segmented in software")
+    })
 }
 
 /// Headers of a train of two segments. Its checksum is never looked at: the address is nobody's.

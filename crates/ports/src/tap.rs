@@ -12,9 +12,9 @@ mod queue;
 
 use crate::ioctl::{self, Plain, Request, TapSetting};
 use crate::link::{Link, LinkError};
-use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, namespace, probe};
+use crate::namespace::{self, TAP, Wanted};
+use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, probe};
 pub use queue::{TapEgress, TapIngress};
-use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ pub enum TapError {
         queues: u16,
     },
     /// `/dev/net/tun` is missing or closed to us.
-    #[error("cannot open {DEVICE}: {0}: load the module `tun` and allow this process to use it")]
+    #[error("cannot open {TAP}: {0}: load the module `tun` and allow this process to use it")]
     NoTun(#[source] io::Error),
     /// The device cannot be attached to.
     #[error("cannot attach to TAP device {name} with {queues} queue(s): {source}{remedy}")]
@@ -120,7 +120,6 @@ pub enum TapError {
 
 /// `MAX_TAP_QUEUES` of the kernel.
 const MOST_QUEUES: u16 = 256;
-const DEVICE: &str = "/dev/net/tun";
 /// Enough that a slow reader is felt as full queues there, not as refused writes here.
 const SEND_BUFFER: i32 = 16 << 20;
 
@@ -129,31 +128,17 @@ pub fn open(options: &TapOptions) -> Result<Opened, TapError> {
     if !(1..=MOST_QUEUES).contains(&options.queues) {
         return Err(TapError::Queues { name: options.name.clone(), queues: options.queues });
     }
-    within(options, || {
-        let (name, files) = attach(options)?;
-        set_up(options, name, files)
-    })
+    let (name, files) = attach(options)?;
+    set_up(options, name, files)
 }
 
 /// Goes on with a device by the descriptors that an earlier process had, one for each queue in their order. What waits in its
 /// queues is not lost, and its carrier stays. Descriptors that are not of the device that `options` describe are closed.
 pub fn open_kept(options: &TapOptions, files: Vec<OwnedFd>) -> Result<Opened, TapError> {
-    within(options, || {
-        kept::check(options, &files)
-            .map_err(|flaw| TapError::Kept { name: options.name.clone(), flaw })?;
-        set_up(options, options.name.clone(), files)
-    })
-}
-
-fn within(
-    options: &TapOptions,
-    open: impl FnOnce() -> Result<Opened, TapError> + Send,
-) -> Result<Opened, TapError> {
-    match &options.netns {
-        None => open(),
-        Some(path) => namespace::within(Some(path), open)
-            .map_err(|source| LinkError::Namespace { path: path.clone(), source })?,
-    }
+    let link = Link::open(&options.name, options.netns.as_deref())?;
+    kept::check(options, &files, link.socket())
+        .map_err(|flaw| TapError::Kept { name: options.name.clone(), flaw })?;
+    set_up(options, options.name.clone(), files)
 }
 
 /// Settings belong to the device or to its queues, and an earlier process may have had others: all are made anew.
@@ -164,7 +149,7 @@ fn set_up(options: &TapOptions, name: String, files: Vec<OwnedFd>) -> Result<Ope
     };
     set_up_header(&name, first)?;
     set_ingress_offloads(&name, first, options.ingress_offloads, &mut degraded)?;
-    let link = Link::open(&name, None)?;
+    let link = Link::open(&name, options.netns.as_deref())?;
     if let Some(mtu) = options.mtu {
         link.set_mtu(mtu.into())?;
     }
@@ -175,7 +160,8 @@ fn set_up(options: &TapOptions, name: String, files: Vec<OwnedFd>) -> Result<Ope
     if !link.is_up()? {
         link.set_up(true)?;
     }
-    let offloads = probe::egress_offloads(&name, first, VnetHeader::LEN, &mut degraded);
+    let offloads = probe::egress_offloads(first, VnetHeader::LEN);
+    degraded.extend(probe::refused(&name, offloads));
     let mtu = u16::try_from(link.mtu()?).unwrap_or(u16::MAX);
     let mac = Some(link.mac()?);
     let files: Vec<_> = files.into_iter().map(Arc::new).collect();
@@ -197,9 +183,8 @@ fn attach(options: &TapOptions) -> Result<(String, Vec<OwnedFd>), TapError> {
     let mut name = options.name.clone();
     let mut files = Vec::new();
     for _ in 0..options.queues {
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::open(DEVICE, flags, Mode::empty())
-            .map_err(|error| TapError::NoTun(error.into()))?;
+        let file = namespace::make(options.netns.as_deref(), Wanted::Tap)
+            .map_err(|refusal| refusal.told(TapError::NoTun))?;
         name = attach_queue(&file, &name, options)
             .map_err(|source| attach_error(&name, options.queues, source))?;
         files.push(file);

@@ -1,16 +1,16 @@
 //! Switch Embedded Teaming: one port of 1 to 8 members, all of which carry frames.
 //!
-//! It is switch independent: the switches outside know nothing of the team and need no configuration. So an address must
-//! be seen at one member only, its *home*, and whatever makes it be seen elsewhere is announced. Two algorithms spread what
-//! leaves, in the words of `Set-VMSwitchTeam` ([`Algorithm`]).
+//! A team is switch independent: the physical switches need no configuration for it. So the network must see an address at
+//! only one member, its *home*, and every change of it is announced. Two algorithms spread egress frames, named as in
+//! `Set-VMSwitchTeam` ([`Algorithm`]).
 //!
 //! [`open`] makes a [`Device`] with one ingress queue for each of the eight places (`place`) and one egress queue that wraps
 //! those of the members ([`TeamEgress`], [`TeamIngress`]), and a [`Team`] for the control plane. Workers share a `state`
 //! without a lock. A thread watches the links (`watch`) and draws the conclusions (`members`). A member is any port of
 //! one queue pair: [`Member::packet`] opens one, and a member of another kind is another such function.
 //!
-//! Nothing that came in at one member leaves at another: all members are one port, and the switch sends no frame back to
-//! the port it came from.
+//! No frame passes from one member to another: all members are one port, and the switch never sends a frame back to its
+//! ingress port.
 
 mod announcer;
 mod choose;
@@ -33,7 +33,7 @@ mod stations;
 mod status;
 mod watch;
 
-use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, namespace};
+use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, side_by_side};
 pub use egress::TeamEgress;
 pub use flowlets::GAP;
 use handle::Inner;
@@ -126,8 +126,7 @@ impl Shared {
 
 /// Opens a team. Members that do not open yet are tried again each second; one has to open now.
 pub fn open(options: &TeamOptions, opener: Box<MemberOpener>) -> Result<(Device, Team), TeamError> {
-    let links = namespace::within(options.netns.as_deref(), watch::subscribe)
-        .and_then(|subscribed| subscribed)
+    let links = watch::subscribe(options.netns.as_deref())
         .map_err(|source| TeamError::Io { doing: "listen to changes of links", source })?;
     let (device, mut team) = assemble(options, opener)?;
     let inner = team.inner.clone();
@@ -147,7 +146,8 @@ pub fn assemble(
     if options.members.len() > PLACES {
         return Err(TeamError::TooMany(options.members.len()));
     }
-    let opened: Vec<_> = options.members.iter().map(|name| (name, opener(name))).collect();
+    let opened = side_by_side::map(&options.members, |name| opener(name));
+    let opened: Vec<_> = options.members.iter().zip(opened).collect();
     if !opened.iter().any(|(_, member)| member.is_ok()) {
         let failures = opened.iter().filter_map(|(_, member)| member.as_ref().err());
         let denied = failures.clone().all(|failure| failure.denied);

@@ -1,4 +1,4 @@
-//! AF_XDP: a port on any network interface of the host, past its stack: the uplink with the least work a frame.
+//! AF_XDP: a port on any network interface of the host that bypasses the host's stack; the uplink with the least work per frame.
 //!
 //! A program of ours (`program`) redirects every frame of a receive queue to a socket of that queue, so there are as many
 //! queues as the device has receive queues; those beyond its transmit queues send nothing. Frames lie in a UMEM that all
@@ -22,7 +22,7 @@ mod tests;
 mod umem;
 
 use crate::link::{Link, LinkError};
-use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, namespace};
+use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};
 pub use egress::XdpEgress;
 use group::Interface;
 pub use ingress::XdpIngress;
@@ -249,15 +249,7 @@ impl XdpError {
 
 /// Opens an interface as a port. It may be down: the port works when it comes up.
 pub fn open(options: &XdpOptions) -> Result<Opened, XdpError> {
-    match &options.netns {
-        None => open_here(options),
-        Some(path) => namespace::within(Some(path), || open_here(options))
-            .map_err(|source| LinkError::Namespace { path: path.clone(), source })?,
-    }
-}
-
-fn open_here(options: &XdpOptions) -> Result<Opened, XdpError> {
-    let link = Link::open(&options.interface, None)?;
+    let link = Link::open(&options.interface, options.netns.as_deref())?;
     let (index, mtu) = (link.index()?, link.mtu()?);
     let told = link.receive_queues();
     let (queues, copies_finished) = (told.unwrap_or(1), link.is_veth());

@@ -329,13 +329,20 @@ fn frames_that_a_held_queue_has_no_room_for_are_counted() {
 
 #[test]
 fn stores_without_a_fence_are_found_to_reorder() {
-    in_namespace(|| {
-        let load = flip("mill", number("MILLRACE_FLIPS", 300), |steering, entry, to| {
-            steering.set_entry(Vnic::DEFAULT, entry, to).expect("set");
-            std::thread::sleep(Duration::from_millis(2));
+    // Where the readers take turns on one core, a whole load may stay in order.
+    for _ in 0..20 {
+        let mut overtaken = None;
+        in_namespace(|| {
+            let load = flip("mill", number("MILLRACE_FLIPS", 300), |steering, entry, to| {
+                steering.set_entry(Vnic::DEFAULT, entry, to).expect("set");
+                std::thread::sleep(Duration::from_millis(2));
+            });
+            overtaken = load.map(|load| load.overtaken.into_inner());
         });
-        let Some(load) = load else { return };
-        eprintln!("{load:?}");
-        assert!(load.overtaken.into_inner() > 0);
-    });
+        match overtaken {
+            Some(0) => {}
+            Some(_) | None => return,
+        }
+    }
+    panic!("no frame of 20 loads was overtaken");
 }

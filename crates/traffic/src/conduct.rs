@@ -130,7 +130,7 @@ impl Conductor<'_> {
             }
             if self.should_move() && silence.is_enough(self.stage.bytes(), now) {
                 self.stage.remark(format!(
-                    "no connection took anything for {} s: the receiver's host is gone, or the way to it is cut",
+                    "no connection accepted data for {} s: the receiver's host or the path to it is down",
                     SILENCE.as_secs()
                 ));
                 return Some(Cut::Silence);

@@ -30,7 +30,7 @@ pub enum TrafficError {
     },
     /// The data port is open, and neither kind of synchronisation is to be had.
     #[error(
-        "the receiver at {address} takes data and synchronises neither as ntttcp-for-linux nor as Windows NTttcp: run both ends with `-ns` (on Linux `-N`)"
+        "the receiver at {address} accepts data but synchronises neither as ntttcp-for-linux nor as Windows NTttcp: run both ends with `-ns` (on Linux `-N`)"
     )]
     Unsynchronised {
         /// Its first data port.
@@ -38,7 +38,7 @@ pub enum TrafficError {
     },
     /// The receiver serves another sender.
     #[error(
-        "the receiver at {address} is busy with another test: wait for its end, or use another -p"
+        "the receiver at {address} is busy with another test: wait until it ends, or use another -p"
     )]
     Busy {
         /// Its synchronisation address.
@@ -75,7 +75,7 @@ pub enum TrafficError {
         detail: String,
     },
     /// No sender within the limit of `--wait`.
-    #[error("no sender came within {seconds} s: start one, or raise --wait (0 waits for ever)")]
+    #[error("no sender connected within {seconds} s: start one, or raise --wait (0 waits forever)")]
     NobodyCame {
         /// The limit.
         seconds: u64,

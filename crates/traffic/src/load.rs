@@ -189,8 +189,8 @@ mod tests {
         let unread: Vec<_> = (0..2).map(|_| listener.accept().unwrap().0).collect();
         let waiting = || unread.iter().map(|one| rustix::io::ioctl_fionread(one).unwrap()).sum();
         let mut before: u64 = 0;
-        // Until the buffers of both ends are full.
-        while sender.undelivered() == 0 || before < waiting() {
+        // Until the buffers of both ends of each connection are full.
+        while sender.stage.undelivered().1 < unread.len() || before < waiting() {
             before = waiting();
             std::thread::sleep(Duration::from_millis(20));
         }

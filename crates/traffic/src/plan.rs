@@ -235,12 +235,12 @@ impl Plan {
         let refuse = |text: String| Err(TrafficError::Plan(text));
         if self.mappings.is_empty() || self.threads() == 0 || self.connections() == 0 {
             return refuse(
-                "no connection is asked for: at least one mapping, thread and connection".into(),
+                "no connections: use at least one mapping, thread and connection".into(),
             );
         }
         if self.role == Role::Sender && self.connections() > CONNECTIONS_MAX {
             return refuse(format!(
-                "{} connections are asked for and {CONNECTIONS_MAX} are the most: use fewer ports, threads or connections",
+                "{} connections exceed the maximum of {CONNECTIONS_MAX}: use fewer ports, threads or connections",
                 self.connections()
             ));
         }
@@ -260,7 +260,7 @@ impl Plan {
         }
         if self.latency && self.request_times {
             return refuse(
-                "-lm times the requests of bulk data, and --latency sends none: leave out one of them"
+                "-lm times the requests of bulk data, but --latency sends none: omit one of them"
                     .into(),
             );
         }

@@ -57,8 +57,8 @@ impl Attempts {
         let futile = self.futile.load(Relaxed);
         (futile >= PATIENCE).then(|| {
             format!(
-                "a front end has connected and gone {futile} times in a row without moving a frame, so it has to wait \
-                 between attempts: see its own log; this port has {pairs} queue pairs, and a guest may have no more \
+                "a front end connected and disconnected {futile} times in a row without moving a frame, so its next attempts \
+                 are delayed: see its own log; this port has {pairs} queue pairs, and a guest may not have more \
                  (QEMU's `queues=`)"
             )
         })

@@ -1,4 +1,4 @@
-//! The state of one connection: what its front end has said, and the rings that follow from it.
+//! The state of one connection: its front end's messages, and the rings made from them.
 
 mod messages;
 mod record;
@@ -208,7 +208,7 @@ impl Backend {
             return Ok(());
         };
         vring.enabled |= always_enabled;
-        // Started again without a word about its base: it goes on where it is.
+        // Started again without a new base: it resumes where it is.
         stop(vring, ring, &self.shared.attempts);
         let said_no = |error: StartError| refused(format!("ring {number}: {error}"));
         let journal = inflight.map(|inflight| inflight.journal(number, vring.size));

@@ -25,13 +25,13 @@ const LONGEST: usize = 64 << 10;
 pub(crate) enum CarrierError {
     #[error("its record cannot be read: {0}")]
     Io(#[from] io::Error),
-    #[error("its record is of version {seen}, this process reads {wanted}")]
+    #[error("its record has version {seen}, this process reads {wanted}")]
     Version { seen: u64, wanted: u64 },
     #[error("its record ends too early")]
     Short,
-    #[error("its record goes on behind its end")]
+    #[error("its record has data after its end")]
     Long,
-    #[error("its record says {0:#x} where that cannot be")]
+    #[error("its record has an impossible value {0:#x}")]
     Number(u64),
 }
 

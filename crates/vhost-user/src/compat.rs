@@ -1,4 +1,4 @@
-//! Other back ends whose features a port offers in the place of its own, so that a guest goes from one to the other.
+//! Other back ends, whose features a port offers instead of its own so that a guest can migrate between the two.
 //!
 //! What a guest has taken where it booted must be offered where it goes, or QEMU refuses to load its state. So both ends offer the same.
 

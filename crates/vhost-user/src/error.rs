@@ -14,7 +14,7 @@ pub enum SessionError {
         pairs: u16,
     },
     /// Somebody else serves this socket.
-    #[error("another process listens at {path}: stop it, or choose another socket")]
+    #[error("another process listens on {path}: stop it, or choose another socket")]
     InUse {
         /// The socket.
         path: PathBuf,
@@ -30,7 +30,7 @@ pub enum SessionError {
         why: String,
     },
     /// What is there is no socket.
-    #[error("{path} exists and is no socket: remove it, or choose another path")]
+    #[error("{path} exists and is not a socket: remove it, or choose another path")]
     NotASocket {
         /// The path.
         path: PathBuf,

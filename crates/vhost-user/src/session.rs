@@ -286,7 +286,7 @@ fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
         }
         if waited >= PATIENCE {
             let socket = shared.options.socket.display();
-            tracing::warn!(%socket, "a front end holds up the end of its session: left behind");
+            tracing::warn!(%socket, "a front end delays the end of its session: not waiting for it");
             return;
         }
         thread::sleep(Duration::from_millis(1));
@@ -298,7 +298,9 @@ fn listen(options: &Options, inherited: Option<OwnedFd>) -> Result<Listener, Ses
     let path = options.socket.display();
     match inherited.map(|socket| Listener::adopt(options, socket)) {
         Some(Ok(listener)) => return Ok(listener),
-        Some(Err(error)) => tracing::warn!(socket = %path, "the socket is made anew: {error}"),
+        Some(Err(error)) => {
+            tracing::warn!(socket = %path, "the kept socket cannot be used and is created anew: {error}")
+        }
         None => {}
     }
     Listener::bind(options)

@@ -46,10 +46,10 @@ impl Listener {
         let socket = Arc::new(UnixListener::from(socket));
         let path = options.socket.clone();
         if !is_ours || socket.local_addr()?.as_pathname() != Some(&path) {
-            return Err(io::Error::other("it does not listen at that path"));
+            return Err(io::Error::other("it does not listen on that path"));
         }
         if !belongs_to(&path, options.access)? {
-            return Err(io::Error::other("it belongs to another user or group than is configured"));
+            return Err(io::Error::other("its user or group differs from the configured one"));
         }
         let made = identity(&path);
         socket.set_nonblocking(true)?;
@@ -170,7 +170,7 @@ pub fn permit(path: &Path, access: Access) -> Result<(), SessionError> {
         return Err(SessionError::NotASocket { path: path.to_owned() });
     }
     if facts.st_uid != geteuid().as_raw() || facts.st_nlink != 1 {
-        let why = format!("user {} has put it there meanwhile", facts.st_uid);
+        let why = format!("user {} created it meanwhile", facts.st_uid);
         return Err(SessionError::NotOurs { path: path.to_owned(), why });
     }
     if let Some(mode) = access.mode {

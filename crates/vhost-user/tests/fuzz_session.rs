@@ -50,6 +50,8 @@ impl Record {
         guest.log(0).unwrap();
         session.suspend();
         let carrier = session.suspended(Instant::now() + Duration::from_secs(10)).unwrap();
+        drop(session);
+        settle();
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(128))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -113,6 +115,24 @@ fn serve(session: &Session) {
     receive.with(|running| running.queue.room(64));
 }
 
+/// Threads of sessions, by their names; libFuzzer has threads of its own.
+fn threads() -> usize {
+    let names = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")).ok());
+    names.filter(|name| name.starts_with("vhost-")).count()
+}
+
+/// Waits until the threads that end a session and close its files have ended: none may stay, and what one holds while it ends
+/// is a leak to the sanitizer.
+fn settle() {
+    let until = Instant::now() + Duration::from_secs(10);
+    while threads() > 0 {
+        assert!(Instant::now() < until, "sessions have left {} threads", threads());
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
 #[test]
 fn fuzz_session() {
     let folder = tempfile::TempDir::new().unwrap();
@@ -120,23 +140,33 @@ fn fuzz_session() {
     let split = Features::VERSION_1 | Features::EVENT_IDX;
     let records =
         [split, split | Features::RING_PACKED].map(|features| Record::of_guest(&socket, features));
+    // Whether the session goes on; none: on a busy machine that was not decided in the time for which a session is waited for.
     let try_one = |packed: bool, changes: &[Change]| {
         let session = Some(records[usize::from(packed)].carrier(changes));
         let inherited = Inherited { listener: None, session };
         let wanted = Options { memory_limit: LIMIT, ..options(&socket, 1) };
+        let began = Instant::now();
         let mut session = Session::open_with(wanted, inherited).unwrap();
+        let is_decided = began.elapsed() < Duration::from_millis(100);
         serve(&session);
         assert!(session.status().memory <= LIMIT);
-        let goes_on = session.status().state != State::Waiting;
+        let goes_on = is_decided.then(|| session.status().state != State::Waiting);
         session.suspend();
         let again = session.suspended(Instant::now() + Duration::from_secs(10));
-        assert!(again.is_none() || goes_on, "a record of a session that there is not");
+        assert!(
+            again.is_none() || goes_on != Some(false),
+            "a record of a session that there is not"
+        );
         drop(session);
+        settle();
         // Its file was left for another process.
         std::fs::remove_file(&socket).unwrap();
         goes_on
     };
-    assert!(try_one(false, &[]) && try_one(true, &[]), "true records are refused");
+    for packed in [false, true] {
+        let mut tries = std::iter::repeat_with(|| try_one(packed, &[])).take(100);
+        assert_eq!(tries.find_map(|goes_on| goes_on), Some(true), "a true record is refused");
+    }
     // What is in the guest's memory stays from one to the next, so even a true one may be refused.
     bolero::check!().with_type::<(bool, Vec<Change>)>().for_each(|(packed, changes)| {
         try_one(*packed, changes);

@@ -44,7 +44,7 @@ fn a_guest_that_runs_is_cut_off_and_served_again_once_its_link_is_up() {
     let has_ended = |status: &Status| status.state == State::Waiting && status.process.is_none();
     until("its end", || has_ended(&session.status()));
     assert!(session.status().is_unplugged);
-    // QEMU connects again and again, and shows the link up where it is served.
+    // QEMU keeps reconnecting, and shows the link as up once a connection is served.
     for _ in 0..3 {
         assert!(connect(&socket, Features::VERSION_1).is_err());
     }

@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show the rules of a port and the frames each matched
+    /// Show the rules of a port and how many frames each matched
     Show(Show),
     /// Add a rule
     Add(Add),
@@ -42,23 +42,23 @@ Examples:
   millrace acl add vm1 deny in
   millrace acl add vm1 mark dscp 46 pcp 5 in udp to port 5060
 
-A rule: allow|deny in|out [PROTOCOL] [from WHO] [to WHO]
-or: mark [dscp N] [pcp N] in [PROTOCOL] [from WHO] [to WHO]
+A rule: allow|deny in|out [PROTOCOL] [from MATCH] [to MATCH]
+or: mark [dscp N] [pcp N] in [PROTOCOL] [from MATCH] [to MATCH]
   in         from the port into the switch; out: toward the port
   PROTOCOL   arp, ip4, ip6, tcp, udp, icmp, icmp6 or a number
-  WHO        a MAC address, an IP prefix, and port N or N-M: one or more of them
+  MATCH      one or more of: a MAC address, an IP prefix, port N or N-M
 
 The first match wins; a frame that no rule matches passes. If a fragment or an unreadable frame
 lacks a field that a rule tests, deny matches and allow does not.
-mark writes the DSCP of an IP packet and the priority of its VLAN tag. The first mark that matches
-does; whether the frame passes is decided by the others.
-The change is kept at a port that was added by the API; at a port
-of the file it lasts until the daemon stops or reads its file again.")]
+mark sets the DSCP of an IP packet and the priority of its VLAN tag. The first matching mark rule
+applies; the allow and deny rules decide whether the frame passes.
+On a port added through the API the change persists; on a port from the file it lasts until the
+daemon stops or rereads its file.")]
 struct Add {
     /// The port.
     #[arg(add = names::ports())]
     port: String,
-    /// The rule's words.
+    /// The rule, in the grammar below.
     #[arg(required = true)]
     rule: Vec<String>,
     /// Insert the rule at this number; later rules move down.
@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 fn text(body: &AclBody) -> String {
     if body.rules.is_empty() {
-        return format!("port {} has no rules: everything passes", body.port);
+        return format!("port {} has no rules: all frames pass", body.port);
     }
     let row = |rule: &control::body::AclRuleBody| {
         vec![rule.number.to_string(), rule.hits.to_string(), rule.rule.to_string()]

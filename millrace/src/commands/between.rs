@@ -14,15 +14,16 @@ use std::str::FromStr;
 /// See the module.
 #[derive(Args)]
 #[command(
-    next_help_heading = "Between two existing hosts, through the running switch (rsc and limits)"
+    next_help_heading = "Between two existing hosts, through the running switch (rsc, limits)"
 )]
 pub(crate) struct Hosts {
-    /// The agent that sends: what `millrace lab agent` printed on the far host.
-    #[arg(long, value_name = "TOKEN@ADDRESS:PORT")]
+    /// The sending agent, as `millrace lab agent` printed it on the far host.
+    // The agent of a fleet gives it by the environment, which other users cannot read.
+    #[arg(long, value_name = "TOKEN@ADDRESS:PORT", env = "MILLRACE_LAB_SENDER", hide_env = true)]
     sender: Option<Whereabouts>,
-    /// The agent that receives, such as one in a guest [default: this host]. Without --sender, for rsc: a TAP (`tap`), one
-    /// whose kernel coalesces by GRO (`tap-gro`), or one after the other (`both`, the default).
-    #[arg(long, value_name = "TOKEN@ADDRESS:PORT | tap | tap-gro | both")]
+    /// The receiving agent, for example in a guest [default: this host]. Without --sender, for rsc: a TAP (`tap`), a TAP
+    /// whose kernel coalesces by GRO (`tap-gro`), one after the other (`both`, the default), or a virtual machine (`qemu`).
+    #[arg(long, value_name = "TOKEN@ADDRESS:PORT | tap | tap-gro | both | qemu")]
     receiver: Option<Receiving>,
     /// Receive in this network namespace of this host: a name of `ip netns`, or a path.
     #[arg(long, value_name = "NAME", requires_all = ["sender", "to"], conflicts_with = "receiver")]
@@ -33,7 +34,7 @@ pub(crate) struct Hosts {
     /// The receiver's link to the switch [default: the link with that address].
     #[arg(long, requires = "sender")]
     link: Option<String>,
-    /// The switch's port toward the receiver, which is toggled [default: its only vNIC].
+    /// The switch port to toggle, toward the receiver [default: the switch's only vNIC].
     #[arg(long, requires = "sender")]
     port: Option<String>,
 }
@@ -55,8 +56,11 @@ impl FromStr for Receiving {
             "tap" => Receiving::Created(Receivers::Tap),
             "tap-gro" => Receiving::Created(Receivers::TapGro),
             "both" => Receiving::Created(Receivers::Both),
+            "qemu" => Receiving::Created(Receivers::Qemu),
             agent => Receiving::Agent(
-                agent.parse().map_err(|why| format!("{why}; or one of tap, tap-gro, both"))?,
+                agent
+                    .parse()
+                    .map_err(|why| format!("{why}; or one of tap, tap-gro, both, qemu"))?,
             ),
         })
     }
@@ -79,14 +83,14 @@ impl Hosts {
     fn existing(&self) -> Result<Option<Whereabouts>, Failure> {
         let problem = match (&self.sender, &self.receiver) {
             (None, Some(Receiving::Agent(_))) => Problem::new("--receiver TOKEN@ADDRESS:PORT")
-                .seen("no --sender: the hosts are to be created")
-                .wanted("the agent that sends as well")
+                .seen("no --sender, so the hosts would be created")
+                .wanted("a sending agent too")
                 .remedy("add --sender TOKEN@ADDRESS:PORT"),
             (Some(_), Some(Receiving::Created(receivers))) => {
                 Problem::new(format!("--receiver {receivers}"))
-                    .seen("--sender: the hosts exist")
-                    .wanted("the agent that receives, TOKEN@ADDRESS:PORT")
-                    .remedy("leave out --sender, or --receiver where this host receives")
+                    .seen("--sender, which names an existing host")
+                    .wanted("the receiving agent, TOKEN@ADDRESS:PORT")
+                    .remedy("omit --sender, or omit --receiver to receive on this host")
             }
             (sender, _) => return Ok(sender.clone()),
         };
@@ -106,9 +110,9 @@ impl Hosts {
         let Some(receivers) = self.receivers() else { return Ok(()) };
         Err(Failure::Usage(
             Problem::new(format!("validate {feature} --receiver {receivers}"))
-                .seen("a feature that is measured toward one receiver")
+                .seen("a feature with only one kind of receiver")
                 .wanted("rsc")
-                .remedy("leave out --receiver"),
+                .remedy("omit --receiver"),
         ))
     }
 
@@ -119,9 +123,11 @@ impl Hosts {
             None => Ok(()),
             Some(_) => Err(Failure::Usage(
                 Problem::new(format!("validate {feature} --sender"))
-                    .seen("a feature that is not toggled at the switch, but at the hosts or their links")
+                    .seen(
+                        "a feature that is toggled at the hosts or their links, not at the switch",
+                    )
                     .wanted("rsc or limits")
-                    .remedy("leave out --sender: the hosts are then namespaces of this host"),
+                    .remedy("omit --sender: the hosts are then namespaces on this host"),
             )),
         }
     }

@@ -1,4 +1,4 @@
-//! `millrace bugreport`: what someone has to see who looks for a fault, in one file, without secrets.
+//! `millrace bugreport`: diagnostics in one tar file, without secrets.
 
 use crate::cli::Global;
 use crate::commands::{redact, tar};
@@ -20,20 +20,20 @@ Examples:
   millrace bugreport                       # millrace-bugreport-SECONDS.tar in this directory
   millrace bugreport -w - | tar -tv
 
-The file has the version, the configuration in force, ports with their counters, queues, learned
-addresses, rules, health, events, metrics and facts about the kernel, as JSON and text. RSS keys and
-tokens are left out; addresses and names of ports are not. Read it before you hand it on.
-Without a running daemon it has the facts about the kernel alone, and says so.")]
+The file contains the version, the running configuration, ports with their counters, queues,
+learned addresses, rules, health, events, metrics and kernel facts, as JSON and text. RSS keys and
+tokens are removed; addresses and port names are not. Read the file before you pass it on.
+Without a running daemon the file contains only the kernel facts, and says so.")]
 pub(crate) struct Arguments {
-    /// The file to create; - for standard output.
+    /// The file to create, or - for standard output.
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
 
-/// The ports, as they are asked for.
+/// The API path of the ports.
 const PORTS: &str = "/v1/ports";
 
-/// What is asked of the daemon, and the name of the answer in the file.
+/// API paths to fetch, and the archive member that holds each answer.
 const ASKED: [(&str, &str); 14] = [
     ("/v1/switch", "switch.json"),
     ("/v1/config", "config.json"),
@@ -51,7 +51,7 @@ const ASKED: [(&str, &str); 14] = [
     ("/v1/events", "events.json"),
 ];
 
-/// Files of the kernel that say what it is, and what the machine has.
+/// Files that describe the kernel and the machine.
 const KERNEL: [&str; 8] = [
     "/proc/version",
     "/proc/cmdline",
@@ -88,11 +88,11 @@ fn refused(path: &Path, error: &std::io::Error) -> Failure {
     let problem = Problem::new(format!("{} cannot be created", path.display())).seen(error);
     problem
         .wanted("a new file in a directory that you can write to")
-        .remedy("name another file with -w; an existing one is not overwritten")
+        .remedy("name another file with -w; an existing file is never overwritten")
         .into()
 }
 
-/// All files, by name.
+/// All archive members, by name.
 fn files(global: &Global) -> Vec<(String, String)> {
     let mut files = vec![("version.txt".to_owned(), format!("{}\n", env!("CARGO_PKG_VERSION")))];
     match Client::connect(&global.socket()) {
@@ -108,7 +108,7 @@ fn files(global: &Global) -> Vec<(String, String)> {
     files
 }
 
-/// What the daemon says. An answer that does not come is told in its place.
+/// The daemon's answers. Where a request fails, the member holds the error.
 fn daemon(client: &Client) -> Vec<(String, String)> {
     let (mut files, mut ports) = (Vec::new(), Vec::new());
     for (path, name) in ASKED {

@@ -1,4 +1,4 @@
-//! `millrace capture`: what passes a port, in a file.
+//! `millrace capture`: writes a port's frames to a pcapng file.
 
 use crate::cli::Global;
 use crate::commands::names;
@@ -18,18 +18,17 @@ use std::process::ExitCode;
 Examples:
   millrace capture vm1 -w vm1.pcapng              # until Ctrl-C
   millrace capture vm1 -w vm1.pcapng --seconds 10 --snaplen 128
-
   millrace capture vm1 -w - | tcpdump -r -
 
-The file is created with your own rights; an existing one is never overwritten. Frames are missed, and counted, where it is
-slower than the traffic.
-Dropped frames are included, with the reason as a comment.
-A capture that fails (on a full disk, for example) exits with 1; traffic is not affected.")]
+The file is created with your own permissions; an existing file is never overwritten. If writing is
+slower than the traffic, frames are missed and counted. Frames that the switch drops are included,
+with the reason as a comment. A capture that fails, for example on a full disk, exits with 1;
+traffic is not affected.")]
 pub(crate) struct Arguments {
     /// The port.
     #[arg(add = names::ports())]
     port: String,
-    /// The pcapng file to create; - for standard output.
+    /// The pcapng file to create, or - for standard output.
     #[arg(short, long, value_name = "FILE", required_unless_present = "stop")]
     write: Option<PathBuf>,
     /// Keep at most this many bytes of each frame.
@@ -87,7 +86,7 @@ fn create(file: &Path) -> Result<Box<dyn Write>, Problem> {
         Problem::new(format!("the capture's file {} cannot be created", file.display()))
             .seen(error)
             .wanted("a new file in a directory that you can write to")
-            .remedy("name another file; an existing one is not overwritten")
+            .remedy("name another file; an existing file is never overwritten")
     })?;
     Ok(Box::new(new))
 }
@@ -95,11 +94,11 @@ fn create(file: &Path) -> Result<Box<dyn Write>, Problem> {
 fn failed(file: &Path, port: &str, reason: &str, body: Option<&CaptureBody>) -> Problem {
     let holds = body.map_or_else(String::new, |body| {
         let (file, frames, bytes) = (file.display(), body.frames, body.bytes);
-        format!("; {file} holds less than {frames} frames in {bytes} bytes")
+        format!("; {file} holds fewer than the captured {frames} frames ({bytes} bytes)")
     });
-    Problem::new(format!("the capture at port {port} has failed"))
+    Problem::new(format!("the capture on port {port} failed"))
         .seen(format!("{reason}{holds}"))
-        .wanted("a capture that runs until it is stopped")
+        .wanted("a file that takes every captured frame")
         .remedy(
             "free disk space, or keep less of each frame with --snaplen; traffic was not affected",
         )
@@ -108,7 +107,7 @@ fn failed(file: &Path, port: &str, reason: &str, body: Option<&CaptureBody>) -> 
 fn text(body: &CaptureBody, file: Option<&Path>) -> String {
     let missed = match body.missed {
         0 => String::new(),
-        missed => format!(", {missed} missed because the file was slower than the traffic"),
+        missed => format!(", {missed} missed because writing was slower than the traffic"),
     };
     let place = file.map_or_else(String::new, |file| format!(" in {}", file.display()));
     format!("{} frames, {} bytes{place}{missed}", body.frames, body.bytes)

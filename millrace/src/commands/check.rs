@@ -1,4 +1,4 @@
-//! `millrace check`: a configuration file before it runs, or the health of what runs.
+//! `millrace check`: checks a configuration file, or the health of the running switch.
 
 use crate::cli::Global;
 use crate::output::{self, Outcome};
@@ -15,12 +15,11 @@ Examples:
   millrace check                               # asks the running daemon
   millrace check --strict                      # warnings count as errors
 
-An error is traffic that the configuration wants and that does not flow; a warning is something that
-loses frames, slows them down or leaves them unprotected; an info is worth knowing and needs no
-action, such as a guest that is off. Drops are found for 10 minutes after the last of them.
+error: traffic that the configuration calls for does not flow. warning: frames are lost, slowed or
+unprotected. info: worth knowing, no action needed, such as a guest that is off.
+A drop stays a finding for 10 minutes.
 
-Exits with 1 when an error is found (with --strict: or a warning) or the file is refused, otherwise
-with 0.")]
+Exits with 1 on an error (with --strict: or a warning) or if the file is refused, otherwise with 0.")]
 pub(crate) struct Arguments {
     /// Check this configuration file without a daemon.
     #[arg(value_name = "FILE")]
@@ -28,9 +27,12 @@ pub(crate) struct Arguments {
     /// The same as FILE.
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
-    /// Exit with 1 for warnings too.
+    /// Exit with 1 on warnings too.
     #[arg(long)]
     strict: bool,
+    /// Exit with 1 only if the daemon would refuse FILE; ignore other findings.
+    #[arg(long, conflicts_with = "strict")]
+    only_refusal: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -40,7 +42,8 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     };
     output::show(global, &health, text)?;
     let least = if arguments.strict { Severity::Warning } else { Severity::Error };
-    let fails = health.findings.iter().any(|found| found.severity >= least);
+    let fails =
+        !arguments.only_refusal && health.findings.iter().any(|found| found.severity >= least);
     Ok(if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

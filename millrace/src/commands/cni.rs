@@ -1,22 +1,23 @@
-//! `millrace cni`: the plugin of the Container Network Interface. What it prints is the specification's, errors too.
+//! `millrace cni`: the Container Network Interface plugin. Results and errors have the specification's form.
 
 use crate::cli::Global;
 use crate::output::{self, Outcome};
 use clap::Args;
 use std::process::ExitCode;
 
-/// The name of the link by which runtimes find the plugin: they run it without arguments.
+/// The link by which runtimes call the plugin, without arguments.
 pub(crate) const LINK: &str = "millrace-cni";
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  ln -s /usr/bin/millrace /opt/cni/bin/millrace-cni    # then \"type\": \"millrace-cni\" in a network of /etc/cni/net.d
+  ln -s /usr/bin/millrace /opt/cni/bin/millrace-cni    # used by \"type\": \"millrace-cni\"
   echo '{\"cniVersion\": \"1.1.0\"}' | CNI_COMMAND=VERSION millrace cni
 
-A program that is run by the name millrace-cni is this command. It has the commands ADD, DEL, CHECK, STATUS, GC and VERSION of the
-specification's versions 0.3.0 to 1.1.0: CNI_COMMAND and the other variables come in the environment, the network's configuration
-at standard input; results and errors are JSON at standard output. See docs/containers.md.")]
+Run under the name millrace-cni, millrace is this command. It implements ADD, DEL, CHECK, STATUS, GC
+and VERSION of CNI 0.3.0 to 1.1.0. It reads CNI_COMMAND and the other variables from the environment
+and the network configuration from standard input, and writes results and errors as JSON to standard
+output. See docs/containers.md.")]
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(_: &Arguments, global: &Global) -> Outcome {

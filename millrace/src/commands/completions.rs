@@ -1,4 +1,4 @@
-//! `millrace completions`: for the shell. The shell asks `millrace` itself, so ports' names are completed too.
+//! `millrace completions`: shell completions. The shell calls `millrace`, so it completes port names too.
 
 use crate::output::{self, Failure, Outcome};
 use clap::Args;
@@ -7,7 +7,7 @@ use clap_complete::env::Shells;
 use control::Problem;
 use std::process::ExitCode;
 
-/// The variable by which the shell asks.
+/// The environment variable by which the shell requests completions.
 pub(crate) const VARIABLE: &str = "MILLRACE_COMPLETE";
 
 #[derive(Args)]
@@ -16,8 +16,7 @@ Examples:
   millrace completions bash > /usr/share/bash-completion/completions/millrace
   source <(millrace completions zsh)
 
-The shell then asks `millrace` for what may follow: commands, options, keys, and the ports of the
-running switch by name.")]
+The shell then completes commands, options, keys and the names of the running switch's ports.")]
 pub(crate) struct Arguments {
     /// The shell.
     shell: Shell,
@@ -34,5 +33,5 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 }
 
 fn unknown(shell: &str) -> Failure {
-    Failure::Usage(Problem::new("no completions for this shell").seen(shell))
+    Failure::Usage(Problem::new(format!("there are no completions for shell {shell}")))
 }

@@ -1,4 +1,4 @@
-//! `millrace config`: the configuration in force, shown, compared, replaced and saved.
+//! `millrace config`: shows, compares, replaces and saves the running configuration.
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
@@ -20,17 +20,17 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show the configuration in force, and where each port comes from
+    /// Show the running configuration, and where each port comes from
     Show(Show),
-    /// Show the steps from what is in force to a file
+    /// Show the steps from the running configuration to a file
     Diff(Diff),
-    /// Make a file the configuration in force
+    /// Make a file the running configuration
     Apply(Apply),
-    /// Have the daemon read its own file again, and wait for it
+    /// Have the daemon reread its own file, and wait until it has
     Reload(Reload),
-    /// Write the configuration in force to a file
+    /// Write the running configuration to a file
     Save(Save),
-    /// Print the JSON Schema of the file, for editors
+    /// Print the JSON Schema of the configuration file, for editors
     Schema(Schema),
 }
 
@@ -41,12 +41,12 @@ struct Show {}
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  millrace config diff                # what reading the daemon's own file again would do
+  millrace config diff                # what `config reload` would do
   millrace config diff new.toml       # what `config apply new.toml` would do
 
-Exits with 1 where there are steps to take.")]
+Exits with 1 if there are steps to take.")]
 struct Diff {
-    /// The file; where absent, the daemon's own.
+    /// The file [default: the daemon's own].
     file: Option<PathBuf>,
 }
 
@@ -56,13 +56,13 @@ Examples:
   millrace config apply new.toml --dry-run
   millrace config apply new.toml
 
-Ports that do not differ are not touched. Ports that come are kept, as those of `port add`; changes to ports of the daemon's own
-file last until it reads that again. It is refused where something else changes between plan and application, and exits with 1
-where a step fails.")]
+Ports that do not differ are not touched. Added ports persist, as with `port add`. Changes to ports
+from the daemon's own file last until it rereads that file. The command is refused if the
+configuration changes between planning and applying. Exits with 1 if a step fails.")]
 struct Apply {
     /// The file.
     file: PathBuf,
-    /// Show the steps only.
+    /// Only show the steps.
     #[arg(long)]
     dry_run: bool,
 }
@@ -72,9 +72,9 @@ struct Apply {
 Example:
   millrace config reload
 
-The same as SIGHUP, with an answer: exits with 1 where the file is refused or a step fails.")]
+Does what SIGHUP does, and reports the result: exits with 1 if the file is refused or a step fails.")]
 struct Reload {
-    /// Show the steps only.
+    /// Only show the steps.
     #[arg(long)]
     dry_run: bool,
 }
@@ -84,18 +84,20 @@ struct Reload {
 Example:
   millrace config schema > millrace.schema.json     # needs no daemon
 
-Editors that know Taplo use it by a comment in the first line of the file: #:schema ./millrace.schema.json")]
+Editors with Taplo use the schema that the file's first line names:
+#:schema ./millrace.schema.json")]
 struct Schema {}
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  millrace config save                # the daemon's own file; what was there is kept as FILE~
+  millrace config save                # the daemon's own file; the old one is kept as FILE~
   millrace config save all.toml
 
-Comments of the old file are not carried over. Once the daemon's own file has them, ports that the API had added are the file's.")]
+Comments in the old file are lost. Ports added through the API become ports of the daemon's own file
+once it contains them.")]
 struct Save {
-    /// The file; where absent, the daemon's own.
+    /// The file [default: the daemon's own].
     file: Option<PathBuf>,
     /// Print what would be written.
     #[arg(long)]
@@ -154,7 +156,7 @@ impl Save {
                 Problem::new("the daemon has no configuration file")
                     .seen("no FILE")
                     .wanted("a file to write")
-                    .remedy("name one: millrace config save FILE"),
+                    .remedy("run `millrace config save FILE`"),
             )
         })?;
         let text = client.config()?.to_toml()?;
@@ -165,8 +167,8 @@ impl Save {
         write(file, &text).map_err(|error| {
             Problem::new(format!("{} cannot be written", file.display()))
                 .seen(error)
-                .wanted("a file that you may write")
-                .remedy("run as its owner, or name another file")
+                .wanted("a file that you may write to")
+                .remedy("run as the file's owner, or name another file")
         })?;
         if own.as_deref() == Some(file.as_path()) {
             let plan = client.reload_config(false)?;
@@ -177,7 +179,7 @@ impl Save {
     }
 }
 
-/// What was there stays beside it.
+/// Writes the file. The old one is kept as FILE~.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     if let Ok(old) = std::fs::read_to_string(file) {
         let mut beside = file.as_os_str().to_owned();
@@ -196,15 +198,17 @@ fn origins(client: &Client) -> BTreeMap<String, Origin> {
     ports.into_iter().map(|port| (port.name, port.origin)).collect()
 }
 
-/// The file's text, with a comment above each port of the API.
+/// The configuration as TOML, with a comment above each port that is not from the file.
 fn text(config: &Config, origins: &BTreeMap<String, Origin>) -> Result<String, Problem> {
     let switch = Config { ports: Vec::new(), ..config.clone() };
     let mut text = switch.to_toml()?;
     for port in &config.ports {
         let one = Config { ports: vec![port.clone()], ..Config::default() }.to_toml()?;
         let table = one.find("[[port]]").and_then(|place| one.get(place..)).unwrap_or_default();
-        let added = origins.get(port.name.as_str()) == Some(&Origin::Api);
-        let comment = if added { "# added by the API\n" } else { "" };
+        let comment = match origins.get(port.name.as_str()) {
+            None | Some(Origin::File) => String::new(),
+            Some(origin) => format!("# added {}\n", origin.by()),
+        };
         text.push_str(&format!("\n{comment}{table}"));
     }
     Ok(text)
@@ -217,9 +221,18 @@ fn steps(plan: &PlanBody) -> String {
     plan.steps.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// `add port vm1`, and why not if it failed.
+/// `add port vm1`, with the reason if the step failed.
 fn line(step: &StepBody) -> String {
-    let what = match &step.plan {
+    let what = words(&step.plan);
+    match step.outcome {
+        StepOutcome::Failed => format!("{what}: failed: {}", step.reason),
+        StepOutcome::Planned | StepOutcome::Done => what,
+    }
+}
+
+/// A step of a plan, in words.
+pub(crate) fn words(step: &Step) -> String {
+    match step {
         Step::Remove { port, reopens: false, .. } => format!("remove port {port}"),
         Step::Remove { port, keys, .. } => format!("close port {port} for {}", keys.join(", ")),
         Step::Change { port, keys } => format!("change port {}: {}", port.name, keys.join(", ")),
@@ -232,10 +245,6 @@ fn line(step: &StepBody) -> String {
             restart.join(", ")
         ),
         Step::Add { port, reopens: false } => format!("add port {}", port.name),
-        Step::Add { port, .. } => format!("open port {} again", port.name),
-    };
-    match step.outcome {
-        StepOutcome::Failed => format!("{what}: failed: {}", step.reason),
-        StepOutcome::Planned | StepOutcome::Done => what,
+        Step::Add { port, .. } => format!("reopen port {}", port.name),
     }
 }

@@ -14,8 +14,7 @@ Examples:
   millrace connections --connections 1,64,4096 --seconds 5
 
 The limit on open files is raised up to the hard limit (`ulimit -Hn`); 10,000 connections need
-10,100. Needs namespaces.
-Exit codes are those of `validate rsc`.")]
+10,100. Needs namespaces. Exit codes are those of `validate rsc`.")]
 pub(crate) struct Arguments {
     /// Connection counts [default: 1,10,100,1000,10000].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -1,4 +1,4 @@
-//! `millrace event`: what happened, and what happens.
+//! `millrace event`: shows past events and follows new ones.
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
@@ -8,7 +8,7 @@ use control::body::EventBody;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often a follower asks.
+/// Polling interval of `--follow`.
 const EVERY: Duration = Duration::from_millis(250);
 
 #[derive(Args)]
@@ -18,10 +18,10 @@ Examples:
   millrace event --follow
   millrace event --follow --json | jq -r .text
 
-One event a line, oldest first; with --json each line is a document. An event that repeats is one
-line with a count, and with --follow a line each time that it is seen to have repeated.")]
+Prints one event per line, oldest first; with --json each line is a document. A repeated event is
+one line with a count; --follow prints a further line when the count has grown.")]
 pub(crate) struct Arguments {
-    /// Go on with events as they come, until Ctrl-C.
+    /// Keep printing new events until Ctrl-C.
     #[arg(short, long)]
     follow: bool,
 }

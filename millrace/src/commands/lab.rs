@@ -1,4 +1,4 @@
-//! `millrace lab`: `agent`, a host for experiments that span two machines, started by hand at the far one; and `vmmq`.
+//! `millrace lab`: `agent`, the remote measurement agent, started by hand on another machine; and `vmmq`, the simulator.
 
 use super::vmmq_sim;
 use crate::cli::Global;
@@ -19,9 +19,9 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Send or receive here for a `millrace validate` that runs on another host
+    /// Run a measurement agent for a `millrace validate` on another host
     Agent(Agent),
-    /// Simulate dynamic VMMQ on 64 cores beside other balancers
+    /// Simulate dynamic VMMQ and other balancers on 64 cores
     Vmmq(vmmq_sim::Arguments),
 }
 
@@ -33,8 +33,8 @@ Example:
 
 The agent sends, receives and reads counters for any client that presents its token, one experiment
 at a time, until Ctrl-C. It runs no programs and changes no settings. The load uses TCP ports 5001
-to 5016, round trips use 4999. The token is valid until the agent ends. It is sent unencrypted, as a
-bearer token over HTTP: use a tunnel on an untrusted network.
+to 5016, round trips use 4999. The token is valid until the agent ends. It is a bearer token sent
+over HTTP, unencrypted: use a tunnel on an untrusted network.
 Exits with 130 after Ctrl-C.")]
 struct Agent {
     /// Address to listen on; port 0 picks a free port.
@@ -61,7 +61,7 @@ fn serve(agent: Agent) -> Outcome {
         Listening::start(agent.listen, token.clone(), interrupt, say).map_err(failed)?;
     let at = reached_at(listening.address().map_err(failed)?);
     output::print(&format!(
-        "Listening on {at}. On the host with the switch, for an agent that sends or one that receives:\n\
+        "Listening on {at}. On the host with the switch, to use this agent as the sender or the receiver:\n\
          \n  millrace validate rsc --sender {token}@{at}\n  millrace validate rsc --sender … --receiver {token}@{at}\n"
     ))?;
     listening.serve();

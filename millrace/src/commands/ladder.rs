@@ -1,4 +1,4 @@
-//! `millrace ladder`: what each offload adds to the one before it.
+//! `millrace ladder`: measures what each offload adds to the one before it.
 
 use super::measuring::{Measuring, carry_out};
 use crate::cli::Global;
@@ -13,11 +13,11 @@ Examples:
   millrace ladder                                  # about six minutes
   millrace ladder --quick --connections 1,4
 
-Steps: no offloads, + checksum offload, + LSO, + RSC, + RSC limits; with a guest that sends, then
-with one that receives. All steps take turns on the same connections. Needs namespaces. Exit codes
-are those of `validate rsc`.")]
+Steps: no offloads, + checksum offload, + LSO, + RSC, + RSC limits; first with a sending guest, then
+with a receiving one. All steps take turns on the same connections. Needs namespaces. Exit codes are
+those of `validate rsc`.")]
 pub(crate) struct Arguments {
-    /// Connection counts, one after the other [default: 1].
+    /// Connection counts, measured in turn [default: 1].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: Vec<u32>,
     #[command(flatten)]

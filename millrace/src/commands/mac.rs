@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
 enum Verb {
     /// List learned addresses
     List(List),
-    /// Forget the addresses that were learned at a port, or at all of them
+    /// Forget the addresses learned on one port, or on all
     Flush(Flush),
 }
 
@@ -28,12 +28,13 @@ Examples:
   millrace mac list uplink0 --vlan 10
   millrace mac list --json | jq -r '.[].mac'
 
-A port's own address (`mac`, or the one it is held to) is not learned; `millrace port show` has it.")]
+A port's own address (`mac`, or the one that the port is held to) is not learned; `millrace port
+show` shows it.")]
 struct List {
-    /// Only those behind this port.
+    /// Only addresses behind this port.
     #[arg(add = names::ports())]
     port: Option<String>,
-    /// Only those of this VLAN inside the switch; 0 is the untagged one.
+    /// Only addresses in this VLAN of the switch; 0 is untagged.
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4094))]
     vlan: Option<u16>,
 }
@@ -44,7 +45,7 @@ Examples:
   millrace mac flush uplink0
   millrace mac flush --all
 
-An address is learned again from the next frame that it sends; frames to it are flooded until then.")]
+An address is learned again from the next frame it sends; until then, frames to it are flooded.")]
 struct Flush {
     #[command(flatten)]
     which: PortOrAll,

@@ -15,7 +15,7 @@ use std::{fs, io};
 pub(crate) struct Arguments {
     /// Write one page per command to this directory [default: print the main page].
     directory: Option<PathBuf>,
-    /// The manual page of the configuration file, millrace.toml(5), instead.
+    /// Use the manual page of the configuration file, millrace.toml(5), instead.
     #[arg(long)]
     toml: bool,
 }
@@ -29,8 +29,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
                 Failure::Failed(
                     problem
                         .seen(error)
-                        .wanted("a directory that can be written")
-                        .remedy("create it first, or name another"),
+                        .wanted("an existing directory that you may write to")
+                        .remedy("create the directory, or name another"),
                 )
             })?;
         }

@@ -1,5 +1,5 @@
-//! What `validate`, `ladder`, `sweep` and `connections` have in common: how much is measured, where it is written, how it
-//! is taken up again, and what it ends with.
+//! Options that `validate`, `ladder`, `sweep` and `connections` share: how much to measure, where to write the report,
+//! which run to resume, which result fails.
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
@@ -13,22 +13,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How much is measured, and where it is written.
+/// How much to measure, and where to write the report.
 #[derive(Args)]
 pub(crate) struct Measuring {
-    /// Intervals per arm, or per load where there is one arm.
+    /// Intervals per arm; per load in experiments with one arm.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: Option<u16>,
-    /// Length of an interval [default: 1].
+    /// Length of an interval in seconds [default: 1].
     #[arg(long, value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Run quickly: fewer intervals, of half a second each.
+    /// Measure fewer intervals of half a second each.
     #[arg(long)]
     quick: bool,
     /// Stop early once every figure is known to within this percentage.
     #[arg(long, value_name = "PERCENT")]
     narrow: Option<f64>,
-    /// Exit with 5 if the first arm's figure is below (<) or above (>) so many times the second's, under any load:
+    /// Exit with 5 if, under any load, the first arm's figure is below (<) or above (>) this multiple of the second's:
     /// 'throughput < 2.0x', 'cycles_per_byte > 0.6x'. Keys are those of `comparisons` in the JSON; too few rounds also fail.
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Threshold>,
@@ -43,11 +43,11 @@ pub(crate) struct Measuring {
 fn seconds(text: &str) -> Result<Duration, String> {
     let value: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     let allowed = (0.05..=3600.0).contains(&value);
-    allowed.then(|| Duration::from_secs_f64(value)).ok_or("allowed are 0.05 to 3600".to_owned())
+    allowed.then(|| Duration::from_secs_f64(value)).ok_or("use 0.05 to 3600 seconds".to_owned())
 }
 
 impl Measuring {
-    /// The options of an experiment, whose own are `base`; those that were typed go before those of `--quick`.
+    /// The options of an experiment: typed ones override those of `--quick`, which override `base`.
     pub(crate) fn options(
         &self,
         base: impl FnOnce(PathBuf) -> Options,

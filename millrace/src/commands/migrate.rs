@@ -1,4 +1,4 @@
-//! `millrace migrate`: what would hurt a guest at another host, said before it moves there.
+//! `millrace migrate`: checks before a migration what would break a guest at its destination.
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
@@ -23,9 +23,9 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Say what would hurt guests at another host
+    /// Check what would break guests at another host
     Check(Check),
-    /// Print what `check` has to know of this host
+    /// Print what `check` needs to know about this host
     Export(Export),
 }
 
@@ -36,24 +36,26 @@ Examples:
   b$ millrace migrate export | ssh a 'cat > b.json'
   a$ millrace migrate check a.json b.json                 # all guests of a
   a$ millrace migrate check /run/millrace/api.sock b.json vm1
-  a$ millrace migrate check a.json b.json --responder TOKEN@192.0.2.1:5910 --responder TOKEN@192.0.2.2:5910
+  a$ millrace migrate check a.json b.json \\
+       --responder TOKEN@192.0.2.1:5910 --responder TOKEN@192.0.2.2:5910
 
-With responders (`millrace mtu responder`) at both hosts' addresses of the management network, probes prove that it carries its MTU.
-docs/migration.md explains each finding. Exits with 0 when nothing is found and with 1 when something is.")]
+With responders (`millrace mtu responder`) at both hosts' addresses in the migration network, probes
+prove that the network carries its MTU. docs/migration.md explains each finding.
+Exits with 0 without findings and with 1 otherwise.")]
 struct Check {
-    /// The host that guests leave: a file of `millrace migrate export`, or a daemon's socket.
+    /// The host that guests leave: a file from `millrace migrate export`, or a daemon's socket.
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
-    /// The host that they go to.
+    /// The host that guests go to.
     #[arg(value_name = "DESTINATION")]
     destination: PathBuf,
     /// Ports of the source [default: its vhost-user ports with a guest].
     #[arg(value_name = "PORT")]
     ports: Vec<String>,
-    /// A responder of each host on the way that the migration takes.
+    /// A responder on each host, in the network that carries the migration.
     #[arg(long = "responder", value_name = "TOKEN@ADDRESS:PORT")]
     responders: Vec<Whereabouts>,
-    /// The MTU that this way has to carry [default: that of most hosts' devices].
+    /// The MTU that this network must carry [default: that of most hosts' devices].
     #[arg(long, value_name = "BYTES", requires = "responders", value_parser = clap::value_parser!(u16).range(68..=65_533))]
     mtu: Option<u16>,
 }
@@ -66,7 +68,7 @@ Example:
 Prints JSON: ports with their settings and guests, MTUs, teams and learned addresses.")]
 struct Export {}
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Serialize)]
 struct Report {
     healthy: bool,
@@ -98,7 +100,7 @@ impl Check {
         Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// What probes find on the way that the migration takes.
+    /// What probes find in the network that carries the migration.
     fn path(&self) -> Result<Vec<Finding>, Failure> {
         if self.responders.is_empty() {
             return Ok(Vec::new());
@@ -126,7 +128,7 @@ impl Report {
     }
 }
 
-/// Ports with a guest that runs.
+/// Ports with a running guest.
 fn guests(host: &HostExport) -> Result<Vec<String>, Failure> {
     let runs = host.ports.iter().filter(|port| port.guest.as_ref().is_some_and(|it| it.queues > 0));
     let names: Vec<String> = runs.map(|port| port.name.clone()).collect();
@@ -134,14 +136,14 @@ fn guests(host: &HostExport) -> Result<Vec<String>, Failure> {
         return Err(Failure::Usage(
             Problem::new("no guest runs at the source")
                 .seen(format!("{} ports", host.ports.len()))
-                .wanted("a vhost-user port with a guest")
-                .remedy("name the ports to be checked"),
+                .wanted("a vhost-user port with a running guest")
+                .remedy("name the ports to check"),
         ));
     }
     Ok(names)
 }
 
-/// A file, or what the daemon at a socket says.
+/// A host's export: from a file, or from the daemon at a socket.
 fn host(path: &Path) -> Result<HostExport, Failure> {
     if std::fs::metadata(path).is_ok_and(|it| it.file_type().is_socket()) {
         return Ok(HostExport::of(&Client::connect(path)?)?);
@@ -150,7 +152,7 @@ fn host(path: &Path) -> Result<HostExport, Failure> {
     HostExport::read(&read(Some(path))?).map_err(at)
 }
 
-/// A file's text; standard input, where none is named.
+/// A file's text; that of standard input for `None`.
 pub(crate) fn read(path: Option<&Path>) -> Result<String, Failure> {
     let name = path.map_or("standard input".to_owned(), |path| path.display().to_string());
     let read = match path {
@@ -164,8 +166,8 @@ pub(crate) fn read(path: Option<&Path>) -> Result<String, Failure> {
         Failure::Usage(
             Problem::new(format!("{name} cannot be read"))
                 .seen(error)
-                .wanted("JSON that `export` has printed")
-                .remedy("name a file that is there"),
+                .wanted("JSON printed by `export`")
+                .remedy("name an existing file that you may read"),
         )
     })
 }

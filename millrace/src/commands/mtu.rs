@@ -1,4 +1,4 @@
-//! `millrace mtu`: whether every path carries the MTU, proved by probes between responders.
+//! `millrace mtu`: proves by probes between responders that every path carries the MTU.
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
@@ -37,26 +37,26 @@ Examples:
   b$ millrace mtu responder --listen 192.0.2.2:5910
   $  millrace mtu check TOKEN@192.0.2.1:5910 TOKEN@192.0.2.2:5910
   $  millrace mtu check --list hosts.txt --sample 16     # a thousand hosts, 16 peers each
-  $  millrace mtu check                                  # this host: ports, devices, and probes between its TAPs
+  $  millrace mtu check          # this host: ports, devices, and probes between its TAPs
 
-Between responders, each host sends UDP packets with don't-fragment to each other, in both directions: at the MTU, which must
-arrive, and at the MTU + 1, which its device must refuse. What fails is named: the hop (vNIC, switch port, uplink, or
-beyond), the values seen and wanted, and the remedy. docs/jumbo.md explains each finding.
-Exits with 0 when nothing is found and with 1 when something is.")]
+Each responder sends UDP packets with don't-fragment to each other one: at the MTU, which must
+arrive, and at the MTU + 1, which the sender's device must refuse. A finding names the hop (vNIC,
+switch port, uplink, or beyond), the values seen and wanted, and the remedy; docs/jumbo.md explains
+each. Exits with 0 without findings and with 1 otherwise.")]
 struct Check {
-    /// Responders to check against each other; none: the ports of the running daemon.
+    /// Responders to check against each other [default: check the running daemon's ports].
     #[arg(value_name = "TOKEN@ADDRESS:PORT")]
     hosts: Vec<Whereabouts>,
-    /// A file with more of them, one a line.
+    /// A file with more responders, one per line.
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
-    /// The MTU every path has to carry [default: that of most hosts' devices].
+    /// The MTU that every path must carry [default: that of most hosts' devices].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65_533))]
     mtu: Option<u16>,
-    /// Probe so many peers of each host instead of all; the chance to miss a fault is printed.
+    /// Probe this many peers of each host instead of all; prints the chance of missing a fault.
     #[arg(long, value_name = "PEERS", value_parser = clap::value_parser!(u16).range(2..))]
     sample: Option<u16>,
-    /// Draw the sample by this number.
+    /// Seed of the sample.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "sample")]
     seed: u64,
 }
@@ -66,17 +66,18 @@ struct Check {
 Example:
   millrace mtu responder --listen 192.0.2.1:5910
 
-Listens on TCP and UDP until it is interrupted, and prints TOKEN@ADDRESS:PORT for `millrace mtu check`. A client that sends
-the token may have it send probes to other responders, at most --probes a second; nothing else is answered, and no answer
-is longer than what it answers. The token goes as it is: use a network you trust, or a tunnel.")]
+Listens on TCP and UDP until interrupted, and prints TOKEN@ADDRESS:PORT for `millrace mtu check`.
+A client with the token can make it send probes to other responders, at most --probes per second.
+It answers nothing else, and no answer is longer than its request. The token is sent unencrypted:
+use a network you trust, or a tunnel.")]
 struct Respond {
-    /// Address to listen on, one of the network to be checked; port 0 picks a free port.
+    /// Address to listen on, in the network to check; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// The token to ask for [default: drawn at random].
+    /// The token that clients must send [default: random].
     #[arg(long, value_name = "TOKEN", env = "MILLRACE_MTU_TOKEN", hide_env_values = true)]
     token: Option<Token>,
-    /// Most probes sent in a second, and most acknowledged.
+    /// Send at most this many probes per second, and acknowledge at most as many.
     #[arg(long, value_name = "NUMBER", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     probes: u32,
 }
@@ -130,7 +131,7 @@ impl Check {
     }
 }
 
-/// A line that is drawn over itself on a terminal, and a few lines elsewhere.
+/// Shows progress: on a terminal one line that is redrawn, elsewhere a few lines.
 fn progress(shown: &AtomicUsize, done: usize, of: usize) {
     let tenth = done * 10 / of.max(1);
     if shown.fetch_max(tenth, Ordering::Relaxed) >= tenth {

@@ -1,4 +1,4 @@
-//! Names for completion, asked of the daemon while something is typed.
+//! Completion candidates, fetched from the daemon while the user types.
 
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
@@ -7,7 +7,7 @@ use control::config::port_keys;
 use control::daemon;
 use std::path::PathBuf;
 
-/// What a command is for: one port, or with `--all` each of them. One of the two has to be said.
+/// One port, or all ports with `--all`. Exactly one of the two is required.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct PortOrAll {
@@ -20,13 +20,13 @@ pub(crate) struct PortOrAll {
 }
 
 impl PortOrAll {
-    /// The port; `None`: all.
+    /// The port; `None` for all.
     pub(crate) fn port(&self) -> Option<&str> {
         self.port.as_deref()
     }
 }
 
-/// Completes the name of a port. Without a daemon there is nothing to complete.
+/// Completes the name of a port; offers nothing if no daemon answers.
 pub(crate) fn ports() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let socket = std::env::var_os("MILLRACE_SOCKET").map(PathBuf::from);
@@ -39,7 +39,7 @@ pub(crate) fn ports() -> ArgValueCandidates {
     })
 }
 
-/// Completes a key of a port, ready for its value.
+/// Completes a key of a port as `KEY=`.
 pub(crate) fn keys() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let candidate = |key: String| CompletionCandidate::new(format!("{key}="));

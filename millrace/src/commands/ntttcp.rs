@@ -1,4 +1,4 @@
-//! `millrace ntttcp`: NTttcp's own command lines, both dialects. The words are read by `traffic::arguments`, not by clap.
+//! `millrace ntttcp`: NTttcp's own command lines, in both dialects. `traffic::arguments` parses the words, not clap.
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
@@ -60,7 +60,7 @@ fn failed(error: impl Display) -> Failure {
     Failure::Failed(Problem::new(error.to_string()))
 }
 
-/// On standard error, where it disturbs nobody who reads the report.
+/// Prints progress to standard error, which keeps the report on standard output clean.
 fn show_progress(step: &Progress, quiet: bool) {
     if quiet {
         return;
@@ -69,13 +69,13 @@ fn show_progress(step: &Progress, quiet: bool) {
         Progress::Listening(address) => format!("listening on {address}"),
         Progress::Connected(count) => format!("{count} connected"),
         Progress::Unsynchronised => {
-            "data came and no synchronisation yet: if the sender runs with -ns (-N), so must this end, and Windows \
-             NTttcp's is taken in the Windows dialect only"
+            "data arrived without synchronisation: if the sender runs with -ns (-N), so must the receiver; Windows \
+             NTttcp's synchronisation needs the Windows dialect"
                 .to_owned()
         }
         Progress::Tokens(host) => format!(
-            "{host} takes data and not ntttcp-for-linux's synchronisation: trying Windows NTttcp's; if it runs with -ns \
-             (-N), so must this end"
+            "{host} accepts data but not ntttcp-for-linux's synchronisation: trying Windows NTttcp's; if {host} runs \
+             with -ns (-N), so must the sender"
         ),
         Progress::AwaitingOthers => "waiting for more senders".to_owned(),
         Progress::WarmUp => "warming up".to_owned(),
@@ -122,7 +122,7 @@ fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
         Failure::Failed(
             Problem::new(format!("writing {}", path.display()))
                 .seen(error)
-                .wanted("a file that can be written")
+                .wanted("a file that you may write to, and room for it")
                 .remedy("name another file, or free disk space"),
         )
     })

@@ -1,4 +1,4 @@
-//! `millrace openapi`: the document of the API, for programs that make clients from it.
+//! `millrace openapi`: the API's OpenAPI document, from which clients are generated.
 
 use crate::output::{self, Outcome};
 use clap::Args;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 Example:
   millrace openapi > millrace.json     # needs no daemon
 
-A daemon of the same version gives the same document at GET /v1/openapi.json.")]
+A daemon of the same version serves the same document at /v1/openapi.json.")]
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(_: &Arguments) -> Outcome {

@@ -1,4 +1,4 @@
-//! `millrace port`: ports while the switch runs.
+//! `millrace port`: shows and changes ports while the switch runs.
 
 use crate::cli::Global;
 use crate::commands::port_wait::Wait;
@@ -19,9 +19,9 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Open another port
+    /// Add a port
     Add(Box<port_add::Add>),
-    /// Close a port
+    /// Remove a port
     Remove(Remove),
     /// Show one port and its counters
     Show(port_show::Show),
@@ -31,7 +31,7 @@ enum Verb {
     List(List),
     /// Print a port's settings, tables and counters for another host
     Export(port_export::Export),
-    /// Make or set a port as it was at another host
+    /// Add or change a port to match an export from another host
     Import(port_export::Import),
 }
 
@@ -63,7 +63,7 @@ Examples:
   millrace port set vm1 trunk=10,20-30 vlan=
   millrace port set vm1 netns=guest --wait up
 
-Keys are those of [[port]] in the configuration file.")]
+Keys are those of [[port]] in the configuration file. KEY= removes a key.")]
 struct Set {
     /// The port.
     #[arg(add = names::ports())]
@@ -125,10 +125,10 @@ pub(super) fn changes(texts: &[String]) -> Result<Map<String, Value>, Failure> {
     for text in texts {
         let Some((key, value)) = text.split_once('=') else {
             return Err(Failure::Usage(
-                Problem::new("not a change")
+                Problem::new("not a key with a value")
                     .seen(text)
                     .wanted("KEY=VALUE")
-                    .remedy("write mtu=9000"),
+                    .remedy("write, for example, mtu=9000"),
             ));
         };
         map.insert(key.to_owned(), typed_value(key, value));

@@ -1,4 +1,4 @@
-//! `millrace port add`: one more port.
+//! `millrace port add`: adds a port.
 
 use super::port::changes;
 use super::port_wait::Wait;
@@ -26,9 +26,9 @@ Examples:
   millrace port add vm3 --tap tap3 mac-spoofing=allow storm=off
   millrace port add vm1 --tap tap1 --vlan 10 --may-exist --wait up
 
-A port added here is kept: it is there again after a restart, and reading the file again leaves it alone.")]
+The port persists: it survives a restart, and rereading the configuration file leaves it alone.")]
 pub(super) struct Add {
-    /// Its name: letters, digits, `.`, `_` and `-`.
+    /// The port's name: letters, digits, `.`, `_` and `-`.
     name: PortName,
     /// Open this TAP device; create it if it does not exist.
     #[arg(long, group = "device", value_name = "DEVICE")]
@@ -39,13 +39,13 @@ pub(super) struct Add {
     /// Use these network devices, up to 8, as one uplink.
     #[arg(long, group = "device", value_name = "DEVICES", value_delimiter = ',')]
     team: Vec<HostName>,
-    /// Use this network device as an uplink by AF_XDP, past the host's stack.
+    /// Use this network device as an uplink by AF_XDP, bypassing the host's stack.
     #[arg(long, group = "device", value_name = "DEVICE")]
     xdp: Option<HostName>,
     /// Serve a virtual machine or a DPDK application at this Unix socket.
     #[arg(long, group = "device", value_name = "PATH")]
     vhost_user: Option<SocketPath>,
-    /// Connect to the socket, on which the guest's side listens.
+    /// Connect to the socket; the guest's side listens.
     #[arg(long, requires = "vhost_user")]
     vhost_client: bool,
     /// Permissions of the socket, such as 0660.
@@ -84,10 +84,10 @@ pub(super) struct Add {
     /// Burst size of the rate limit, such as 256KiB.
     #[arg(long, requires = "rate", value_name = "SIZE")]
     burst: Option<Size>,
-    /// Share of an uplink that is short of room, beside the other ports: 1 to 100.
+    /// Share of a congested uplink relative to other ports, 1 to 100.
     #[arg(long)]
     weight: Option<Weight>,
-    /// Isolate the port: it reaches uplinks only.
+    /// Let the port reach uplinks only.
     #[arg(long)]
     isolated: bool,
     /// Any key of a port in the configuration file.
@@ -148,7 +148,7 @@ impl Add {
     }
 }
 
-/// The port with keys of the file.
+/// The port with the typed `KEY=VALUE` pairs.
 fn with_keys(port: &PortConfig, keys: &[String]) -> Result<PortConfig, Failure> {
     let mut keys = changes(keys)?;
     keys.retain(|_, value| !value.is_null());
@@ -156,14 +156,16 @@ fn with_keys(port: &PortConfig, keys: &[String]) -> Result<PortConfig, Failure> 
     let port = config::with_keys(port, &keys).map_err(Failure::Usage)?;
     if port.device() == PortConfig::named(port.name.clone()).device() {
         let problem = Problem::new(format!("port {name} has no device"))
-            .wanted("one of --tap, --packet, --team, --xdp and --vhost-user, with what it opens")
+            .wanted(
+                "one of --tap, --packet, --team, --xdp and --vhost-user, with its device or socket",
+            )
             .remedy(format!("`millrace port add {name} --tap {name}` opens a TAP device"));
         return Err(Failure::Usage(problem));
     }
     Ok(port)
 }
 
-/// The port as it is, if each key has the value that it was to have.
+/// The existing port, if each wanted key has the wanted value.
 fn same(port: PortBody, wanted: &PortConfig) -> Result<PortBody, Problem> {
     let json = |config: &PortConfig| serde_json::to_value(config).unwrap_or_default();
     let (is, wanted) = (json(&port.config), json(wanted));

@@ -1,4 +1,4 @@
-//! `millrace port export` and `import`: a port that goes to another host with its guest.
+//! `millrace port export` and `import`: a port moves to another host with its guest.
 
 use crate::cli::Global;
 use crate::commands::{migrate, names};
@@ -15,8 +15,8 @@ Examples:
   millrace port export vm1 > vm1.json
   millrace port export vm1 | ssh other millrace port import
 
-Prints JSON: the settings in force (VLAN, guards, rules, rates, RSC, steering, the RSS key), the indirection table, and the
-counters, which begin at 0 at another host. The RSS key is a secret of the two hosts.")]
+Prints JSON: the running settings (VLAN, guards, rules, rates, RSC, steering, the RSS key), the
+indirection table, and the counters, which start at 0 on another host. Keep the RSS key secret.")]
 pub(crate) struct Export {
     /// The port.
     #[arg(add = names::ports())]
@@ -28,29 +28,30 @@ pub(crate) struct Export {
 Examples:
   millrace port import vm1.json
   millrace port import --dry-run < vm1.json
-  millrace port import --as vm1 --vhost-user /run/millrace/vm1.sock --mac 52:54:00:00:00:01 < from-another-host.json
+  millrace port import --as vm1 --vhost-user /run/millrace/vm1.sock --mac 52:54:00:00:00:01 < vm1.json
 
-Adds the port, or sets the keys of the port of that name, whose device and socket stay as they are. Nothing is changed, and the
-exit code is 1, where this host lacks what the port needs: a VLAN or the MTU at its uplinks, a team member, the port that it
-mirrors to, or where another port has the guest's address or a guest runs at the port. Who made the file says what its guest may do
-here, its VLAN among it; --as, --vhost-user and --mac hold it to one port, one socket and one guest.")]
+Adds the port. If a port of that name exists, sets its keys; its device and socket stay. Exits with
+1 and changes nothing if this host lacks what the port needs (a VLAN or the MTU at its uplinks, a
+team member, the port that it mirrors to), if another port has the guest's address, or if a guest
+runs at the port. The file decides what its guest may do here, including its VLAN: for a file from
+elsewhere, --as, --vhost-user and --mac restrict it to one port, one socket and one guest.")]
 pub(crate) struct Import {
-    /// A file of `millrace port export` [default: standard input].
+    /// A file from `millrace port export` [default: standard input].
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Import as this port [default: the one that the file names].
+    /// Import as this port [default: the file's].
     #[arg(long = "as", value_name = "NAME")]
     name: Option<PortName>,
-    /// Import as a vhost-user port at this socket, whatever device the file names.
+    /// Import as a vhost-user port at this socket, instead of the file's device.
     #[arg(long, value_name = "SOCKET")]
     vhost_user: Option<SocketPath>,
-    /// Refuse the file of a guest with another address.
+    /// Refuse the file unless its guest has this address.
     #[arg(long, value_name = "ADDRESS")]
     mac: Option<MacAddress>,
-    /// Set the port although a guest runs there.
+    /// Change the port even if a guest runs there.
     #[arg(long)]
     force: bool,
-    /// Only say what would change.
+    /// Only show what would change.
     #[arg(long)]
     dry_run: bool,
 }

@@ -1,4 +1,4 @@
-//! `millrace port show`: one port with its counters, or how a guest is plugged into it.
+//! `millrace port show`: shows one port with its counters, or the options that connect a guest to it.
 
 use crate::cli::Global;
 use crate::commands::{names, snippet, status};
@@ -22,7 +22,7 @@ pub(super) struct Show {
     /// Print the QEMU options that connect a guest to this vhost-user port.
     #[arg(long, conflicts_with_all = ["libvirt", "json"])]
     qemu: bool,
-    /// Print the same for a libvirt domain.
+    /// Print the libvirt XML that connects a guest to this vhost-user port.
     #[arg(long, conflicts_with = "json")]
     libvirt: bool,
 }
@@ -104,7 +104,7 @@ fn address_limit(port: &PortConfig) -> String {
     port.mac_limit().map_or_else(|| "half of mac-entries".to_owned(), |limit| limit.to_string())
 }
 
-/// What was agreed on with a guest, a line a fact.
+/// What was negotiated with a guest, one fact per line.
 fn guest(guest: &GuestBody) -> String {
     let not_taken: Vec<_> = guest
         .offered

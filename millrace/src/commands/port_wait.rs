@@ -1,4 +1,4 @@
-//! `--wait STATE` of the commands that change a port.
+//! `--wait STATE` for commands that change a port.
 
 use crate::output::Failure;
 use clap::{Args, ValueEnum};
@@ -7,15 +7,15 @@ use control::body::{PortBody, StateBody};
 use control::client::Client;
 use std::time::{Duration, Instant};
 
-/// How often it is asked.
+/// Polling interval.
 const EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Args, Default)]
 pub(super) struct Wait {
-    /// Return when the port is in this state, and fail if it is not in time.
+    /// Wait until the port is in this state; fail after --timeout.
     #[arg(long, value_name = "STATE")]
     wait: Option<State>,
-    /// Wait so many seconds.
+    /// Longest time to wait.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "wait")]
     timeout: u64,
 }
@@ -38,7 +38,7 @@ impl State {
 }
 
 impl Wait {
-    /// The port, when it is in the state that is waited for.
+    /// Waits until the port is in the wanted state.
     pub(super) fn until(&self, client: &Client, mut port: PortBody) -> Result<PortBody, Failure> {
         let Some(wanted) = self.wait else { return Ok(port) };
         let end = Instant::now() + Duration::from_secs(self.timeout);
@@ -58,6 +58,9 @@ impl Wait {
         Problem::new(format!("port {} is not {wanted} after {} s", port.name, self.timeout))
             .seen(format!("{}{reason}{}", port.state.name(), port.reason))
             .wanted(wanted)
-            .remedy("the change is in force; `millrace port show` says what the port waits for")
+            .remedy(format!(
+                "the change is made; `millrace port show {}` shows the reason",
+                port.name
+            ))
     }
 }

@@ -1,4 +1,4 @@
-//! `millrace queue`: which worker serves which queue, what each costs, and moves.
+//! `millrace queue`: shows which worker serves which queue and at what load, and moves queues.
 
 use crate::cli::Global;
 use crate::commands::names;
@@ -26,10 +26,10 @@ Examples:
   millrace queue show
   millrace queue show vm1 --json | jq '.[].load_percent'
 
-LOAD is the share of the worker's time in the last second that frames from the queue took.
-ENTRIES is how many entries of the port's indirection table lead to the queue: flows toward the
-port. At an uplink of several queues a line for each vNIC follows, with the entries of its own table
-there: flows from the uplink toward the vNIC.")]
+LOAD is the share of the worker's time that frames from the queue took in the last second.
+ENTRIES is how many entries of the port's indirection table lead to the queue, for flows toward the
+port. An uplink with several queues has a further line per vNIC, with the entries of the vNIC's own
+table, for flows from the uplink toward the vNIC.")]
 struct Show {
     /// The port [default: all ports].
     #[arg(add = names::ports())]
@@ -41,14 +41,14 @@ struct Show {
 Example:
   millrace queue move vm1 0 --worker 1
 
-No frame is lost or reordered. The move lasts until the port is opened again.")]
+No frame is lost or reordered. The move lasts until the port is reopened.")]
 struct Move {
     /// The port.
     #[arg(add = names::ports())]
     port: String,
     /// The queue's number.
     queue: usize,
-    /// The worker that is to serve it.
+    /// The worker to move the queue to.
     #[arg(long, value_name = "N")]
     worker: usize,
 }

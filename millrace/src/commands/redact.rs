@@ -1,11 +1,11 @@
-//! Secrets that leave a host in no report.
+//! Removes secrets from a report.
 
 use serde_json::{Value, json};
 
-/// Words of keys whose values are secrets: RSS keys say which flows meet in a queue, tokens let their bearers in.
+/// Words in the names of secret keys. RSS keys tell which flows meet in a queue; tokens grant access.
 const SECRETS: [&str; 4] = ["key", "token", "secret", "password"];
 
-/// Replaces the value of each secret, however deep.
+/// Replaces the value of each secret, at any depth.
 pub(crate) fn secrets(value: &mut Value) {
     match value {
         Value::Object(map) => {

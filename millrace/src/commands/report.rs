@@ -1,4 +1,4 @@
-//! `millrace report`: compares two reports, and shows what is in one.
+//! `millrace report`: compares two reports, and prints the reports' schemas.
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
@@ -27,19 +27,19 @@ enum Verb {
 Example:
   millrace report compare before/report.json after/report.json --tolerance 3 --html change.html
 
-Exit codes: 0 no regression, 1 a regression beyond the tolerance, 2 the two cannot be compared,
-4 no regression seen, but too few samples (5 on each side are needed) or a load in one of them only.")]
+Exit codes: 0 no regression, 1 a regression beyond the tolerance, 2 the reports cannot be compared,
+4 no regression seen, but too few samples (each side needs 5) or a load that only one report has.")]
 struct Compare {
-    /// The report.json before.
+    /// The report.json from before the change.
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
-    /// The report.json after.
+    /// The report.json from after the change.
     #[arg(value_name = "AFTER")]
     after: PathBuf,
     /// Smallest worsening, beyond the noise, that counts as a regression, in per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     tolerance: f64,
-    /// Also write it as a page.
+    /// Also write the comparison as an HTML page.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -47,7 +47,7 @@ struct Compare {
 #[derive(Args)]
 #[command(after_help = "Example:\n  millrace report schema ntttcp > ntttcp.schema.json")]
 struct Schema {
-    /// The JSON document.
+    /// The document to describe.
     #[arg(value_enum, default_value_t = Document::Report)]
     of: Document,
 }

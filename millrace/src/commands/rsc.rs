@@ -1,4 +1,4 @@
-//! `millrace rsc`: receive segment coalescing, shown and toggled live.
+//! `millrace rsc`: shows receive segment coalescing and toggles it live.
 
 use crate::cli::Global;
 use crate::commands::names::{self, PortOrAll};
@@ -14,11 +14,11 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show settings, state and statistics, in the words of Get-NetAdapterRsc
+    /// Show settings, state and statistics, named as in Get-NetAdapterRsc
     Show(Port),
-    /// Turn coalescing on: NDIS rules toward vNICs, GRO rules toward an uplink if it is named
+    /// Turn coalescing on: by NDIS rules toward vNICs, by GRO rules toward a named uplink
     On(Toggle),
-    /// Turn coalescing off; open trains are delivered first
+    /// Turn coalescing off, after delivering open trains
     Off(Toggle),
 }
 
@@ -39,8 +39,8 @@ Examples:
   millrace rsc off vm1
   millrace rsc on --all
 
-No connection is disturbed. The change is kept at a port that was added by the API; at a port
-of the file it lasts until the daemon stops or reads its file again.")]
+No connection is disturbed. On a port added through the API the change persists; on a port from the
+file it lasts until the daemon stops or rereads its file.")]
 struct Toggle {
     #[command(flatten)]
     which: PortOrAll,

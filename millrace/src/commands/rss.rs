@@ -1,4 +1,4 @@
-//! `millrace rss`: how frames toward a port are spread over its queues, shown and changed live.
+//! `millrace rss`: shows how frames toward a port are spread over its queues, and changes it live.
 
 use crate::cli::Global;
 use crate::commands::names;
@@ -27,9 +27,9 @@ Examples:
   millrace rss show
   millrace rss show vm1 --json | jq '.[].in_force'
 
-This is about frames toward the port; `millrace queue show` has the tables of frames from an uplink.
-KEY is `random` where none is configured; --json has the key in force. A flow's entry is its hash
-modulo 128. An entry that names a queue not in use leads to its own number modulo the queues in use.")]
+Applies to frames toward the port; `millrace queue show` has the tables for frames from an uplink.
+KEY is `random` if none is configured; --json has the key in use. A flow's entry is its hash modulo
+128. If an entry names an unused queue, the entry's number modulo the queues in use is taken.")]
 struct Show {
     /// The port [default: all ports].
     #[arg(add = names::ports())]
@@ -39,16 +39,16 @@ struct Show {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  millrace rss set vm1 --entry 5=2,6=2      # these two; the others stay
+  millrace rss set vm1 --entry 5=2,6=2      # changes only these two entries
   millrace rss set vm1 --equal 4            # entries name queues 0 to 3 in turn
   millrace rss set vm1 --key random
   millrace rss set vm1 --types ipv4,tcpv4,ipv6,tcpv6
-  millrace port set vm1 steer=rss           # by the table alone
+  millrace port set vm1 steer=rss           # steers by the table alone
 
-The change applies from the next frame toward the port, whether a guest is connected or not. Frames
-from an uplink are spread by a key of their own, which is always random.
-Entries last until the port is opened again, key and types until the daemon stops or reads its file
-again.")]
+The change applies from the next frame toward the port, whether or not a guest is connected. Frames
+from an uplink are spread by a separate key, which is always random.
+Entries last until the port is reopened; the key and the types last until the daemon stops or
+rereads its file.")]
 struct Set {
     /// The port.
     #[arg(add = names::ports())]
@@ -60,14 +60,14 @@ struct Set {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// Entries (0 to 127) and the queue that each shall name.
+    /// Entries (0 to 127), each with its queue.
     #[arg(long, value_name = "N=Q,...", value_delimiter = ',', value_parser = entry)]
     entry: Vec<RssEntry>,
     /// Spread all entries over the first N queues in turn.
     #[arg(long, value_name = "N")]
     equal: Option<usize>,
-    /// 40 bytes in hex, `random` for the key drawn when the port was opened, or `microsoft` for the one in Microsoft's test
-    /// vectors.
+    /// 40 bytes in hex, `random` for the key drawn when the port was opened, or `microsoft` for the key of Microsoft's
+    /// test vectors.
     #[arg(long, value_name = "HEX")]
     key: Option<RssKey>,
     /// Hash these types: any of ipv4, tcpv4, udpv4, ipv6, tcpv6, udpv6, ipv6-ex, tcpv6-ex, udpv6-ex.
@@ -132,7 +132,7 @@ fn entries(body: &RssBody) -> String {
     let elsewhere = pairs.filter(|(named, queue)| named != queue).count();
     if elsewhere > 0 {
         text.push_str(&format!(
-            "\nEntries that name a queue not in use: {elsewhere}. They lead to their number modulo {}; --json has both.",
+            "\nEntries that name an unused queue: {elsewhere}. They lead to queue (entry modulo {}); --json has both.",
             body.queues_in_use.max(1),
         ));
     }

@@ -1,40 +1,39 @@
-//! `millrace run`: the daemon in the foreground.
+//! `millrace run`: runs the daemon in the foreground.
 
 use crate::cli::Global;
+use crate::commands::namespace_helper;
 use crate::output::{Failure, Outcome};
 use clap::{Args, ValueEnum};
 
 use control::config::Poll;
 use control::daemon::{self, Options};
 use control::devices::HostDevices;
-use std::io::IsTerminal;
+use control::log;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 #[derive(Args)]
 #[command(after_help = "\
 Example:
   millrace run -c /etc/millrace/millrace.toml
 
-Ports added by the API are kept, and there again after a restart. SIGHUP reads the file again and changes only what
-differs in the file's ports. SIGTERM and SIGINT stop the switch.
-TAP devices stay over a restart by systemd, and with --take-over.
-A port whose device does not open is shown as broken and tried again every second.
-MILLRACE_LOG sets the log level (error, warn, info, debug).")]
+Ports added through the API survive a restart. SIGHUP rereads the file and changes only what differs
+in the file's ports. SIGTERM and SIGINT stop the switch. TAP devices survive a restart by systemd or
+with --take-over. A port whose device cannot be opened is broken; opening is retried every second.
+MILLRACE_LOG sets the log level (error, warn, info, debug); `millrace log level` changes it later.")]
 pub(crate) struct Arguments {
-    /// Configuration file; without one the switch starts with no ports.
+    /// Configuration file [default: none; only ports added through the API are opened].
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Keep ports added by the API in this directory [default: /var/lib/millrace for root and $XDG_STATE_HOME/millrace for others
-    /// at the usual socket; else SOCKET.state].
+    /// Keep ports added through the API in this directory [default: with the default socket /var/lib/millrace for root and
+    /// $XDG_STATE_HOME/millrace for others; otherwise SOCKET.state].
     #[arg(long, value_name = "DIRECTORY", env = "MILLRACE_STATE_DIR", hide_env_values = true)]
     state_dir: Option<PathBuf>,
-    /// How idle workers wait, overriding the file: keep polling, poll briefly and then sleep, or sleep at once.
+    /// How idle workers wait, overriding the file: poll, poll briefly and then sleep, or sleep at once.
     #[arg(long, value_name = "WHEN")]
     poll: Option<PollWhen>,
-    /// Take over from the daemon at this socket: it stops, and TAP ports that are configured alike go on with its descriptors.
-    /// Without one this starts as usual. Under systemd `systemctl restart` does the same without this option.
+    /// Take over from the daemon at this socket, which stops: TAP ports with the same configuration keep its descriptors.
+    /// If no daemon runs there, start as usual. Under systemd, `systemctl restart` does the same without this option.
     #[arg(long)]
     take_over: bool,
 }
@@ -58,19 +57,15 @@ impl From<PollWhen> for Poll {
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let filter = EnvFilter::try_from_env("MILLRACE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    let levels = std::env::var("MILLRACE_LOG").ok();
+    log::start(levels.as_deref()).map_err(Failure::Failed)?;
     let options = Options {
         file: arguments.config.clone(),
         socket: global.socket.clone(),
         state_directory: arguments.state_dir.clone(),
         poll: arguments.poll.map(Poll::from),
         take_over: arguments.take_over,
-        sandbox: true,
+        sandbox: Some(&[namespace_helper::COMMAND]),
     };
     daemon::run(&options, Box::new(HostDevices::default())).map_err(Failure::Failed)?;
     Ok(ExitCode::SUCCESS)

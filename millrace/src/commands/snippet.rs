@@ -1,6 +1,6 @@
 //! Options for QEMU or libvirt that connect a guest to a vhost-user port.
 //!
-//! The stories boot their guests with this output.
+//! The stories boot their guests with these options.
 
 use control::Problem;
 use control::body::PortBody;
@@ -20,7 +20,7 @@ pub(crate) struct Vnic {
 }
 
 impl Vnic {
-    /// Descriptors of a ring: as many as QEMU allows, since a burst that does not fit is dropped.
+    /// Ring size in descriptors: QEMU's maximum, because a burst that does not fit is dropped.
     const RING: u16 = 1024;
 
     /// A vhost-user port's.
@@ -54,14 +54,14 @@ impl Vnic {
             Vnic::RING
         );
         if *queues > 1 {
-            // One vector a ring, one for the control queue, one for changes of the configuration.
+            // One vector per ring, one for the control queue, one for configuration changes.
             device += &format!(",mq=on,vectors={}", 2 * queues + 2);
         }
         device += &self.mac.as_ref().map_or_else(String::new, |mac| format!(",mac={mac}"));
         device += &self.mtu.map_or_else(String::new, |mtu| format!(",host_mtu={mtu}"));
         format!(
             "\
-# Once a guest; size is that of -m:
+# Once per guest; size is that of -m:
 -object memory-backend-memfd,id=memory,size=1G,share=on
 -machine memory-backend=memory
 # For this vNIC:
@@ -82,11 +82,11 @@ impl Vnic {
                 "<source type='unix' path='{socket}' mode='client'>\n    <reconnect enabled='yes' timeout='1'/>\n  </source>"
             )
         };
-        // With <reconnect> a refused connection is no error: the start of the guest hangs without a word.
+        // With <reconnect> a refused connection is not an error: the guest's start hangs silently.
         let access = if self.guest_listens || self.shared {
             ""
         } else {
-            "<!-- libvirt runs QEMU as a user of its own, which must be allowed to connect, or the guest hangs at its start:\n\
+            "<!-- libvirt runs QEMU as its own user. If that user may not connect, the guest hangs at startup:\n\
              give the port `socket-group = \"kvm\"`. -->\n"
         };
         let line = |text: Option<String>| text.map_or_else(String::new, |text| text + "\n  ");
@@ -94,7 +94,7 @@ impl Vnic {
         let mtu = line(self.mtu.map(|mtu| format!("<mtu size='{mtu}'/>")));
         format!(
             "\
-<!-- Once a guest: -->
+<!-- Once per guest: -->
 <memoryBacking>
   <source type='memfd'/>
   <access mode='shared'/>

@@ -1,4 +1,4 @@
-//! `millrace status`: everything at a glance.
+//! `millrace status`: ports, rates, workers and health at a glance.
 
 use super::check::summary;
 use crate::cli::Global;
@@ -40,9 +40,10 @@ fn text(status: &Status) -> String {
         counted(switch.macs, "address", "addresses"),
     );
     text.push_str(&format!(
-        "restricted: files {}, system calls {}\n",
+        "restricted: files {}, system calls {}, namespaces {}\n",
         restriction(&switch.sandbox.files),
         restriction(&switch.sandbox.system_calls),
+        restriction(&switch.sandbox.namespaces),
     ));
     if !status.ports.is_empty() {
         text.push_str(&format!("\n{}\n", ports(&status.ports)));

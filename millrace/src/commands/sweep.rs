@@ -1,4 +1,4 @@
-//! `millrace sweep`: throughput by block size and connections, both ways.
+//! `millrace sweep`: measures throughput by block size and connections, in both directions.
 
 use super::measuring::{Measuring, carry_out};
 use crate::cli::Global;
@@ -16,10 +16,10 @@ Examples:
   millrace sweep --quick --queues 1,2              # each load with one queue and with two, in turn
   millrace sweep --resume millrace-report-2026-11-21T214000Z
 
-With several numbers of queues each is an arm, for which both ports are opened anew while the
-connections go on; an interval follows a second later. The switch has as many workers as the most
-queues, or as there are processors. Five repetitions and more give verdicts.
-Needs namespaces. Exit codes are those of `validate rsc`; after Ctrl-C --resume goes on.")]
+Each number given to --queues is an arm: both ports are reopened with it while the connections
+continue, and the interval starts a second later. The switch has as many workers as the largest
+number of queues, but no more than there are processors. Verdicts need five repetitions or more.
+Needs namespaces. Exit codes are those of `validate rsc`; --resume continues after Ctrl-C.")]
 pub(crate) struct Arguments {
     /// Connection counts [default: 1,2,4,8,16; with --quick 1,4,16].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     /// Block sizes in bytes [default: 512 to 524288, doubling; with --quick 512,4096,32768,524288].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=67_108_864))]
     blocks: Vec<u32>,
-    /// Queues of the uplink and the vNIC, an arm each [default: one queue, and no arms].
+    /// Numbers of queues of the uplink and the vNIC, one arm each [default: one queue, no arms].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
     queues: Vec<u32>,
     #[command(flatten)]

@@ -9,7 +9,7 @@ const CHECKSUM: std::ops::Range<usize> = 148..156;
 /// An archive that is being written.
 pub(crate) struct Archive {
     bytes: Vec<u8>,
-    /// Of all files, in seconds since 1970.
+    /// Modification time of all files, in seconds since 1970.
     time: u64,
 }
 
@@ -18,7 +18,7 @@ impl Archive {
         Archive { bytes: Vec::new(), time }
     }
 
-    /// Adds a file that its owner may read. A name is cut at 99 bytes, which no name of ours has.
+    /// Adds a file with mode 0600. Names are cut at 99 bytes; ours are shorter.
     pub(crate) fn add(&mut self, name: &str, file: &[u8]) {
         let mut header = Vec::with_capacity(BLOCK);
         header.extend(name.bytes().take(NAME - 1));

@@ -1,4 +1,4 @@
-//! `millrace team`: uplinks of several members, in the words of Get-VMSwitchTeam and Set-VMNetworkAdapterTeamMapping.
+//! `millrace team`: teamed uplinks, in the terms of Get-VMSwitchTeam and Set-VMNetworkAdapterTeamMapping.
 
 use crate::cli::Global;
 use crate::commands::names;
@@ -20,7 +20,7 @@ enum Verb {
     Add(Change),
     /// Remove members from a team while it runs
     Remove(Removal),
-    /// Pin a vNIC to a member, or free it (Set-VMNetworkAdapterTeamMapping)
+    /// Pin a vNIC to a member, or unpin it (Set-VMNetworkAdapterTeamMapping)
     Map(Map),
 }
 
@@ -30,10 +30,10 @@ Examples:
   millrace team show
   millrace team show uplink0 --json | jq '.[].members[].counters'
 
-A member that is not active says why. HOME is the member at which the network outside sees an address;
-NOW is the one that stands for it while its home is down. Counters of what was not taken: `reflected`
-came back from the switch outside, `copies` came in at another member as well, `to_member` was for the
-host's own device.")]
+An inactive member has a reason. HOME is the member at which the network sees an address; NOW is the
+member that carries it while its home is down. Counters of ignored frames: `reflected` frames came
+back from the physical switch, `copies` also arrived at another member, `to_member` frames were for
+the host's own device.")]
 struct Show {
     /// The team's port [default: all teams].
     #[arg(add = names::ports())]
@@ -46,9 +46,9 @@ Examples:
   millrace team add uplink0 eth3
   millrace team add uplink0 eth3 eth4
 
-The new members take over their share of the addresses, which are announced from there. Nothing changes
-if one of them does not open. The change is kept at a port that was added by the API; at a port
-of the file it lasts until the daemon stops or reads its file again.")]
+The new members take over their share of the addresses and announce it. If one of them cannot be
+opened, nothing changes. On a port added through the API the change persists; on a port from the
+file it lasts until the daemon stops or rereads its file.")]
 struct Change {
     /// The team's port.
     #[arg(add = names::ports())]
@@ -63,8 +63,8 @@ struct Change {
 Example:
   millrace team remove uplink0 eth3
 
-Its addresses move to the other members first and are announced from there. The last member stays, and
-so does one that a vNIC is pinned to.")]
+The addresses first move to the other members, which announce them. The last member cannot be
+removed, nor one that a vNIC is pinned to.")]
 struct Removal {
     /// The team's port.
     #[arg(add = names::ports())]
@@ -78,12 +78,12 @@ struct Removal {
 #[command(after_help = "\
 Examples:
   millrace team map uplink0 vm1 eth1     # frames of vm1 leave by eth1, or not at all
-  millrace team map uplink0 vm1 --any    # frees it
+  millrace team map uplink0 vm1 --any    # unpins it
 
-Two paths of iSCSI multipath stay apart when each has a vNIC that is pinned to a member of its own.
-Frames of a pinned vNIC whose member is down are dropped and counted as `path_down`.
-Sets `team-member` of the vNIC's port. That is kept at a port that was added by the API; at a port
-of the file it lasts until the daemon stops or reads its file again.")]
+To keep two paths of iSCSI multipath apart, pin the vNIC of each to its own member.
+While its member is down, a pinned vNIC's frames are dropped and counted as `path_down`.
+Sets `team-member` of the vNIC's port. On a port added through the API the change persists; on a
+port from the file it lasts until the daemon stops or rereads its file.")]
 struct Map {
     /// The team's port.
     #[arg(add = names::ports())]

@@ -1,4 +1,4 @@
-//! `millrace top`: rates, live.
+//! `millrace top`: shows rates live.
 
 use crate::cli::Global;
 use crate::commands::status;
@@ -18,13 +18,13 @@ pub(crate) struct Arguments {
     /// Seconds between updates.
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=3600))]
     interval: u16,
-    /// Stop after this many updates; 0 means never.
+    /// Stop after this many updates; 0 for never.
     #[arg(short = 'n', long, default_value_t = 0)]
     count: u32,
 }
 
 /// To the top left, and clear from there.
-const HOME: &str = "\x1b[H\x1b[J";
+pub(super) const HOME: &str = "\x1b[H\x1b[J";
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let client = global.client()?;

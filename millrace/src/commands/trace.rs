@@ -1,4 +1,4 @@
-//! `millrace trace`: what the switch would do with a frame, and why.
+//! `millrace trace`: shows what the switch would do with a frame, and why.
 
 use crate::cli::Global;
 use crate::commands::names;
@@ -21,41 +21,41 @@ Examples:
   millrace trace vm1 'tcp 10.0.0.1 > 10.0.0.2 to vm2 len 60000 gso 1448'   # a train
   millrace trace vm1 -r vm1.pcapng --count 3 --json
 
-A frame is made of these, in any order:
+A frame consists of these, in any order:
   tcp|udp ADDRESS[:PORT] > ADDRESS[:PORT]    an IPv6 address with a port is [fd00::1]:80
   icmp|ip ADDRESS > ADDRESS                  `ip` takes proto N, `icmp` takes type N
   arp ADDRESS > ADDRESS [reply]
-  type N                                     any other EtherType, as in type 0x88b5
+  type N                                     any other EtherType, such as type 0x88b5
   hex BYTES                                  the whole frame
-  eth MAC > MAC                              [default: the port's address; one that is not known]
-  to PORT                                    goes to the address behind that port
-  vlan N, pcp N                              a tag; twice for two
+  eth MAC > MAC                              [default: the port's address > an unknown address]
+  to PORT                                    destination: the address behind that port
+  vlan N, pcp N                              a tag; give it twice for two tags
   len N                                      bytes of payload
   flags LETTERS                              TCP flags of SFRPAUEC [default: S, with payload A]
   ttl N, dscp N, seq N
-  gso N, partial                             a train of such segments; an unfinished checksum
-  count N                                    so many, each with the next bytes, in one burst
+  gso N, partial                             a train of N-byte segments; a partial checksum
+  count N                                    N frames in one burst, each with the next bytes
 
 The switch's own code decides, on a copy of its settings and addresses: nothing is sent, learned or
-counted. That a device has no room when a frame really comes is not foreseen.")]
+counted. A trace does not predict drops for lack of room in a device.")]
 pub(crate) struct Arguments {
-    /// The port by which the frame would enter.
+    /// The port through which the frame would enter.
     #[arg(add = names::ports())]
     port: String,
     /// The frame.
     #[arg(required_unless_present = "read")]
     frame: Option<String>,
-    /// Take the frames of this pcap or pcapng file.
+    /// Read the frames from this pcap or pcapng file.
     #[arg(short, long, value_name = "FILE", conflicts_with = "frame")]
     read: Option<PathBuf>,
-    /// Leave out the file's first frames.
+    /// Skip this many frames of the file.
     #[arg(long, value_name = "FRAMES", default_value_t = 0, requires = "read")]
     skip: usize,
-    /// Take so many frames of the file.
+    /// Read at most this many frames of the file.
     #[arg(long, value_name = "FRAMES", default_value_t = 64, requires = "read",
           value_parser = clap::value_parser!(u8).range(1..=64))]
     count: u8,
-    /// All frames of the file arrive together, so that segments may coalesce.
+    /// Let all frames of the file arrive in one burst, so that segments can coalesce.
     #[arg(long, requires = "read")]
     burst: bool,
 }
@@ -70,13 +70,13 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     output::show(global, &body, text)
 }
 
-/// Frames of a file, as expressions.
+/// The frames of a file, as expressions.
 fn read(file: &Path, skip: usize, count: usize) -> Result<Vec<String>, Problem> {
     let unreadable = |seen: String| {
         Problem::new(format!("{} cannot be read", file.display()))
             .seen(seen)
             .wanted("a pcap or pcapng file of Ethernet frames")
-            .remedy("make one with `millrace capture PORT -w FILE`, or tcpdump")
+            .remedy("write one with `millrace capture PORT -w FILE` or tcpdump")
     };
     let bytes = fs::read(file).map_err(|error| unreadable(error.to_string()))?;
     let frames = frames(&bytes, skip.saturating_add(count));
@@ -127,7 +127,8 @@ fn turn(turn: &TraceTurnBody) -> String {
     let rows = steps.map(|step| vec![step.port.clone(), step.stage.clone(), step.text.clone()]);
     let mut lines = vec![table(&["PORT", "STEP", ""], rows), String::new()];
     for frame in &turn.delivered {
-        lines.push(format!("leaves by {} (queue {}): {}", frame.port, frame.queue, frame.text));
+        lines
+            .push(format!("leaves through {} (queue {}): {}", frame.port, frame.queue, frame.text));
     }
     for drop in &turn.drops {
         lines.push(format!("dropped at {}: {} ({})", drop.port, drop.reason, drop.text));

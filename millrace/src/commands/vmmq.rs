@@ -1,4 +1,4 @@
-//! `millrace vmmq`: what dynamic VMMQ moved, and why; and recordings of what it sees.
+//! `millrace vmmq`: shows what dynamic VMMQ moved and why, and records the loads that it sees.
 
 use super::vmmq_record;
 use crate::cli::Global;
@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show the last moves with the figures that caused them
+    /// Show recent moves with the figures that caused them
     Explain(Port),
     /// Record loads and moves, for the simulator
     Record(vmmq_record::Arguments),
@@ -28,11 +28,11 @@ Examples:
   millrace vmmq explain
   millrace vmmq explain vm1 --json
 
-Moves of the port's queues, and of its entries at uplinks; of an uplink those of all entries there.
-Oldest first; times are seconds since the daemon started. Some 512 to 1024 are kept: ports that have
-most lose their oldest first. Entries of a vNIC that moved together for one reason are one move:
---json names them, and adds how long their new queue was held, and what waited or was lost there.
-docs/vmmq.md explains the reasons.")]
+Shows moves of the port's queues and of its entries at uplinks; for an uplink, moves of all entries
+there. Oldest first; times are seconds since the daemon started. The daemon keeps 512 to 1024 moves
+and drops the oldest of the port with most. Entries of a vNIC that moved together for one reason are
+one move: --json lists the entries, how long their new queue was held, and how many frames waited or
+were lost there. docs/vmmq.md explains the reasons.")]
 struct Port {
     /// The port or uplink [default: all].
     #[arg(add = names::ports())]
@@ -60,7 +60,7 @@ fn explain(port: Option<&str>, global: &Global) -> Outcome {
 
 fn text(moves: &[VmmqMoveBody]) -> String {
     if moves.is_empty() {
-        return "Nothing has moved by load. `millrace port set PORT vmmq=dynamic` allows it."
+        return "Nothing has been moved by load. `millrace port set PORT vmmq=dynamic` allows it."
             .into();
     }
     let row = |moved: &VmmqMoveBody| {

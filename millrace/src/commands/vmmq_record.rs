@@ -1,4 +1,4 @@
-//! `millrace vmmq record`: what the balancer sees, written to a file that the simulator reads.
+//! `millrace vmmq record`: writes the loads that the balancer sees to a file for the simulator.
 
 use super::vmmq_recorder::{Added, Recorder};
 use crate::cli::Global;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Seconds between lines of progress that do not go to a terminal.
+/// Seconds between lines of progress when standard error is not a terminal.
 const PLAIN_EVERY: u64 = 10;
 
 #[derive(Args)]
@@ -25,19 +25,19 @@ Examples:
   millrace lab vmmq --sim --recorded static.json
   millrace lab vmmq --sim --recorded static.json --real dynamic.json
 
-Records, interval by interval, the busy share, worker, frames and bytes of each queue (at an
-uplink with indirection tables of each entry that has frames), the busy share of each worker, and
-moves. The daemon keeps nothing: it is asked for its counters once an interval. Ctrl-C ends the
-recording early and writes what there is, as does an error or too large a recording. Without
---output the recording is printed.")]
+Records per interval the busy share, worker, frames and bytes of each queue (at an uplink with
+indirection tables: of each entry with frames), the busy share of each worker, and moves. The
+command reads the daemon's counters once per interval; the daemon stores nothing. On Ctrl-C, on an
+error, or when the recording becomes too large, the recording ends early and is written as it is.
+Without --output it goes to standard output.")]
 pub(crate) struct Arguments {
-    /// How long.
+    /// How long to record.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// The file to write; one that exists is replaced when the recording ends.
+    /// The file to write; an existing file is replaced when the recording ends.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Milliseconds of an interval; the balancer decides every 20.
+    /// Length of an interval in milliseconds; the balancer decides every 20 ms.
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(20..=1000))]
     interval: u64,
 }
@@ -86,7 +86,7 @@ impl Arguments {
         Duration::from_millis(self.interval)
     }
 
-    /// How many there are, if all goes well.
+    /// How many intervals a complete recording has.
     fn intervals(&self) -> usize {
         usize::try_from(1000 * self.seconds / self.interval).unwrap_or(usize::MAX)
     }
@@ -97,14 +97,14 @@ fn unwritten(path: &Path) -> impl Fn(io::Error) -> Problem {
         Problem::new(format!("{} cannot be written", path.display()))
             .seen(error)
             .wanted("a file that can be created, and room for it")
-            .remedy("correct the path given with --output, or free space")
+            .remedy("correct the path given with --output, or free disk space")
     }
 }
 
 fn nothing() -> Problem {
     Problem::new("nothing was recorded")
-        .seen("a switch without queues, or with nothing but entries that had no frames")
-        .wanted("at least one queue")
+        .seen("no queues, or only entries without frames")
+        .wanted("at least one queue or one entry with frames")
         .remedy("`millrace port list` shows the ports")
 }
 
@@ -115,7 +115,7 @@ fn write(out: impl Write, recording: &Recording) -> io::Result<()> {
     out.flush()
 }
 
-/// Asks once an interval until the time is over, Ctrl-C, or all room is used up.
+/// Reads the counters once per interval until the time is over, Ctrl-C is pressed, or the recording is full.
 fn record(
     recorder: &mut Recorder,
     client: &Client,
@@ -142,14 +142,14 @@ fn record(
         if interrupt.is_set() {
             return Ok(());
         }
-        // Intervals that were missed are not asked for one after the other.
+        // Missed intervals are skipped: the next reading covers them.
         let passed = begin.elapsed().as_nanos() / interval.as_nanos().max(1);
         number = usize::try_from(passed).unwrap_or(usize::MAX).saturating_add(1);
     }
     Ok(())
 }
 
-/// Says how far it is: on a terminal once a second in one line, else a line now and then.
+/// Shows progress: on a terminal one line updated every second, elsewhere a line every [`PLAIN_EVERY`] seconds.
 struct Progress {
     of: u64,
     said: u64,
@@ -199,7 +199,7 @@ fn text(written: &Written) -> String {
     let Written { file, seconds, workers, items, moves, moves_missed, .. } = written;
     let missed = match moves_missed {
         0 => String::new(),
-        missed => format!(", {missed} more came too fast to be recorded"),
+        missed => format!(", {missed} more came too fast to record"),
     };
     format!(
         "{seconds:.2} s of {workers} workers and {items} items with {moves} moves{missed} in {}",

@@ -1,4 +1,4 @@
-//! Makes a recording of the daemon's counters, read once an interval.
+//! Makes a recording from the daemon's counters, read once per interval.
 
 mod done;
 
@@ -9,14 +9,14 @@ use simulator::{RecordedItem, RecordedMove, RecordedWorker, Recording, VERSION};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Values of the largest recording: items and workers times intervals. It takes some 600 MB of memory here, none in the
-/// daemon.
+/// Most values in a recording: items and workers times intervals. That takes about 600 MB of memory in this process,
+/// none in the daemon.
 const MOST_VALUES: usize = 20_000_000;
 
-/// Moves of the largest recording; others are counted.
+/// Most moves in a recording; further ones are only counted.
 const MOST_MOVES: usize = 100_000;
 
-/// Makes a recording of what it is told.
+/// Builds a recording from successive readings of the counters.
 pub(crate) struct Recorder {
     interval_ns: u64,
     begin_ns: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Recorder {
     recording: Recording,
     intervals: usize,
     most_values: usize,
-    /// Place in the recording.
+    /// Index of each item in the recording.
     items: HashMap<Name, usize>,
     tables: Tables,
     /// Busy time, in intervals, beyond the end of the interval that it was counted in: a turn is counted when it ends.
@@ -32,26 +32,26 @@ pub(crate) struct Recorder {
     workers_over: Vec<f64>,
 }
 
-/// What became of a look at the counters.
+/// What became of a reading of the counters.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Added {
-    /// It is in the recording, with so many moves since the one before.
+    /// The reading was recorded; so many moves happened since the one before.
     Moves(u64),
-    /// It is not: the recording would be too large.
+    /// The reading was not recorded: the recording would be too large.
     Full,
 }
 
-/// Intervals that have passed between two looks: one, more if the caller was late.
+/// Intervals that passed between two readings: one, or more if the caller was late.
 struct Passed {
-    /// Those to be recorded.
+    /// How many to record.
     count: usize,
-    /// All of them.
+    /// How many passed.
     of: usize,
     elapsed_ns: f64,
 }
 
 impl Recorder {
-    /// Begins with what was counted so far.
+    /// Starts from a first reading.
     pub(crate) fn new(interval: Duration, first: VmmqLoadBody) -> Recorder {
         let workers = first.workers.iter().map(|worker| RecordedWorker {
             core: worker.core,
@@ -81,8 +81,8 @@ impl Recorder {
         }
     }
 
-    /// Notes what was counted since the last call, as so many intervals as have passed: one, more if the caller was late.
-    /// The recording gets `most` of them in all.
+    /// Records what was counted since the last call, spread over the intervals that have passed: one, or more if the
+    /// caller was late. The recording has at most `most` intervals.
     pub(crate) fn add(&mut self, now: VmmqLoadBody, most: usize) -> Result<Added, Problem> {
         self.is_same_run(&now)?;
         let passed = now.at_ns - self.begin_ns + self.interval_ns / 2;
@@ -106,7 +106,7 @@ impl Recorder {
         }
         self.intervals = end;
         for item in &mut self.recording.items {
-            // Those that were not looked at: their port has gone, or no frame came.
+            // Items absent from this reading: their port is gone, or no frame came.
             item.busy.resize(end, 0.0);
             let worker = item.worker.last().copied().unwrap_or_default();
             item.worker.resize(end, worker);
@@ -126,13 +126,13 @@ impl Recorder {
         if !fell && now.workers.len() == self.last.workers.len() {
             return Ok(());
         }
-        Err(Problem::new("the daemon was restarted while it was recorded")
-            .seen("counters that began anew")
+        Err(Problem::new("the daemon was restarted during the recording")
+            .seen("counters that restarted at 0")
             .wanted("one run of the daemon")
             .remedy("record again"))
     }
 
-    /// Whether the recording can have so many intervals, with what is new.
+    /// Whether the recording has room for so many intervals, with the new items.
     fn has_room(&self, found: &[Done], intervals: usize) -> bool {
         let new = found.iter().filter(|done| !self.items.contains_key(&done.name)).count();
         let columns = self.recording.workers.len() + self.items.len() + new;
@@ -142,7 +142,8 @@ impl Recorder {
     /// Why there is no room.
     pub(crate) fn fullness(&self) -> String {
         format!(
-            "ends early: items and workers times intervals are {} at most; record fewer seconds, or longer intervals",
+            "the recording ends early: items and workers times intervals are {} at most; record fewer seconds, or \
+             use longer intervals",
             self.most_values
         )
     }
@@ -186,12 +187,12 @@ impl Recorder {
         }
     }
 
-    /// Notes the `count` moves up to the last look; `moves` are those that the daemon remembers, oldest first.
+    /// Records the `count` moves up to the last reading; `moves` are those that the daemon remembers, oldest first.
     pub(crate) fn add_moves(&mut self, count: u64, moves: &[VmmqMoveBody]) {
         let begin_s = Duration::from_nanos(self.begin_ns).as_secs_f64();
         let noted = self.last.moves.saturating_sub(count);
         let before = self.recording.moves.len();
-        // Those after the last look are the next one's.
+        // Moves after the last reading belong to the next one.
         let is_new =
             |moved: &&VmmqMoveBody| noted < moved.number && moved.number <= self.last.moves;
         for moved in moves.iter().filter(is_new) {
@@ -222,13 +223,13 @@ impl Recorder {
     }
 }
 
-/// The part of a sum that is in one of so many intervals. All parts together are the sum.
+/// The share of a sum in interval `number` of `of`. All shares add up to the sum.
 fn part(sum: u64, number: usize, of: usize) -> u64 {
     let before = |number: usize| u128::from(sum) * number as u128 / of.max(1) as u128;
     u64::try_from(before(number + 1) - before(number)).unwrap_or(u64::MAX)
 }
 
-/// What fits into an interval, in millionths of it; the rest is `over`, and counted in the next one.
+/// The busy share that fits into an interval, rounded to millionths; the rest goes to `over`, for the next interval.
 fn within(busy: f64, over: &mut f64) -> f64 {
     let sum = busy + *over;
     let fits = (sum.clamp(0.0, 1.0) * 1e6).round() / 1e6;

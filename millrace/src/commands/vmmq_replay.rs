@@ -7,7 +7,7 @@ use simulator::{Compared, Recording, Replay, ReplayedItem};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// `path` is the load's.
+/// Replays `load`, read from `path`, and compares it with `real`.
 pub(super) fn run(load: &Recording, real: &Recording, path: &Path, global: &Global) -> Outcome {
     let replay = simulator::replay(load, real).map_err(|error| refused(path, &error))?;
     output::show(global, &replay, text)?;
@@ -27,13 +27,13 @@ fn text(replay: &Replay) -> String {
     let saturated = match replay.saturated_percent {
         percent if percent < 0.05 => String::new(),
         percent => format!(
-            "A worker of the load was saturated {percent:.1} % of the time: its items may have wanted more.\n"
+            "A worker in the load was saturated {percent:.1} % of the time, so its items may have been starved.\n"
         ),
     };
     format!(
         "Busy time of {:.1} s, predicted from the load\n\n\
-         Where the real run had the items:\n{as_placed}\n\n\
-         Where our balancer places them, the busiest worker of each tenth of a second first:\n{decided}\n\n\
+         With the real run's placement:\n{as_placed}\n\n\
+         With this switch's balancer, busiest worker of each tenth of a second first:\n{decided}\n\n\
          {items}\n\nMoves: {} real, {} predicted.\n{saturated}{}",
         replay.seconds,
         replay.real_moves,
@@ -67,7 +67,7 @@ fn item(item: &ReplayedItem) -> Vec<String> {
     vec![item.name.clone(), busy, real, frames, real_frames, ns, real_ns]
 }
 
-/// Of a worker.
+/// A share of a worker in percent.
 fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }

@@ -16,19 +16,19 @@ use std::path::{Path, PathBuf};
 Examples:
   millrace lab vmmq --sim                          # six loads of 300 s
   millrace lab vmmq --sim --quick --load steps --json
-  millrace lab vmmq --sim --recorded load.json     # of `millrace vmmq record`
+  millrace lab vmmq --sim --recorded load.json     # from `millrace vmmq record`
   millrace lab vmmq --sim --recorded static.json --real dynamic.json
 
-64 workers on two NUMA nodes. Each load runs under the balancer of this switch, Open vSwitch's PMD
-auto load balance, an irqbalance-like one, round robin, and an oracle. A recorded load is one JSON
-object; busy is a share of a worker:
+Simulates 64 workers on two NUMA nodes. Each load runs under this switch's balancer, Open vSwitch's
+PMD auto load balance, an irqbalance-like balancer, round robin, and an oracle. A recorded load is
+one JSON object; busy is a share of a worker:
   {\"interval_ms\": 20, \"items\": [{\"vnic\": \"vm1\", \"queue\": 0, \"node\": 0, \"busy\": [0.1, 0.7]}]}
 
-With --real the load is placed on the workers of that recording as the balancer decides, and how
-busy they would be is compared with how busy they were. Exits with 1 where they differ by more
-than 15 %.")]
+With --real the balancer places the load on the workers of that recording, and the predicted busy
+time of each worker is compared with the recorded one. Exits with 1 if they differ by more than
+15 %.")]
 pub(crate) struct Arguments {
-    /// Simulate; nothing is measured on this host.
+    /// Simulate (required: nothing is measured on this host).
     #[arg(long, required = true)]
     sim: bool,
     /// Simulate 90 s instead of 300 s of each load.
@@ -76,7 +76,7 @@ fn read(path: &Path) -> Result<Recording, Problem> {
     Recording::read(&json).map_err(|error| refused(path, &error))
 }
 
-/// Why a recording is of no use.
+/// The problem with a recording that cannot be replayed.
 pub(super) fn refused(path: &Path, error: &dyn std::fmt::Display) -> Problem {
     Problem::new(format!("replaying {}: {error}", path.display()))
 }
@@ -133,7 +133,7 @@ fn verdict(load: &LoadReport) -> String {
     let others = if ahead.is_empty() {
         "no other serves more".to_owned()
     } else {
-        format!("more is served by: {}", ahead.join(", "))
+        format!("these serve more: {}", ahead.join(", "))
     };
     format!("{near} 10 % of the oracle; {others}")
 }

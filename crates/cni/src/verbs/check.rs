@@ -1,4 +1,4 @@
-//! CHECK: the port and the pod's interface are as ADD said that they are.
+//! CHECK: compares the port and the pod's interface with ADD's result.
 
 use super::Work;
 use crate::error::CniError;
@@ -89,6 +89,6 @@ fn same<T: PartialEq + Debug>(
 }
 
 fn different(of: &impl Display, what: &str, seen: impl Display, wanted: impl Display) -> CniError {
-    let message = format!("{of}: {what} is not as ADD left it");
+    let message = format!("{of}: {what} differs from ADD's result");
     CniError::new(CniError::DIFFERENT, message, format!("seen {seen}; wanted {wanted}"))
 }

@@ -1,4 +1,4 @@
-//! The rules of a port, with the frames each matched.
+//! The rules of a port, with the frames that each matched.
 
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply};
@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use std::time::Instant;
 
-/// The rules of a port in their order, with counters.
+/// The rules of a port in order, with counters.
 #[utoipa::path(get, path = "/v1/ports/{name}/acl", operation_id = "show_acl", tag = "acl",
     params(("name" = String, Path, description = "Name of the port")),
     responses(
@@ -20,7 +20,7 @@ pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Repl
     shared.lock().acl_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
-/// Adds a rule, after the others or at a place among them. It is in force when this returns; other ports are not touched.
+/// Adds a rule, at the end or at a given number. The rule is in force when this returns; other ports are not touched.
 #[utoipa::path(post, path = "/v1/ports/{name}/acl", operation_id = "add_acl_rule", tag = "acl",
     params(("name" = String, Path, description = "Name of the port")),
     request_body = AclAdd,
@@ -29,7 +29,7 @@ pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Repl
         (status = 400, body = Problem, description = "The body is not JSON, or a key or value is not allowed"),
         (status = 404, body = Problem, description = "There is no such port"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
-        (status = 422, body = Problem, description = "The rule is there already, or there are too many"),
+        (status = 422, body = Problem, description = "The rule exists already, or there are too many"),
 ))]
 pub(super) async fn add(
     State(shared): State<Shared>,
@@ -42,14 +42,14 @@ pub(super) async fn add(
     running.acl_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
-/// Removes the rule of this number; those after it move up by one.
+/// Removes the rule with this number; later rules move up by one.
 #[utoipa::path(delete, path = "/v1/ports/{name}/acl/{number}", operation_id = "remove_acl_rule", tag = "acl",
     params(
         ("name" = String, Path, description = "Name of the port"),
         ("number" = usize, Path, minimum = 1, description = "Number of the rule"),
     ),
     responses(
-        (status = 200, body = AclBody, description = "The rules that are left"),
+        (status = 200, body = AclBody, description = "The remaining rules"),
         (status = 400, body = Problem, description = "The path is not UTF-8"),
         (status = 404, body = Problem, description = "There is no such port or rule"),
 ))]

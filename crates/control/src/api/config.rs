@@ -1,10 +1,10 @@
-//! The configuration in force: shown, planned, replaced, and read again from the file.
+//! The running configuration: shown, planned, replaced, and reread from the file.
 
-use super::reply::{Body, Refusal};
+use super::reply::{Asked, Body, Refusal};
 use super::{Shared, etag};
 use crate::Problem;
 use crate::body::{PlanBody, SourceBody, StepBody, StepOutcome};
-use crate::config::Config;
+use crate::config::{Config, PortConfig};
 use crate::plan::Step;
 use crate::running::Running;
 use axum::Json;
@@ -17,17 +17,17 @@ use serde::Deserialize;
 use std::time::Instant;
 use utoipa::IntoParams;
 
-/// The configuration in force: the file's ports with the changes that the API has made to them, and the ports that the API has
-/// added. `ETag` is the tag for `If-Match`.
+/// The running configuration: the file's ports with changes made through the API, and the ports added through the API. `ETag`
+/// is the tag for `If-Match`.
 #[utoipa::path(get, path = "/v1/config", operation_id = "show_config", tag = "config", responses(
-    (status = 200, body = Config, description = "The configuration in force", headers(("ETag" = String, description = "Its tag"))),
+    (status = 200, body = Config, description = "The running configuration", headers(("ETag" = String, description = "Its tag"))),
 ))]
 pub(super) async fn show(State(shared): State<Shared>) -> impl IntoResponse {
     let config = shared.lock().config().clone();
     ([(ETAG, etag::of(&config))], Json(config))
 }
 
-/// Where the configuration comes from, and where ports are kept that the API has added.
+/// The configuration file, and the file that stores ports added through the API.
 #[utoipa::path(get, path = "/v1/config/source", operation_id = "show_config_source", tag = "config", responses(
     (status = 200, body = SourceBody, description = "The files"),
 ))]
@@ -48,27 +48,38 @@ pub(super) struct PlanQuery {
     dry_run: bool,
 }
 
+/// What the fleet's agent says beside the ports.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct FleetQuery {
+    /// Returns the steps without carrying them out.
+    #[serde(default)]
+    dry_run: bool,
+    /// The revision of the fleet that the ports come from, for the event.
+    revision: Option<u64>,
+}
+
 impl PlanQuery {
     fn read(query: Result<Query<PlanQuery>, QueryRejection>) -> Result<PlanQuery, Refusal> {
         query.map(|Query(query)| query).map_err(|error| {
             let problem = Problem::new("the query cannot be read").seen(error.body_text());
             Refusal::bad_request(
-                problem.wanted("dry_run=true or false").remedy("write one of them"),
+                problem.wanted("dry_run=true or dry_run=false").remedy("write one of them"),
             )
         })
     }
 }
 
-/// Replaces the configuration in force. Ports that do not differ are not touched; ports that come are kept, as `POST /v1/ports`
-/// has it, and changes to ports of the file are in force until the file is read again.
+/// Replaces the running configuration. Ports that do not differ are not touched. Added ports persist, as with `POST /v1/ports`;
+/// changes to ports from the file last until the file is reread.
 #[utoipa::path(put, path = "/v1/config", operation_id = "replace_config", tag = "config",
-    params(PlanQuery, ("If-Match" = Option<String>, Header, description = "Only if the configuration in force has one of these tags")),
+    params(PlanQuery, ("If-Match" = Option<String>, Header, description = "Only if the running configuration has one of these tags")),
     request_body = Config,
     responses(
-        (status = 200, body = PlanBody, description = "The steps, all of them done or all of them planned, and the configuration in force"),
-        (status = 207, body = PlanBody, description = "The configuration is in force, and some steps failed: each says why"),
+        (status = 200, body = PlanBody, description = "The steps, all carried out or all planned, and the running configuration"),
+        (status = 207, body = PlanBody, description = "The configuration was replaced, but some steps failed; each has its reason"),
         (status = 400, body = Problem, description = "The body is not JSON"),
-        (status = 412, body = Problem, description = "Another configuration is in force than `If-Match` says; nothing was changed"),
+        (status = 412, body = Problem, description = "The running configuration does not match `If-Match`; nothing was changed"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
         (status = 422, body = Problem, description = "A key, a value or a rule refuses the configuration; nothing was changed"),
 ))]
@@ -86,17 +97,17 @@ pub(super) async fn put(
     } else {
         running.reload(wanted, Instant::now())
     };
-    Ok(answer(&running, steps.map_err(Refusal::refused)?, query.dry_run))
+    answer(&running, steps, query.dry_run)
 }
 
-/// Reads the configuration file again, as SIGHUP does, and touches the file's ports only. What the API has changed at them is
+/// Rereads the configuration file, as SIGHUP does, and changes only the file's ports. Changes made to them through the API are
 /// undone.
 #[utoipa::path(post, path = "/v1/config/reload", operation_id = "reload_config", tag = "config", params(PlanQuery),
     responses(
-        (status = 200, body = PlanBody, description = "The steps, all of them done or all of them planned, and the configuration in force"),
-        (status = 207, body = PlanBody, description = "The file is in force, and some steps failed: each says why"),
+        (status = 200, body = PlanBody, description = "The steps, all carried out or all planned, and the running configuration"),
+        (status = 207, body = PlanBody, description = "The file was applied, but some steps failed; each has its reason"),
         (status = 400, body = Problem, description = "The query cannot be read"),
-        (status = 422, body = Problem, description = "There is no file, it cannot be read or is refused; nothing was changed"),
+        (status = 422, body = Problem, description = "There is no file, or it cannot be read, or it is refused; nothing was changed"),
 ))]
 pub(super) async fn reload(
     State(shared): State<Shared>,
@@ -115,7 +126,38 @@ pub(super) async fn reload(
             steps
         }
     };
-    Ok(answer(&running, steps.map_err(Refusal::refused)?, query.dry_run))
+    answer(&running, steps, query.dry_run)
+}
+
+/// Replaces the fleet's ports with those that the fleet's agent wants on this host. Ports of the file stay, and so do ports of the
+/// API unless the fleet wants their names or devices: the file wins, then the fleet. The ports persist, as with `POST /v1/ports`.
+#[utoipa::path(put, path = "/v1/config/fleet", operation_id = "replace_fleet", tag = "config",
+    params(FleetQuery),
+    request_body = Vec<PortConfig>,
+    responses(
+        (status = 200, body = PlanBody, description = "The steps, all carried out or all planned, and the running configuration"),
+        (status = 207, body = PlanBody, description = "The fleet's ports were replaced, but some steps failed; each has its reason"),
+        (status = 400, body = Problem, description = "The body is not JSON"),
+        (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
+        (status = 422, body = Problem, description = "A key or a value of a port cannot be read; nothing was changed"),
+))]
+pub(super) async fn put_fleet(
+    State(shared): State<Shared>,
+    Asked(query): Asked<FleetQuery>,
+    Body(ports): Body<Vec<PortConfig>>,
+) -> Result<impl IntoResponse, Refusal> {
+    let mut running = shared.lock();
+    let steps = if query.dry_run {
+        running.dry_run_fleet(ports).map(planned)
+    } else {
+        let now = Instant::now();
+        let steps = running.replace_fleet(ports, now);
+        if let (Some(revision), Ok(steps)) = (query.revision, &steps) {
+            running.note_fleet(revision, steps, now);
+        }
+        steps
+    };
+    answer(&running, steps, query.dry_run)
 }
 
 fn planned(steps: Vec<Step>) -> Vec<StepBody> {
@@ -126,14 +168,16 @@ fn all_done(steps: &[StepBody]) -> bool {
     steps.iter().all(|step| step.outcome != StepOutcome::Failed)
 }
 
-fn answer(running: &Running, steps: Vec<StepBody>, dry_run: bool) -> impl IntoResponse + use<> {
+fn answer(
+    running: &Running,
+    steps: Result<Vec<StepBody>, Problem>,
+    dry_run: bool,
+) -> Result<impl IntoResponse + use<>, Refusal> {
+    let steps = steps.map_err(Refusal::refused)?;
     let failed = !all_done(&steps);
     let config = running.config().clone();
     let etag = etag::of(&config);
     let status = if failed { StatusCode::MULTI_STATUS } else { StatusCode::OK };
-    (
-        status,
-        [(ETAG, etag.clone())],
-        Json(PlanBody { steps, applied: !dry_run && !failed, etag, config }),
-    )
+    let body = PlanBody { steps, applied: !dry_run && !failed, etag: etag.clone(), config };
+    Ok((status, [(ETAG, etag)], Json(body)))
 }

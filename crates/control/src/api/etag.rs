@@ -1,6 +1,6 @@
-//! Which version of a configuration a client has seen: `ETag` on the way out, `If-Match` on the way in (RFC 9110).
+//! The version of a configuration that a client has seen: `ETag` in responses, `If-Match` in requests (RFC 9110).
 //!
-//! A tag stands for settings alone. Counters, rates and states in the same body change without it.
+//! A tag covers only settings. Counters, rates and states in the same body change without it.
 
 use super::reply::Refusal;
 use crate::Problem;
@@ -16,7 +16,7 @@ pub(super) fn of(settings: &impl Serialize) -> String {
     format!("\"{:016x}\"", hasher.finish())
 }
 
-/// Refuses with 412 where the client has seen other settings than those in force.
+/// Refuses with 412 if the client's tag does not match the current settings.
 pub(super) fn check(headers: &HeaderMap, in_force: &str) -> Result<(), Refusal> {
     let mut seen = headers.get_all(IF_MATCH).iter().peekable();
     if seen.peek().is_none() {
@@ -30,8 +30,8 @@ pub(super) fn check(headers: &HeaderMap, in_force: &str) -> Result<(), Refusal> 
     Err(Refusal::changed_meanwhile(
         Problem::new("the settings were changed since they were read")
             .seen(format!("If-Match: {}", seen.join(", ")))
-            .wanted(format!("the settings in force, {in_force}"))
-            .remedy("read them again, and decide anew"),
+            .wanted(format!("the tag of the current settings, {in_force}"))
+            .remedy("read the settings again, and repeat the change with their tag"),
     ))
 }
 

@@ -1,5 +1,5 @@
-//! What every request passes: whether its client may make it, and, where it changes something, a line of the log that names the
-//! client, and the state on the disk before the answer.
+//! Checks whether the client may make a request. A request that changes something is logged with its client's name, and the
+//! state is on the disk before the response.
 
 use super::peer::Peer;
 use super::reply::Refusal;
@@ -10,8 +10,8 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Refuses with 403, or answers. 503: nothing can be changed as long as a worker does not answer. 507: a change is in force and
-/// cannot be kept.
+/// Refuses with 403, or passes the request on. 503: nothing can be changed while a worker does not answer. 507: the change was
+/// made but cannot be stored.
 pub(super) async fn admit(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,
@@ -28,8 +28,7 @@ pub(super) async fn admit(
     change(&shared, actor::name(&peer), request, next).await
 }
 
-/// Answers a request that changes something, on behalf of a client that may: a line of the log, and the state on the disk before
-/// the answer.
+/// Carries out a request that changes something: logs it, and writes the state to the disk before the response.
 pub(crate) async fn change(
     shared: &Shared,
     client: String,
@@ -49,14 +48,14 @@ pub(crate) async fn change(
     }
     match shared.keep().await {
         Err(problem) if answer.status().is_success() => {
-            Refusal::not_kept(problem.at("the change is in force and would not outlast a restart"))
+            Refusal::not_kept(problem.at("the change was made, but would not survive a restart"))
                 .into_response()
         }
         _ => answer,
     }
 }
 
-/// A trace has a body, and changes nothing.
+/// Whether a request only reads. A trace has a body, but changes nothing.
 fn only_reads(request: &Request) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
         || *request.method() == Method::POST && request.uri().path() == trace::PATH

@@ -1,13 +1,14 @@
-//! The REST API, version 1: one file a noun, and an OpenAPI document made from the same handlers.
+//! The REST API, version 1: one file per noun, and an OpenAPI document generated from the same handlers.
 //!
-//! Handlers lock the running switch for the moment they need and never wait while they hold it; the daemon's one thread
-//! runs them all. Each error has the one shape of [`Problem`].
+//! Handlers lock the running switch briefly and never wait while they hold the lock; the daemon's one thread runs them all.
+//! Every error is a [`Problem`].
 
 mod acl;
 mod captures;
 mod config;
 mod etag;
 mod guard;
+mod log;
 mod peer;
 mod peer_groups;
 mod ports;
@@ -36,11 +37,12 @@ pub(crate) use peer::{Access, Groups, Peer};
 use reply::Refusal;
 pub(crate) use rsc::toggle as toggle_rsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub(crate) use trace::route as trace_frames;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// The running switch as handlers and the daemon share it.
+/// The running switch, shared by handlers and the daemon.
 #[derive(Clone)]
 pub struct Shared {
     running: Arc<Mutex<Running>>,
@@ -49,19 +51,19 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Takes the switch in.
+    /// Shares the switch.
     pub(crate) fn new(running: Running, keeper: Keeper, source: Source) -> Shared {
         Shared { running: Arc::new(Mutex::new(running)), keeper, source }
     }
 
-    /// The switch, for a moment.
+    /// Locks the switch.
     pub fn lock(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands the ports that the API has added over to be kept; the future waits until they are on the disk.
+    /// Stores the ports added through the API; the future waits until they are on the disk.
     pub(crate) fn keep(&self) -> impl Future<Output = Result<(), Problem>> + use<> {
-        // Under the lock, so that texts are handed over in the order of the changes.
+        // Under the lock, so that the keeper gets texts in the order of the changes.
         let kept = self.lock().state_text().map(|text| self.keeper.keep(text));
         async move { kept?.await }
     }
@@ -71,7 +73,7 @@ impl Shared {
         &self.source
     }
 
-    /// Where ports are kept, and why they are not if they are not.
+    /// The store of ports added through the API.
     pub(crate) fn keeper(&self) -> &Keeper {
         &self.keeper
     }
@@ -81,7 +83,7 @@ impl Shared {
 #[openapi(info(
     title = "Millrace",
     description = "A user-space virtual switch. Settings are spelled as in the configuration file, facts in snake case, \
-                   receive segment coalescing in the words of Get-NetAdapterRsc.",
+                   receive segment coalescing as in Get-NetAdapterRsc.",
     license(name = "Apache-2.0")
 ))]
 struct Document;
@@ -98,7 +100,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// A problem as an answer.
+/// A problem as a response.
 pub(crate) fn problem(status: StatusCode, problem: Problem) -> Response {
     Refusal::of(status, problem).into_response()
 }
@@ -118,6 +120,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(queues::show, queues::set))
         .routes(routes!(switch::macs, switch::forget_macs))
         .routes(routes!(switch::events))
+        .routes(routes!(log::show, log::set))
         .routes(routes!(switch::health))
         .routes(routes!(switch::mtu))
         .routes(routes!(switch::metrics))
@@ -136,6 +139,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(vmmq::moves))
         .routes(routes!(vmmq::load))
         .routes(routes!(config::show, config::put))
+        .routes(routes!(config::put_fleet))
         .routes(routes!(config::source))
         .routes(routes!(config::reload))
         .routes(routes!(trace::trace))
@@ -147,16 +151,16 @@ async fn unknown_path(uri: Uri) -> impl IntoResponse {
     Refusal::not_found(
         Problem::new("there is no such resource")
             .seen(uri.path())
-            .wanted("a path of /v1/openapi.json")
+            .wanted("a path in /v1/openapi.json")
             .remedy("GET /v1/openapi.json lists all paths"),
     )
 }
 
 async fn unknown_method(method: Method, uri: Uri) -> impl IntoResponse {
     Refusal::wrong_method(
-        Problem::new(format!("{} does not take this method", uri.path()))
+        Problem::new(format!("{} does not support this method", uri.path()))
             .seen(method)
-            .wanted("a method of /v1/openapi.json")
+            .wanted("a method in /v1/openapi.json")
             .remedy("GET /v1/openapi.json lists the methods of each path"),
     )
 }

@@ -1,5 +1,5 @@
-//! The client of a connection, and what it may do. The kernel says which process connected: the socket's mode decides who may,
-//! and this decides what.
+//! The client of a connection, and what it may do. The socket's mode decides which processes may connect; the kernel reports
+//! which one did, and this module decides what it may do.
 
 use super::peer_groups;
 use super::reply::Refusal;
@@ -8,7 +8,7 @@ use crate::{Problem, accounts};
 use rustix::net::sockopt::socket_peercred;
 use std::os::fd::AsFd;
 
-/// The user that numbers without a meaning here are shown as (`/proc/sys/kernel/overflowuid`).
+/// The user ID shown for unmapped users (`/proc/sys/kernel/overflowuid`).
 const OVERFLOW: u32 = 65534;
 
 /// What a client may do.
@@ -16,18 +16,18 @@ const OVERFLOW: u32 = 65534;
 pub(crate) enum Access {
     /// Nothing.
     None,
-    /// See: state, counters, configuration.
+    /// Read state, counters and configuration.
     Read,
-    /// Change everything, and see what guests send.
+    /// Change everything, and read guests' frames.
     Admin,
 }
 
-/// Which groups may do what.
+/// The groups with access.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     read: Option<u32>,
     admin: Option<u32>,
-    /// Of the admins, as it was configured.
+    /// The admin group's name, as configured.
     name: Option<String>,
 }
 
@@ -50,15 +50,15 @@ impl Groups {
 pub(crate) struct Peer {
     /// Its user.
     pub(crate) uid: u32,
-    /// Its process; 0: one of another process namespace.
+    /// Its process; 0 for one in another PID namespace.
     pub(crate) pid: i32,
     pub(crate) access: Access,
-    /// Which group would make it an admin.
+    /// The group that would make it an admin.
     admin_group: Option<String>,
 }
 
 impl Peer {
-    /// The process that connected. One that the kernel does not tell of has no access.
+    /// The process that connected. A process that the kernel does not report has no access.
     pub(crate) fn of(socket: impl AsFd, allowed: &Groups) -> Peer {
         let admin_group = allowed.name.clone();
         let Ok(peer) = socket_peercred(&socket) else {
@@ -72,7 +72,7 @@ impl Peer {
         Peer { uid, pid: peer.pid.as_raw_pid(), access, admin_group }
     }
 
-    /// Refuses what this client may not do, and says what would help.
+    /// Refuses what this client may not do, with the remedy.
     pub(super) fn check(&self, only_reads: bool) -> Result<(), Refusal> {
         let wanted = if only_reads { Access::Read } else { Access::Admin };
         if self.access >= wanted {
@@ -85,7 +85,7 @@ impl Peer {
             (Access::Admin, None) => {
                 ("change the switch", "a member of an `admin-group`".to_owned())
             }
-            _ => ("see the switch", "a member of the socket's group".to_owned()),
+            _ => ("read the switch's state", "a member of the socket's group".to_owned()),
         };
         let remedy = match &self.admin_group {
             Some(group) if wanted == Access::Admin => {
@@ -107,7 +107,7 @@ impl Peer {
 
 fn access(uid: u32, groups: &[u32], own: u32, allowed: &Groups) -> Access {
     let is_in = |group: Option<u32>| group.is_some_and(|group| groups.contains(&group));
-    // Users without a number here all look alike, so that number is no one's own.
+    // All unmapped users share this ID, so it identifies none of them.
     if uid == 0 || (uid == own && uid != OVERFLOW) || is_in(allowed.admin) {
         Access::Admin
     } else if is_in(allowed.read) {

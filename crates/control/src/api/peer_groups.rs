@@ -1,6 +1,6 @@
 // UNSAFETY: one getsockopt that rustix lacks: the groups of the process at the other end of a Unix socket.
-//! The groups that a peer had when it connected. The kernel keeps them with the socket, so a process that ends, or gives its
-//! number to another, changes nothing.
+//! The groups that a peer had when it connected. The kernel keeps them with the socket, so it does not matter if the process
+//! ends or its ID is reused.
 #![allow(unsafe_code, reason = "getsockopt(SO_PEERGROUPS)")]
 
 use std::io;

@@ -23,13 +23,13 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<PortBody>> {
     Json(shared.lock().port_bodies())
 }
 
-/// Opens one more port. Unlike a port of the file, one that does not open is refused.
+/// Adds a port. Unlike a port from the file, a port whose device cannot be opened is refused.
 #[utoipa::path(post, path = "/v1/ports", operation_id = "add_port", tag = "ports", request_body = PortConfig, responses(
     (status = 201, body = PortBody, description = "The port is open"),
     (status = 400, body = Problem, description = "The body is not JSON"),
     (status = 409, body = Problem, description = "The name is taken"),
     (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
-    (status = 422, body = Problem, description = "A key, a value or a rule refuses the port, or it does not open"),
+    (status = 422, body = Problem, description = "A key, a value or a rule refuses the port, or its device cannot be opened"),
 ))]
 pub(super) async fn add(
     State(shared): State<Shared>,
@@ -64,7 +64,7 @@ fn tagged(body: PortBody) -> impl IntoResponse {
     ([(ETAG, etag::of(&body.config))], Json(body))
 }
 
-/// Refuses what asks for other settings than the port has.
+/// Refuses a request whose tag does not match the port's settings.
 fn check(headers: &HeaderMap, running: &Running, name: &str) -> Result<(), Refusal> {
     let body = running.port_body(name).map_err(Refusal::not_found)?;
     etag::check(headers, &etag::of(&body.config))
@@ -89,7 +89,7 @@ impl PartialSchema for PortChange {
 impl ToSchema for PortChange {}
 
 /// Changes keys of a running port: a JSON merge patch with the keys of the file; null removes a key. Keys that name the
-/// device close it and open it again. Where a step fails, an open port goes back to what it was.
+/// device reopen the port. If a step fails, an open port returns to its previous settings.
 #[utoipa::path(patch, path = "/v1/ports/{name}", operation_id = "change_port", tag = "ports",
     params(("name" = String, Path, description = "Name of the port"), ("If-Match" = Option<String>, Header, description = "Only if the port's settings have one of these tags")),
     request_body = PortChange,
@@ -97,7 +97,7 @@ impl ToSchema for PortChange {}
         (status = 200, body = PortBody, description = "The port after the change", headers(("ETag" = String, description = "The tag of its settings"))),
         (status = 400, body = Problem, description = "The body is not JSON"),
         (status = 404, body = Problem, description = "There is no such port"),
-        (status = 412, body = Problem, description = "The port has other settings than `If-Match` says; nothing was changed"),
+        (status = 412, body = Problem, description = "The port's settings do not match `If-Match`; nothing was changed"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
         (status = 422, body = Problem, description = "A key, a value or a rule refuses the change, or it cannot be carried out"),
 ))]
@@ -113,15 +113,15 @@ pub(super) async fn patch(
     running.port_body(&name).map(tagged).map_err(Refusal::not_found)
 }
 
-/// Removes a port; when this returns nothing touches its device any more.
+/// Removes a port; when this returns, nothing uses its device.
 #[utoipa::path(delete, path = "/v1/ports/{name}", operation_id = "remove_port", tag = "ports",
     params(("name" = String, Path, description = "Name of the port"), ("If-Match" = Option<String>, Header, description = "Only if the port's settings have one of these tags")),
     responses(
         (status = 204, description = "The port is removed"),
         (status = 400, body = Problem, description = "The path is not UTF-8"),
         (status = 404, body = Problem, description = "There is no such port"),
-        (status = 412, body = Problem, description = "The port has other settings than `If-Match` says; nothing was changed"),
-        (status = 422, body = Problem, description = "It is removed, and a device or another port did not follow"),
+        (status = 412, body = Problem, description = "The port's settings do not match `If-Match`; nothing was changed"),
+        (status = 422, body = Problem, description = "The port is removed, but a device or another port could not be updated"),
 ))]
 pub(super) async fn remove(
     State(shared): State<Shared>,

@@ -1,4 +1,4 @@
-//! Queues: which worker serves which, what they cost, and moves.
+//! Queues: their workers and loads, and moves.
 
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply};
@@ -8,7 +8,7 @@ use crate::body::{QueueBody, QueueMove};
 use axum::Json;
 use axum::extract::State;
 
-/// All queues: the worker that serves each, its load, its entries of the indirection table.
+/// All queues, each with its worker, its load and its entries of the indirection table.
 #[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "queues", responses(
     (status = 200, body = Vec<QueueBody>, description = "All queues, by port"),
 ))]
@@ -34,8 +34,8 @@ pub(super) async fn show(
     shared.lock().queue_body(&name, &queue).map(Json).map_err(Refusal::not_found)
 }
 
-/// Moves a queue to another worker, which serves it when this returns. No frame is lost, every flow stays in order. The move
-/// lasts until the port is opened again.
+/// Moves a queue to another worker, which serves it when this returns. No frame is lost, and every flow stays in order. The
+/// move lasts until the port is reopened.
 #[utoipa::path(put, path = "/v1/ports/{name}/queues/{queue}", operation_id = "move_queue", tag = "queues",
     params(
         ("name" = String, Path, description = "Name of the port"),

@@ -1,11 +1,10 @@
-//! What is said of refusals in the document, once for all operations: those that any of them can meet, and their form, which is
-//! that of RFC 9457.
+//! Adds to the document the refusals that any operation can return, and their form, which is that of RFC 9457.
 
 use utoipa::PartialSchema;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder, Schema};
 
-/// Of a problem.
+/// Media type of a problem.
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Completes a document.
@@ -35,9 +34,10 @@ fn complete(operation: &mut Operation, changes: bool) {
     let responses = &mut operation.responses.responses;
     responses.insert("403".into(), RefOr::T(refusal("The client may not do this")));
     if changes {
-        let told = "A worker does not answer: nothing can be changed";
+        let told = "A worker does not answer, so nothing can be changed";
         responses.insert("503".into(), RefOr::T(refusal(told)));
-        let told = "It is done, and would not outlast a restart: the state cannot be written";
+        let told =
+            "The change was made, but would not survive a restart: the state cannot be written";
         responses.insert("507".into(), RefOr::T(refusal(told)));
     }
     for (status, response) in responses {

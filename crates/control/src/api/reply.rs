@@ -1,4 +1,4 @@
-//! Bodies and errors of the API: what comes in is read, and what is refused is answered, in the one shape of [`Problem`].
+//! Bodies and errors of the API: reads requests, and answers refusals as a [`Problem`].
 
 use super::refusals::PROBLEM_JSON;
 use crate::Problem;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::time::Duration;
 
-/// How long a body may take.
+/// Longest time to receive a body.
 const BODY: Duration = Duration::from_secs(10);
 
 /// A problem and its status.
@@ -28,22 +28,22 @@ impl Refusal {
         Refusal(status, Box::new(problem))
     }
 
-    /// 400: the request cannot be read: its body is not JSON, its path not UTF-8.
+    /// 400: the request cannot be read, because its body is not JSON or its path not UTF-8.
     pub(super) fn bad_request(problem: Problem) -> Refusal {
         Refusal(StatusCode::BAD_REQUEST, Box::new(problem))
     }
 
-    /// 403: not for whoever asks.
+    /// 403: the client may not do this.
     pub(super) fn forbidden(problem: Problem) -> Refusal {
         Refusal(StatusCode::FORBIDDEN, Box::new(problem))
     }
 
-    /// 404: there is no such thing.
+    /// 404: the resource does not exist.
     pub(super) fn not_found(problem: Problem) -> Refusal {
         Refusal(StatusCode::NOT_FOUND, Box::new(problem))
     }
 
-    /// 405: not with this method.
+    /// 405: the resource does not support this method.
     pub(super) fn wrong_method(problem: Problem) -> Refusal {
         Refusal(StatusCode::METHOD_NOT_ALLOWED, Box::new(problem))
     }
@@ -53,28 +53,28 @@ impl Refusal {
         Refusal(StatusCode::CONFLICT, Box::new(problem))
     }
 
-    /// 412: something else is in force than what the client has seen.
+    /// 412: the settings changed since the client read them.
     pub(super) fn changed_meanwhile(problem: Problem) -> Refusal {
         Refusal(StatusCode::PRECONDITION_FAILED, Box::new(problem))
     }
 
-    /// 503: not now.
+    /// 503: not possible at the moment.
     pub(super) fn not_now(problem: Problem) -> Refusal {
         Refusal(StatusCode::SERVICE_UNAVAILABLE, Box::new(problem))
     }
 
-    /// 507: done, and not kept: the state's disk refuses.
+    /// 507: done but not stored, because the state cannot be written.
     pub(super) fn not_kept(problem: Problem) -> Refusal {
         Refusal(StatusCode::INSUFFICIENT_STORAGE, Box::new(problem))
     }
 
-    /// 422: JSON, and refused: a key, a value, or a rule between them.
+    /// 422: valid JSON, but a key, a value or a rule is refused.
     pub(super) fn refused(problem: Problem) -> Refusal {
         Refusal(StatusCode::UNPROCESSABLE_ENTITY, Box::new(problem))
     }
 }
 
-/// The body of a refusal: the members of RFC 9457, and ours.
+/// The body of a refusal: the members of RFC 9457 and those of [`Problem`].
 #[derive(Serialize)]
 struct Refused<'a> {
     r#type: &'static str,
@@ -108,13 +108,17 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, Refusal> {
         let bytes = tokio::time::timeout(BODY, Bytes::from_request(request, state));
         let bytes = bytes.await.map_err(|_| {
-            let problem = Problem::new("the body did not come in 10 s");
-            let problem = problem.wanted("the whole body").remedy("send it without a pause");
+            let problem = Problem::new("the body did not arrive within 10 s");
+            let problem =
+                problem.wanted("the complete body").remedy("send the body without pauses");
             Refusal::of(StatusCode::REQUEST_TIMEOUT, problem)
         })?;
         let bytes = bytes.map_err(|error| {
             let problem = Problem::new("the body cannot be read").seen(error.body_text());
-            Refusal(error.status(), Box::new(problem.wanted("at most 2 MiB").remedy("send less")))
+            Refusal(
+                error.status(),
+                Box::new(problem.wanted("at most 2 MiB").remedy("send a smaller body")),
+            )
         })?;
         crate::config::from_json(&bytes).map(Body).map_err(|problem| {
             let is_json = serde_json::from_slice::<IgnoredAny>(&bytes).is_ok();
@@ -123,7 +127,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// The name in the path, or several.
+/// One or several names from the path.
 pub(super) struct Name<T = String>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Name<T> {
@@ -134,13 +138,13 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Name<T>
         name.map(|Path(name)| Name(name)).map_err(|error| {
             let problem = Problem::new("the path cannot be read").seen(error.body_text());
             Refusal::bad_request(
-                problem.wanted("a name in UTF-8").remedy("write it percent-encoded"),
+                problem.wanted("a name in UTF-8").remedy("percent-encode the name"),
             )
         })
     }
 }
 
-/// What is behind the `?` of the path.
+/// The query string.
 pub(super) struct Asked<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Asked<T> {

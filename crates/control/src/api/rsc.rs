@@ -25,7 +25,7 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<RscBody>> {
     Json(shared.lock().rsc_bodies())
 }
 
-/// Toggles coalescing of all ports. `on` turns it on for vNICs and leaves uplinks as they are.
+/// Toggles coalescing on all ports. `on` turns it on for vNICs and leaves uplinks unchanged.
 #[utoipa::path(put, path = "/v1/rsc", operation_id = "set_all_rsc", tag = "rsc", request_body = RscChange, responses(
     (status = 200, body = Vec<RscBody>, description = "The change is in force"),
     (status = 400, body = Problem, description = "The body is not JSON"),
@@ -53,7 +53,7 @@ pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Repl
     shared.lock().rsc_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
-/// Toggles coalescing of one port; open trains are drained before this returns.
+/// Toggles coalescing on one port; open trains are delivered before this returns.
 #[utoipa::path(put, path = "/v1/ports/{name}/rsc", operation_id = "set_rsc", tag = "rsc",
     params(("name" = String, Path, description = "Name of the port")),
     request_body = RscChange,

@@ -38,18 +38,18 @@ pub(super) async fn macs(State(shared): State<Shared>) -> Json<Vec<MacBody>> {
     Json(shared.lock().macs())
 }
 
-/// Which addresses are to be forgotten.
+/// The addresses to forget.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Forgotten {
-    /// Those learned at this port; absent: all.
+    /// Only addresses learned on this port; all if absent.
     port: Option<String>,
 }
 
-/// Forgets learned addresses, all or those of one port; each is learned again from the next frame it sends.
+/// Forgets learned addresses, all or those of one port. Each is learned again from the next frame it sends.
 #[utoipa::path(delete, path = "/v1/macs", operation_id = "forget_macs", tag = "switch", params(Forgotten), responses(
-    (status = 204, description = "They are forgotten"),
+    (status = 204, description = "The addresses are forgotten"),
     (status = 400, body = Problem, description = "The query cannot be read"),
     (status = 404, body = Problem, description = "There is no such port"),
 ))]
@@ -61,12 +61,12 @@ pub(super) async fn forget_macs(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which events are asked for.
+/// The events to list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct After {
-    /// Those with a greater `id`; absent: all that are kept, the last 64.
+    /// Only events with a greater `id`; absent: all stored events, the last 64.
     after: Option<u64>,
 }
 
@@ -82,15 +82,15 @@ pub(super) async fn events(
     Json(shared.lock().events_after(after.unwrap_or_default()))
 }
 
-/// Health: what carries no frames, and what is legal, runs, and still will not do what its owner expects.
+/// Health: ports that carry no frames, and settings that are valid but do not do what their owner expects.
 #[utoipa::path(get, path = "/v1/health", operation_id = "show_health", tag = "switch", responses(
-    (status = 200, body = HealthBody, description = "Findings, the worst first"),
+    (status = 200, body = HealthBody, description = "Findings, worst first"),
 ))]
 pub(super) async fn health(State(shared): State<Shared>) -> Json<HealthBody> {
     Json(shared.lock().health(Instant::now()))
 }
 
-/// MTUs of ports and devices, and what of them does not fit together.
+/// MTUs of ports and devices, and those that do not match.
 #[utoipa::path(get, path = "/v1/mtu", operation_id = "show_mtu", tag = "switch", responses(
     (status = 200, body = MtuBody, description = "Ports by name, with findings"),
 ))]
@@ -101,7 +101,7 @@ pub(super) async fn mtu(State(shared): State<Shared>) -> Json<MtuBody> {
 /// All counters in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "switch", responses(
     (status = 200, body = String, content_type = metrics::CONTENT_TYPE, description = "OpenMetrics text"),
-    (status = 422, body = Problem, description = "The page could not be written"),
+    (status = 422, body = Problem, description = "The metrics could not be written"),
 ))]
 pub(super) async fn metrics(State(shared): State<Shared>) -> Result<impl IntoResponse, Refusal> {
     let text = metrics::text(&shared).map_err(Refusal::refused)?;

@@ -22,21 +22,21 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<TeamBody>> {
     responses(
         (status = 200, body = TeamBody, description = "Members, algorithm and mappings"),
         (status = 400, body = Problem, description = "The path is not UTF-8"),
-        (status = 404, body = Problem, description = "There is no such port, or it is no team"),
+        (status = 404, body = Problem, description = "There is no such port, or it is not a team"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<TeamBody> {
     shared.lock().team_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
-/// Adds members to a team and removes members from it, while frames flow. A member that is to be added and does not open
-/// changes nothing.
+/// Adds members to a team and removes members from it, while frames flow. If a member to add cannot be opened, nothing
+/// changes.
 #[utoipa::path(patch, path = "/v1/teams/{name}", operation_id = "change_team", tag = "team",
     params(("name" = String, Path, description = "Name of the team's port")),
     request_body = TeamChange,
     responses(
         (status = 200, body = TeamBody, description = "The change is in force"),
         (status = 400, body = Problem, description = "The body is not JSON"),
-        (status = 404, body = Problem, description = "There is no such port, or it is no team"),
+        (status = 404, body = Problem, description = "There is no such port, or it is not a team"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
         (status = 422, body = Problem, description = "There is no such member or device, or the team would have none or more than 8"),
 ))]
@@ -51,14 +51,14 @@ pub(super) async fn change(
     running.team_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
-/// Pins a vNIC to a member of a team, or frees it: sets or removes `team-member` of the vNIC's port.
+/// Pins a vNIC to a member of a team, or unpins it: sets or removes `team-member` of the vNIC's port.
 #[utoipa::path(put, path = "/v1/teams/{name}/mappings", operation_id = "map_team_member", tag = "team",
     params(("name" = String, Path, description = "Name of the team's port")),
     request_body = TeamMapping,
     responses(
         (status = 200, body = TeamBody, description = "The mapping is in force"),
         (status = 400, body = Problem, description = "The body is not JSON"),
-        (status = 404, body = Problem, description = "There is no such port, or it is no team"),
+        (status = 404, body = Problem, description = "There is no such port, or it is not a team"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
         (status = 422, body = Problem, description = "There is no such vNIC or member"),
 ))]

@@ -1,23 +1,32 @@
-//! What the switch would do with frames: asked of a copy of it, which no frame leaves.
+//! What the switch would do with frames, found on a copy of the switch that no frame leaves.
 
 use super::Shared;
 use super::reply::{Body, Refusal, Reply};
 use crate::Problem;
 use crate::body::{TraceBody, TraceRequest};
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
+use axum::routing::{MethodRouter, post};
 use tokio::sync::Semaphore;
 
-/// The one path whose POST readers may use as well.
+/// The only path with a POST that readers may use.
 pub(super) const PATH: &str = "/v1/trace";
 
-/// Copies of a switch of many ports take memory and time: one at a time.
+/// A copy of a switch with many ports takes memory and time, so there is only one at a time.
 static ONE: Semaphore = Semaphore::const_new(1);
 
-/// Says step by step what the switch would do with frames, and does it with none: no frame leaves, nothing is learned or
-/// counted. It answers for the settings, addresses and rate limits of this moment; that a device has no room is not foreseen.
+/// [`trace`] for a router with another state.
+pub(crate) fn route<S: Clone + Send + Sync + 'static>() -> MethodRouter<S>
+where
+    Shared: FromRef<S>,
+{
+    post(trace)
+}
+
+/// Reports step by step what the switch would do with frames. No frame is sent, and nothing is learned or counted. The result
+/// holds for the current settings, addresses and rate limits; it does not predict drops for lack of room in a device.
 #[utoipa::path(post, path = "/v1/trace", operation_id = "trace", tag = "trace", request_body = TraceRequest, responses(
-    (status = 200, body = TraceBody, description = "The steps, what leaves and what is dropped"),
+    (status = 200, body = TraceBody, description = "The steps, the frames that leave and those that are dropped"),
     (status = 400, body = Problem, description = "The body is not JSON"),
     (status = 404, body = Problem, description = "There is no such port"),
     (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
@@ -33,13 +42,13 @@ pub(super) async fn trace(
         running.port_body(&request.port).map_err(Refusal::not_found)?;
         running.prepare_trace(&request).map_err(Refusal::refused)?
     };
-    // The client may go away meanwhile, and the copy is there until the work has ended.
+    // The client may disconnect meanwhile; the copy exists until the work has ended.
     let run = || {
         let traced = prepared.run();
         drop(one_at_a_time);
         traced
     };
     let traced = tokio::task::spawn_blocking(run).await;
-    let lost = |error| Problem::new("the trace was not finished").seen(error);
+    let lost = |error| Problem::new("the trace could not be completed").seen(error);
     traced.map(Json).map_err(|error| Refusal::refused(lost(error)))
 }

@@ -9,19 +9,19 @@ use utoipa::ToSchema;
 pub struct AclBody {
     /// The port.
     pub port: String,
-    /// In their order: the first that matches decides.
+    /// The rules in order: the first match decides.
     pub rules: Vec<AclRuleBody>,
 }
 
 /// A rule and what it matched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AclRuleBody {
-    /// Its place, from 1.
+    /// Its number, from 1.
     pub number: usize,
     /// As in the file.
     #[schema(value_type = String, example = "deny in tcp to 10.0.0.0/8 port 22-23")]
     pub rule: Rule,
-    /// Frames it decided about since it was added; a train is one.
+    /// Frames that it matched since it was added; a train counts as one.
     pub hits: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct AclAdd {
     /// As in the file.
     #[schema(value_type = String, example = "deny in tcp to 10.0.0.0/8 port 22-23")]
     pub rule: Rule,
-    /// The number it gets, from 1; behind the others where absent.
+    /// The number to give it, from 1. Default: after the last rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub number: Option<usize>,

@@ -1,4 +1,4 @@
-//! Captures: how to start one, and what has become of it.
+//! Captures: how to start one, and its state.
 
 use crate::config;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub struct CaptureStart {
     /// The port.
     pub port: String,
-    /// Most bytes kept of each frame; whole frames where absent.
+    /// Most bytes kept of each frame. Default: whole frames.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -18,7 +18,7 @@ pub struct CaptureStart {
     )]
     #[schema(minimum = 14, maximum = 262_144)]
     pub snaplen: Option<u32>,
-    /// Ends after at least this many frames; checked once a second.
+    /// Ends the capture after at least this many frames; checked once a second.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -26,7 +26,7 @@ pub struct CaptureStart {
     )]
     #[schema(minimum = 1)]
     pub count: Option<u64>,
-    /// Ends after this many seconds.
+    /// Ends the capture after this many seconds.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -44,7 +44,7 @@ pub enum CaptureState {
     Running,
     /// It ended as requested.
     Done,
-    /// It ended early; what was captured until then was sent.
+    /// It ended early; everything captured until then was sent.
     Failed,
 }
 
@@ -57,9 +57,9 @@ pub struct CaptureBody {
     pub state: CaptureState,
     /// Why it failed; empty if it did not.
     pub reason: String,
-    /// Frames sent, or on their way.
+    /// Frames sent or being sent.
     pub frames: u64,
-    /// Bytes they take in the file.
+    /// Their bytes in the file.
     pub bytes: u64,
     /// Frames missing because the client was too slow.
     pub missed: u64,

@@ -1,4 +1,4 @@
-//! What a port has counted.
+//! A port's counters.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,17 +21,17 @@ pub struct CountersBody {
     pub mirrored_frames: u64,
     /// Trains segmented for the port.
     pub segmented_trains: u64,
-    /// Segments made of them.
+    /// Segments made from these trains.
     pub segments: u64,
     /// Ingress frames with a partial checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
     #[serde(default)]
     pub unfinished_checksums: u64,
-    /// Addresses learned at the port and evicted by another of its own.
+    /// Addresses learned on the port and evicted by another one learned there.
     #[serde(default)]
     pub evicted_addresses: u64,
     /// Transport checksums completed in software for the port.
     pub checksums: u64,
-    /// Messages to the port that a packet it sent was too big for its way; they are egress frames as well.
+    /// ICMP "too big" messages to the port about packets that it sent; they also count as egress frames.
     #[serde(default)]
     pub path_mtu_messages: u64,
     /// Frames the device lost, before the switch saw them or after it had taken them.
@@ -44,19 +44,24 @@ pub struct CountersBody {
     pub rsc: RscCountersBody,
 }
 
-/// Coalescing, in the words of `Get-NetAdapterStatistics`.
+/// The reasons by which drops are counted.
+pub fn drop_reasons() -> impl Iterator<Item = &'static str> {
+    datapath::DropReason::ALL.iter().map(|reason| reason.name())
+}
+
+/// Coalescing, with the names of `Get-NetAdapterStatistics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct RscCountersBody {
     /// Payload of the segments that joined a train, in bytes.
     pub coalesced_bytes: u64,
-    /// Segments that joined a train that was open.
+    /// Segments that joined an open train.
     pub coalesced_packets: u64,
     /// Trains of more than one segment.
     pub coalescing_events: u64,
-    /// Exceptions that NDIS counts as such.
+    /// Exceptions as NDIS counts them.
     pub coalescing_exceptions: u64,
-    /// All reasons for which trains ended.
+    /// Ends of trains by reason, all reasons.
     pub exceptions_by_reason: BTreeMap<String, u64>,
     /// Trains by number of segments, shortest first.
     pub train_depth: Vec<DepthBody>,

@@ -1,4 +1,4 @@
-//! What a look at the switch finds, and how much it matters.
+//! Findings about the switch, with their severity.
 
 use crate::Problem;
 use serde::{Deserialize, Serialize};
@@ -8,19 +8,19 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing; nothing is to be done.
+    /// Worth knowing; no action needed.
     Info,
-    /// Frames flow, but some are lost, slow or unprotected, or a part that carries none fails.
+    /// Frames flow, but some are lost, slowed or unprotected, or a part that carries no frames has failed.
     Warning,
-    /// Frames that the configuration wants carried are not.
+    /// Traffic that the configuration calls for does not flow.
     Error,
 }
 
 impl Severity {
-    /// All of them, the worst first.
+    /// All severities, worst first.
     pub const ALL: [Severity; 3] = [Severity::Error, Severity::Warning, Severity::Info];
 
-    /// The word in API, metrics and tables.
+    /// The name in API, metrics and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Severity::Info => "info",
@@ -30,14 +30,14 @@ impl Severity {
     }
 }
 
-/// Something that was found.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FindingBody {
     /// How much it matters.
     pub severity: Severity,
     /// What kind of finding it is, for scripts: `port_broken`, `mtu_mismatch`.
     pub kind: String,
-    /// What was seen, what was wanted, and the remedy.
+    /// What failed, the value seen, the value wanted and the remedy.
     #[serde(flatten)]
     pub problem: Problem,
 }
@@ -45,14 +45,14 @@ pub struct FindingBody {
 /// Result of the health check.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HealthBody {
-    /// Whether there is neither an error nor a warning.
+    /// Whether there are neither errors nor warnings.
     pub healthy: bool,
-    /// The worst first, then in the order of the ports.
+    /// Findings, worst first, then in the order of the ports.
     pub findings: Vec<FindingBody>,
 }
 
 impl HealthBody {
-    /// The result of a check that found these.
+    /// The result of a check with these findings.
     pub fn of(mut findings: Vec<FindingBody>) -> HealthBody {
         findings.sort_by_key(|found| std::cmp::Reverse(found.severity));
         let healthy = findings.iter().all(|found| found.severity == Severity::Info);

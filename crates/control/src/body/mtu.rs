@@ -4,33 +4,33 @@ use crate::Problem;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What `millrace mtu check` compares.
+/// The MTUs that `millrace mtu check` compares.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MtuBody {
     /// Whether there are no findings.
     pub healthy: bool,
     /// All ports, by name.
     pub ports: Vec<MtuPortBody>,
-    /// What of their MTUs does not fit together.
+    /// MTUs that do not match.
     pub findings: Vec<Problem>,
 }
 
-/// A port's MTU, and those of what it stands on.
+/// A port's MTU, and those of the devices below it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MtuPortBody {
     /// Its name.
     pub port: String,
     /// Kind and name of its device.
     pub device: String,
-    /// VLAN mode, as in `access 10` or `trunk 10,20-30 native 1`.
+    /// VLAN mode, such as `access 10` or `trunk 10,20-30 native 1`.
     pub vlan: String,
-    /// Largest IP packet that leaves by the port, in bytes; absent while its device is not open.
+    /// Largest IP packet that leaves through the port, in bytes; absent while its device is not open.
     pub mtu: Option<u16>,
-    /// Devices of the host that its frames go through: its own, those below that, and the members of a team.
+    /// Host devices that its frames pass: its own, those below it, and the members of a team.
     pub links: Vec<MtuLinkBody>,
     /// Frames that were too big for the port.
     pub too_big: u64,
-    /// Path of the network namespace of a TAP, where that is not the daemon's own.
+    /// Path of a TAP's network namespace, if it is not the daemon's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
 }

@@ -1,19 +1,19 @@
-//! The queues of a port: who serves them, and what they cost.
+//! The queues of a port: their workers and loads.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One queue of a port, with what `Get-NetAdapterVmqQueue` and `Get-NetAdapterRss` show of it.
+/// One queue of a port, with the facts that `Get-NetAdapterVmqQueue` and `Get-NetAdapterRss` show.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct QueueBody {
     /// The port.
     pub port: String,
     /// The queue's number.
     pub queue: usize,
-    /// The address of the port's guest, configured or held; absent where there is none or several.
+    /// The address of the port's guest, configured or held; absent if there is none or several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// VLAN mode of the port, as in `access 10` or `trunk 10,20-30 native 1`.
+    /// VLAN mode of the port, such as `access 10` or `trunk 10,20-30 native 1`.
     pub vlan: String,
     /// The worker that serves it.
     pub worker: usize,
@@ -21,22 +21,22 @@ pub struct QueueBody {
     pub cpu: Option<usize>,
     /// Share of its worker's time over the last second, in percent.
     pub load_percent: f64,
-    /// Entries of the port's indirection table that lead to it: flows toward the port.
+    /// Entries of the port's indirection table that lead to the queue, for flows toward the port.
     pub entries: usize,
-    /// Nanoseconds of turns that took frames from it, since the port was opened.
+    /// Nanoseconds of turns that took frames from the queue, since the port was opened.
     pub busy_ns: u64,
-    /// Frames taken from it.
+    /// Frames taken from the queue.
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
     /// Whether there is another worker to move it to.
     pub movable: bool,
-    /// At an uplink with indirection tables: whose flows arrive at it.
+    /// At an uplink with indirection tables: the vNICs whose flows arrive at the queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vnics: Vec<QueueVnicBody>,
 }
 
-/// A vNIC some of whose flows arrive at a queue of an uplink. Without port, address and VLAN: frames for no vNIC.
+/// A vNIC with flows that arrive at a queue of an uplink. Without port, address and VLAN: frames for no vNIC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueVnicBody {
     /// The vNIC's port.
@@ -45,7 +45,7 @@ pub struct QueueVnicBody {
     /// Its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// The VLAN id of its frames at the uplink; 0: untagged.
+    /// The VLAN ID of its frames at the uplink; 0 for untagged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// How many of the 128 entries of its indirection table at the uplink lead to the queue.
@@ -56,6 +56,6 @@ pub struct QueueVnicBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QueueMove {
-    /// The worker that is to serve the queue.
+    /// The worker to move the queue to.
     pub worker: usize,
 }

@@ -5,34 +5,34 @@ use crate::config::RscMode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Coalescing toward one port, in the words of `Get-NetAdapterRsc`.
+/// Coalescing toward one port, with the names of `Get-NetAdapterRsc`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RscBody {
     /// The port.
     #[serde(rename = "Name")]
     pub name: String,
-    /// The rules in force.
+    /// The active rules.
     #[serde(rename = "Policy")]
     pub policy: RscMode,
-    /// Whether it is enabled.
+    /// Whether coalescing is enabled.
     #[serde(rename = "IPv4Enabled")]
     pub ipv4_enabled: bool,
-    /// Whether it is enabled.
+    /// Whether coalescing is enabled.
     #[serde(rename = "IPv6Enabled")]
     pub ipv6_enabled: bool,
-    /// Whether it is operational.
+    /// Whether coalescing is operational.
     #[serde(rename = "IPv4OperationalState")]
     pub ipv4_operational: bool,
-    /// Whether it is operational.
+    /// Whether coalescing is operational.
     #[serde(rename = "IPv6OperationalState")]
     pub ipv6_operational: bool,
-    /// Why it is not operational; `NoFailure` if it is.
+    /// Why coalescing is not operational; `NoFailure` if it is.
     #[serde(rename = "IPv4FailureReason")]
     pub ipv4_failure_reason: String,
-    /// Why it is not operational; `NoFailure` if it is.
+    /// Why coalescing is not operational; `NoFailure` if it is.
     #[serde(rename = "IPv6FailureReason")]
     pub ipv6_failure_reason: String,
-    /// What was coalesced.
+    /// Statistics.
     #[serde(rename = "Statistics")]
     pub statistics: RscCountersBody,
 }
@@ -41,7 +41,7 @@ pub struct RscBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RscSetting {
-    /// By NDIS rules toward a vNIC, by GRO rules toward an uplink. For all ports at once: vNICs only.
+    /// NDIS rules toward a vNIC, GRO rules toward an uplink. When set for all ports: vNICs only.
     On,
     /// No coalescing.
     Off,

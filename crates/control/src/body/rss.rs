@@ -4,30 +4,30 @@ use crate::config::{RssKey, RssTypes, SteerMode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How frames toward one port are spread over its queues, with what `Get-NetAdapterRss` shows of it.
+/// How frames toward one port are spread over its queues, with the facts that `Get-NetAdapterRss` shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RssBody {
     /// The port.
     pub port: String,
-    /// What decides, configured or by default.
+    /// The steering mode, configured or by default.
     pub steer: SteerMode,
-    /// What is hashed.
+    /// The types that are hashed.
     #[schema(value_type = String)]
     pub types: RssTypes,
     /// The key as configured, or `random`.
     #[schema(value_type = String)]
     pub key: RssKey,
-    /// The key in force, in hex; absent while the device is not open. A random one is drawn each time that the port is opened.
+    /// The key in use, in hex; absent while the device is not open. A random key is drawn each time the port is opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_in_force: Option<String>,
     /// Queue pairs; 0 while the device is not open.
     pub queues: usize,
-    /// Those that are in use, the first ones; 0: the guest is not ready.
+    /// How many of them, from the first, are in use; 0 if the guest is not ready.
     pub queues_in_use: usize,
     /// The queue that each entry of the indirection table names; empty while the device is not open.
     pub configured: Vec<u8>,
-    /// The queue that each entry leads to: the one it names, or, if that is not in use, the entry's number modulo the queues
-    /// that are.
+    /// The queue that each entry leads to: the one it names or, if that is unused, the entry's number modulo the queues in
+    /// use.
     pub in_force: Vec<u8>,
 }
 
@@ -37,18 +37,18 @@ pub struct RssBody {
 pub struct RssEntry {
     /// Its number, 0 to 127: the flow's hash modulo 128.
     pub entry: usize,
-    /// The queue it is to name.
+    /// The queue to set.
     pub queue: usize,
 }
 
-/// Body of `PATCH /v1/ports/{name}/rss`: one of the keys.
+/// Body of `PATCH /v1/ports/{name}/rss`: exactly one of the keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RssChange {
-    /// Entries of the indirection table, all of them or none; the others stay.
+    /// Entries of the indirection table to change, all or none of them; other entries stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries: Option<Vec<RssEntry>>,
-    /// All entries name the first so many queues in turn.
+    /// Spreads all entries over this many queues, from the first, in turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equal: Option<usize>,
     /// Sets the port's `rss-key`.

@@ -1,4 +1,4 @@
-//! Teams: members and addresses, in the words of `Get-VMSwitchTeam` and `Get-VMNetworkAdapterTeamMapping`.
+//! Teams: members and addresses, named as in `Get-VMSwitchTeam` and `Get-VMNetworkAdapterTeamMapping`.
 
 use crate::config::TeamAlgorithm;
 use serde::{Deserialize, Serialize};
@@ -10,21 +10,21 @@ use utoipa::ToSchema;
 pub struct TeamBody {
     /// The port.
     pub port: String,
-    /// `SwitchIndependent`: the switches outside know nothing of the team.
+    /// `SwitchIndependent`: the physical switches are not configured for the team.
     pub teaming_mode: String,
-    /// How what leaves is spread over the members.
+    /// How egress frames are spread over the members.
     pub load_balancing_algorithm: TeamAlgorithm,
-    /// Seconds for which a member has to be up before it is used again.
+    /// Seconds that a recovered member must stay up before it is used again.
     pub fail_back_s: u64,
     /// Largest IP packet that all members carry, in bytes; 0 while the port is not open.
     pub mtu: u16,
-    /// What all members take without help toward the network.
+    /// Transmit offloads of all members.
     pub tx_offloads: Vec<String>,
-    /// A member checks checksums of what it receives.
+    /// Whether a member verifies checksums of received frames.
     pub rx_checksum: bool,
     /// The members.
     pub members: Vec<TeamMemberBody>,
-    /// The addresses that sent through the team, each with its members.
+    /// Addresses that sent through the team, with their members.
     pub mappings: Vec<TeamHomeBody>,
 }
 
@@ -33,27 +33,27 @@ pub struct TeamBody {
 pub struct TeamMemberBody {
     /// The network device.
     pub name: String,
-    /// Its ingress queue at the port, which it keeps while it is in the team.
+    /// Its ingress queue of the port, which it keeps while it is in the team.
     pub queue: usize,
-    /// It carries frames.
+    /// Whether it carries frames.
     pub active: bool,
-    /// Why it does not.
+    /// Why it carries none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Its own address.
     pub mac: String,
     /// Its MTU in bytes; 0 while it is not open.
     pub mtu: u16,
-    /// Megabits a second, where the device says so.
+    /// Speed in Mbit/s, if the device reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_mbit: Option<u32>,
-    /// What it takes without help toward the network.
+    /// Transmit offloads.
     pub tx_offloads: Vec<String>,
-    /// It checks checksums of what it receives.
+    /// Whether it verifies checksums of received frames.
     pub rx_checksum: bool,
-    /// The VLANs of frames for groups that came in; 0: untagged.
+    /// VLANs of group frames that it received; 0 for untagged.
     pub vlans_heard: Vec<u16>,
-    /// What was counted since the port was opened, by name.
+    /// Counters since the port was opened, by name.
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -62,19 +62,19 @@ pub struct TeamMemberBody {
 pub struct TeamHomeBody {
     /// The address.
     pub mac: String,
-    /// The vNIC's port, where that is known.
+    /// The vNIC's port, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// The member where it is at home.
+    /// The home member of the address.
     pub home: String,
-    /// The member that stands for it now; absent: none may.
+    /// The member that carries it now; absent if none may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
-    /// Its frames leave by its home alone.
+    /// Whether its frames may leave only through its home member.
     pub pinned: bool,
 }
 
-/// Body of `PATCH /v1/teams/{name}`: members that come and go.
+/// Body of `PATCH /v1/teams/{name}`: members to add and remove.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TeamChange {
@@ -92,7 +92,7 @@ pub struct TeamChange {
 pub struct TeamMapping {
     /// The vNIC's port.
     pub vnic: String,
-    /// The member; absent: any.
+    /// The member; any if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
 }

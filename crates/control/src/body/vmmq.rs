@@ -1,51 +1,51 @@
-//! Dynamic VMMQ: what moved, and the figures that caused it; what everything that can move has cost so far.
+//! Dynamic VMMQ: moves with the figures that caused them, and the load so far of everything that can move.
 
 use ports::steering::Order;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A move: of a queue, or of entries of a vNIC that moved together for one reason. Loads are shares of one worker; above 1:
-/// more than a worker has.
+/// A move of a queue, or of entries of a vNIC that moved together for one reason. Loads are shares of one worker; a load
+/// above 1 exceeds a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VmmqMoveBody {
-    /// How many queues and single entries had moved by load by then, including these, as `moves` of `show_vmmq_load`.
+    /// Queues and single entries moved by load so far, including these, as `moves` of `show_vmmq_load` counts them.
     #[serde(default)]
     pub number: u64,
-    /// When, in seconds since the daemon started.
+    /// Time of the move, in seconds since the daemon started.
     pub at_s: f64,
-    /// The port; of entries the uplink.
+    /// The port; for entries, the uplink.
     pub port: String,
-    /// Of entries: the vNIC's port; absent: those of the default table.
+    /// For entries: the vNIC's port; absent for the default table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic: Option<String>,
-    /// What moved, as in `queue 0`, `entry 17 of vm1` or `12 entries of vm1`.
+    /// What moved, such as `queue 0`, `entry 17 of vm1` or `12 entries of vm1`.
     pub item: String,
-    /// The entries; none: a queue moved.
+    /// The entries; empty if a queue moved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<u8>,
-    /// Its worker before.
+    /// The worker before the move.
     pub from: usize,
-    /// Its worker since.
+    /// The worker after the move.
     pub to: usize,
     /// `expand`, `probe`, `relieve`, `isolate`, `home`, `coalesce` or `leave`.
     pub reason: String,
     /// The threshold that caused it.
     pub threshold: f64,
-    /// What the item was expected to take on `to`.
+    /// The item's expected load on `to`.
     pub load: f64,
-    /// Load of `from` before the move, and expected after it.
+    /// Load of `from` before the move, and the expected load after it.
     pub from_load: [f64; 2],
-    /// Load of `to` before the move, and expected after it.
+    /// Load of `to` before the move, and the expected load after it.
     pub to_load: [f64; 2],
-    /// Of an entry: what the move meant for its new queue.
+    /// For entries: the effect on their new queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldBody>,
-    /// The same as a sentence.
+    /// The move as a sentence.
     pub text: String,
 }
 
 impl VmmqMoveBody {
-    /// Each queue or entry that moved, as in `queue 0` or `entry 17 of vm1`.
+    /// Each queue or entry that moved, such as `queue 0` or `entry 17 of vm1`.
     pub fn items(&self) -> Vec<String> {
         if self.entries.is_empty() {
             return vec![self.item.clone()];
@@ -55,11 +55,11 @@ impl VmmqMoveBody {
     }
 }
 
-/// What a move of entries meant for the queue that they went to, which is held until the old queues have been read. Entries
-/// that moved together share it.
+/// The effect of moving entries on their new queue, which is held until the old queues have been read. Entries that moved
+/// together share one record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeldBody {
-    /// Microseconds for which it was not read at all.
+    /// Microseconds during which the queue was not read.
     pub us: u64,
     /// Frames that waited in its ring.
     pub frames: u64,
@@ -73,11 +73,11 @@ pub struct HeldBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OrderBody {
-    /// They did.
+    /// They kept it.
     Kept,
-    /// They did, unless the kernel was just about to give a frame to the old queue: it refused `membarrier`.
+    /// They kept it unless the kernel was just placing a frame in the old queue: it refused `membarrier`.
     NearlySure,
-    /// An old queue was not read in time, so the new one did not wait any longer.
+    /// Unknown: an old queue was not read in time, so the new one stopped waiting.
     GivenUp,
 }
 
@@ -91,12 +91,13 @@ impl From<Order> for OrderBody {
     }
 }
 
-/// Busy times and frames so far, read within about a millisecond. The difference of two is what happened between them.
+/// Busy times and frames so far, read within about a millisecond. The difference between two readings is the load between
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VmmqLoadBody {
-    /// The moment, in nanoseconds since the daemon started.
+    /// Time of the reading, in nanoseconds since the daemon started.
     pub at_ns: u64,
-    /// Queues and single entries that moved by load so far, also those that `list_vmmq_moves` shows no more.
+    /// Queues and single entries moved by load so far, including moves that `list_vmmq_moves` no longer shows.
     pub moves: u64,
     /// The workers, by number.
     pub workers: Vec<VmmqWorkerBody>,
@@ -109,7 +110,7 @@ pub struct VmmqLoadBody {
 /// One worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VmmqWorkerBody {
-    /// The core it is pinned to: SMT siblings have the same one.
+    /// The core it is pinned to; the same for SMT siblings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<usize>,
     /// The NUMA node of its core.
@@ -129,9 +130,9 @@ pub struct VmmqQueueBody {
     pub worker: usize,
     /// Whether the balancer may move it. Queues of uplinks with tables stay: their entries move.
     pub dynamic: bool,
-    /// Nanoseconds of turns that took frames from it, since the port was opened.
+    /// Nanoseconds of turns that took frames from the queue, since the port was opened.
     pub busy_ns: u64,
-    /// Frames taken from it.
+    /// Frames taken from the queue.
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -142,17 +143,17 @@ pub struct VmmqQueueBody {
 pub struct VmmqTableBody {
     /// The uplink.
     pub uplink: String,
-    /// The vNIC's port; absent: the default table, for frames that are for no vNIC.
+    /// The vNIC's port; absent for the default table, which steers frames for no vNIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic: Option<String>,
-    /// Its number at the uplink. Once the vNIC is removed or gets another address or VLAN, another table may get it.
+    /// Its number at the uplink. Another table may reuse it once the vNIC is removed or gets another address or VLAN.
     pub number: u16,
-    /// Tells apart tables that had the same number one after the other.
+    /// Distinguishes successive tables with the same number.
     pub generation: u32,
     /// Whether the balancer may move its entries.
     pub dynamic: bool,
     /// The queue that each of the 128 entries names.
     pub queues: Vec<u8>,
-    /// Frames that each entry steered since the uplink was opened, for an earlier vNIC of the same number too.
+    /// Frames that each entry steered since the uplink was opened, including those for an earlier vNIC with the same number.
     pub frames: Vec<u64>,
 }

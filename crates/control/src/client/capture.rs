@@ -1,4 +1,4 @@
-//! A capture as its client has it: the bytes go into a file of the client's own.
+//! The client's side of a capture: writes the bytes to the client's own file.
 
 use super::{Client, ClientError, PATIENCE, broken_answer, unreachable_at};
 use crate::Problem;
@@ -12,14 +12,14 @@ use std::io::{self, Write};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Why a capture did not go on.
+/// Why a capture failed.
 #[derive(Debug)]
 pub enum CaptureError {
-    /// The daemon refused it, or went away.
+    /// The daemon refused it, or closed the connection.
     Daemon(ClientError),
-    /// The file could not be made.
+    /// The file could not be created.
     File(Problem),
-    /// The file could not be written to; so much is in it, if the daemon still told.
+    /// The file could not be written; the body, if the daemon still sent it, says how much was captured.
     Write(std::io::Error, Option<CaptureBody>),
 }
 
@@ -30,8 +30,8 @@ impl From<ClientError> for CaptureError {
 }
 
 impl Client {
-    /// Captures until the capture ends, and stops it at SIGINT or SIGTERM; a second one ends the process. The file is made once the
-    /// daemon has agreed.
+    /// Captures until the capture ends, and stops it at SIGINT or SIGTERM; a second signal ends the process. The file is created
+    /// once the daemon has accepted the request.
     pub fn run_capture<W: Write>(
         &self,
         start: &CaptureStart,
@@ -86,7 +86,7 @@ impl Client {
         file.flush().map_err(|error| CaptureError::Write(error, None))
     }
 
-    /// What was captured so far still comes.
+    /// Stops the capture; everything captured so far still arrives.
     async fn end_capture(&self, port: &str) -> Result<(), ClientError> {
         let path = format!("/v1/captures/{}", super::escape(port));
         let ended = self.exchange(Method::DELETE, &path, Bytes::new(), None);
@@ -95,8 +95,8 @@ impl Client {
     }
 }
 
-/// Tells of the first SIGINT or SIGTERM. The second ends the process, whatever its other thread waits for: a daemon that hangs, or
-/// a pipe that is not read.
+/// Reports the first SIGINT or SIGTERM. The second ends the process, even if its other thread waits for a hanging daemon or a
+/// pipe that is not read.
 fn stop_signals() -> io::Result<UnboundedReceiver<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let inside = runtime.enter();

@@ -1,9 +1,9 @@
-//! `acl`: rules of a port, each a line of words: `deny in tcp to 10.0.0.0/8 port 22-23`, `mark dscp 46 in udp to port 5060`.
+//! `acl`: a port's rules, each a line such as `deny in tcp to 10.0.0.0/8 port 22-23` or `mark dscp 46 in udp to port 5060`.
 //!
 //! ```text
-//! allow|deny  in|out  [arp|ip4|ip6|tcp|udp|icmp|icmp6|NUMBER]  [from WHO]  [to WHO]
+//! allow|deny  in|out  [arp|ip4|ip6|tcp|udp|icmp|icmp6|NUMBER]  [from MATCH]  [to MATCH]
 //! mark [dscp N] [pcp N]  in  ...
-//! WHO:  [MAC]  [ADDRESS or PREFIX]  [port N or N-M]
+//! MATCH:  [MAC]  [ADDRESS or PREFIX]  [port N or N-M]
 //! ```
 
 use super::guard::IpPrefix;
@@ -16,7 +16,7 @@ use std::iter::Peekable;
 use std::ops::RangeInclusive;
 use wire::Mac;
 
-/// A rule as it is written. Two texts that ask for the same are equal.
+/// A rule as written. Two texts with the same meaning are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     action: AclAction,
@@ -26,7 +26,7 @@ pub struct Rule {
     to: Who,
 }
 
-/// What a rule asks of a source or a destination.
+/// What a rule matches in a source or a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 struct Who {
     mac: Option<Mac>,
@@ -47,14 +47,14 @@ const PROTOCOLS: [(&str, AclProtocol); 7] = [
     ("icmp6", AclProtocol::Ip(58)),
 ];
 
-/// What is wrong with a text: the word, and what was wanted there.
+/// The error in a rule: the word at fault, and what was wanted there.
 type Fault = (String, &'static str);
 
 impl Rule {
     /// Most rules a port may have in one direction.
     pub const MAX: usize = 256;
 
-    /// As the switch reads it.
+    /// The rule in the form of the data path.
     pub fn compiled(&self) -> AclRule {
         AclRule {
             action: self.action,
@@ -65,17 +65,17 @@ impl Rule {
         }
     }
 
-    /// It is for frames toward the port.
+    /// Whether it applies to frames toward the port.
     pub(super) fn is_out(&self) -> bool {
         self.out
     }
 
-    /// It says which frames pass, toward the port (`out`) or from it.
+    /// Whether it decides which frames pass, toward the port (`out`) or from it.
     pub(crate) fn decides(&self, out: bool) -> bool {
         self.out == out && !self.marks()
     }
 
-    /// It marks frames.
+    /// Whether it marks frames.
     pub(crate) fn marks(&self) -> bool {
         matches!(self.action, AclAction::Mark(_))
     }
@@ -87,8 +87,7 @@ impl Rule {
             ("in", _) => false,
             ("out", AclAction::Allow | AclAction::Deny) => true,
             (word, AclAction::Mark(_)) => {
-                let wanted =
-                    "dscp N (0 to 63) or pcp N (0 to 7), each once, then in: what enters is marked";
+                let wanted = "dscp N (0 to 63) or pcp N (0 to 7), each once, then in: only frames from the port are marked";
                 return Err((word.to_owned(), wanted));
             }
             (word, _) => return Err((word.to_owned(), "in (from the port) or out (to the port)")),
@@ -119,7 +118,7 @@ impl Rule {
         rule.can_match().map(|()| rule)
     }
 
-    /// Words that contradict each other.
+    /// Refuses words that contradict each other.
     fn can_match(&self) -> Result<(), Fault> {
         let ends = [&self.from, &self.to];
         let prefixes = || ends.iter().filter_map(|who| who.prefix);
@@ -135,16 +134,16 @@ impl Rule {
             }
         };
         if !agrees {
-            let wanted = "prefixes of one family, and ports with tcp or udp only";
+            let wanted = "prefixes of one address family, and ports only with tcp or udp";
             return Err((self.to_string(), wanted));
         }
         match self.protocol {
-            // The switch looks behind them for the transport, and such a rule would never match.
+            // The switch skips extension headers to find the transport, so such a rule would never match.
             AclProtocol::Ip(number @ (0 | 43 | 44 | 51 | 60))
                 if !prefixes().any(|p| p.is_ipv4()) =>
             {
-                let wanted = "an IPv4 prefix (0.0.0.0/0 is all of IPv4): in IPv6 0, 43, 44, 51 and 60 are \
-                              extension headers, and a rule is about the transport behind them";
+                let wanted = "an IPv4 prefix (0.0.0.0/0 is all of IPv4): in IPv6, 0, 43, 44, 51 and 60 are \
+                              extension headers, and a rule matches the transport behind them";
                 Err((number.to_string(), wanted))
             }
             _ => Ok(()),
@@ -152,7 +151,7 @@ impl Rule {
     }
 }
 
-/// The words up to the direction.
+/// Parses the words before the direction.
 fn action<'w>(words: &mut Peekable<impl Iterator<Item = &'w str>>) -> Result<AclAction, Fault> {
     match words.next().unwrap_or_default() {
         "deny" => return Ok(AclAction::Deny),
@@ -182,7 +181,7 @@ fn protocol(word: &str) -> Option<AclProtocol> {
 }
 
 impl Who {
-    /// One word of it, with its value behind `port`; `None`: not such a word, or the second of its kind.
+    /// Takes one word, with its value if it is `port`; `None` if the word does not fit or is a repetition.
     fn take(&mut self, word: &str, value: Option<&str>) -> Option<()> {
         if word == "port" {
             return set(&mut self.ports, range(value?)?);
@@ -200,7 +199,7 @@ impl Who {
     }
 }
 
-/// `None`: it is set already.
+/// Sets an empty place; `None` if it is already set.
 fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.is_none().then(|| *place = Some(value))
 }

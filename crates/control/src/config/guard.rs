@@ -7,19 +7,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::net::IpAddr;
 
-/// An IP prefix as it is written; an address alone is the prefix of all its bits.
+/// An IP prefix as written; a bare address is a prefix of full length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpPrefix {
     address: IpAddr,
     length: u8,
 }
 
-/// The addresses a port may use. An empty list is refused: it would let nothing pass.
+/// The addresses that a port may use. An empty list is refused, because nothing would pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpGuard(Vec<IpPrefix>);
 
 impl IpPrefix {
-    /// `None`: not a prefix, or address bits are set behind its length.
+    /// `None` if the text is not a prefix, or bits after the prefix length are set.
     pub(super) fn parse(text: &str) -> Option<IpPrefix> {
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address.parse().ok()?, length.parse().ok()?),
@@ -32,7 +32,7 @@ impl IpPrefix {
         (prefix.first == address).then_some(IpPrefix { address, length })
     }
 
-    /// As the switch reads it.
+    /// In the form of the data path.
     pub fn prefix(&self) -> Prefix {
         let own = Prefix { first: self.address, last: self.address };
         Prefix::new(self.address, self.length).unwrap_or(own)
@@ -52,7 +52,7 @@ impl fmt::Display for IpPrefix {
 }
 
 impl IpGuard {
-    /// As the switch reads it.
+    /// In the form of the data path.
     pub fn prefixes(&self) -> Vec<Prefix> {
         self.0.iter().map(IpPrefix::prefix).collect()
     }
@@ -62,13 +62,13 @@ impl IpGuard {
         prefixes.filter(|prefixes| !prefixes.is_empty()).map(IpGuard).ok_or_else(|| {
             seen.problem(
                 "not a list of addresses",
-                "addresses and prefixes without bits behind their length, such as [\"10.0.0.5\", \"fd00::/64\"]",
+                "addresses and prefixes without bits after the prefix length, such as [\"10.0.0.5\", \"fd00::/64\"]",
             )
         })
     }
 }
 
-/// A list, or on the command line one text with commas.
+/// A list; on the command line a text with commas.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {

@@ -1,8 +1,8 @@
 //! The configuration: one strict TOML file, and the same keys as JSON in the API.
 //!
-//! Text becomes a [`Config`] in [`Config::from_toml`] or [`from_json`], or it is refused with the line and column,
-//! the value seen, the value wanted and the remedy. What can be judged from one value alone is judged by its type
-//! (`value`, `vlan`, `quantity`); what takes two keys or two ports is judged by `rules`.
+//! [`Config::from_toml`] or [`from_json`] reads text into a [`Config`], or refuses it with the line and column, the value
+//! seen, the value wanted and the remedy. A value's type (`value`, `vlan`, `quantity`) checks the value alone; `rules`
+//! checks keys and ports against each other.
 
 mod acl;
 mod change;
@@ -29,13 +29,12 @@ pub use port::{
     Compat, MacSpoofing, PathMtuMode, PortConfig, PortRole, RscMode, TeamAlgorithm, VmmqMode,
 };
 pub use quantity::{Rate, Seconds, Size};
-pub(crate) use read::nearest;
-pub use read::{from_json, from_value};
+pub use read::{from_json, from_toml, from_value, nearest};
 pub(crate) use scalar::ranged;
 pub(crate) use steer::hex;
 pub use steer::{RssKey, RssTypes, SteerMode};
 pub use storm::Storm;
-pub use switch::{Poll, SwitchConfig, Workers};
+pub use switch::{LogFormat, Poll, SwitchConfig, Workers};
 pub use value::{
     Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacEntries, MacLimit,
     Mtu, Namespace, PortName, Queues, SocketPath, Weight,
@@ -56,7 +55,7 @@ pub struct Config {
     /// Counters and health over TCP.
     #[serde(skip_serializing_if = "MetricsConfig::is_empty")]
     pub metrics: MetricsConfig,
-    /// The page for people.
+    /// The web page.
     #[serde(skip_serializing_if = "WebConfig::is_empty")]
     pub web: WebConfig,
     /// The ports, in any order.
@@ -65,12 +64,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the file's text. `name` is what the messages call it.
+    /// Reads the file's text. Messages call the file `name`.
     pub fn from_toml(name: &str, text: &str) -> Result<Config, Problem> {
-        read::from_toml(name, text)
+        read::config(name, text)
     }
 
-    /// What takes two keys or two ports to judge.
+    /// Checks keys and ports against each other.
     pub fn check(&self) -> Result<(), Problem> {
         match rules::broken_rule(self) {
             Some(broken) => Err(broken.problem()),
@@ -78,7 +77,7 @@ impl Config {
         }
     }
 
-    /// The file's text. Reading it back gives an equal configuration.
+    /// The configuration as TOML. Reading it back gives an equal configuration.
     pub fn to_toml(&self) -> Result<String, Problem> {
         toml::to_string(self)
             .map_err(|error| Problem::new("writing the configuration").seen(error.to_string()))

@@ -1,7 +1,7 @@
-//! `[[port]]`: one port as it is written in the file, in `PUT /v1/config` and in the body of `POST /v1/ports`.
+//! `[[port]]`: one port as written in the file, in `PUT /v1/config` and in the body of `POST /v1/ports`.
 //!
-//! Every key but the name is optional and stays absent when it was: what is absent follows the role, the device, or
-//! `[switch]`, and is decided in [`PortConfig::settings`].
+//! Every key but the name is optional, and an absent key stays absent. [`PortConfig::settings`] derives its default from
+//! the role, the device or `[switch]`.
 
 use super::steer::{RssKey, RssTypes, SteerMode};
 use super::storm::Storm;
@@ -24,7 +24,7 @@ pub enum PortRole {
     Uplink,
 }
 
-/// What happens to a frame whose source address is not the port's.
+/// What happens to a frame with a source address that is not the port's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MacSpoofing {
@@ -38,31 +38,31 @@ pub enum MacSpoofing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RscMode {
-    /// NDIS rules: for a port whose frames end there.
+    /// NDIS rules: for an endpoint.
     Ndis,
-    /// Linux GRO rules: for uplinks and guests that forward.
+    /// Linux GRO rules: for uplinks and for guests that forward.
     Gro,
     /// No coalescing.
     Off,
 }
 
-/// Whether what a port sends is answered, as a router would (ICMP, ICMPv6), where it is too big for its way.
+/// Whether the switch answers a packet that is too big for its path with ICMP or ICMPv6, as a router does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathMtuMode {
-    /// The port is told, so that TCP heals by itself.
+    /// It answers, so that TCP recovers.
     On,
-    /// It is dropped without a word.
+    /// It drops the packet silently.
     Off,
 }
 
-/// Another back end, whose virtio features a vhost-user port offers in the place of its own.
+/// Another back end, whose virtio features a vhost-user port offers instead of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compat {
     /// Open vSwitch with DPDK.
     OvsDpdk,
-    /// The same with `userspace-tso-enable`.
+    /// Open vSwitch with DPDK and `userspace-tso-enable`.
     OvsDpdkTso,
 }
 
@@ -70,20 +70,20 @@ pub enum Compat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VmmqMode {
-    /// They stay where they are put.
+    /// They stay where they are placed.
     Static,
-    /// They are spread before a worker saturates, and brought together when load falls.
+    /// They are spread before a worker saturates, and moved back together when load falls.
     Dynamic,
 }
 
-/// How a team spreads what leaves by it over its members, in the words of `Set-VMSwitchTeam`.
+/// How a team spreads its egress frames over its members, named as in `Set-VMSwitchTeam`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TeamAlgorithm {
-    /// All frames of an address leave by its home member.
+    /// All frames of an address leave through its home member.
     #[default]
     HyperVPort,
-    /// TCP and UDP leave by the member of their flow, which may change after a pause.
+    /// TCP and UDP flows leave through a member per flow, which may change after a pause.
     Dynamic,
 }
 
@@ -91,10 +91,10 @@ pub enum TeamAlgorithm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PortConfig {
-    /// Its name: 1 to 32 letters, digits, `.`, `_` or `-`.
+    /// The port's name: 1 to 32 letters, digits, `.`, `_` or `-`.
     #[schema(value_type = String, pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$", example = "vm1")]
     pub name: PortName,
-    /// Opens (and creates, where there is none) this TAP device.
+    /// Opens this TAP device, and creates it if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "tap1")]
     pub tap: Option<HostName>,
@@ -102,24 +102,24 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
     pub packet: Option<HostName>,
-    /// Uses these network devices of the host as one uplink: 1 to 8, all of which carry frames. They may change while the
+    /// Uses these 1 to 8 network devices of the host as one uplink. All of them carry frames; members can change while the
     /// port is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 8, example = json!(["eth1", "eth2"]))]
     pub team: Option<Vec<HostName>>,
-    /// How a team spreads what leaves by it; `hyper-v-port` where absent.
+    /// How a team spreads its egress frames over its members. Default: `hyper-v-port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team_algorithm: Option<TeamAlgorithm>,
-    /// How long a team member whose link came back has to stay up before it is used again; 1 s where absent.
+    /// How long the link of a recovered team member must stay up before the member is used again. Default: 1 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1s")]
     pub team_fail_back: Option<Seconds>,
-    /// The team member that a vNIC's frames leave by: this one or none. Any where absent.
+    /// Pins a vNIC to a team member: its frames leave through this member or not at all. Default: any member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
     pub team_member: Option<HostName>,
-    /// Uses this network device of the host as an uplink by AF_XDP, past the host's stack, which gets no frame of it meanwhile; by
-    /// AF_PACKET where AF_XDP cannot be had, which `millrace port show` tells.
+    /// Uses this network device of the host as an uplink by AF_XDP, bypassing the host's stack, which receives none of its
+    /// frames meanwhile. If AF_XDP is not available, the port uses AF_PACKET; `millrace port show` says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
     pub xdp: Option<HostName>,
@@ -127,61 +127,61 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^/", max_length = 107, example = "/run/millrace/vm1.sock")]
     pub vhost_user: Option<SocketPath>,
-    /// The switch connects to the socket, again after each failure, and the guest's side listens; default no.
+    /// The switch connects to the socket, and reconnects after a failure; the guest's side listens. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_client: Option<bool>,
-    /// Permissions of the vhost-user socket, in octal. Default: 0660 with `socket-group`, else what the daemon's umask
-    /// leaves.
+    /// Permissions of the vhost-user socket, in octal. Default: 0660 with `socket-group`, otherwise by the daemon's umask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^0?[0-7]{3}$", example = "0660")]
     pub socket_mode: Option<FileMode>,
-    /// Owner of the vhost-user socket, by name or number; the daemon's user where absent.
+    /// Owner of the vhost-user socket, by name or number. Default: the daemon's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "libvirt-qemu")]
     pub socket_owner: Option<Account>,
-    /// Group of the vhost-user socket, by name or number; the daemon's group where absent.
+    /// Group of the vhost-user socket, by name or number. Default: the daemon's group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "kvm")]
     pub socket_group: Option<Account>,
-    /// Most memory in bytes that a vhost-user port's front end may have mapped; 0: no limit. The host's memory where absent.
+    /// Most memory in bytes that a vhost-user port's front end may map; 0 for no limit. Default: the host's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "4GiB")]
     pub memory_limit: Option<Size>,
-    /// Offers a vhost-user port's guest what another back end offers, so that it may move from there and back.
+    /// Offers a vhost-user port's guest the features of another back end, so that it can migrate from there and back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compat: Option<Compat>,
-    /// Shows a vhost-user port's guest its link down while the team member it is pinned to, or else every uplink of its VLANs, carries no
-    /// frames; no where absent. QEMU's guests are told by the end of the connection, so it needs `reconnect` and split rings.
+    /// Takes a vhost-user guest's link down while the team member that its port is pinned to, or otherwise every uplink of
+    /// its VLANs, carries no frames. Default: no. The switch tells a QEMU guest by closing the connection, so QEMU needs
+    /// `reconnect` and split rings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_uplink: Option<bool>,
-    /// The network namespace the device lives in (a name of `ip netns`, or a path), where it is not the daemon's own.
+    /// The device's network namespace: a name from `ip netns`, or a path. Default: the daemon's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1, example = "web")]
     pub netns: Option<Namespace>,
-    /// Queue pairs; 1 where absent, at an xdp port as many as the device has receive queues, which is the only number that it
-    /// takes. A vhost-user guest may use fewer. At a packet port each has a ring of 8 MiB, and an eBPF program spreads the flows.
+    /// Queue pairs. Default: 1; on an xdp port the number of the device's receive queues, and no other number is accepted. A
+    /// vhost-user guest may use fewer. On a packet port each has a ring of 8 MiB, and an eBPF program spreads the flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 1, maximum = 64)]
     pub queues: Option<Queues>,
-    /// Takes frames for all stations; yes where absent. Packet and xdp ports only.
+    /// Receives frames for all stations. Default: yes. Packet and xdp ports only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promiscuous: Option<bool>,
-    /// The kernel behind a TAP port takes frames by NAPI; no where absent. It coalesces them (GRO) once its polling is threaded or
-    /// has a `gro_flush_timeout`.
+    /// The kernel behind a TAP port receives frames by NAPI. Default: no. The kernel coalesces them (GRO) if its polling is
+    /// threaded or `gro_flush_timeout` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub napi: Option<bool>,
-    /// Largest IP packet in bytes, 68 to 9216, at a vhost-user port 65535; the device's own where absent.
+    /// Largest IP packet in bytes, 68 to 9216, on a vhost-user port 65535. Default: the device's MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 68, maximum = 65535, example = 1500)]
     pub mtu: Option<Mtu>,
-    /// Tells the port, as a router would, that a packet it sent is too big for the port it was to leave by. Where absent, `on`
-    /// toward ports of another MTU.
+    /// Answers a packet from the port that is too big for its egress port with ICMP, as a router does. Default: `on` toward
+    /// ports with a different MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<PathMtuMode>,
-    /// Which way it faces; `uplink` for a packet or xdp port and a team, `vnic` for the others where absent.
+    /// Which way the port faces. Default: `uplink` for a packet port, an xdp port and a team, `vnic` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<PortRole>,
-    /// Access mode: untagged frames belong to this VLAN, 0 to 4094; 0 where absent.
+    /// Access mode: untagged frames belong to this VLAN, 0 to 4094. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 0, maximum = 4094, example = 10)]
     pub vlan: Option<VlanId>,
@@ -189,31 +189,31 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "10,20-30")]
     pub trunk: Option<VlanList>,
-    /// The VLAN of a trunk's untagged frames; 0 where absent.
+    /// The VLAN of a trunk's untagged frames. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 0, maximum = 4094)]
     pub native: Option<VlanId>,
-    /// The guest's address; where absent the device's own, and at a vhost-user port the first that it sends from.
+    /// The guest's address. Default: the device's; on a vhost-user port the first address from which the guest sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[0-9A-Fa-f][02468ACEace]([:-][0-9A-Fa-f]{2}){5}$", example = "52:54:00:12:34:56")]
     pub mac: Option<MacAddress>,
-    /// The guard against forged source addresses; `deny` for a vNIC and `allow` for an uplink where absent.
+    /// The guard against forged source addresses. Default: `deny` for a vNIC, `allow` for an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_spoofing: Option<MacSpoofing>,
-    /// Most addresses learned at the port, one more evicts the port's own oldest; 0: no limit. 64 for a vNIC and half of
-    /// `mac-entries` for an uplink where absent.
+    /// Most addresses learned on the port; one more evicts the port's oldest. 0 for no limit. Default: 64 for a vNIC, half of
+    /// `mac-entries` for an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, maximum = 65535)]
     pub mac_limit: Option<MacLimit>,
-    /// Most frames and bits a second that the port may send to groups and unknown addresses, or `off`;
-    /// `10000/s,100Mbit` for a vNIC and `off` for an uplink where absent.
+    /// Most frames and bits per second that the port may send to groups and unknown addresses, or `off`. Default:
+    /// `10000/s,100Mbit` for a vNIC, `off` for an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "10000/s,100Mbit")]
     pub storm: Option<Storm>,
-    /// Reaches uplinks only; no where absent.
+    /// Lets the port reach uplinks only. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
-    /// Rate limit of what the port sends into the switch.
+    /// Rate limit for frames from the port into the switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1Gbit")]
     pub rate: Option<Rate>,
@@ -221,77 +221,77 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "256KiB")]
     pub burst: Option<Size>,
-    /// What the port gets of an uplink that is short of room, beside the others that send to it, 1 to 100; 1 where absent and
-    /// another port has one. Where none has, those that find room first take it.
+    /// Share of a congested uplink relative to other ports that send to it, 1 to 100. Default: 1 if another port has a weight;
+    /// if none has, room is first come, first served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 100, example = 10)]
     pub weight: Option<Weight>,
-    /// Frames for a guest or an uplink without room wait in this port's own queue instead of being dropped; default no.
+    /// Frames for a guest or an uplink without room wait in this port's queue instead of being dropped. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_pressure: Option<bool>,
-    /// Coalescing toward the port; the `rsc` of `[switch]` for a vNIC and `off` for an uplink where absent.
+    /// Coalescing toward the port. Default: `rsc` of `[switch]` for a vNIC, `off` for an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rsc: Option<RscMode>,
-    /// Coalescing of IPv4; yes where absent.
+    /// Coalescing of IPv4. Default: yes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rsc_ipv4: Option<bool>,
-    /// Coalescing of IPv6; yes where absent.
+    /// Coalescing of IPv6. Default: yes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rsc_ipv6: Option<bool>,
-    /// Maximum payload of a train in multiples of the MTU; 0 or absent: as much as IP allows.
+    /// Maximum payload of a train in multiples of the MTU. Default: 0, as much as IP allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, maximum = 255)]
     pub length_limit: Option<LengthLimit>,
-    /// Segments after which a train with a pure ACK ends; 0 or absent: no limit.
+    /// Segments after which a train with a pure ACK ends. Default: 0, no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, maximum = 65535)]
     pub ack_limit: Option<AckLimit>,
-    /// Trains open at once for one queue, 1 to 128; 128 where absent.
+    /// Most open trains per queue, 1 to 128. Default: 128.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 128)]
     pub flows: Option<Flows>,
-    /// Which of its queues a frame toward the port goes to; `follow` for a vhost-user vNIC and `rss` for the others where absent.
+    /// Which of the port's queues receives a frame. Default: `follow` for a vhost-user vNIC, `rss` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steer: Option<SteerMode>,
-    /// Key of the RSS hash of frames toward the port: 40 bytes in hex, `random`, or `microsoft` for that of its test vectors.
-    /// `random` where absent: drawn each time that the port is opened. What comes from an uplink is spread by another key,
-    /// which is always random.
+    /// Key of the RSS hash for frames toward the port: 40 bytes in hex, `random`, or `microsoft` for the key of Microsoft's
+    /// test vectors. Default: `random`, drawn each time the port is opened. Frames from an uplink are spread by a separate
+    /// key, which is always random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^(random|microsoft|([0-9A-Fa-f]:?){80})$", example = "random")]
     pub rss_key: Option<RssKey>,
-    /// What RSS hashes; `ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6` where absent. `-ex`: by the home address of mobile IPv6.
+    /// What RSS hashes. Default: `ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6`. Types with `-ex` use the home address of mobile IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6")]
     pub rss_types: Option<RssTypes>,
-    /// Whether the queues from the port move between workers by load, at an uplink with indirection tables the entries of
-    /// these; `static` where absent. The entries of a vNIC at such an uplink stay where its own port says `static`, and move
-    /// where it says nothing.
+    /// Whether the port's queues move between workers by load; at an uplink with indirection tables, whether their entries
+    /// do. Default: `static`. A vNIC's entries at such an uplink stay if the vNIC's port says `static`, and move if it says
+    /// nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmmq: Option<VmmqMode>,
-    /// Drops what only a DHCP server sends; no where absent.
+    /// Drops messages that only a DHCP server sends. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_guard: Option<bool>,
-    /// Drops router advertisements and redirects; no where absent.
+    /// Drops router advertisements and redirects. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router_guard: Option<bool>,
-    /// The IP addresses and prefixes the port may use, in ARP and neighbour discovery too; all where absent.
+    /// The IP addresses and prefixes that the port may use, also in ARP and neighbour discovery. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, example = json!(["10.0.0.5", "fd00::/64"]))]
     pub ip_guard: Option<IpGuard>,
-    /// Rules about what the port sends (`in`) and receives (`out`). The first that matches decides; what none matches
-    /// passes. `mark dscp N pcp N in ...` marks what the port sends and decides nothing.
+    /// Rules for frames that the port sends (`in`) and receives (`out`). The first match decides; a frame without a match
+    /// passes. `mark dscp N pcp N in ...` marks frames that the port sends; it does not decide whether they pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, example = json!(["deny in tcp to 10.0.0.0/8 port 22-23"]))]
     pub acl: Vec<Rule>,
-    /// Mirror: the port that gets a copy of all frames this port sends and receives.
+    /// Mirror: the port that gets a copy of every frame this port sends or receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$", example = "monitor")]
     pub mirror_to: Option<PortName>,
 }
 
 impl PortConfig {
-    /// Keys that name the device or how it is opened.
-    const REOPENING: [&'static str; 14] = [
+    /// Keys that name the device and its place.
+    const OF_THE_DEVICE: [&'static str; 12] = [
         "tap",
         "packet",
         "xdp",
@@ -303,25 +303,33 @@ impl PortConfig {
         "memory-limit",
         "compat",
         "netns",
-        "queues",
         "promiscuous",
-        "napi",
     ];
+    /// Keys that say how the device is opened.
+    const OF_OPENING: [&'static str; 2] = ["queues", "napi"];
     /// Keys that a guest's driver reads when it starts.
     const READ_BY_DRIVER: [&'static str; 2] = ["mtu", "mac"];
 
-    /// Whether another value of this key takes closing the port and opening it again.
+    /// Whether a change of this key reopens the port.
     pub fn reopens(&self, key: &str) -> bool {
         let is_read = self.vhost_user.is_some() && PortConfig::READ_BY_DRIVER.contains(&key);
-        is_read || PortConfig::REOPENING.contains(&key) || self.team.is_none() && key == "team"
+        is_read
+            || PortConfig::names_device(key)
+            || PortConfig::OF_OPENING.contains(&key)
+            || self.team.is_none() && key == "team"
     }
 
-    /// The members of its team; none, if it is no team.
+    /// Whether a key names the port's device and its place. `team` does not, because members change while the port is open.
+    pub fn names_device(key: &str) -> bool {
+        PortConfig::OF_THE_DEVICE.contains(&key)
+    }
+
+    /// The members of its team; empty if the port is not a team.
     pub fn members(&self) -> Vec<String> {
         self.team.iter().flatten().map(ToString::to_string).collect()
     }
 
-    /// A port with nothing but a name.
+    /// A port with only a name.
     pub fn named(name: PortName) -> PortConfig {
         PortConfig {
             name,
@@ -404,7 +412,7 @@ impl PortConfig {
         }
     }
 
-    /// The devices it names by their keys: one, unless a rule is broken.
+    /// The devices that it names, by key: one, unless a rule is broken.
     pub(crate) fn devices(&self) -> impl Iterator<Item = (&'static str, String)> {
         let text = |key, device: Option<String>| device.map(|device| (key, device));
         [
@@ -416,5 +424,13 @@ impl PortConfig {
         ]
         .into_iter()
         .flatten()
+    }
+
+    /// What it opens; the members of a team.
+    pub(crate) fn device_names(&self) -> Vec<String> {
+        match &self.team {
+            Some(_) => self.members(),
+            None => self.devices().map(|(_, device)| device).collect(),
+        }
     }
 }

@@ -19,7 +19,7 @@ pub struct Seconds(pub u32);
 through_scalar!(Size, Rate, Seconds);
 text_or_number!(Size, Rate, Seconds);
 
-/// Units, smallest last, so that writing takes the largest that divides.
+/// Units, smallest last, so that the largest unit that divides a value is written.
 type Units = &'static [(&'static str, u64)];
 
 const SIZES: Units = &[
@@ -94,7 +94,7 @@ fn read(scalar: &Scalar, units: Units) -> Option<u64> {
     }
 }
 
-/// `1.5Gbit`: up to nine decimals, in whole numbers throughout, so that nothing is rounded. Units in any case.
+/// Parses `1.5Gbit`: up to nine decimals, in integers throughout, so that nothing is rounded. Units in any letter case.
 fn parse(text: &str, units: Units) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(split)?;

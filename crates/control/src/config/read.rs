@@ -1,4 +1,4 @@
-//! From text to configuration, and from what serde says about text to what people need to know.
+//! From text to configuration, and from serde's errors to errors for people.
 
 use super::Config;
 use super::rules::{self, Broken};
@@ -7,15 +7,20 @@ use serde::de::DeserializeOwned;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
-/// The file's text.
-pub(crate) fn from_toml(name: &str, text: &str) -> Result<Config, Problem> {
-    let config: Config = toml::from_str(text).map_err(|error| {
+/// Reads a TOML text as strictly as the configuration. Messages call it `name`.
+pub fn from_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Problem> {
+    toml::from_str(text).map_err(|error| {
         let mut problem = explain(error.message());
         if problem.seen.is_empty() {
             problem.seen = shown(text, error.span());
         }
         problem.at(place(name, text, error.span()))
-    })?;
+    })
+}
+
+/// The configuration file's text.
+pub(super) fn config(name: &str, text: &str) -> Result<Config, Problem> {
+    let config: Config = from_toml(name, text)?;
     match rules::broken_rule(&config) {
         Some(broken) => {
             let span = locate(text, &broken);
@@ -25,17 +30,17 @@ pub(crate) fn from_toml(name: &str, text: &str) -> Result<Config, Problem> {
     }
 }
 
-/// A JSON body. What takes two keys or two ports to judge is judged by [`Config::check`].
+/// Reads a JSON body. [`Config::check`] then checks keys and ports against each other.
 pub fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(text).map_err(|error| explain_json(&error))
 }
 
-/// A JSON value that was read before.
+/// Reads a parsed JSON value.
 pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Problem> {
     serde_json::from_value(value).map_err(|error| explain_json(&error))
 }
 
-/// serde_json appends the place to the text, which would spoil the last of the four parts.
+/// serde_json appends the place to the text; it is removed here, because it would end up in the last of the four parts.
 fn explain_json(error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
@@ -47,7 +52,7 @@ fn explain_json(error: &serde_json::Error) -> Problem {
     }
 }
 
-/// `file:line:column`, or the file alone where the place is not known.
+/// `file:line:column`, or only the file if the place is unknown.
 fn place(name: &str, text: &str, span: Option<Range<usize>>) -> String {
     let Some(before) = span.and_then(|span| text.get(..span.start)) else {
         return name.to_owned();
@@ -57,13 +62,13 @@ fn place(name: &str, text: &str, span: Option<Range<usize>>) -> String {
     format!("{name}:{line}:{column}")
 }
 
-/// What stands at the place, its first line, at most 40 characters of it.
+/// The text at the place: its first line, at most 40 characters.
 fn shown(text: &str, span: Option<Range<usize>>) -> String {
     let seen = span.and_then(|span| text.get(span)).unwrap_or_default();
     seen.lines().next().unwrap_or_default().chars().take(40).collect()
 }
 
-/// Where the value of the key at fault stands.
+/// The place of the value at fault.
 fn locate(text: &str, broken: &Broken) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
     let ports = root.get_ref().get("port")?.get_ref();
@@ -73,8 +78,8 @@ fn locate(text: &str, broken: &Broken) -> Option<Range<usize>> {
     Some(value.map_or(port.span(), |value| value.span()))
 }
 
-/// What serde says, in our four parts. Our own types pack the parts into the text; serde's own sentences about unknown
-/// keys and words name, in backticks, what was seen and then what is known.
+/// Serde's error in our four parts. Our own types pack the parts into the text; serde's sentences about unknown keys and
+/// words name, in backticks, first what was seen and then what is known.
 fn explain(message: &str) -> Problem {
     if let Some(problem) = Problem::unpack(message) {
         return problem;
@@ -96,19 +101,19 @@ fn explain(message: &str) -> Problem {
     let known: Vec<&str> = quoted.collect();
     let remedy = match nearest(seen, &known) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("remove it or use one of those wanted; `{seen}` resembles none"),
+        None => format!("remove `{seen}`, or use one of those wanted"),
     };
     Problem::new(kind).seen(seen).wanted(format!("one of {}", known.join(", "))).remedy(remedy)
 }
 
-/// Type mismatches (`invalid type: map, expected a string`) and syntax errors, in the words of serde and toml.
+/// Type mismatches (`invalid type: map, expected a string`) and syntax errors, as serde and toml word them.
 fn mismatch(message: &str) -> Problem {
     let message = message.trim().replace('\n', ", ");
     match message.split_once(", expected ") {
-        // What toml says where an enum is wanted and something else stands there.
+        // What toml says if it wants an enum and finds something else.
         None if message == "wanted string or table" => Problem::new("not a word in quotes")
             .wanted("a word in quotes")
-            .remedy("put it in quotes"),
+            .remedy("write the word in quotes"),
         Some((what, "a boolean")) => Problem::new("neither true nor false")
             .seen(what.split_once(": ").map_or(what, |(_, seen)| seen))
             .wanted("true or false")
@@ -121,12 +126,12 @@ fn mismatch(message: &str) -> Problem {
     }
 }
 
-/// Bytes of the longest word that others are compared with: the comparison takes time and memory by its length, and the
+/// Longest word in bytes that is compared with known words. The comparison's time and memory grow with the length, and the
 /// word may be a whole body of the API.
 const LONGEST_WORD: usize = 64;
 
-/// The known word that is at most a third of its letters away, and has a letter in its place.
-pub(crate) fn nearest<'a>(seen: &str, known: &[&'a str]) -> Option<&'a str> {
+/// The nearest known word, if at most a third of its letters differ and at least one is in its place.
+pub fn nearest<'a>(seen: &str, known: &[&'a str]) -> Option<&'a str> {
     if seen.len() > LONGEST_WORD {
         return None;
     }

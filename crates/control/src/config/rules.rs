@@ -1,11 +1,11 @@
-//! What takes two keys or two ports to judge: the rules a configuration that reads well can still break.
+//! Rules between keys and between ports, which a configuration of valid values can still break.
 
 use super::{Config, HostName, PortConfig, PortRole, Rule};
 use crate::Problem;
 
 /// A broken rule and the key at fault, so that the reader can find its line.
 pub(crate) struct Broken {
-    /// The port's place in the list.
+    /// The port's index in the list.
     pub(crate) port: usize,
     /// Its name.
     pub(crate) name: String,
@@ -15,7 +15,7 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    /// For people, with the port's name in front.
+    /// The problem, prefixed with the port's name.
     pub(crate) fn problem(self) -> Problem {
         self.problem.at(format!("port {}", self.name))
     }
@@ -31,7 +31,7 @@ pub(crate) fn broken_rule(config: &Config) -> Option<Broken> {
 
 type Fault = (&'static str, Problem);
 
-/// Keys of one port that exclude or need each other.
+/// Rules between keys of one port.
 fn own_rules(port: &PortConfig) -> Option<Fault> {
     device_rules(port)
         .or_else(|| vlan_rules(port))
@@ -44,10 +44,10 @@ fn bandwidth_rules(port: &PortConfig) -> Option<Fault> {
         return Some(("burst", needs("burst", "rate", "add a rate such as \"1Gbit\"")));
     }
     let weight = port.weight.filter(|_| port.role() == PortRole::Uplink)?;
-    let problem = Problem::new("an uplink has no weight")
+    let problem = Problem::new("an uplink cannot have a weight")
         .seen(weight.0)
-        .wanted("weights at the vNICs, which share the uplinks by them")
-        .remedy("remove it here and set weight at a vNIC");
+        .wanted("weight on vNICs only: they share the uplinks by it")
+        .remedy("remove weight here, and set it on the vNICs");
     Some(("weight", problem))
 }
 
@@ -56,8 +56,8 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
     match devices.as_slice() {
         [] => {
             let problem = Problem::new("the port names no device")
-                .seen("neither tap nor packet nor xdp nor team nor vhost-user")
-                .wanted("one of them")
+                .seen("no device key")
+                .wanted("one of tap, packet, xdp, team and vhost-user")
                 .remedy("add tap = \"NAME\" or vhost-user = \"/PATH\" for a guest, packet = \"NAME\", xdp = \"NAME\" or team = [\"NAME\", ...] for an uplink");
             return Some(("name", problem));
         }
@@ -73,19 +73,19 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
     mtu_rule(port).or_else(|| team_rules(port)).or_else(|| socket_rules(port))
 }
 
-/// Largest IP packet that a device of the kernel is sure to carry as a frame.
+/// Largest IP packet that every kernel device carries as a frame.
 const JUMBO: u16 = 9216;
 
 fn mtu_rule(port: &PortConfig) -> Option<Fault> {
     let mtu = port.mtu.filter(|mtu| port.vhost_user.is_none() && mtu.0 > JUMBO)?;
-    let problem = Problem::new("mtu is too large for a device of the kernel")
+    let problem = Problem::new("mtu is too large for a kernel device")
         .seen(mtu.0)
-        .wanted(format!("68 to {JUMBO}; up to 65535 at a vhost-user port"))
+        .wanted(format!("68 to {JUMBO}; up to 65535 on a vhost-user port"))
         .remedy(format!("set mtu = {JUMBO} or less"));
     Some(("mtu", problem))
 }
 
-/// Keys that speak of a team, and of one of its members.
+/// Rules of keys that concern a team or one of its members.
 fn team_rules(port: &PortConfig) -> Option<Fault> {
     let Some(members) = &port.team else {
         let keys = [
@@ -111,10 +111,10 @@ fn team_rules(port: &PortConfig) -> Option<Fault> {
     } else {
         return None;
     };
-    Some(("team", problem.remedy("name the members anew; `ip link` lists what there is")))
+    Some(("team", problem.remedy("correct the members; `ip link` lists network devices")))
 }
 
-/// Keys that speak of a vhost-user socket, and of one that is ours.
+/// Rules of keys that concern a vhost-user socket, or one that the switch creates.
 fn socket_rules(port: &PortConfig) -> Option<Fault> {
     if port.vhost_user.is_some() && port.netns.is_some() {
         return Some(("netns", excludes("vhost-user", "netns")));
@@ -140,7 +140,7 @@ fn socket_rules(port: &PortConfig) -> Option<Fault> {
     if port.vhost_user.is_none() {
         return Some((key, needs(key, "vhost-user", "remove it")));
     }
-    // Whoever listens makes the socket.
+    // The listening side creates the socket.
     port.vhost_client?.then(|| (key, excludes("vhost-client", key)))
 }
 
@@ -154,7 +154,7 @@ fn vlan_rules(port: &PortConfig) -> Option<Fault> {
     None
 }
 
-/// A rule that stands twice never matches the second time.
+/// The second of two equal rules never matches.
 fn acl_rules(port: &PortConfig) -> Option<Fault> {
     let earlier = |place| port.acl.get(..place).unwrap_or_default();
     let repeated = port.acl.iter().enumerate().find(|(place, rule)| earlier(*place).contains(rule));
@@ -162,7 +162,7 @@ fn acl_rules(port: &PortConfig) -> Option<Fault> {
         let problem = Problem::new("a rule is repeated")
             .seen(rule)
             .wanted("each rule once")
-            .remedy("remove the second; the first match wins");
+            .remedy("remove the second, which never matches: the first match wins");
         return Some(("acl", problem));
     }
     let out = port.acl.iter().filter(|rule| rule.is_out()).count();
@@ -171,7 +171,7 @@ fn acl_rules(port: &PortConfig) -> Option<Fault> {
         let problem = Problem::new("too many rules")
             .seen(format!("{count} in one direction"))
             .wanted(format!("at most {}", Rule::MAX))
-            .remedy("combine rules into prefixes and port ranges");
+            .remedy("combine rules by prefixes and port ranges");
         ("acl", problem)
     })
 }
@@ -182,30 +182,22 @@ fn rules_among(config: &Config, place: usize, port: &PortConfig) -> Option<Fault
     if earlier.iter().any(|other| other.name == port.name) {
         let problem = Problem::new("the name is used twice")
             .seen(&port.name)
-            .wanted("a name of its own for each port")
-            .remedy("rename one of the two");
+            .wanted("a different name for each port")
+            .remedy("rename one of the two ports");
         return Some(("name", problem));
     }
     let shares = |other: &&PortConfig| {
-        let names = device_names(port);
-        other.netns == port.netns && device_names(other).iter().any(|name| names.contains(name))
+        let names = port.device_names();
+        other.netns == port.netns && other.device_names().iter().any(|name| names.contains(name))
     };
     if let Some(other) = earlier.iter().find(shares) {
         let problem = Problem::new("its device belongs to another port")
-            .seen(format!("{}, which is port {}'s", port.device(), other.name))
-            .wanted("a device of its own for each port")
-            .remedy("name another device or remove one of the two ports");
+            .seen(format!("{}, the device of port {}", port.device(), other.name))
+            .wanted("a different device for each port")
+            .remedy("name another device, or remove one of the two ports");
         return Some((port.devices().next().map_or("name", |(key, _)| key), problem));
     }
     member_rule(config, port).or_else(|| mirror_rule(config, port))
-}
-
-/// What it opens; the members of a team.
-fn device_names(port: &PortConfig) -> Vec<String> {
-    match &port.team {
-        Some(_) => port.members(),
-        None => port.devices().map(|(_, device)| device).collect(),
-    }
 }
 
 fn member_rule(config: &Config, port: &PortConfig) -> Option<Fault> {
@@ -213,11 +205,11 @@ fn member_rule(config: &Config, port: &PortConfig) -> Option<Fault> {
     let members: Vec<String> = config.ports.iter().flat_map(PortConfig::members).collect();
     (!members.iter().any(|member| member == name.as_str())).then(|| {
         let wanted = if members.is_empty() {
-            "a team, of which there is none".into()
+            "a member of a team (there are no teams)".into()
         } else {
             members.join(", ")
         };
-        let problem = Problem::new("its frames leave by a member that no team has")
+        let problem = Problem::new("it is pinned to a member that no team has")
             .seen(name)
             .wanted(wanted)
             .remedy("name a member of a team, or remove team-member");
@@ -246,11 +238,7 @@ fn names(config: &Config, but: &PortConfig) -> String {
         .filter(|port| port.name != but.name)
         .map(|port| port.name.as_str())
         .collect();
-    if names.is_empty() {
-        "the ports, of which there are none".to_owned()
-    } else {
-        names.join(", ")
-    }
+    if names.is_empty() { "another port (there are none)".to_owned() } else { names.join(", ") }
 }
 
 fn excludes(one: &str, other: &str) -> Problem {
@@ -261,8 +249,8 @@ fn excludes(one: &str, other: &str) -> Problem {
 }
 
 fn needs(key: &str, needed: &str, remedy: &str) -> Problem {
-    Problem::new(format!("{key} means nothing without {needed}"))
+    Problem::new(format!("{key} has no effect without {needed}"))
         .seen(format!("{key} alone"))
-        .wanted(format!("{key} together with {needed}"))
+        .wanted(format!("{key} with {needed}"))
         .remedy(remedy)
 }

@@ -1,7 +1,7 @@
-//! A single value of the file, a request or the command line, before its type is checked.
+//! A single value from the file, a request or the command line, before its type is checked.
 //!
-//! Every typed value of the configuration is made from one, so that a wrong type (`mtu = "big"`, `vlan = true`) is
-//! refused in the same words as a wrong number.
+//! Every typed value of the configuration is read from a scalar, so that a wrong type (`mtu = "big"`, `vlan = true`) gives
+//! the same message as a wrong number.
 
 use crate::Problem;
 use serde::de::{Error, Visitor};
@@ -15,19 +15,19 @@ pub(crate) enum Scalar {
     Text(String),
     /// A whole number.
     Number(i64),
-    /// A number nobody here wants: fractions, or beyond 63 bits.
+    /// A number that no key accepts: a fraction, or beyond 63 bits.
     Float(f64),
     /// `true` or `false`.
     Bool(bool),
 }
 
 impl Scalar {
-    /// A word of the command line where a whole number is wanted.
+    /// A word of the command line for a key that wants a whole number.
     pub(crate) fn typed_number(word: &str) -> Scalar {
         word.parse().map_or_else(|_| Scalar::Text(word.to_owned()), Scalar::Number)
     }
 
-    /// A whole number from `min` to `max`; `what` is wanted otherwise.
+    /// A whole number within `range`, or the problem.
     pub(crate) fn number(&self, range: std::ops::RangeInclusive<i64>) -> Result<i64, Problem> {
         let wanted = format!("a number from {} to {}", range.start(), range.end());
         match self {
@@ -37,7 +37,7 @@ impl Scalar {
         }
     }
 
-    /// What is wrong with this value; the remedy says to write what is wanted.
+    /// The problem with this value; the remedy is to write what is wanted.
     pub(crate) fn problem(&self, error: &str, wanted: &str) -> Problem {
         Problem::new(error).seen(self).wanted(wanted).remedy(format!("write {wanted}"))
     }
@@ -115,16 +115,16 @@ where
     Ok(T::try_from(number.map_err(|problem| D::Error::custom(problem.pack()))?).ok())
 }
 
-/// Makes a type readable from and writable as one [`Scalar`]; the type brings `read` and `write`.
+/// A type that is read from and written as one [`Scalar`].
 pub(crate) trait FromScalar: Sized {
     /// A word of the command line as a scalar. Names and modes stay text, leading zeros included (`007`, `0660`);
     /// a type that is a number overrides this.
     fn typed(word: &str) -> Scalar {
         Scalar::Text(word.to_owned())
     }
-    /// The typed value, or what is wrong with it.
+    /// The typed value, or the problem with it.
     fn read(scalar: &Scalar) -> Result<Self, Problem>;
-    /// The value as it would be written in the file; `read` takes it back.
+    /// The value as written in the file; `read` accepts it.
     fn write(&self) -> Scalar;
 }
 
@@ -156,7 +156,7 @@ macro_rules! through_scalar {
 }
 pub(crate) use through_scalar;
 
-/// The schema of a type that is written as a text or as a bare number.
+/// The schema of a type that is written as text or as a bare number.
 macro_rules! text_or_number {
     ($($name:ident),*) => {$(
         impl utoipa::PartialSchema for $name {

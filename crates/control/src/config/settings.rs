@@ -1,4 +1,4 @@
-//! What a port's keys mean for the data path: its settings, with what is absent decided by the role, the device or `[switch]`.
+//! What a port's keys mean for the data path: its settings, with defaults from the role, the device or `[switch]`.
 
 use super::port::{MacSpoofing, PathMtuMode, PortConfig, PortRole, RscMode};
 use super::storm::Storm;
@@ -7,8 +7,8 @@ use datapath::{Guards, PathMtu, PortId, PortSettings, RateLimit, Rsc, RscPolicy,
 use wire::Mac;
 
 impl PortConfig {
-    /// The settings of the data path, by the defaults of `switch`. `device_mtu` and `device_mac` are the opened device's own;
-    /// `mirror` is where the port named by `mirror-to` runs.
+    /// The settings for the data path, with defaults from `switch`. `device_mtu` and `device_mac` are those of the opened
+    /// device; `mirror` is the place of the port that `mirror-to` names.
     pub fn settings(
         &self,
         switch: &SwitchConfig,
@@ -44,6 +44,11 @@ impl PortConfig {
         }
     }
 
+    /// Whether the port carries frames of a VLAN.
+    pub fn carries_vlan(&self, vlan: u16) -> bool {
+        self.vlan_mode().overlaps(&Vlan::Access(vlan))
+    }
+
     fn vlan_mode(&self) -> Vlan {
         match &self.trunk {
             Some(list) => {
@@ -53,18 +58,18 @@ impl PortConfig {
         }
     }
 
-    /// Whether forged source addresses are dropped, said or implied.
+    /// Whether forged source addresses are dropped, configured or by default.
     pub fn mac_guard(&self) -> bool {
         self.mac_spoofing.map_or(self.role() == PortRole::Vnic, |key| key == MacSpoofing::Deny)
     }
 
-    /// Most addresses learned at the port, said or implied; 0: no limit. `None`: half of what the switch may hold.
+    /// Most addresses learned on the port, configured or by default; 0 for no limit, `None` for half of `mac-entries`.
     pub fn mac_limit(&self) -> Option<u16> {
         let default = (self.role() == PortRole::Vnic).then_some(64);
         self.mac_limit.map(|limit| limit.0).or(default)
     }
 
-    /// Storm control, said or implied.
+    /// Storm control, configured or by default.
     pub fn storm(&self) -> Storm {
         self.storm.unwrap_or(match self.role() {
             PortRole::Vnic => Storm::DEFAULT,
@@ -72,7 +77,7 @@ impl PortConfig {
         })
     }
 
-    /// A TAP's address is its user's; a packet port's is that of the host's end, which its stations do not use.
+    /// A TAP's address is that of its user. A packet port's is that of the host's end, which its stations do not use.
     fn own_mac(&self, device: Option<Mac>) -> Option<Mac> {
         let device = device.filter(|_| self.tap.is_some() || self.mac_guard());
         self.mac.map(|mac| mac.0).or(device)

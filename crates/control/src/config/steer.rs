@@ -1,4 +1,4 @@
-//! Steering as it is written: `steer = "rss"`, `rss-key = "6d5a56da…"`, `rss-types = "ipv4,tcpv4"`.
+//! Steering as written: `steer = "rss"`, `rss-key = "6d5a56da…"`, `rss-types = "ipv4,tcpv4"`.
 
 use super::scalar::{FromScalar, Scalar, through_scalar};
 use super::{PortConfig, PortRole};
@@ -13,25 +13,25 @@ use wire::toeplitz::{HashTypes, Key};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SteerMode {
-    /// For TCP and UDP the queue pair that the guest last sent the flow from, else as `rss`.
+    /// For TCP and UDP the queue pair from which the guest last sent the flow; otherwise as `rss`.
     Follow,
-    /// That of the flow's entry of the indirection table.
+    /// The queue that the flow's entry in the indirection table names.
     Rss,
 }
 
-/// The key of the RSS hash; `None`: drawn at random.
+/// The key of the RSS hash; `None` for a random one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RssKey(pub Option<Key>);
 
-/// What RSS hashes; one type at least.
+/// What RSS hashes; at least one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RssTypes(pub HashTypes);
 
 through_scalar!(RssKey, RssTypes);
 
 impl PortConfig {
-    /// Steering, configured or by default: a TAP's kernel steers by itself, and an uplink is sent what its stations have not sent
-    /// from there.
+    /// Steering, configured or by default. `rss` is the default of a TAP, because its kernel steers by itself, and of an
+    /// uplink, because flows toward it do not come from it.
     pub fn steer(&self) -> SteerMode {
         let follows = self.vhost_user.is_some() && self.role() == PortRole::Vnic;
         self.steer.unwrap_or(if follows { SteerMode::Follow } else { SteerMode::Rss })
@@ -49,7 +49,7 @@ impl PortConfig {
     }
 }
 
-/// The bytes of a key in hex, colons between them or not.
+/// The bytes of a key in hex, with or without colons.
 fn bytes(text: &str) -> Option<[u8; 40]> {
     let digits: Vec<u8> = text
         .chars()
@@ -61,7 +61,7 @@ fn bytes(text: &str) -> Option<[u8; 40]> {
     bytes.try_into().ok().filter(|_| rest.is_empty())
 }
 
-/// A key in hex, two digits a byte.
+/// A key in hex, two digits per byte.
 pub(crate) fn hex(key: &Key) -> String {
     key.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -85,8 +85,8 @@ impl FromScalar for RssKey {
             _ => None,
         }
         .ok_or_else(|| {
-            let wanted = "40 bytes in hex (80 digits), \"random\", or \"microsoft\" for the key of its test vectors";
-            scalar.problem("not a key of RSS", wanted)
+            let wanted = "40 bytes in hex (80 digits), \"random\", or \"microsoft\" for the key of Microsoft's test vectors";
+            scalar.problem("not an RSS key", wanted)
         })
     }
 
@@ -124,8 +124,8 @@ impl FromScalar for RssTypes {
             _ => None,
         };
         read.map(RssTypes).ok_or_else(|| {
-            let wanted = format!("types of {}", names(HashTypes::all()));
-            scalar.problem("not types of RSS", &wanted)
+            let wanted = format!("one or more of {}", names(HashTypes::all()));
+            scalar.problem("not RSS types", &wanted)
         })
     }
 

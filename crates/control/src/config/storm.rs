@@ -1,4 +1,4 @@
-//! Storm control as people write it: `10000/s,100Mbit`, one of the two alone, or `off`.
+//! Storm control as written: `10000/s,100Mbit`, either limit alone, or `off`.
 
 use super::Rate;
 use super::scalar::{FromScalar, Scalar, through_scalar};
@@ -6,12 +6,12 @@ use crate::Problem;
 use datapath::StormLimit;
 use std::fmt;
 
-/// Limits on what a port floods.
+/// Limits on the frames that a port floods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storm {
-    /// None.
+    /// No limit.
     Off,
-    /// Both hold.
+    /// Both limits apply.
     Limit {
         /// Frames per second, never 0.
         frames: u64,
@@ -26,7 +26,7 @@ impl Storm {
     const FRAMES: u64 = 10_000;
     const RATE: Rate = Rate(100_000_000);
 
-    /// Far above what name resolution and neighbour discovery of a busy guest take.
+    /// Far above what a busy guest needs for name resolution and neighbour discovery.
     pub const DEFAULT: Storm = Storm::Limit { frames: Storm::FRAMES, rate: Storm::RATE };
 
     pub(crate) fn limit(self) -> Option<StormLimit> {
@@ -70,7 +70,7 @@ impl FromScalar for Storm {
         };
         read.ok_or_else(|| {
             scalar.problem(
-                "not a storm control",
+                "not a storm control limit",
                 "frames and bits per second above 0, such as \"10000/s,100Mbit\", or \"off\"",
             )
         })

@@ -26,6 +26,17 @@ pub enum Poll {
     Never,
 }
 
+/// Format of the log's lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// Text for people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
 /// The workers: a count, or the core of each worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workers {
@@ -39,45 +50,50 @@ pub enum Workers {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct SwitchConfig {
-    /// A count, or the list of cores, one worker each.
+    /// The number of workers, or a list of cores with one worker each.
     pub workers: Workers,
     /// How an idle worker waits.
     pub poll: Poll,
     /// Maximum number of learned addresses.
     #[schema(value_type = u32, minimum = 16, maximum = 1_048_576)]
     pub mac_entries: MacEntries,
-    /// An address that sends no frame for this long is forgotten.
+    /// Time after which an address that sends no frame is forgotten.
     #[schema(example = "5min")]
     pub mac_ageing: Seconds,
-    /// Where the API listens, unless the command line or the environment says.
+    /// Socket of the API, unless the command line or the environment names one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/run/millrace/api.sock")]
     pub socket: Option<PathBuf>,
-    /// Permissions of the socket, in octal.
+    /// Permissions of the API's socket, in octal.
     #[schema(value_type = String, pattern = "^0?[0-7]{3}$", example = "0660")]
     pub socket_mode: FileMode,
-    /// Group of the socket: its members may connect, and see everything but what guests send.
+    /// Group of the API's socket. Its members may read everything except guests' frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "millrace")]
     pub socket_group: Option<Account>,
-    /// Members of this group may change everything, as root and the daemon's own user may. Where it is another than
-    /// `socket-group`, all users may connect, and those of neither group are refused.
+    /// Members of this group may change everything, like root and the daemon's own user. If it differs from `socket-group`,
+    /// the socket's mode lets every user connect; the daemon refuses users in neither group.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "millrace-admin")]
     pub admin_group: Option<Account>,
-    /// Where ports that the API has added are kept, unless the command line says. Where absent: `/var/lib/millrace` for root and
-    /// `$XDG_STATE_HOME/millrace` for others if the socket is the usual one, else the socket's path with `.state` behind it.
+    /// Directory for ports added through the API, unless the command line names one. Default: with the default socket
+    /// `/var/lib/millrace` for root and `$XDG_STATE_HOME/millrace` for others, otherwise the socket's path with `.state`
+    /// appended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/var/lib/millrace")]
     pub state_directory: Option<PathBuf>,
-    /// Whether the daemon gives up, as it starts, files that it does not need and system calls that it never makes.
+    /// Whether the daemon, at startup, gives up access to files that it does not need, system calls that it never makes, and
+    /// CAP_SYS_ADMIN, which a helper process keeps that enters the network namespaces of ports.
     pub sandbox: bool,
-    /// Directories below which ports that come later may have their vhost-user sockets, beside `/run`, that of temporary files and
-    /// those of the sockets at the start. They are there when the daemon starts.
+    /// Directories in which ports added later may have their vhost-user sockets, in addition to `/run`, the directory for
+    /// temporary files and those of the sockets at startup. They must exist when the daemon starts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, example = json!(["/var/lib/vms"]))]
     pub socket_directories: Vec<PathBuf>,
-    /// Coalescing toward vNICs without a setting of their own.
+    /// Format of the log's lines: text for people, or a JSON object. In systemd's journal each line has its level as
+    /// priority in either case.
+    pub log: LogFormat,
+    /// Coalescing toward vNICs whose port has no `rsc` key.
     pub rsc: RscMode,
 }
 
@@ -95,19 +111,20 @@ impl Default for SwitchConfig {
             state_directory: None,
             sandbox: true,
             socket_directories: Vec::new(),
+            log: LogFormat::Text,
             rsc: RscMode::Ndis,
         }
     }
 }
 
 impl SwitchConfig {
-    /// Half of the learned addresses that the switch may hold: what one uplink may fill, so that the stations behind it leave
-    /// room for those of other ports.
+    /// Half of `mac-entries`: the most that one uplink may fill, so that the stations behind it leave room for those of
+    /// other ports.
     pub(crate) fn half_of_macs(&self) -> u16 {
         u16::try_from(self.mac_entries.0 / 2).unwrap_or(u16::MAX)
     }
 
-    /// As the data path takes it.
+    /// In the form of the data path.
     pub fn options(&self) -> SwitchOptions {
         let workers = match &self.workers {
             Workers::Count(count) => vec![WorkerOptions { cpu: None }; usize::from(*count)],
@@ -129,9 +146,9 @@ impl SwitchConfig {
 }
 
 impl Workers {
-    /// Workers a switch can have.
+    /// Most workers of a switch.
     const MAX: i64 = 256;
-    /// Cores that can be named.
+    /// Highest core that can be named.
     const LAST_CORE: i64 = 4095;
 
     fn count(number: i64) -> Result<Workers, Problem> {

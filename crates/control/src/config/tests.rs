@@ -100,7 +100,7 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ),
     (
         "[[port]]\nname = \"a\"",
-        ["switch.toml:2:8: port a: the port names no device", "neither", "one of them", "tap ="],
+        ["switch.toml:2:8: port a: the port names no device", "no device", "one of tap", "tap ="],
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\npacket = \"u\"",
@@ -112,23 +112,28 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\nnative = 1",
-        ["switch.toml:4:10: port a: native means nothing", "alone", "trunk", "vlan"],
+        ["switch.toml:4:10: port a: native has no effect", "alone", "trunk", "vlan"],
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\nburst = 1",
-        ["switch.toml:4:9: port a: burst means nothing", "alone", "rate", "1Gbit"],
+        ["switch.toml:4:9: port a: burst has no effect", "alone", "rate", "1Gbit"],
     ),
     (
         "[[port]]\nname = \"a\"\npacket = \"e\"\nweight = 7",
-        ["switch.toml:4:10: port a: an uplink has no weight", "7", "vNICs", "at a vNIC"],
+        [
+            "switch.toml:4:10: port a: an uplink cannot have a weight",
+            "7",
+            "on vNICs",
+            "on the vNICs",
+        ],
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\n[[port]]\nname = \"a\"\ntap = \"u\"",
-        ["switch.toml:5:8: port a: the name is used twice", "a", "own", "rename"],
+        ["switch.toml:5:8: port a: the name is used twice", "a", "different", "rename"],
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\n[[port]]\nname = \"b\"\ntap = \"t\"",
-        ["switch.toml:6:7: port b: its device belongs", "port a", "own", "another"],
+        ["switch.toml:6:7: port b: its device belongs", "port a", "different", "another"],
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\nmirror-to = \"b\"",
@@ -160,19 +165,19 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\nvhost-client = true",
-        ["switch.toml:4:16: port a: vhost-client means nothing", "alone", "vhost-user", "remove"],
+        ["switch.toml:4:16: port a: vhost-client has no effect", "alone", "vhost-user", "remove"],
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\nsocket-mode = \"0660\"",
-        ["switch.toml:4:15: port a: socket-mode means nothing", "alone", "vhost-user", "remove"],
+        ["switch.toml:4:15: port a: socket-mode has no effect", "alone", "vhost-user", "remove"],
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\nmemory-limit = \"4GiB\"",
-        ["switch.toml:4:16: port a: memory-limit means nothing", "alone", "vhost-user", "remove"],
+        ["switch.toml:4:16: port a: memory-limit has no effect", "alone", "vhost-user", "remove"],
     ),
     (
         "[[port]]\nname = \"a\"\ntap = \"t\"\ncompat = \"ovs-dpdk\"",
-        ["switch.toml:4:10: port a: compat means nothing", "alone", "vhost-user", "remove"],
+        ["switch.toml:4:10: port a: compat has no effect", "alone", "vhost-user", "remove"],
     ),
     (
         "[[port]]\nname = \"a\"\nvhost-user = \"/v\"\nvhost-client = true\nsocket-group = \"kvm\"",
@@ -185,7 +190,7 @@ const REFUSED: &[(&str, [&str; 4])] = &[
     ),
     (
         "[[port]]\nname = \"a\"\nvhost-user = \"/v\"\n[[port]]\nname = \"b\"\nvhost-user = \"/v\"",
-        ["switch.toml:6:14: port b: its device belongs", "port a", "own", "another"],
+        ["switch.toml:6:14: port b: its device belongs", "port a", "different", "another"],
     ),
     ("[switch\n", ["switch.toml:1:8", "", "", ""]),
 ];

@@ -1,4 +1,4 @@
-//! The small typed values of the configuration: what cannot be written down wrongly cannot be run wrongly.
+//! The small typed values of the configuration. Each type refuses invalid values, so that none can run.
 
 use super::scalar::{FromScalar, Scalar, text_or_number, through_scalar};
 use crate::Problem;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use wire::Mac;
 
-/// A port's name: it stands in file names, URLs and tables, so it is 1 to 32 letters, digits, `.`, `_`, `-`.
+/// A port's name: 1 to 32 letters, digits, `.`, `_`, `-`, because it appears in file names, URLs and tables.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortName(String);
 
@@ -14,7 +14,7 @@ pub struct PortName(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mtu(pub u16);
 
-/// A station's own address: never a group, never all zero.
+/// A station's address: unicast, not all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacAddress(pub Mac);
 
@@ -22,27 +22,27 @@ pub struct MacAddress(pub Mac);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues(pub u16);
 
-/// Trains open at once for one egress queue, 1 to 128.
+/// Most open trains per egress queue, 1 to 128.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flows(pub u8);
 
-/// Payload of a train in multiples of the MTU, 0 to 255; 0: no limit.
+/// Maximum payload of a train in multiples of the MTU, 0 to 255; 0 for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthLimit(pub u8);
 
-/// Segments of a train with a pure ACK, 0 to 65535; 0: no limit.
+/// Maximum segments of a train with a pure ACK, 0 to 65535; 0 for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckLimit(pub u16);
 
-/// Most addresses learned at a port, 0 to 65535; 0: no limit.
+/// Most addresses learned on a port, 0 to 65535; 0 for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacLimit(pub u16);
 
-/// What a vNIC gets of an uplink that is short of room, beside the others, 1 to 100.
+/// A vNIC's share of a congested uplink relative to others, 1 to 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weight(pub u8);
 
-/// Learned addresses the switch may hold, 16 to 1048576.
+/// Most learned addresses of the switch, 16 to 1048576.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacEntries(pub u32);
 
@@ -50,15 +50,15 @@ pub struct MacEntries(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMode(pub u32);
 
-/// A network device of the host, with a name as Linux allows it.
+/// A network device of the host, with a name that Linux allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
-/// A network namespace: a name of `ip netns`, or the path of one, such as `/proc/PID/ns/net` for a container.
+/// A network namespace: a name from `ip netns`, or a path, such as `/proc/PID/ns/net` for a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace(String);
 
-/// Where a Unix socket is: from the root, and no longer than the kernel takes.
+/// The path of a Unix socket: absolute, and no longer than the kernel accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketPath(String);
 
@@ -87,7 +87,7 @@ through_scalar!(
 text_or_number!(Account);
 
 impl SocketPath {
-    /// Longest path in bytes: `sun_path` of unix(7) without its end.
+    /// Longest path in bytes: `sun_path` of unix(7) without the terminating null byte.
     const LONGEST: usize = 107;
 
     /// As a path.
@@ -118,9 +118,9 @@ impl HostName {
 }
 
 impl Namespace {
-    /// Where it is.
+    /// The namespace's path.
     pub fn path(&self) -> PathBuf {
-        // An absolute path replaces what it is joined to.
+        // An absolute path replaces the directory it is joined to.
         Path::new("/run/netns").join(&self.0)
     }
 }
@@ -155,7 +155,7 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// The text of a name that is `good`; `wanted` otherwise.
+/// The text, if it is `good`; otherwise the problem with `wanted`.
 fn text(
     scalar: &Scalar,
     good: impl Fn(&str) -> bool,
@@ -184,7 +184,7 @@ impl FromScalar for PortName {
     }
 }
 
-/// What a file name may be, so that it never leads out of its directory.
+/// Whether a name is a file name that stays in its directory.
 fn is_file_name(name: &str) -> bool {
     let odd = |c: char| "/%".contains(c) || c.is_whitespace() || c.is_control();
     (1..=255).contains(&name.len()) && name != "." && name != ".." && !name.contains(odd)

@@ -1,4 +1,4 @@
-//! VLANs as they are written: `vlan = 10`, or `trunk = "10,20-30"` with a `native` VLAN for untagged frames.
+//! VLANs as written: `vlan = 10`, or `trunk = "10,20-30"` with a `native` VLAN for untagged frames.
 
 use super::port::PortConfig;
 use super::scalar::{FromScalar, Scalar, text_or_number, through_scalar};
@@ -9,11 +9,11 @@ use std::ops::RangeInclusive;
 
 const LAST: u16 = 4094;
 
-/// A VLAN inside the switch: 1 to 4094, or 0 for the VLAN of everything untagged.
+/// A VLAN in the switch: 1 to 4094, or 0 for untagged frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VlanId(pub u16);
 
-/// The VLANs a trunk allows: ranges in order that neither touch nor overlap, so that equal sets are equal values.
+/// The VLANs that a trunk allows: sorted ranges that neither touch nor overlap, so that equal sets are equal values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VlanList(Vec<RangeInclusive<u16>>);
 
@@ -21,12 +21,12 @@ through_scalar!(VlanId, VlanList);
 text_or_number!(VlanList);
 
 impl VlanList {
-    /// As the switch reads it.
+    /// In the form of the data path.
     pub fn to_set(&self) -> VlanSet {
         self.0.iter().flat_map(RangeInclusive::clone).collect()
     }
 
-    /// Sorts, and joins what touches.
+    /// Sorts the ranges, and joins those that touch.
     fn of(mut ranges: Vec<RangeInclusive<u16>>) -> VlanList {
         ranges.sort_by_key(|range| *range.start());
         let mut joined: Vec<RangeInclusive<u16>> = Vec::new();

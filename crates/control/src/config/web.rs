@@ -1,4 +1,4 @@
-//! `[web]`: the page for people.
+//! `[web]`: the web page.
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -9,19 +9,19 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct WebConfig {
-    /// Where the page is served to everybody who reaches the address; nowhere where absent.
+    /// TCP address that serves the page, to anyone who reaches it. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "127.0.0.1:9478")]
     pub listen: Option<SocketAddr>,
-    /// A file with a token of 16 to 128 letters, digits, `-` and `_`. Whoever types it into the page may turn RSC on and off; the page
-    /// is read-only where absent. The file is read at each change, and must be closed to other users.
+    /// A file with a token of 16 to 128 letters, digits, `-` and `_`. A user who types it into the page may turn RSC on and off.
+    /// Default: none, the page is read-only. The file is read at each change, and other users must not be able to read it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/etc/millrace/web-token")]
     pub token_file: Option<PathBuf>,
 }
 
 impl WebConfig {
-    /// Whether it says nothing.
+    /// Whether no key is set.
     pub(super) fn is_empty(&self) -> bool {
         *self == WebConfig::default()
     }

@@ -1,4 +1,4 @@
-//! Connections: how many there may be, how long a head and a client that does not read may take, and their end.
+//! Connections: their number, their timeouts, and their end.
 
 use super::patient::Patient;
 use crate::api::{Access, Peer};
@@ -12,39 +12,39 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-/// How long a request's head may take, and a connection be idle.
+/// Longest time for a request's head, and for an idle connection.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a write may make no progress.
+/// Longest time without progress in a write.
 const WRITE: Duration = Duration::from_secs(30);
-/// How long a connection for monitoring lasts.
+/// Longest life of a monitoring connection.
 const LIFE: Duration = Duration::from_mins(1);
-/// Connections of one reader; of all strangers together.
+/// Most connections of one reader, and of all strangers together.
 const OF_A_USER: usize = 32;
-/// Connections of all readers; of all admins.
+/// Most connections of all readers, and of all admins.
 const OF_ALL: usize = 256;
 
-/// How long a connection may take.
+/// Timeouts of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
-    /// A write without progress.
+    /// Longest time without progress in a write.
     write: Duration,
-    /// All of it, and then what is left to be said.
+    /// Longest life of the connection, after which only the current response is finished.
     life: Option<Duration>,
 }
 
 impl Limits {
-    /// Captures last.
+    /// Captures may last.
     pub(super) const API: Limits = Limits { write: WRITE, life: None };
-    /// An answer that is read byte by byte makes progress, and holds a place that all clients share.
+    /// A response that is read byte by byte makes progress, but holds a place that all clients share.
     pub(super) const METRICS: Limits = Limits { write: WRITE, life: Some(LIFE) };
 }
 
-/// What a connection counts as. Nobody takes the places of another kind.
+/// The kind that a connection counts as. Each kind has its own places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Admin,
     Reader(u32),
-    /// May do nothing: one user can have thousands of numbers (`/etc/subuid`), so they are counted as one.
+    /// A client without access. All strangers count as one, because one user can have thousands of IDs (`/etc/subuid`).
     Stranger,
     Monitoring,
 }
@@ -59,18 +59,18 @@ impl From<&Peer> for Kind {
     }
 }
 
-/// The connections that there are.
+/// The open connections.
 #[derive(Clone, Default)]
 pub(super) struct Connections(Arc<Mutex<BTreeMap<Kind, usize>>>);
 
-/// One of them. It is free again when this goes.
+/// A place for one connection, free again when dropped.
 pub(super) struct Place {
     of: Connections,
     kind: Kind,
 }
 
 impl Connections {
-    /// A place for a connection; `None`: there are too many of its kind.
+    /// A place for a connection; `None` if there are too many of its kind.
     pub(super) fn place(&self, kind: Kind) -> Option<Place> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = counts.get(&kind).copied().unwrap_or_default();
@@ -130,7 +130,7 @@ pub(super) async fn serve(
         }
         () = old => {
             answers.as_mut().graceful_shutdown();
-            // What is not said by then is not said.
+            // A response that is not sent by then is dropped.
             tokio::time::timeout(limits.write, answers).await.unwrap_or(Ok(()))
         }
     };

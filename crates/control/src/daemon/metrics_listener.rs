@@ -1,39 +1,58 @@
-//! `[metrics] listen`: counters and health over TCP, for monitoring. It is read-only and has no other path: everybody who reaches
-//! the address may read.
+//! `[metrics] listen`: counters and health over TCP, for monitoring. Read-only, with no other path: anyone who reaches the
+//! address may read.
 
-use super::tcp_listener::{Section, own_host};
+use super::tcp_listener::Section;
 use crate::Problem;
 use crate::api::{Shared, problem};
 use crate::metrics;
+use crate::recent::Recent;
+use crate::site::{self, Words};
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::body::Bytes;
+use axum::extract::{FromRef, State};
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, StatusCode};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use std::sync::Arc;
+use std::time::Instant;
 
-/// Not which port: anybody may ask.
+/// The port is not named, because anyone may ask.
 const HANGS: &str = "a worker does not answer\n";
 
-/// All there is.
-pub(super) fn router(shared: Shared) -> Router {
-    Router::new()
-        .route("/metrics", get(page))
-        .route("/healthz", get(health))
-        .route("/readyz", get(ready))
-        .layer(middleware::from_fn(admit))
-        .with_state(shared)
+/// The state from which requests are answered.
+#[derive(Clone)]
+struct Monitored {
+    shared: Shared,
+    text: Arc<Recent<Result<Bytes, Problem>>>,
 }
 
-async fn page(State(shared): State<Shared>) -> Response {
-    match metrics::text(&shared) {
+impl FromRef<Monitored> for Shared {
+    fn from_ref(monitored: &Monitored) -> Shared {
+        monitored.shared.clone()
+    }
+}
+
+/// All routes.
+pub(super) fn router(shared: Shared) -> Router {
+    let routes = Router::new()
+        .route("/metrics", get(page))
+        .route("/healthz", get(health))
+        .route("/readyz", get(ready));
+    let words = Words { option: Section::Metrics.option(), instead: "use the API's Unix socket" };
+    site::read_only(routes.with_state(Monitored { shared, text: Arc::default() }), words)
+}
+
+/// Counters at most half a second old.
+async fn page(State(Monitored { shared, text }): State<Monitored>) -> Response {
+    let make = || metrics::text(&shared).map(Bytes::from);
+    match text.read(Instant::now(), make, Result::clone) {
         Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(told) => problem(StatusCode::INTERNAL_SERVER_ERROR, told),
     }
 }
 
-/// Alive while all workers answer: only a restart helps where this says no.
+/// Alive while all workers answer: if one does not, only a restart helps.
 async fn health(State(shared): State<Shared>) -> Response {
     let answering = shared.lock().all_answer();
     match answering {
@@ -42,7 +61,7 @@ async fn health(State(shared): State<Shared>) -> Response {
     }
 }
 
-/// Ready while all workers answer and each port's device is open. What a guest does changes nothing about it.
+/// Ready while all workers answer and each port's device is open. Guests do not affect it.
 async fn ready(State(shared): State<Shared>) -> Response {
     let (answering, closed) = {
         let running = shared.lock();
@@ -54,19 +73,7 @@ async fn ready(State(shared): State<Shared>) -> Response {
     if closed.is_empty() {
         return "ready\n".into_response();
     }
-    // Names alone: a reason may name devices and paths, and anybody may ask.
+    // Only names: a reason may name devices and paths, and anyone may ask.
     let text = closed.iter().map(|(name, _)| format!("port {name} is not open\n"));
     (StatusCode::SERVICE_UNAVAILABLE, text.collect::<String>()).into_response()
-}
-
-async fn admit(request: Request, next: Next) -> Response {
-    if let Err(told) = own_host(Section::Metrics, &request) {
-        return problem(StatusCode::FORBIDDEN, told);
-    }
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let told = Problem::new("nothing can be changed here").seen(request.method()).wanted("GET");
-        let told = told.remedy("use the API's Unix socket");
-        return problem(StatusCode::METHOD_NOT_ALLOWED, told);
-    }
-    next.run(request).await
 }

@@ -1,4 +1,4 @@
-//! The daemon: one thread that serves the API, looks at everything once a second, and listens to signals.
+//! The daemon: one thread that serves the API, polls the switch once a second, and handles signals.
 
 mod connections;
 mod metrics_listener;
@@ -8,6 +8,8 @@ mod socket;
 mod source;
 mod tcp_listener;
 
+pub use crate::sandbox::helper::run as run_helper;
+pub(crate) use serving::accept;
 pub use socket::default_path;
 pub(crate) use source::Source;
 pub(crate) use tcp_listener::{Section, own_host};
@@ -19,6 +21,7 @@ use crate::config::{Config, Poll, SwitchConfig, WebConfig};
 use crate::descriptors;
 use crate::devices::Opener;
 use crate::handover::{self, Store};
+use crate::log;
 use crate::running::Running;
 use crate::sandbox;
 use crate::state::{self, Keeper, Kept};
@@ -34,34 +37,36 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tracing::Level;
 
-/// How the daemon runs, beside its configuration.
+/// How the daemon runs, apart from its configuration.
 pub struct Options {
-    /// The configuration file; SIGHUP reads it again. `None`: no ports until the API adds some.
+    /// The configuration file; SIGHUP rereads it. `None`: no ports but those added through the API.
     pub file: Option<PathBuf>,
-    /// Where the API listens; `None`: the file's `socket`, or the usual place.
+    /// The API's socket; `None` for the file's `socket`, or the default.
     pub socket: Option<PathBuf>,
-    /// Where ports that the API has added are kept; `None`: the file's `state-directory`, or the usual place.
+    /// Directory for ports added through the API; `None` for the file's `state-directory`, or the default.
     pub state_directory: Option<PathBuf>,
-    /// How idle workers wait; `None`: as in the file.
+    /// How idle workers wait; `None` for the file's `poll`.
     pub poll: Option<Poll>,
-    /// Ask the daemon that runs at this socket to stop, and go on with the descriptors of its ports.
+    /// Ask the daemon that listens on this socket to stop, and resume with its ports' descriptors.
     pub take_over: bool,
-    /// Whether `sandbox` of the file is followed. It holds for the process until that ends, so only a process that does nothing else
-    /// may say so.
-    pub sandbox: bool,
+    /// If `sandbox` of the file applies: the arguments with which this program calls [`run_helper`] with the arguments behind
+    /// them. Restrictions last until the process ends, so only a process that does nothing else may set this.
+    pub sandbox: Option<&'static [&'static str]>,
 }
 
 /// Runs until SIGTERM or SIGINT.
 pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
     opener.store().join_systemd();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Problem::new("starting the runtime").seen(error))?;
+    let runtime =
+        runtime.map_err(|error| Problem::new("the runtime cannot be started").seen(error))?;
     let inside = runtime.enter();
     let stop = stop_signal()?;
     drop(inside);
     let outcome = runtime.block_on(serve(options, opener, stop));
-    // A reload that still waits for its file does not keep the daemon.
+    // A reload that still waits for its file does not delay the end.
     runtime.shutdown_background();
     outcome
 }
@@ -73,7 +78,7 @@ pub fn read_file(path: &Path) -> Result<Config, Problem> {
         Problem::new(format!("{name} cannot be read"))
             .seen(error)
             .wanted("a configuration file in UTF-8")
-            .remedy("correct the path given with -c, or the file's permissions")
+            .remedy("correct the path, or the file's permissions")
     })?;
     Config::from_toml(&name, &text)
 }
@@ -84,12 +89,13 @@ pub async fn serve(
     opener: Box<dyn Opener>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Problem> {
-    // Signals first: one that comes while ports are opened must not end the process and leave the socket behind.
+    // Signals first: a signal while ports are being opened must not end the process and leave the socket behind.
     let hangup = on(SignalKind::hangup())?;
     let source = Source::new(options.file.clone(), options.poll);
     let config = source.read()?;
+    log::write_as(config.switch.log);
     let store = opener.store();
-    // A successor gets the descriptors of all ports.
+    // A successor receives the descriptors of all ports.
     descriptors::raise();
     if options.take_over {
         handover::take_over(&socket_path(options, &config.switch), &store)?;
@@ -98,16 +104,16 @@ pub async fn serve(
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let groups = Groups::of(&config.switch)?;
     let tcp = (config.metrics.listen, config.web.clone());
-    store.want(config.ports.iter().chain(&kept.ports));
-    if options.sandbox && config.switch.sandbox {
+    store.want(config.ports.iter().chain(&kept.ports).chain(&kept.fleet));
+    if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
         let (file, state) = (options.file.as_deref(), keeps.path());
         let places = sandbox::Places { file, socket: socket.path(), state };
-        sandbox::restrict(&places, &config, &kept.ports);
+        sandbox::restrict(&places, &config, &[&kept.ports[..], &kept.fleet].concat(), helper);
     }
     let keeper = Keeper::start(keeps)?;
     let shared = Shared::new(start(config, kept, opener)?, keeper.clone(), source);
     store.end_sessions();
-    // What had to give way to the file is given up for good.
+    // Ports that the file overrode are removed from the state.
     save(&shared);
     let successors = successors(socket.path());
     let (stopping, stopped) = watch::channel(false);
@@ -119,24 +125,25 @@ pub async fn serve(
         () = poll_every_second(&shared, hangup) => None,
         successor = next(successors.as_ref()) => Some(successor),
     };
-    // Ports close from now on because the process ends, not because they are removed.
+    // From here on ports close because the process ends, not because they are removed.
     store.seal();
     notify(&[NotifyState::Stopping]);
     tracing::info!("stopping{}", if successor.is_some() { ": a successor takes over" } else { "" });
     let _ = stopping.send(true);
     ended(answering).await;
     if let Err(problem) = keeper.end().await {
-        tracing::warn!("{problem}");
+        tracing::error!("{problem}");
     }
     if successor.is_some() {
         drop((socket, successors));
     }
     leave(&shared, &store, successor);
+    ports::namespace::helper::end();
     Ok(())
 }
 
-/// Locks the state directory. That comes before the socket: of two daemons that start at once, one would find the other's before that is
-/// listened at.
+/// Locks the state directory, before binding the socket: of two daemons that start at once, one could otherwise find the
+/// other's socket before that listens.
 fn open_state(options: &Options, config: &SwitchConfig) -> Result<(state::Writer, Kept), Problem> {
     let socket = socket_path(options, config);
     let directory = options.state_directory.clone().or(config.state_directory.clone());
@@ -146,7 +153,7 @@ fn open_state(options: &Options, config: &SwitchConfig) -> Result<(state::Writer
     })
 }
 
-/// Starts to answer clients: those of the API, and those of metrics and page over TCP.
+/// Starts answering clients of the API, of the metrics and of the page.
 fn answer(
     listener: UnixListener,
     groups: Groups,
@@ -169,10 +176,10 @@ fn answer(
 
 fn tell_places(socket: &Socket, keeper: &Keeper) {
     let (api, kept) = (socket.path().display(), keeper.file().display());
-    tracing::info!("serving the API on {api}; ports that it adds are kept in {kept}");
+    tracing::info!("serving the API on {api}; ports added through it are stored in {kept}");
 }
 
-/// Waits for the last answers. A client that keeps its connection open does not keep the daemon.
+/// Waits for the last responses. A client that keeps its connection open does not delay the end.
 async fn ended(answering: Vec<JoinHandle<()>>) {
     let all = async {
         for serving in answering {
@@ -182,10 +189,10 @@ async fn ended(answering: Vec<JoinHandle<()>>) {
     let _ = tokio::time::timeout(Duration::from_millis(500), all).await;
 }
 
-/// Where a successor may ask; without it the next daemon opens all anew.
+/// The socket for a successor; without it the next daemon opens all devices anew.
 fn successors(api: &Path) -> Option<handover::Listener> {
     let bound = handover::Listener::bind(api);
-    bound.inspect_err(|error| tracing::warn!("no successor can take over: {error}")).ok()
+    bound.inspect_err(|error| tracing::warn!("a successor cannot take over: {error}")).ok()
 }
 
 async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
@@ -195,7 +202,7 @@ async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
     }
 }
 
-/// Leaves what outlives the daemon to its successor, or to systemd.
+/// Hands the descriptors that outlive the daemon to its successor, or leaves them with systemd.
 fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
     if let Some(successor) = successor {
         shared.lock().give_up();
@@ -206,17 +213,17 @@ fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
     }
 }
 
-/// Starts the switch, and tells what may be told at the start.
+/// Starts the switch, and logs the problems found at startup.
 fn start(config: Config, kept: Kept, opener: Box<dyn Opener>) -> Result<Running, Problem> {
-    let mut running = Running::start_with(config, kept.ports, opener, Instant::now())?;
+    let mut running = Running::start_with(config, kept.added(), opener, Instant::now())?;
     for problem in kept.refused {
-        running.note(Instant::now(), problem.to_string());
+        running.note(Level::WARN, Instant::now(), problem.to_string());
     }
     if let Some(problem) = running.denied() {
         return Err(problem);
     }
     if let Some(problem) = descriptors::shortage(running.config(), descriptors::limit()) {
-        running.note(Instant::now(), problem.to_string());
+        running.note(Level::WARN, Instant::now(), problem.to_string());
     }
     Ok(running)
 }
@@ -225,7 +232,7 @@ fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
     options.socket.clone().or_else(|| config.socket.clone()).unwrap_or_else(default_path)
 }
 
-/// Looks once a second and reads the file again at SIGHUP, for ever.
+/// Polls once a second and rereads the file at SIGHUP, forever.
 async fn poll_every_second(shared: &Shared, mut hangup: Signal) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     let mut trouble = None;
@@ -247,7 +254,7 @@ async fn poll_every_second(shared: &Shared, mut hangup: Signal) {
     }
 }
 
-/// Has the state written, without waiting for it.
+/// Starts writing the state, without waiting for the disk.
 fn save(shared: &Shared) {
     drop(shared.keep());
 }
@@ -264,8 +271,8 @@ fn poll(shared: &Shared, trouble: Option<&str>) {
     if let Some(trouble) = trouble {
         status.push_str(&format!("; {trouble}"));
     }
-    // A worker that hangs for as long as the watchdog waits does not come back by itself, and holds its ports' guests up: with a
-    // new process all ports are back, at the price of a short outage for the others.
+    // A worker that hangs for as long as the watchdog waits does not recover, and stalls its ports' guests. A new process brings
+    // all ports back, at the price of a short outage for the others.
     match running.all_answer() {
         Ok(()) => notify(&[NotifyState::Watchdog]),
         Err(problem) => status.push_str(&format!("; {}", problem.error)),
@@ -273,8 +280,8 @@ fn poll(shared: &Shared, trouble: Option<&str>) {
     notify(&[NotifyState::Status(&status)]);
 }
 
-/// Reads the file again. systemd and the events are told how it went; a unit of `Type=notify-reload` waits for that.
-/// Returns what is to be said of it until the next time; nothing if all went well.
+/// Rereads the file, and reports the result to systemd and as an event; a unit of `Type=notify-reload` waits for it.
+/// Returns the text to show in the status until the next reload; `None` if it succeeded.
 async fn reload(shared: &Shared) -> Option<&'static str> {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now().ok());
@@ -288,11 +295,11 @@ async fn reload(shared: &Shared) -> Option<&'static str> {
             let reasons = steps.iter().filter(|step| step.outcome == StepOutcome::Failed);
             let reasons: Vec<_> = reasons.map(|step| step.reason.as_str()).collect();
             match reasons.len() {
-                0 => format!("the file was read again: {} steps", steps.len()),
+                0 => format!("the file was reread: {} steps", steps.len()),
                 failed => {
                     trouble = Some("some steps of the last reload failed");
                     format!(
-                        "the file was read again: {failed} of {} steps failed: {}",
+                        "the file was reread: {failed} of {} steps failed: {}",
                         steps.len(),
                         reasons.join("; ")
                     )
@@ -301,21 +308,20 @@ async fn reload(shared: &Shared) -> Option<&'static str> {
         }
         Err(problem) => {
             trouble = Some("the last reload was refused");
-            format!(
-                "the file was read again and refused, the configuration stays as it is: {problem}"
-            )
+            format!("the file was reread and refused; the running configuration stays: {problem}")
         }
     };
     notify(&[NotifyState::Ready, NotifyState::Status(&text.replace('\n', ";"))]);
     running.note_reload(trouble.is_none());
-    running.note(now, text);
+    let level = if trouble.is_none() { Level::INFO } else { Level::WARN };
+    running.note(level, now, text);
     drop(running);
     save(shared);
     trouble
 }
 
 fn on(kind: SignalKind) -> Result<Signal, Problem> {
-    signal(kind).map_err(|error| Problem::new("listening to signals").seen(error))
+    signal(kind).map_err(|error| Problem::new("signals cannot be handled").seen(error))
 }
 
 fn stop_signal() -> Result<impl Future<Output = ()>, Problem> {
@@ -329,9 +335,9 @@ fn stop_signal() -> Result<impl Future<Output = ()>, Problem> {
     })
 }
 
-/// Tells systemd, where it runs us. Its absence is no error.
+/// Notifies systemd, if it runs the daemon. Its absence is not an error.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!("telling systemd: {error}");
+        tracing::debug!("systemd cannot be notified: {error}");
     }
 }

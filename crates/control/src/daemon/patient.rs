@@ -1,5 +1,5 @@
-//! A connection that ends when its client takes nothing for too long. A window of zero that the peer acknowledges never times out
-//! by itself, and an answer that is not read would hold its place for ever.
+//! A connection that ends when its client reads nothing for too long. A zero window that the peer acknowledges never times out
+//! by itself, so an unread response would hold its place forever.
 
 use std::io;
 use std::pin::Pin;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream, with a limit to how long a write may make no progress.
+/// A stream that limits how long a write may make no progress.
 pub(super) struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// From the first refusal of a write on until one goes through.
+    /// The timeout, from a blocked write until one succeeds.
     waits: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Who is let in: clients of the API by the process that connected, those of monitoring by nothing.
+//! Accepting clients: the API checks the process that connected, monitoring checks nothing.
 
 use super::connections::{self, Connections, Kind, Limits};
 use super::tcp_listener::{self, Section};
@@ -6,11 +6,11 @@ use crate::api::{Groups, Peer, Shared};
 use axum::{Extension, Router};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Accepts clients of the API until the daemon stops, and waits for their answers.
+/// Accepts clients of the API until the daemon stops, and waits for their responses.
 pub(super) async fn api(
     listener: UnixListener,
     shared: Shared,
@@ -30,7 +30,7 @@ pub(super) async fn api(
             continue;
         };
         let peer = Peer::of(&stream, &groups);
-        // Without a place the connection is closed.
+        // A connection without a place is closed.
         if let Some(place) = places.place(Kind::from(&peer)) {
             let router = router.clone().layer(Extension(peer));
             let answers = connections::serve(stream, router, Limits::API, stopped.clone());
@@ -43,7 +43,7 @@ pub(super) async fn api(
     while clients.join_next().await.is_some() {}
 }
 
-/// The same over TCP, where all clients are as of one user, from the moment that the address can be had.
+/// Does the same over TCP once the address is available. All clients count as one user.
 pub(super) async fn tcp(
     section: Section,
     address: SocketAddr,
@@ -55,6 +55,15 @@ pub(super) async fn tcp(
         listener = tcp_listener::listen(section, address, &shared) => listener,
         _ = stopped.wait_for(|stop| *stop) => return,
     };
+    accept(listener, router, stopped).await;
+}
+
+/// Answers all clients of a listener until it is to stop.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) {
     let places = Connections::default();
     loop {
         let accepted = tokio::select! {
@@ -76,7 +85,7 @@ pub(super) async fn tcp(
     }
 }
 
-/// Where no connection can be accepted, for want of descriptors say, the next try is not at once.
+/// Pauses after a failure to accept, for example for lack of descriptors.
 async fn hesitate() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }

@@ -1,7 +1,7 @@
-//! The API's Unix socket: one daemon a path, permissions that follow the configuration, and nothing left behind.
+//! The API's Unix socket: one daemon per path, permissions from the configuration, removed at the end.
 //!
-//! The directory is opened once. Permissions are set on the open file that was found there to be our socket, and the file is
-//! removed only while it is still that one: a directory that others may write to leads to no other file.
+//! The directory is opened once. Permissions are set on the open file that was found to be our socket, and the file is removed
+//! only while it is still that one, so a directory that others can write to cannot redirect us to another file.
 
 use crate::config::SwitchConfig;
 use crate::{Problem, accounts};
@@ -20,17 +20,17 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// Connections that may wait to be accepted.
+/// Most connections waiting to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// Where the API listens by default: `/run/millrace/api.sock` for root, below `$XDG_RUNTIME_DIR` for others.
+/// The API's default socket: `/run/millrace/api.sock` for root, under `$XDG_RUNTIME_DIR` for others.
 pub fn default_path() -> PathBuf {
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());
     runtime.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("millrace/api.sock")
 }
 
-/// A bound socket; its file goes when this does.
+/// A bound socket; its file is removed on drop.
 pub(super) struct Socket {
     path: PathBuf,
     folder: OwnedFd,
@@ -57,7 +57,7 @@ impl Socket {
         &self.path
     }
 
-    /// For the runtime.
+    /// The listener for the runtime.
     pub(super) fn listener(&self) -> Result<tokio::net::UnixListener, Problem> {
         let listener = self.listener.try_clone().and_then(tokio::net::UnixListener::from_std);
         listener.map_err(|error| trouble(&self.path, &error))
@@ -76,7 +76,7 @@ impl Drop for Socket {
 
 type Bound = (UnixListener, (u64, u64));
 
-/// Nobody can connect until owner, group and mode are set: the file is made without any permission.
+/// The file is created without any permission, so no client can connect until owner, group and mode are set.
 fn bind_in(
     path: &Path,
     folder: &OwnedFd,
@@ -113,7 +113,7 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Mode and group. Where two groups may connect, everybody can, and [`Access`](crate::api::Access) decides.
+/// Mode and group. If two groups may connect, the mode admits everyone, and [`Access`](crate::api::Access) decides.
 fn access(config: &SwitchConfig) -> Result<(u32, Option<u32>), Problem> {
     let number = |account: &Option<crate::config::Account>| {
         account.as_ref().map(|name| accounts::group(name.as_str())).transpose()
@@ -139,7 +139,7 @@ fn remove_stale(path: &Path, folder: &OwnedFd) -> Result<(), Problem> {
     let Ok(facts) = statat(folder, name(path), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
     if FileType::from_raw_mode(facts.st_mode) != FileType::Socket {
         return Err(Problem::new(format!("{} exists and is not a socket", path.display()))
-            .seen("another kind of file")
+            .seen("a file of another kind")
             .wanted("a free path for the API's socket")
             .remedy("remove the file, or name another path with --socket"));
     }
@@ -152,7 +152,7 @@ fn remove_stale(path: &Path, folder: &OwnedFd) -> Result<(), Problem> {
     }
 }
 
-/// Refuses where a daemon listens.
+/// Refuses if a daemon listens there.
 pub(super) fn refuse_taken(path: &Path) -> Result<(), Problem> {
     match try_to_connect(path) {
         Ok(()) | Err(Errno::AGAIN) => Err(taken(path)),
@@ -160,7 +160,7 @@ pub(super) fn refuse_taken(path: &Path) -> Result<(), Problem> {
     }
 }
 
-/// Without waiting: a daemon whose backlog is full is there, too.
+/// Does not wait: a full backlog also means that a daemon listens.
 fn try_to_connect(path: &Path) -> Result<(), Errno> {
     new_socket().and_then(|socket| connect(&socket, &SocketAddrUnix::new(path)?))
 }
@@ -168,11 +168,11 @@ fn try_to_connect(path: &Path) -> Result<(), Errno> {
 fn taken(path: &Path) -> Problem {
     Problem::new(format!("a daemon already listens on {}", path.display()))
         .seen("an answer on the socket")
-        .wanted("one daemon a socket")
-        .remedy("stop the other one, or name another path with --socket")
+        .wanted("one daemon per socket")
+        .remedy("stop the other daemon, or name another path with --socket")
 }
 
-/// Whether a daemon of this user was killed between bind and listen: only root may ask a socket without any permission.
+/// Whether a daemon of this user was killed between bind and listen: only root may connect to a socket without permissions.
 fn was_left_closed(facts: &Stat, error: Errno) -> bool {
     let is_ours = facts.st_uid == rustix::process::geteuid().as_raw();
     error == Errno::ACCESS && is_ours && facts.st_mode & 0o777 == 0
@@ -181,7 +181,7 @@ fn was_left_closed(facts: &Stat, error: Errno) -> bool {
 fn trouble(path: &Path, error: &dyn Display) -> Problem {
     Problem::new(format!("the API's socket {} cannot be created", path.display()))
         .seen(error)
-        .wanted("a directory this process can write to")
+        .wanted("a directory that this process can write to")
         .remedy("run as root, or name another path with --socket or MILLRACE_SOCKET")
 }
 

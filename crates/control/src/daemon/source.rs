@@ -1,4 +1,4 @@
-//! The configuration file, as the daemon reads it: what the command line says stands above it.
+//! The configuration file as the daemon reads it; the command line overrides it.
 
 use super::read_file;
 use crate::Problem;
@@ -6,10 +6,10 @@ use crate::config::{Config, Poll, SwitchConfig};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a reload waits for the file.
+/// Longest time that a reload waits for the file.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the configuration comes from.
+/// The source of the configuration.
 #[derive(Clone)]
 pub(crate) struct Source {
     file: Option<PathBuf>,
@@ -33,22 +33,22 @@ impl Source {
         Ok(Config { switch: SwitchConfig { poll, ..config.switch }, ..config })
     }
 
-    /// Reads the file again, in a thread that may wait for a disk or a pipe.
+    /// Rereads the file, in a thread that may wait for a disk or a pipe.
     pub(crate) async fn read_again(&self) -> Result<Config, Problem> {
         let Some(file) = self.file.clone() else {
-            return Err(Problem::new("there is no configuration file to read again")
+            return Err(Problem::new("there is no configuration file to reread")
                 .seen("a daemon without a file")
-                .wanted("a daemon that was started with -c FILE")
-                .remedy("start it with -c FILE, or use `millrace config apply FILE`"));
+                .wanted("a daemon started with -c FILE")
+                .remedy("start the daemon with -c FILE, or use `millrace config apply FILE`"));
         };
         let source = self.clone();
         let reading = tokio::task::spawn_blocking(move || source.read());
         let late = || {
-            Problem::new(format!("{} was not read in 10 s", file.display()))
-                .wanted("a file on a disk that answers")
-                .remedy("look after the disk, or name a regular file with -c")
+            Problem::new(format!("{} could not be read within 10 s", file.display()))
+                .wanted("a regular file on a disk that responds")
+                .remedy("check the disk, or name a regular file with -c")
         };
         let read = tokio::time::timeout(PATIENCE, reading).await.map_err(|_| late())?;
-        read.map_err(|error| Problem::new("reading the configuration file").seen(error))?
+        read.map_err(|error| Problem::new("the configuration file cannot be read").seen(error))?
     }
 }

@@ -1,7 +1,7 @@
-//! What `[metrics]` and `[web]` have in common: an address that may not be there yet, and requests that are for this host alone.
+//! The TCP listener that `[metrics]` and `[web]` share: waits for its address, and accepts only requests for this host.
 //!
-//! A page in a browser that resolves a name of its own to this address (DNS rebinding) sends that name as `Host`: requests are
-//! answered only for an address, `localhost`, or this host's own name.
+//! A web page whose domain name resolves to this address (DNS rebinding) sends that name as `Host`. So requests are answered
+//! only if `Host` is an address, `localhost` or this host's own name.
 
 use crate::Problem;
 use crate::api::Shared;
@@ -12,10 +12,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
-/// How long until an address that cannot be had is tried again.
+/// Time between attempts to bind.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What is served over TCP, by the name of its section.
+/// A service over TCP, by its section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
     Metrics,
@@ -23,7 +23,7 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    /// As it is written.
+    /// The section as written.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Section::Metrics => "[metrics]",
@@ -31,7 +31,15 @@ impl Section {
         }
     }
 
-    /// What it serves, with its verb.
+    /// The key that names the address, as messages name it.
+    pub(crate) const fn option(self) -> &'static str {
+        match self {
+            Section::Metrics => "`listen` in [metrics]",
+            Section::Web => "`listen` in [web]",
+        }
+    }
+
+    /// A clause that says whether it is served.
     pub(crate) const fn served(self, served: bool) -> &'static str {
         match (self, served) {
             (Section::Metrics, true) => "metrics are served",
@@ -43,27 +51,29 @@ impl Section {
 }
 
 impl Section {
-    /// What to do about an address that cannot be had.
+    /// The remedy if the address cannot be bound.
     fn remedy(self) -> String {
         let name = self.name();
-        let remedy = format!("free it, or correct `listen` in {name}; it is tried each second");
+        let remedy = format!(
+            "free the address, or correct `listen` in {name}; binding is retried every second"
+        );
         match self {
             Section::Metrics => remedy,
             Section::Web => format!(
-                "{remedy}. If another process listens there, it may show a page like this one to collect tokens: replace the token"
+                "{remedy}. If another process listens there, it may show a fake page to collect tokens: replace the token"
             ),
         }
     }
 }
 
-/// Listens as soon as that is possible: the address may come up later, or by the switch's own ports. Until then `check` says why not.
+/// Listens as soon as the address is available; the switch's own ports may bring it up. Until then `check` shows the reason.
 pub(super) async fn listen(section: Section, address: SocketAddr, shared: &Shared) -> TcpListener {
     loop {
         let listener = TcpListener::bind(address).await;
         let trouble = listener.as_ref().err().map(|error| {
             Problem::new(format!("{} on {address}", section.served(false)))
                 .seen(error)
-                .wanted("a free port of an address of this host")
+                .wanted("an address of this host with a free port")
                 .remedy(section.remedy())
         });
         shared.lock().note_listener(section, trouble, Instant::now());
@@ -74,8 +84,8 @@ pub(super) async fn listen(section: Section, address: SocketAddr, shared: &Share
     }
 }
 
-/// What the request gives as `Host`, if it is this host.
-pub(crate) fn own_host(section: Section, request: &Request) -> Result<String, Problem> {
+/// The request's `Host`, if it names this host. `option` is what names the address, for the remedy.
+pub(crate) fn own_host(option: &str, request: &Request) -> Result<String, Problem> {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if is_this_host(host, own.trim_end()) {
@@ -84,14 +94,10 @@ pub(crate) fn own_host(section: Section, request: &Request) -> Result<String, Pr
     Err(Problem::new("the request is for another host")
         .seen(host)
         .wanted("an IP address, `localhost` or this host's name as Host")
-        .remedy(format!(
-            "use the address that `listen` in {} names, or what `hostname` prints",
-            section.name()
-        )))
+        .remedy(format!("use the address that {option} names, or what `hostname` prints")))
 }
 
-/// Whether it names this host by an address or its own name, which nobody gives to another, and not by any name, which could be
-/// anybody's.
+/// Whether `host` is an address or this host's own name. Any other name could belong to anyone.
 fn is_this_host(host: &str, own: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host();

@@ -1,4 +1,4 @@
-//! Opening a guest's port, and what is known of the guest behind it.
+//! Opening a guest's port, and watching the guest behind it.
 
 use super::{DeviceState, OpenError, Opened, Watch, denied, queues};
 use crate::config::{Account, Compat, PortConfig, Size};
@@ -15,6 +15,9 @@ pub(super) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Op
     let options = options(port, socket)?;
     let name = port.name.as_str();
     let left = What::of(port).and_then(|what| store.take(name, &what));
+    // A front end that has to connect again may be another guest's.
+    let resumed = left.as_ref().filter(|left| left.session.is_some());
+    let earlier_mac = resumed.and_then(|left| left.address).map(|address| address.0);
     let (mut files, session) = left.map(|left| (left.files, left.session)).unwrap_or_default();
     let inherited = Inherited { listener: files.pop(), session: session.and_then(Carrier::take) };
     let is_listening = inherited.listener.is_some();
@@ -25,7 +28,7 @@ pub(super) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Op
     }
     let keeping = keep_listener(port, &opened.session, store);
     let watch = Box::new(Guest { session: opened.session, options, keeping });
-    Ok(Opened { device: opened.device, degraded: Vec::new(), watch })
+    Ok(Opened { device: opened.device, degraded: Vec::new(), watch, earlier_mac })
 }
 
 fn options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> {
@@ -51,7 +54,7 @@ fn options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> 
     Ok(options)
 }
 
-/// Its socket outlives the process.
+/// Keeps the socket for the next process.
 fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<Keeping> {
     let (what, name) = (What::of(port)?, port.name.as_str());
     let listener = session.listener().filter(|_| what.files() > 0).transpose();
@@ -62,7 +65,7 @@ fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<
     Some(store.keep(name, what, &files))
 }
 
-/// A group without a mode gets 0660: connecting takes the right to write, which a usual umask does not leave the group.
+/// A group without a mode gets 0660: connecting needs write permission, which the usual umask removes from the group.
 fn access(port: &PortConfig) -> Result<Access, Problem> {
     let number = |account: &Option<Account>, find: fn(&str) -> Result<u32, Problem>| {
         account.as_ref().map(|account| find(account.as_str())).transpose()
@@ -81,9 +84,9 @@ fn vhost_denied(error: &SessionError) -> bool {
 /// A guest behind a vhost-user socket. Dropping it ends the session.
 struct Guest {
     session: Session,
-    /// What it was opened with.
+    /// The options with which it was opened.
     options: VhostOptions,
-    /// Its socket, and later its session, for the process that comes next.
+    /// Its socket, and later its session, for the next process.
     keeping: Option<Keeping>,
 }
 
@@ -122,7 +125,7 @@ impl Watch for Guest {
         }
     }
 
-    /// Another MTU opens the port anew, for the guest learns of it when its driver starts.
+    /// A changed MTU reopens the port instead, because the guest reads it only when its driver starts.
     fn set_mtu(&self, _: u16) -> Result<(), Problem> {
         Ok(())
     }

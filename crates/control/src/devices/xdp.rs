@@ -1,15 +1,16 @@
-//! Opening an xdp port, by AF_PACKET where AF_XDP cannot be had: a privilege, a driver or an MTU may be what lacks.
+//! Opening an xdp port, by AF_PACKET if AF_XDP is not available because of a privilege, a driver or an MTU.
 
-use super::{DeviceState, HostLink, OpenError, Opened, Watch, denied, netns, open_packet};
+use super::{DeviceState, HostLink, OpenError, Opened, Watch, denied, netns, packet};
 use crate::Problem;
 use crate::config::PortConfig;
+use crate::handover::Store;
 use ports::packet::Spread;
 use ports::xdp::{self, Mode, XdpError, XdpOptions};
 
-/// What the device of a port that fell back is called.
+/// Receive mode of a port that fell back to AF_PACKET.
 const BY_PACKET: &str = "by packet";
 
-pub(super) fn open(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
+pub(super) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
     let mut options = XdpOptions::new(name);
     options.netns = netns(port);
     options.queues = port.queues.map(|queues| queues.0.into());
@@ -26,20 +27,29 @@ pub(super) fn open(port: &PortConfig, name: &str) -> Result<Opened, OpenError> {
                 keeping: None,
             };
             let watch = Interface { watch: Box::new(link), way: way(opened.mode) };
-            Ok(Opened { device: opened.device, degraded: opened.limits, watch: Box::new(watch) })
+            Ok(Opened {
+                device: opened.device,
+                degraded: opened.limits,
+                watch: Box::new(watch),
+                earlier_mac: None,
+            })
         }
-        Err(error) if error.leaves_packet() => instead(port, name, &error),
+        Err(error) if error.leaves_packet() => instead(port, name, store, &error),
         Err(error) => Err(refusal(&error)),
     }
 }
 
-/// The port as a packet port, which says why it is one.
-fn instead(port: &PortConfig, name: &str, error: &XdpError) -> Result<Opened, OpenError> {
-    let reason = format!(
-        "{error}: frames come by AF_PACKET instead, until the port is removed and added again"
-    );
-    let mut opened = open_packet(port, name).map_err(|packet| OpenError {
-        reason: format!("{error}; nor by AF_PACKET: {}", packet.reason),
+/// Opens the port as a packet port, with the reason.
+fn instead(
+    port: &PortConfig,
+    name: &str,
+    store: &Store,
+    error: &XdpError,
+) -> Result<Opened, OpenError> {
+    let reason =
+        format!("{error}: the port uses AF_PACKET instead, until it is removed and added again");
+    let mut opened = packet::open(port, name, store).map_err(|packet| OpenError {
+        reason: format!("{error}; AF_PACKET failed too: {}", packet.reason),
         denied: packet.denied,
     })?;
     opened.degraded.insert(0, reason);
@@ -64,7 +74,7 @@ fn refusal(error: &XdpError) -> OpenError {
     OpenError { reason: error.to_string(), denied }
 }
 
-/// The link behind an xdp port, or behind the packet port in its place.
+/// The link behind an xdp port, or behind the packet port that replaces it.
 struct Interface {
     watch: Box<dyn Watch>,
     way: &'static str,

@@ -1,4 +1,4 @@
-//! Where a successor asks for what this process has: a socket beside the API's, for processes of the same user alone.
+//! The socket at which a successor asks for this process's descriptors, beside the API's, for processes of the same user only.
 
 use super::manifest::VERSION;
 use super::message;
@@ -13,30 +13,30 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 
-/// How long a successor may take to say what it is: it says so at once.
+/// Longest time to wait for a successor's greeting, which it sends at once.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The socket; its file goes when this does.
+/// The socket; its file is removed on drop.
 pub(crate) struct Listener {
     path: PathBuf,
-    /// Of packets, not of a stream: the runtime accepts and no more.
+    /// A packet socket, not a stream: the runtime only accepts.
     socket: UnixListener,
 }
 
-/// Beside the API's socket.
+/// The path, beside the API's socket.
 pub(super) fn path(api: &Path) -> PathBuf {
     let mut path = api.as_os_str().to_owned();
     path.push(".handover");
     path.into()
 }
 
-/// What a successor says first.
+/// A successor's first message.
 pub(super) fn greeting() -> String {
     format!("millrace hand-over {VERSION}")
 }
 
 impl Listener {
-    /// Listens beside the API's socket, which this process has: what else is there is left over from a crash.
+    /// Listens beside the API's socket, which this process holds. A file at that path is left over from a crash.
     pub(crate) fn bind(api: &Path) -> io::Result<Listener> {
         let path = path(api);
         match std::fs::remove_file(&path) {
@@ -52,12 +52,12 @@ impl Listener {
         Ok(Listener { path, socket: UnixListener::from_std(socket.into())? })
     }
 
-    /// The next successor that may have everything.
+    /// Waits for the next successor that is admitted.
     pub(crate) async fn next(&self) -> OwnedFd {
         loop {
             let accepted = self.socket.accept().await;
             let Ok(connection) = accepted.and_then(|(connection, _)| blocking(connection)) else {
-                // For want of descriptors, say: the next try is not at once.
+                // For example for lack of descriptors: pause before the next attempt.
                 tokio::time::sleep(PATIENCE).await;
                 continue;
             };
@@ -65,7 +65,7 @@ impl Listener {
                 Ok(()) => return connection,
                 Err(reason) => {
                     tracing::warn!("a hand-over was refused: {reason}");
-                    // It may have gone.
+                    // The successor may be gone.
                     let _ = message::send(&connection, &format!("refused: {reason}"), None);
                 }
             }
@@ -86,7 +86,7 @@ fn blocking(connection: UnixStream) -> io::Result<OwnedFd> {
     Ok(connection.into())
 }
 
-/// Whether it is one of this user that speaks the same version; else why not.
+/// Admits a process of the same user and version; the error is the reason for refusal.
 fn admit(connection: &OwnedFd) -> Result<(), String> {
     let failed = |error: io::Error| error.to_string();
     let (peer, own) = (socket_peercred(connection), rustix::process::geteuid());
@@ -97,9 +97,9 @@ fn admit(connection: &OwnedFd) -> Result<(), String> {
     }
     set_socket_timeout(connection, Timeout::Recv, Some(PATIENCE))
         .map_err(|error| error.to_string())?;
-    let (said, _) = message::receive(connection).map_err(failed)?.ok_or("it said nothing")?;
+    let (said, _) = message::receive(connection).map_err(failed)?.ok_or("it sent no greeting")?;
     if said != greeting() {
-        return Err(format!("it says `{said}`, this daemon speaks `{}`", greeting()));
+        return Err(format!("it sent `{said}`, this daemon expects `{}`", greeting()));
     }
     Ok(())
 }

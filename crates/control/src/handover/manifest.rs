@@ -1,9 +1,9 @@
-//! What each kept descriptor is, as JSON in a memfd: systemd and a successor hold the same memory, so it is pushed once and
-//! written again with each change. A process that dies while it writes leaves a text that is refused, as is one of another
-//! version: then all is opened anew.
+//! The manifest: describes each kept descriptor, as JSON in a memfd. Systemd and a successor share that memory, so it is pushed
+//! once and rewritten with each change. A process that dies while writing leaves a text that the next one refuses, as it does
+//! another version; then all devices are opened anew.
 
 use crate::Problem;
-use crate::config::{self, Namespace, PortConfig};
+use crate::config::{self, MacAddress, Namespace, PortConfig};
 use rustix::fs::{FileType, MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 use serde::{Deserialize, Serialize};
@@ -14,43 +14,60 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Of the schema below. It changes whenever an older or newer Millrace would take a descriptor for something else.
-pub(super) const VERSION: u64 = 2;
+/// Version of the schema below. It changes whenever another Millrace would misinterpret a descriptor.
+pub(super) const VERSION: u64 = 3;
 /// Longest text that is read, in bytes.
 const LONGEST: usize = 4 << 20;
 
-/// All of a port's configuration that its descriptors depend on. They are used for a port that has the same, and no other.
+/// The part of a port's configuration on which its descriptors depend. They are used only for a port with an equal part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum What {
-    /// A TAP device, with a descriptor for each queue.
+    /// A TAP device, with a descriptor per queue.
     Tap {
         /// Its name.
         device: String,
-        /// Where it is.
+        /// Its network namespace.
         netns: Option<PathBuf>,
         /// Queue pairs.
         queues: u16,
-        /// Whether the kernel takes frames through NAPI.
+        /// Whether the kernel receives frames by NAPI.
         napi: bool,
     },
-    /// A guest's port, with the descriptor of its socket if it listens.
+    /// An interface with one AF_PACKET queue: the socket of its ring, and the ring's position with size and number of its slots.
+    Packet {
+        /// Its name.
+        interface: String,
+        /// Its network namespace.
+        netns: Option<PathBuf>,
+        /// Whether it takes frames for all stations.
+        promiscuous: bool,
+    },
+    /// A guest's port, with its socket's descriptor if it listens.
     VhostUser {
-        /// All keys by which it was opened, as they are written.
+        /// All keys with which it was opened, as written.
         keys: BTreeMap<String, Value>,
-        /// Device and inode of the socket's file, where it listens: at the path may be another one by now.
+        /// Device and inode of the socket's file if it listens, because another file may be at the path by now.
         file: Option<(u64, u64)>,
     },
 }
 
 impl What {
-    /// Of a port; `None`: its kind is always opened anew.
+    /// That part of a port; `None` if its kind is always opened anew.
     pub(crate) fn of(port: &PortConfig) -> Option<What> {
         if let Some(socket) = &port.vhost_user {
             let listens = port.vhost_client != Some(true);
             let found = std::fs::symlink_metadata(socket.as_path()).ok().filter(|_| listens);
             let file = found.map(|found| (found.dev(), found.ino()));
             return Some(What::VhostUser { keys: keys(port), file });
+        }
+        if let Some(interface) = &port.packet {
+            // Several queues have tables of steering, whose flows would have to be fenced from one process to the next.
+            return (port.queues.is_none_or(|queues| queues.0 == 1)).then(|| What::Packet {
+                interface: interface.as_str().to_owned(),
+                netns: port.netns.as_ref().map(Namespace::path),
+                promiscuous: port.promiscuous.unwrap_or(true),
+            });
         }
         let device = port.tap.as_ref()?.as_str().to_owned();
         Some(What::Tap {
@@ -65,12 +82,13 @@ impl What {
     pub(crate) fn files(&self) -> u16 {
         match self {
             What::Tap { queues, .. } => *queues,
+            What::Packet { .. } => 2,
             What::VhostUser { file, .. } => file.is_some().into(),
         }
     }
 }
 
-/// What takes opening a port anew where it changes.
+/// Keys whose change reopens a port.
 fn keys(port: &PortConfig) -> BTreeMap<String, Value> {
     let written = serde_json::to_value(port).unwrap_or_default();
     let all = written.as_object().into_iter().flatten();
@@ -78,10 +96,21 @@ fn keys(port: &PortConfig) -> BTreeMap<String, Value> {
     reopening.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
+/// The list, by the names of ports.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct List {
+    /// What each port's descriptors are.
+    pub ports: BTreeMap<String, What>,
+    /// The address that a port must keep although its configuration has none. Without it a port starts with any address.
+    #[serde(default)]
+    pub addresses: BTreeMap<String, MacAddress>,
+}
+
 #[derive(Serialize)]
 struct Written<'a> {
     version: u64,
-    ports: &'a BTreeMap<String, What>,
+    #[serde(flatten)]
+    list: &'a List,
 }
 
 #[derive(Deserialize)]
@@ -89,16 +118,11 @@ struct Version {
     version: u64,
 }
 
-#[derive(Deserialize)]
-struct Read {
-    ports: BTreeMap<String, What>,
-}
-
 /// The memfd.
 pub(super) struct Manifest(OwnedFd);
 
 impl Manifest {
-    /// One that an earlier process has written.
+    /// The manifest of an earlier process.
     pub(super) fn of(file: OwnedFd) -> Manifest {
         Manifest(file)
     }
@@ -107,10 +131,10 @@ impl Manifest {
         Ok(Manifest(memfd_create("millrace-handover", MemfdFlags::CLOEXEC)?))
     }
 
-    /// Writes what is kept, in the place of what was.
-    pub(super) fn write(&self, ports: &BTreeMap<String, What>) -> io::Result<()> {
-        let text = serde_json::to_vec(&Written { version: VERSION, ports })?;
-        // What is there at each moment is no JSON, or the old one, or the new one.
+    /// Writes the list of kept descriptors, replacing the old one.
+    pub(super) fn write(&self, list: &List) -> io::Result<()> {
+        let text = serde_json::to_vec(&Written { version: VERSION, list })?;
+        // At any moment the file holds the old list, the new list, or no valid JSON.
         ftruncate(&self.0, 0)?;
         let mut written = 0;
         while let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
@@ -119,10 +143,10 @@ impl Manifest {
         Ok(())
     }
 
-    /// Reads what it says.
-    pub(super) fn read(&self) -> Result<BTreeMap<String, What>, Problem> {
+    /// Reads the list.
+    pub(super) fn read(&self) -> Result<List, Problem> {
         let failed = |error: &dyn std::fmt::Display| {
-            Problem::new("the list of what was kept cannot be read").seen(error)
+            Problem::new("the list of kept descriptors cannot be read").seen(error)
         };
         let kind = fstat(&self.0).map(|facts| FileType::from_raw_mode(facts.st_mode));
         if kind != Ok(FileType::RegularFile) {
@@ -146,16 +170,16 @@ impl AsFd for Manifest {
     }
 }
 
-/// Reads the text of a list, whatever it is: what each port's descriptors are.
-pub fn parse(text: &[u8]) -> Result<BTreeMap<String, What>, Problem> {
+/// Reads the text of a list, which may be arbitrary bytes.
+pub fn parse(text: &[u8]) -> Result<List, Problem> {
     let Version { version } = config::from_json(text)?;
     if version != VERSION {
-        return Err(Problem::new("it was kept by another version of Millrace")
+        return Err(Problem::new("another version of Millrace kept the descriptors")
             .seen(format!("version {version} of the list"))
             .wanted(VERSION)
-            .remedy("nothing is to be done: all is opened anew"));
+            .remedy("none needed: all devices are opened anew"));
     }
-    Ok(config::from_json::<Read>(text)?.ports)
+    config::from_json(text)
 }
 
 #[cfg(test)]
@@ -163,23 +187,33 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn tap(queues: u16) -> BTreeMap<String, What> {
+    fn tap(queues: u16) -> List {
         let what = What::Tap { device: "tap0".into(), netns: None, queues, napi: false };
-        BTreeMap::from([("a".to_owned(), what)])
+        let address = MacAddress(wire::Mac([2, 0, 0, 0, 0, 1]));
+        List {
+            ports: [("a".to_owned(), what)].into(),
+            addresses: [("a".to_owned(), address)].into(),
+        }
+    }
+
+    #[test]
+    fn a_list_without_addresses_is_read() {
+        let list = parse(br#"{"version":3,"ports":{}}"#).unwrap();
+        assert_eq!(list, List::default());
     }
 
     #[test]
     fn a_shorter_list_takes_the_place_of_a_longer_one() {
         let manifest = Manifest::new().unwrap();
-        for ports in [tap(10_000), tap(1), BTreeMap::new()] {
-            manifest.write(&ports).unwrap();
-            assert_eq!(manifest.read(), Ok(ports));
+        for list in [tap(10_000), tap(1), List::default()] {
+            manifest.write(&list).unwrap();
+            assert_eq!(manifest.read(), Ok(list));
         }
     }
 
     #[test]
     fn an_older_and_a_newer_version_are_refused_whatever_else_they_say() {
-        for version in [0, 1, VERSION + 1, u64::MAX] {
+        for version in [0, 1, 2, VERSION + 1, u64::MAX] {
             let text = format!(r#"{{"version":{version},"sessions":[1]}}"#);
             let problem = parse(text.as_bytes()).unwrap_err();
             assert!(problem.error.contains("another version"), "{problem}");
@@ -189,12 +223,12 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_cut_off_is_refused(queues in any::<u16>(), part in 0.0..1.0f64) {
-            let ports = tap(queues);
-            let text = serde_json::to_vec(&Written { version: VERSION, ports: &ports }).unwrap();
+            let list = tap(queues);
+            let text = serde_json::to_vec(&Written { version: VERSION, list: &list }).unwrap();
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
             let len = (text.len() as f64 * part) as usize;
             prop_assert!(parse(&text[..len]).is_err());
-            prop_assert_eq!(parse(&text), Ok(ports));
+            prop_assert_eq!(parse(&text), Ok(list));
         }
     }
 }

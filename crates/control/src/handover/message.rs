@@ -1,4 +1,4 @@
-//! One message with at most one descriptor, as systemd's notify socket and a successor get it.
+//! A message with at most one descriptor, as sent to systemd's notify socket and to a successor.
 
 use rustix::cmsg_space;
 use rustix::net::{
@@ -24,7 +24,7 @@ pub(super) fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) 
     Ok(())
 }
 
-/// Receives a message; `None`: the other side has closed.
+/// Receives a message; `None` if the other side has closed the connection.
 pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<(String, Option<OwnedFd>)>> {
     let mut bytes = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];

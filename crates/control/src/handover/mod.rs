@@ -1,11 +1,10 @@
-//! Descriptors that outlive the process: those of TAP devices, so that a device, its carrier and what waits in its queues are
-//! there for the next process; the sockets at which guests' front ends connect; and, when the process ends in order, sessions with
-//! front ends that are connected.
+//! Descriptors that outlive the process: those of TAP devices, which keep a device, its carrier and its queued frames for the
+//! next process; those of packet ports' rings, in which frames wait too; the sockets to which guests' front ends connect; and, after an orderly end, sessions with connected front ends.
 //!
-//! A [`Store`] has descriptors by name. What each is says the `manifest`, a memfd that is kept like any other. The same list
-//! of names and descriptors goes two ways: to systemd's descriptor store as ports open and close, so that it is there after
-//! SIGKILL as well (`systemd`), and to a successor that asks for it, when this process has stopped its ports (`successor`).
-//! What the successor does not want, or cannot use, is closed, in systemd's store too, before anything is opened anew.
+//! A [`Store`] holds descriptors by name. The `manifest`, a memfd kept like the others, describes each. The same names and
+//! descriptors go two ways: to systemd's descriptor store as ports open and close, so that they survive SIGKILL (`systemd`), and
+//! to a successor that asks for them, once this process has stopped its ports (`successor`). The successor closes descriptors
+//! that it does not want or cannot use, in systemd's store too, before it opens anything anew.
 
 mod listener;
 mod manifest;
@@ -14,11 +13,11 @@ mod successor;
 mod systemd;
 
 pub(crate) use listener::Listener;
-pub use manifest::{What, parse};
+pub use manifest::{List, What, parse};
 pub(crate) use successor::{hand_over, take_over};
 
 use crate::Problem;
-use crate::config::PortConfig;
+use crate::config::{MacAddress, PortConfig};
 use manifest::Manifest;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,39 +25,41 @@ use std::mem::take;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The name of the manifest's own descriptor. Those of ports have a dot.
+/// The name of the manifest's own descriptor. Names of ports' descriptors contain a dot.
 const MANIFEST: &str = "manifest";
 
-/// What the name of a port's session ends with.
+/// Suffix of the name of a port's session.
 const SESSION: &str = ".session";
 
-/// Descriptors by name and number. Clones are the same store.
+/// Descriptors by name and number. Clones share the store.
 #[derive(Clone, Default)]
 pub struct Store(Arc<Mutex<Content>>);
 
 #[derive(Default)]
 struct Content {
-    /// Of an earlier process, not yet wanted.
+    /// Descriptors of an earlier process that no port has taken yet.
     inherited: BTreeMap<String, Inherited>,
-    /// Names that systemd has and the next process is not to find: sessions, and what is in no manifest.
+    /// Names in systemd's store that the next process must not find: sessions, and those in no manifest.
     unknown: Vec<String>,
     kept: BTreeMap<String, Entry>,
+    /// Addresses that ports must keep in the next process.
+    addresses: BTreeMap<String, MacAddress>,
     manifest: Option<Manifest>,
-    /// Told of each change.
+    /// Receives each change.
     systemd: Option<systemd::Systemd>,
-    /// What systemd has.
+    /// Names in systemd's store.
     pushed: BTreeSet<String>,
-    /// Ports that close from now on close because the process ends.
+    /// Whether ports now close because the process ends.
     is_sealed: bool,
-    /// Of the entry that is made next.
+    /// Number of the next entry.
     number: u64,
 }
 
-/// What is kept under a name.
+/// The descriptors kept under a name.
 struct Entry {
     what: What,
     files: Vec<Arc<OwnedFd>>,
-    /// A session that has stopped.
+    /// A stopped session.
     session: Option<OwnedFd>,
     number: u64,
 }
@@ -66,14 +67,16 @@ struct Entry {
 /// What an earlier process left for a port.
 pub(crate) struct Inherited {
     what: What,
-    /// One for each queue of a TAP device; a guest's socket.
+    /// The address that the port had there, if its configuration has none.
+    pub(crate) address: Option<MacAddress>,
+    /// One per queue of a TAP device, those of a ring, or a guest's socket.
     pub(crate) files: Vec<OwnedFd>,
     /// A guest's session.
     pub(crate) session: Option<Carrier>,
 }
 
-/// A guest's session, until it is taken. A front end chose what it has open, and some files take long to close: it is closed on
-/// another thread.
+/// A guest's session, until a port takes it. It is closed on another thread, because the front end chose its files, and some
+/// take long to close.
 pub(crate) struct Carrier(Option<OwnedFd>);
 
 impl Carrier {
@@ -89,22 +92,21 @@ impl Drop for Carrier {
 }
 
 impl Inherited {
-    /// Closes it. A device is busy as long as a descriptor of it is open, and a path as long as a socket there takes connections, so that
-    /// has ended when this returns.
+    /// Closes the descriptors. When this returns, the device is no longer busy and the path's socket takes no connections.
     fn close(self) {
         if let What::Tap { .. } = self.what {
             return;
         }
-        // What its front ends have sent is closed with a socket, and they chose that too.
+        // Closing a socket also closes files that front ends have sent and chosen.
         for listener in &self.files {
-            // It may be anything.
+            // The descriptor may be of any kind.
             let _ = shutdown(listener, Shutdown::Both);
         }
         close_aside(self.files);
     }
 }
 
-/// Keeps the descriptors of a port as long as this lives.
+/// Keeps a port's descriptors until dropped.
 pub struct Keeping {
     store: Store,
     name: String,
@@ -112,8 +114,8 @@ pub struct Keeping {
 }
 
 impl Store {
-    /// Takes what systemd has kept, and tells it of changes from now on. To be called once, before the process has threads
-    /// or descriptors that it opened itself.
+    /// Takes the descriptors that systemd has kept, and reports changes to it from now on. Call it once, before the process has
+    /// threads or descriptors of its own.
     pub(crate) fn join_systemd(&self) {
         let Some(systemd) = systemd::Systemd::from_environment() else { return };
         let given = systemd::given();
@@ -121,7 +123,7 @@ impl Store {
         self.inherit(given);
     }
 
-    /// Takes what an earlier process left. What is not in its manifest is closed.
+    /// Takes the descriptors that an earlier process left. Those not in its manifest are closed.
     pub(crate) fn inherit(&self, given: Vec<(String, OwnedFd)>) {
         if given.is_empty() {
             return;
@@ -130,10 +132,10 @@ impl Store {
         content.pushed = given.iter().map(|(name, _)| name.clone()).collect();
         let Sorted { manifest, ports, problem } = sort(given);
         if let Some(problem) = problem {
-            tracing::warn!("not all that an earlier process left is used: {problem}");
+            tracing::warn!("not all descriptors of the previous process can be used: {problem}");
         }
         let of = |(name, left): (&String, &Inherited)| full_names(name, left.files.len());
-        // A session goes on once: what systemd has of it is no longer of use.
+        // A session resumes only once, so systemd's copy is of no further use.
         let mut known: BTreeSet<String> = ports.iter().flat_map(of).collect();
         known.extend(manifest.iter().map(|_| MANIFEST.to_owned()));
         let unknown: Vec<String> = content.pushed.difference(&known).cloned().collect();
@@ -141,15 +143,15 @@ impl Store {
         content.unknown = unknown;
     }
 
-    /// Closes the sessions that no port has taken: their front ends have to connect again. Sockets and devices wait for ports that are
-    /// opened later.
+    /// Closes sessions that no port has taken; their front ends must reconnect. Sockets and devices wait for ports that are opened
+    /// later.
     pub(crate) fn end_sessions(&self) {
         let mut content = self.content();
         content.inherited.values_mut().for_each(|left| drop(left.session.take()));
     }
 
-    /// Closes what an earlier process left and no port is going to take, so that no device is busy because of it. Until then systemd has
-    /// all of it: a process that ends before, for want of a configuration, leaves it to the next one.
+    /// Closes descriptors that no configured port will take, so that they keep no device busy. Until then systemd has all of them:
+    /// a process that ends earlier, for example because it has no configuration, leaves them to the next one.
     pub(crate) fn want<'p>(&self, ports: impl Iterator<Item = &'p PortConfig>) {
         let wanted: BTreeMap<String, What> =
             ports.filter_map(|port| Some((port.name.to_string(), What::of(port)?))).collect();
@@ -161,7 +163,7 @@ impl Store {
                 content.inherited.insert(name, left);
                 continue;
             }
-            tracing::info!("port {name} is another than before: its descriptors are closed");
+            tracing::info!("port {name} has changed: its kept descriptors are closed");
             names.extend(full_names(&name, left.files.len()));
             left.close();
         }
@@ -180,7 +182,7 @@ impl Store {
         None
     }
 
-    /// Has systemd close what could not be used.
+    /// Has systemd close descriptors that could not be used.
     pub(crate) fn discard(&self, name: &str, count: usize) {
         self.content().remove_from_systemd(&full_names(name, count));
     }
@@ -200,24 +202,31 @@ impl Store {
         Keeping { store: self.clone(), name: name.to_owned(), number }
     }
 
-    /// Whether what is kept outlives the process without a successor.
+    /// Whether kept descriptors outlive the process without a successor.
     pub(crate) fn is_with_systemd(&self) -> bool {
         self.content().systemd.is_some()
     }
 
-    /// Waits until systemd has all that is kept.
+    /// Waits until systemd has all kept descriptors.
     pub(crate) fn settle(&self) {
         self.content().systemd.iter().for_each(systemd::Systemd::settle);
     }
 
-    /// From now on ports close because the process ends: what is kept stays.
+    /// Notes the addresses, by port, that ports must keep in the next process.
+    pub(crate) fn note_addresses(&self, addresses: BTreeMap<String, MacAddress>) {
+        let mut content = self.content();
+        content.addresses = addresses;
+        content.write();
+    }
+
+    /// From now on ports close because the process ends; their descriptors are kept.
     pub(crate) fn seal(&self) {
         self.content().is_sealed = true;
     }
 
     fn forget(&self, name: &str, number: u64) {
         let mut content = self.content();
-        // The port may have been opened anew meanwhile.
+        // The port may have been reopened meanwhile.
         let is_it = content.kept.get(name).is_some_and(|entry| entry.number == number);
         if !content.is_sealed && is_it {
             content.forget(name);
@@ -231,7 +240,7 @@ impl Store {
 }
 
 impl Keeping {
-    /// Keeps the port's session, which has stopped.
+    /// Keeps the port's stopped session.
     pub(crate) fn add_session(&self, session: OwnedFd) {
         let content = &mut *self.store.content();
         content.push(&session_name(&self.name), session.as_fd());
@@ -255,7 +264,7 @@ impl Content {
         self.remove_from_systemd(&names);
     }
 
-    /// Says in the manifest what is kept. Without one nothing is lost but the next process's start: it opens all anew.
+    /// Writes the manifest. Without it the next process only starts more slowly: it opens all devices anew.
     fn write(&mut self) {
         if let Err(error) = self.try_write() {
             tracing::warn!("descriptors cannot be kept for the next process: {error}");
@@ -265,11 +274,12 @@ impl Content {
     fn try_write(&mut self) -> std::io::Result<()> {
         let manifest = self.manifest.take().map_or_else(Manifest::new, Ok)?;
         self.push(MANIFEST, manifest.as_fd());
-        let kept = self.kept.iter().map(|(name, entry)| (name.clone(), entry.what.clone()));
-        self.manifest.insert(manifest).write(&kept.collect())
+        let ports = self.kept.iter().map(|(name, entry)| (name.clone(), entry.what.clone()));
+        let list = List { ports: ports.collect(), addresses: self.addresses.clone() };
+        self.manifest.insert(manifest).write(&list)
     }
 
-    /// Puts a descriptor into systemd's store, unless that has it already.
+    /// Pushes a descriptor to systemd's store, unless it is there already.
     fn push(&mut self, name: &str, file: BorrowedFd<'_>) {
         if let Some(systemd) = &self.systemd
             && self.pushed.insert(name.to_owned())
@@ -285,7 +295,7 @@ impl Content {
         self.pushed.retain(|name| !names.contains(name));
     }
 
-    /// All that is kept, the manifest last.
+    /// All kept descriptors, the manifest last.
     fn all(&self) -> Vec<(String, BorrowedFd<'_>)> {
         let of = |(name, entry): (&String, &Entry)| full_names(name, entry.files.len());
         let names = self.kept.iter().flat_map(of);
@@ -299,22 +309,22 @@ impl Content {
     }
 }
 
-/// The names of a port's descriptors: letters, digits, `.`, `_` and `-`, as systemd takes them.
+/// The names of a port's descriptors: letters, digits, `.`, `_` and `-`, which systemd accepts.
 fn full_names(port: &str, queues: usize) -> Vec<String> {
     (0..queues).map(|queue| format!("{port}.{queue}")).collect()
 }
 
-/// The name of a port's session. Those of its other descriptors end with a number.
+/// The name of a port's session. Names of its other descriptors end with a number.
 fn session_name(port: &str) -> String {
     format!("{port}{SESSION}")
 }
 
-/// What an earlier process left, as far as its manifest tells what it is and it is all there.
+/// Descriptors of an earlier process that its manifest describes completely.
 #[derive(Default)]
 struct Sorted {
     manifest: Option<Manifest>,
     ports: BTreeMap<String, Inherited>,
-    /// What is wrong with the rest.
+    /// The problem with the others.
     problem: Option<Problem>,
 }
 
@@ -326,35 +336,36 @@ fn sort(given: Vec<(String, OwnedFd)>) -> Sorted {
     let mut sessions: BTreeMap<String, Carrier> = sessions.collect();
     let Some(manifest) = files.remove(MANIFEST).map(Manifest::of) else {
         return Sorted {
-            problem: Some(Problem::new("nothing says what it is")),
+            problem: Some(Problem::new("there is no manifest that describes them")),
             ..Sorted::default()
         };
     };
-    let named = match manifest.read() {
-        Ok(named) => named,
+    let list = match manifest.read() {
+        Ok(list) => list,
         Err(problem) => return Sorted { problem: Some(problem), ..Sorted::default() },
     };
     let mut ports = BTreeMap::new();
     let mut missing = None;
-    for (port, what) in named {
+    for (port, what) in list.ports {
+        let address = list.addresses.get(&port).copied();
         let session = sessions.remove(&session_name(&port));
         let names = full_names(&port, what.files().into());
         let of_port: Option<Vec<OwnedFd>> = names.iter().map(|name| files.remove(name)).collect();
         match of_port {
-            Some(files) => drop(ports.insert(port, Inherited { what, files, session })),
+            Some(files) => drop(ports.insert(port, Inherited { what, address, files, session })),
             None => missing = Some(Problem::new(format!("a descriptor of port {port} is missing"))),
         }
     }
     let rest = files
         .pop_first()
-        .map(|(name, _)| Problem::new("the manifest does not say what a descriptor is").seen(name));
+        .map(|(name, _)| Problem::new("the manifest does not describe a descriptor").seen(name));
     Sorted { manifest: Some(manifest), ports, problem: missing.or(rest) }
 }
 
 /// Closes files on another thread.
 fn close_aside(files: Vec<OwnedFd>) {
     if !files.is_empty() {
-        // Where no thread can be made they are closed here.
+        // If no thread can be started, they are closed here.
         let _ = std::thread::Builder::new().name("close".into()).spawn(move || drop(files));
     }
 }
@@ -400,6 +411,17 @@ mod tests {
     }
 
     #[test]
+    fn the_address_that_a_port_must_keep_goes_with_its_descriptors() {
+        let (store, what, _keeping) = two_queues();
+        let address = MacAddress(wire::Mac([2, 0, 0, 0, 0, 1]));
+        let addresses = ["a", "removed"].map(|port| (port.to_owned(), address));
+        store.note_addresses(addresses.into());
+        let next = Store::default();
+        next.inherit(given(&store));
+        assert_eq!(next.take("a", &what).unwrap().address, Some(address));
+    }
+
+    #[test]
     fn a_port_that_differs_gets_nothing() {
         for text in [
             "tap='tap1'\nqueues=2",
@@ -413,6 +435,28 @@ mod tests {
             next.inherit(given(&store));
             next.want([port(text)].iter());
             assert!(next.take("a", &what).is_none(), "{text}");
+        }
+    }
+
+    /// More queues, or another reason to open it anew.
+    #[test]
+    fn a_ring_goes_to_the_same_interface_of_one_queue() {
+        for (text, is_same) in [
+            ("packet='eth1'\nqueues=1\nmtu=1500", true),
+            ("packet='eth1'\nqueues=2", false),
+            ("packet='eth1'\npromiscuous=false", false),
+            ("packet='eth1'\nnetns='other'", false),
+            ("packet='eth2'", false),
+            ("xdp='eth1'", false),
+            ("tap='eth1'", false),
+        ] {
+            let store = Store::default();
+            let what = What::of(&port("packet='eth1'")).unwrap();
+            let _keeping = store.keep("a", what.clone(), &[file(), file()].map(Arc::new));
+            let next = Store::default();
+            next.inherit(given(&store));
+            next.want([port(text)].iter());
+            assert_eq!(next.take("a", &what).is_some(), is_same, "{text}");
         }
     }
 

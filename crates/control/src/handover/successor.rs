@@ -1,5 +1,5 @@
-//! From one daemon to the next over a Unix socket, where no systemd keeps the descriptors: each in a message of its own with its
-//! name, the manifest last. The old daemon has stopped its ports before it sends the first.
+//! Hands descriptors from one daemon to the next over a Unix socket, if systemd does not keep them: each in its own message with
+//! its name, the manifest last. The old daemon stops its ports before it sends the first.
 
 use super::{MANIFEST, Store, listener, message};
 use crate::{Problem, descriptors};
@@ -11,21 +11,21 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// What is said in the place of descriptors.
+/// The message sent instead of descriptors.
 const NOTHING: &str = "nothing is kept";
 
-/// How long the old daemon may take to stop: its disk has 10 s.
+/// Longest time for the old daemon to stop; its disk alone may take 10 s.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The old daemon's part: gives all that is kept to its successor.
+/// The old daemon's part: sends all kept descriptors to its successor.
 pub(crate) fn hand_over(store: &Store, successor: &OwnedFd) {
     let content = store.content();
     let all = content.all();
     let sent = all.iter().try_for_each(|(name, file)| {
         match message::send(successor, name, Some(*file)) {
-            // Another session, or device, may still be sent, and the manifest.
+            // Other sessions and devices, and the manifest, can still be sent.
             Err(error) if !has_gone(&error) => {
-                tracing::warn!("{name} is not handed over: {error}");
+                tracing::warn!("descriptor {name} was not handed over: {error}");
                 Ok(())
             }
             sent => sent,
@@ -37,7 +37,7 @@ pub(crate) fn hand_over(store: &Store, successor: &OwnedFd) {
     };
     match sent {
         Ok(()) => tracing::info!("{} descriptors were handed over", all.len()),
-        Err(error) => tracing::warn!("the successor has gone: {error}"),
+        Err(error) => tracing::warn!("the successor is gone: {error}"),
     }
 }
 
@@ -46,19 +46,19 @@ fn has_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | TimedOut | WouldBlock)
 }
 
-/// The successor's part: asks the daemon of this API socket to stop, and takes what it has. Without one nothing is taken.
+/// The successor's part: asks the daemon at this API socket to stop, and takes its descriptors. Does nothing without a daemon.
 pub(crate) fn take_over(api: &Path, store: &Store) -> Result<(), Problem> {
     let path = listener::path(api);
     let failed = |error: &dyn std::fmt::Display| {
-        Problem::new(format!("the daemon at {} does not hand over", api.display()))
+        Problem::new(format!("the daemon at {} does not hand over its ports", api.display()))
             .seen(error)
-            .wanted("a daemon of the same user and of a version that speaks the same")
-            .remedy("stop it and start this one without --take-over; `systemctl restart` where systemd runs it")
+            .wanted("a daemon of the same user and of a compatible version")
+            .remedy("stop it and start this one without --take-over; if systemd runs it, use `systemctl restart`")
     };
     let connection = match connected(&path) {
         Ok(connection) => connection,
         Err(Errno::NOENT | Errno::CONNREFUSED) => {
-            tracing::info!("no daemon is there to take over from: all is opened anew");
+            tracing::info!("there is no daemon to take over from: all devices are opened anew");
             return Ok(());
         }
         Err(error) => return Err(failed(&error)),
@@ -82,7 +82,7 @@ fn connected(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Everything up to the manifest.
+/// Receives everything up to the manifest.
 fn receive_all(connection: &OwnedFd) -> io::Result<Vec<(String, OwnedFd)>> {
     let mut given = Vec::new();
     loop {
@@ -98,18 +98,22 @@ fn receive_all(connection: &OwnedFd) -> io::Result<Vec<(String, OwnedFd)>> {
                 return Err(io::Error::other(text));
             }
             Some((text, None)) if text == NOTHING => return Ok(given),
-            // What the kernel could not give this process is missing in the message. The old daemon has stopped: this one goes on with
-            // the rest.
+            // The message lacks a descriptor that the kernel could not pass. The old daemon has stopped, so this one resumes with the
+            // others.
             Some((name, None)) => {
                 let limit = descriptors::limit();
                 tracing::warn!(
-                    "{name} came without its descriptor: the limit is {limit} (RLIMIT_NOFILE)"
+                    "{name} arrived without its descriptor: the limit is {limit} (RLIMIT_NOFILE)"
                 );
                 if name == MANIFEST {
                     return Ok(given);
                 }
             }
-            None => return Err(io::Error::other("it ended before it had handed over all")),
+            None => {
+                return Err(io::Error::other(
+                    "it closed the connection before it had handed over everything",
+                ));
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 // UNSAFETY: descriptors that systemd passes at the start are known by their numbers alone.
-//! systemd's descriptor store (`FileDescriptorStoreMax=` in the unit): what is pushed there is passed to the next process of the
-//! service, also after a crash, and closed when the service is stopped and not started again.
+//! systemd's descriptor store (`FileDescriptorStoreMax=` in the unit): it passes pushed descriptors to the service's next
+//! process, also after a crash, and closes them when the service is stopped and not restarted.
 #![allow(unsafe_code)]
 
 use super::message;
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// How long systemd may take to read what it is sent.
+/// Longest time for systemd to process a message.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The service manager's socket.
@@ -24,39 +24,39 @@ pub(super) struct Systemd {
 }
 
 impl Systemd {
-    /// `None`: not started by systemd, or not as a service that notifies.
+    /// `None` if systemd did not start this process, or not as a service that notifies.
     pub(super) fn from_environment() -> Option<Systemd> {
         std::env::var_os("NOTIFY_SOCKET").map(|address| Systemd { address })
     }
 
-    /// Puts a descriptor there.
+    /// Pushes a descriptor.
     pub(super) fn push(&self, name: &str, file: BorrowedFd<'_>) {
-        // What has hung up is for the next process to judge: a session waits in a socket that has no peer.
+        // systemd must not drop a descriptor that has hung up: a session waits in a socket without a peer.
         let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}\n");
         if let Err(error) = self.tell(&text, Some(file)) {
             tracing::warn!("systemd does not keep the descriptor {name}: {error}");
         }
     }
 
-    /// Closes what it has under these names. They are closed when this returns, so that their devices are free.
+    /// Has systemd close the descriptors with these names. When this returns they are closed, and their devices free.
     pub(super) fn remove(&self, names: &[String]) {
         if names.is_empty() {
             return;
         }
         let remove = |name| self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), None);
         if let Err(error) = names.iter().try_for_each(remove).and_then(|()| self.wait()) {
-            tracing::warn!("systemd does not close descriptors that it kept: {error}");
+            tracing::warn!("systemd did not close kept descriptors: {error}");
         }
     }
 
-    /// Waits until it has all that it was sent.
+    /// Waits until systemd has all pushed descriptors.
     pub(super) fn settle(&self) {
         if let Err(error) = self.wait() {
-            tracing::warn!("systemd has perhaps not kept all descriptors: {error}");
+            tracing::warn!("systemd may not have kept all descriptors: {error}");
         }
     }
 
-    /// Waits until systemd has done what it was told: then it closes the pipe that it is sent.
+    /// Waits until systemd has processed all messages: it then closes the pipe sent with this one.
     fn wait(&self) -> io::Result<()> {
         let (ours, its) = pipe_with(PipeFlags::CLOEXEC)?;
         self.tell("BARRIER=1\n", Some(its.as_fd()))?;
@@ -81,13 +81,13 @@ impl Systemd {
     }
 }
 
-/// What systemd passes, with names. To be called once, before anything else is opened.
+/// The descriptors that systemd passes, with their names. Call it once, before anything else is opened.
 pub(super) fn given() -> Vec<(String, OwnedFd)> {
     match sd_notify::listen_fds_with_names() {
         // SAFETY: these numbers were passed for this process to own, and this is the only place that takes them.
         Ok(given) => given.map(|(fd, name)| (name, unsafe { OwnedFd::from_raw_fd(fd) })).collect(),
         Err(error) => {
-            tracing::warn!("what systemd passes cannot be taken: {error}");
+            tracing::warn!("the descriptors that systemd passes cannot be taken: {error}");
             Vec::new()
         }
     }

@@ -1,12 +1,12 @@
-//! Every kind of finding with its severity: the one place that says how much each matters.
+//! Every kind of finding with its severity. Severities are decided nowhere else.
 //!
-//! `docs/health.md` has the same table for people; a test holds the two together.
+//! `docs/health.md` has the same table; a test compares the two.
 
 use crate::Problem;
 use crate::body::{FindingBody, Severity};
 use Severity::{Error, Info, Warning};
 
-/// What was found.
+/// A kind of finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     WorkerHangs,

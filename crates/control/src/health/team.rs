@@ -1,28 +1,31 @@
-//! Teams: members that carry nothing, and members that are not alike.
+//! Findings about teams: members that carry no frames, and members that differ.
 
 use super::{Kind, Picture};
 use crate::Problem;
 use crate::body::FindingBody;
 use ports::team::MemberStatus;
 
-/// VLANs of a finding that are named.
+/// Most VLANs that a finding names.
 const MOST_NAMED: usize = 20;
 
-/// A pinned vNIC has no other way.
+/// A pinned vNIC has no other path.
 pub(super) fn path_down(port: &Picture) -> Option<Problem> {
     let (member, reason) = port.path_down.as_ref()?;
     Some(
         Problem::new(format!(
-            "port {}: its frames leave by {member}, which carries none",
+            "port {} is pinned to member {member}, which carries no frames",
             port.name
         ))
         .seen(reason)
         .wanted("a member that carries frames")
-        .remedy("bring the member up, or `millrace team map TEAM PORT --any`"),
+        .remedy(format!(
+            "bring {member} up, or unpin: `millrace team map TEAM {} --any`",
+            port.name
+        )),
     )
 }
 
-/// Two vNICs of one guest are there to have two paths.
+/// A guest has two vNICs in order to have two paths.
 pub(super) fn same_path(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
     let (guest, member) = (port.guest.as_ref()?, port.member.as_ref()?);
     let is_same = |other: &&Picture| {
@@ -31,12 +34,12 @@ pub(super) fn same_path(port: &Picture, earlier: &[Picture]) -> Option<Problem> 
     let other = earlier.iter().find(is_same)?;
     Some(
         Problem::new(format!(
-            "ports {} and {} of one guest leave by one member",
+            "ports {} and {} of one guest are pinned to the same member",
             other.name, port.name
         ))
         .seen(member)
-        .wanted("a member for each: where this one fails both paths are lost")
-        .remedy(format!("`millrace team map TEAM {} MEMBER`, or free one by `--any`", port.name)),
+        .wanted("different members, so that the loss of one leaves a path")
+        .remedy(format!("`millrace team map TEAM {} MEMBER`, or unpin with `--any`", port.name)),
     )
 }
 
@@ -57,7 +60,7 @@ fn down(port: &Picture, member: &MemberStatus) -> Option<Problem> {
         Problem::new(format!("team {}: member {} carries no frames", port.name, member.name))
             .seen(reason)
             .wanted("all members active")
-            .remedy("fix the cause; the member comes back by itself"),
+            .remedy("fix the cause; the member recovers by itself"),
     )
 }
 
@@ -67,8 +70,8 @@ pub(super) fn mtus(port: &Picture) -> Option<Problem> {
     differing(&port.members, mtu).map(|seen| {
         Problem::new(format!("team {}: its members have different MTUs", port.name))
             .seen(seen)
-            .wanted("the same at all")
-            .remedy("`ip link set MEMBER mtu`; the team carries what the smallest does")
+            .wanted("the same MTU on all members")
+            .remedy("`ip link set MEMBER mtu MTU`; the team has the smallest MTU of its members")
     })
 }
 
@@ -76,12 +79,12 @@ fn speeds(port: &Picture) -> Option<Problem> {
     differing(&port.members, |member: &MemberStatus| member.speed).map(|seen| {
         Problem::new(format!("team {}: its members have different speeds", port.name))
             .seen(format!("{seen} (Mbit/s)"))
-            .wanted("the same at all")
+            .wanted("the same speed on all members")
             .remedy("use links of one speed: addresses and flows are spread evenly")
     })
 }
 
-/// With the algorithm `dynamic` frames leave under a member's address, which has to be seen at one port outside.
+/// With algorithm `dynamic` frames leave with a member's address, which a physical switch must see on only one port.
 fn addresses(port: &Picture) -> Option<Problem> {
     let mut rest = port.members.iter();
     let twins = std::iter::from_fn(|| {
@@ -91,14 +94,14 @@ fn addresses(port: &Picture) -> Option<Problem> {
     });
     let (one, other) = twins.flatten().next()?;
     Some(
-        Problem::new(format!("team {}: two members have one address", port.name))
+        Problem::new(format!("team {}: two members have the same address", port.name))
             .seen(format!("{} and {}: {}", one.name, other.name, one.mac))
-            .wanted("an address of its own at each")
+            .wanted("a different address on each member")
             .remedy(format!("`ip link set {} address ADDRESS`", other.name)),
     )
 }
 
-/// Each member with its value, where two differ.
+/// Each member with its value, if two values differ.
 fn differing(
     members: &[MemberStatus],
     value: impl Fn(&MemberStatus) -> Option<u32>,
@@ -111,8 +114,8 @@ fn differing(
     differ.then(|| known.iter().map(text).collect::<Vec<_>>().join(", "))
 }
 
-/// A VLAN that comes in at one member and not at another: the switch outside carries it at one of its ports alone. Told
-/// once every member has brought frames for groups.
+/// A VLAN that arrives at one member and not at another: the physical switch allows it on one of its ports only. Checked
+/// once every member has received a group frame.
 fn vlans(port: &Picture) -> Option<Problem> {
     let active: Vec<&MemberStatus> = port.members.iter().filter(|member| member.active).collect();
     if active.iter().any(|member| member.vlans.is_empty()) {
@@ -130,16 +133,14 @@ fn vlans(port: &Picture) -> Option<Problem> {
             more => format!(" and {more} more"),
         };
         (!missing.is_empty())
-            .then(|| format!("{} has not brought {}{more}", member.name, named.join(", ")))
+            .then(|| format!("{} has not received {}{more}", member.name, named.join(", ")))
     };
     let seen: Vec<String> = active.iter().filter_map(lacks).collect();
     (!seen.is_empty()).then(|| {
-        Problem::new(format!("team {}: its members bring different VLANs", port.name))
+        Problem::new(format!("team {}: its members receive different VLANs", port.name))
             .seen(seen.join("; "))
-            .wanted("the same VLANs at all")
-            .remedy(
-                "allow the same VLANs at all ports of the switches outside that lead to the team",
-            )
+            .wanted("the same VLANs on all members")
+            .remedy("allow the same VLANs on all physical switch ports of the team")
     })
 }
 
@@ -186,7 +187,7 @@ mod tests {
             let [one, two] = [0, 1].map(|which| Picture::of(&config.ports[which]));
             same_path(&two, &[one]).map(|problem| (problem.error, problem.seen))
         };
-        let wanted = ("ports p0 and p1 of one guest leave by one member", "e1");
+        let wanted = ("ports p0 and p1 of one guest are pinned to the same member", "e1");
         let wanted = Some((wanted.0.to_owned(), wanted.1.to_owned()));
         assert_eq!(text(["e1", "e1"], ["a", "a"]), wanted);
         assert_eq!(text(["e1", "e2"], ["a", "a"]), None);
@@ -213,14 +214,14 @@ mod tests {
         let seen: Vec<String> = problems.map(|problem| problem.seen).collect();
         assert_eq!(
             seen,
-            ["e1: 1500, e2: 9000", "e1: 10000, e2: 1000 (Mbit/s)", "e2 has not brought VLAN 10"]
+            ["e1: 1500, e2: 9000", "e1: 10000, e2: 1000 (Mbit/s)", "e2 has not received VLAN 10"]
         );
     }
 
     #[test]
     fn members_of_one_address_are_named() {
         let twin = MemberStatus { mac: member("e1").mac, ..member("e2") };
-        let wanted = ("team up: two members have one address", "e1 and e2: 02:00:00:00:00:31");
+        let wanted = ("team up: two members have the same address", "e1 and e2: 02:00:00:00:00:31");
         let wanted = [(wanted.0.to_owned(), wanted.1.to_owned())];
         assert_eq!(found(vec![member("e1"), twin.clone()]), wanted);
     }

@@ -9,20 +9,22 @@ use std::collections::HashMap;
 use std::fmt;
 
 /// Name, without the prefix and what the format adds (`_total`), and help.
-pub(super) type Named = (&'static str, &'static str);
+pub type Named = (&'static str, &'static str);
 
 /// Names and values of a sample's labels.
-pub(super) type Labels<'a> = Vec<(&'static str, &'a str)>;
+pub type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// Where families are written.
-pub(super) struct Families<'a>(pub(super) DescriptorEncoder<'a>);
+pub struct Families<'a>(pub DescriptorEncoder<'a>);
 
 impl Families<'_> {
-    pub(super) fn gauge(&mut self, named: Named, value: impl EncodeGaugeValue) -> fmt::Result {
+    /// Writes a gauge without labels.
+    pub fn gauge(&mut self, named: Named, value: impl EncodeGaugeValue) -> fmt::Result {
         self.gauges(named, [(Labels::new(), value)])
     }
 
-    pub(super) fn gauges<'l>(
+    /// Writes gauges.
+    pub fn gauges<'l>(
         &mut self,
         (name, help): Named,
         samples: impl IntoIterator<Item = (Labels<'l>, impl EncodeGaugeValue)>,
@@ -34,7 +36,8 @@ impl Families<'_> {
         Ok(())
     }
 
-    pub(super) fn counters<'l>(
+    /// Writes counters.
+    pub fn counters<'l>(
         &mut self,
         (name, help): Named,
         samples: impl IntoIterator<Item = (Labels<'l>, impl EncodeCounterValue)>,
@@ -48,11 +51,12 @@ impl Families<'_> {
     }
 
     /// Of values that do not change while the process runs.
-    pub(super) fn info(&mut self, (name, help): Named, labels: &Labels<'_>) -> fmt::Result {
+    pub fn info(&mut self, (name, help): Named, labels: &Labels<'_>) -> fmt::Result {
         self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(labels)
     }
 
-    pub(super) fn histograms<'l>(
+    /// Writes histograms.
+    pub fn histograms<'l>(
         &mut self,
         (name, help): Named,
         samples: impl IntoIterator<Item = (Labels<'l>, Histogram)>,
@@ -78,20 +82,22 @@ fn sample(
 }
 
 /// A histogram's sample.
-pub(super) struct Histogram {
-    pub(super) sum: f64,
-    pub(super) count: u64,
+pub struct Histogram {
+    /// The sum of what was counted.
+    pub sum: f64,
+    /// How often.
+    pub count: u64,
     /// Upper bound, and what is above the bound before and not above this one.
-    pub(super) buckets: Vec<(f64, u64)>,
+    pub buckets: Vec<(f64, u64)>,
 }
 
 /// A count as the format has it.
-pub(super) fn number(count: usize) -> i64 {
+pub fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Nanoseconds as seconds, in which Prometheus counts all times.
 #[allow(clippy::cast_precision_loss, reason = "after 104 days the last digit is a nanosecond off")]
-pub(super) fn seconds(nanoseconds: u64) -> f64 {
+pub fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }

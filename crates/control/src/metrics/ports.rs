@@ -17,7 +17,7 @@ const PORT_COUNTERS: &[PortCounter] = &[
     (("port_flooded_frames", "Copies delivered by flooding"), |c| c.flooded_frames),
     (("port_mirrored_frames", "Copies delivered by a mirror"), |c| c.mirrored_frames),
     (("port_segmented_trains", "Trains segmented"), |c| c.segmented_trains),
-    (("port_segments", "Segments made of them"), |c| c.segments),
+    (("port_segments", "Segments made from these trains"), |c| c.segments),
     (("port_unfinished_checksums", "Ingress frames with a partial checksum"), |c| {
         c.unfinished_checksums
     }),
@@ -25,16 +25,12 @@ const PORT_COUNTERS: &[PortCounter] = &[
     (
         (
             "port_evicted_addresses",
-            "Addresses learned at the port and evicted by another of its own",
+            "Addresses learned on the port and evicted by another one learned there",
         ),
         |c| c.evicted_addresses,
     ),
-    (("port_path_mtu_messages", "Messages to the port that a packet was too big"), |c| {
-        c.path_mtu_messages
-    }),
-    (("port_device_lost", "Frames the device lost, before the switch or after it"), |c| {
-        c.device_lost
-    }),
+    (("port_path_mtu_messages", "ICMP too-big messages sent to the port"), |c| c.path_mtu_messages),
+    (("port_device_lost", "Frames that the device lost, in either direction"), |c| c.device_lost),
     (("rsc_coalesced_packets", "Segments that joined a train"), |c| c.rsc.coalesced_packets),
     (("rsc_coalesced_bytes", "Payload that joined a train"), |c| c.rsc.coalesced_bytes),
     (("rsc_coalescing_events", "Trains of several segments"), |c| c.rsc.coalescing_events),
@@ -56,7 +52,7 @@ impl Scrape {
                 .map(|(labels, port, _)| (labels, i64::from(port.state == StateBody::Up))),
         )?;
         out.gauges(
-            ("port_weight", "Weight by which the port shares uplinks that are short of room"),
+            ("port_weight", "Weight by which the port shares congested uplinks"),
             self.each_port().filter_map(|(labels, port, _)| {
                 Some((labels, i64::from(port.config.weight.as_ref()?.0)))
             }),
@@ -70,10 +66,7 @@ impl Scrape {
             out.counters(*named, samples.map(|(labels, _, counters)| (labels, read(counters))))?;
         }
         out.histograms(
-            (
-                "port_train_segments",
-                "Segments of what is delivered to the port: 1 where nothing was coalesced",
-            ),
+            ("port_train_segments", "Segments per frame delivered to the port; 1 if not coalesced"),
             self.each_port().map(|(labels, _, counters)| (labels, depth(&counters.rsc))),
         )?;
         self.encode_reasons(out, ("port_drops", "Frames dropped, by reason"), |counters| {
@@ -140,16 +133,16 @@ impl Scrape {
         out.counters(
             (
                 "guest_connections",
-                "Times a guest has connected since the port was opened; all but the first are reconnects",
+                "Times that a guest has connected since the port was opened; all but the first are reconnects",
             ),
             guests().map(|(labels, guest)| (labels, guest.connections)),
         )?;
         out.gauges(
-            ("guest_queue_pairs", "Queue pairs that the guest uses; 0: its driver is not ready"),
+            ("guest_queue_pairs", "Queue pairs that the guest uses; 0 if its driver is not ready"),
             guests().map(|(labels, guest)| (labels, i64::from(guest.queues))),
         )?;
         out.gauges(
-            ("guest_memory_bytes", "Memory of the guest that is mapped"),
+            ("guest_memory_bytes", "Mapped memory of the guest"),
             guests().map(|(labels, guest): (_, &GuestBody)| (labels, bytes(guest.memory_bytes))),
         )
     }
@@ -168,11 +161,11 @@ impl Scrape {
                 })
             })
         });
-        out.counters(("team_member", "What was counted at a member of a team, by name"), samples)
+        out.counters(("team_member", "Counters of team members, by name"), samples)
     }
 }
 
-/// How many segments what was delivered had. A train of several is counted once, and each segment that joined it.
+/// Segments per delivered frame. A train counts as one frame, and each segment that joined it counts.
 fn depth(rsc: &RscCountersBody) -> Histogram {
     let trains = rsc.train_depth.iter().map(|depth| depth.trains);
     let count: u64 = trains.clone().sum();

@@ -1,4 +1,4 @@
-//! What every exporter says of its process, under the names that all of them use.
+//! Process metrics under the names that all Prometheus exporters use.
 
 use super::family::{Families, number};
 use prometheus_client::collector::Collector;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The process at one moment. A file of /proc that cannot be read leaves its values out.
+/// The process at one moment. Values of /proc files that cannot be read are omitted.
 #[derive(Debug)]
 pub(super) struct Process {
     started: SystemTime,
@@ -52,7 +52,7 @@ impl Collector for Process {
         let mut out = Families(out);
         let since = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         out.gauge(
-            ("process_start_time_seconds", "When the daemon started, in seconds since 1970"),
+            ("process_start_time_seconds", "When the process started, in seconds since 1970"),
             since.as_secs_f64(),
         )?;
         out.counters(
@@ -62,13 +62,16 @@ impl Collector for Process {
         let limit = self.most_files.map(|most| i64::try_from(most).unwrap_or(i64::MAX));
         for (named, value) in [
             (
-                ("process_resident_memory_bytes", "Memory in use, guests' mapped pages included"),
+                (
+                    "process_resident_memory_bytes",
+                    "Resident memory, including guests' mapped pages",
+                ),
                 self.resident,
             ),
             (
                 (
                     "process_virtual_memory_bytes",
-                    "Address space in use, guests' mapped memory included",
+                    "Address space in use, including guests' mapped memory",
                 ),
                 self.virtual_size,
             ),

@@ -11,7 +11,7 @@ type WorkerCounter = (Named, fn(&WorkerBody) -> u64);
 
 const WORKER_COUNTERS: [WorkerCounter; 4] = [
     (("worker_busy_turns", "Turns of the worker that found frames"), |worker| worker.busy_turns),
-    (("worker_idle_turns", "Turns of the worker that found none"), |worker| worker.idle_turns),
+    (("worker_idle_turns", "Turns of the worker that found no frames"), |worker| worker.idle_turns),
     (("worker_sleeps", "Times the worker slept"), |worker| worker.sleeps),
     (("worker_frames", "Frames the worker took"), |worker| worker.frames),
 ];
@@ -43,7 +43,7 @@ impl Scrape {
         out.gauge(
             (
                 "config_last_reload_successful",
-                "Whether the file in force was read and every step of it done",
+                "Whether the last reading of the file succeeded in full",
             ),
             i64::from(reloads.last_succeeded),
         )?;
@@ -51,13 +51,13 @@ impl Scrape {
         out.gauge(
             (
                 "config_last_reload_success_timestamp_seconds",
-                "When that was last so, in seconds since 1970",
+                "When reading the file last succeeded in full, in seconds since 1970",
             ),
             at.as_secs_f64(),
         )?;
         let results = [("done", reloads.done), ("failed", reloads.failed)];
         out.counters(
-            ("config_reloads", "Times the file was read again, by result"),
+            ("config_reloads", "Times that the file was reread, by result"),
             results.map(|(result, count)| (vec![("result", result)], count)),
         )
     }
@@ -67,7 +67,7 @@ impl Scrape {
             self.workers.iter().map(|worker| worker.worker.to_string()).collect();
         let workers = || names.iter().map(|name| vec![("worker", &**name)]).zip(&self.workers);
         out.gauges(
-            ("worker_answers", "Whether the worker answers; if not, its ports carry nothing"),
+            ("worker_answers", "Whether the worker answers; if not, its ports carry no frames"),
             workers().map(|(labels, worker)| (labels, i64::from(worker.answers))),
         )?;
         for (named, read) in WORKER_COUNTERS {

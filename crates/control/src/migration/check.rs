@@ -1,6 +1,6 @@
-//! What would hurt a guest at another host, before it moves there.
+//! Checks before a migration what would break a guest at its destination.
 //!
-//! First what the host lacks for the port ([`lacks`]), which an import refuses too; then how the two ports differ.
+//! First what the host lacks for the port ([`lacks`]), which also refuses an import; then how the two ports differ.
 
 mod pair;
 mod uplinks;
@@ -17,19 +17,19 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 pub(super) use uplinks::{Uplinks, vlans};
 
-/// Something that would hurt.
+/// A problem that a migration would cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The guest's port.
     pub port: String,
-    /// What it is about: `features`, `queues`, `uplink-mtu`, or the key of the port that differs.
+    /// Its subject: `features`, `queues`, `uplink-mtu`, or the key of the port that differs.
     pub about: String,
     /// The value seen at the destination, the value wanted, the remedy.
     #[serde(flatten)]
     pub problem: Problem,
 }
 
-/// Keys that name a host's devices and sockets. They differ between hosts, and stay where there is a port.
+/// Keys that name a host's devices and sockets. They differ between hosts; an existing port keeps its own.
 pub(super) const DEVICE_KEYS: [&str; 10] = [
     "tap",
     "packet",
@@ -43,10 +43,10 @@ pub(super) const DEVICE_KEYS: [&str; 10] = [
     "netns",
 ];
 
-/// What would hurt the guest of a port that moves from one host to the other.
+/// Findings about moving a port's guest from one host to the other.
 ///
 /// # Errors
-/// The host that it is to leave has no such port.
+/// The source host has no such port.
 pub fn findings(from: &HostExport, to: &HostExport, name: &str) -> Result<Vec<Finding>, Problem> {
     let port = from.port(name).ok_or_else(|| no_port(from, name))?;
     let wanted = Wanted {
@@ -65,7 +65,7 @@ pub fn findings(from: &HostExport, to: &HostExport, name: &str) -> Result<Vec<Fi
                 "port",
                 Problem::new(format!("the destination has no port {name}"))
                     .seen("no such port")
-                    .wanted(format!("a port {name} as at the source"))
+                    .wanted(format!("a port {name} like the source's"))
                     .remedy(format!(
                         "`millrace port export {name}` here, and `millrace port import` there"
                     )),
@@ -75,7 +75,7 @@ pub fn findings(from: &HostExport, to: &HostExport, name: &str) -> Result<Vec<Fi
     Ok(found)
 }
 
-/// What left its old host is what has to leave the new one: packets of the port's MTU at most.
+/// Packets that left the old host must leave the new one: those up to the port's MTU.
 fn needs(carried: &BTreeMap<u16, Option<u16>>, mtu: Option<u16>) -> BTreeMap<u16, Option<u16>> {
     let least = |carried: Option<u16>| Some(mtu?.min(carried.unwrap_or(u16::MAX)));
     carried.iter().map(|(vlan, carried)| (*vlan, least(*carried))).collect()
@@ -93,9 +93,9 @@ fn no_port(host: &HostExport, name: &str) -> Problem {
 pub(super) struct Wanted<'p> {
     pub(super) name: &'p str,
     pub(super) config: &'p PortConfig,
-    /// Its guest's address, where it is known.
+    /// Its guest's address, if known.
     pub(super) mac: Option<String>,
-    /// The VLANs that uplinks have to carry (0: untagged), with the largest packet where it is known.
+    /// The VLANs that uplinks must carry (0 for untagged), each with the largest packet, if known.
     pub(super) needs: BTreeMap<u16, Option<u16>>,
 }
 
@@ -120,7 +120,7 @@ pub(super) fn lacks(wanted: &Wanted<'_>, host: &HostExport) -> Vec<Finding> {
     found.into_iter().flatten().collect()
 }
 
-/// VLANs as `port set` takes them.
+/// VLANs as `port set` accepts them.
 fn list(vlans: &[u16]) -> String {
     vlans.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }
@@ -132,13 +132,15 @@ fn vlan(wanted: &Wanted<'_>, uplinks: &Uplinks<'_>) -> Option<Finding> {
     let there: Vec<String> =
         uplinks.ports().map(|port| format!("{} {}", port.name, port.vlan)).collect();
     let what = match first {
-        0 => "no uplink of the destination carries untagged frames".to_owned(),
-        _ => format!("no uplink of the destination carries VLAN {}", list(&missing)),
+        0 => "no uplink at the destination carries untagged frames".to_owned(),
+        _ => format!("no uplink at the destination carries VLAN {}", list(&missing)),
     };
     let problem = Problem::new(what)
         .seen(if there.is_empty() { "no uplink".to_owned() } else { there.join("; ") })
         .wanted(format!("an uplink with VLAN {}", list(&missing)))
-        .remedy("add the VLAN to the `trunk` of an uplink there, and to the switch behind it");
+        .remedy(
+            "add the VLAN to the `trunk` of an uplink there, and to the physical switch behind it",
+        );
     Some(wanted.finding("vlan", problem))
 }
 
@@ -150,14 +152,14 @@ fn uplink_down(wanted: &Wanted<'_>, uplinks: &Uplinks<'_>) -> Option<Finding> {
     let vlan = wanted.needs.keys().find(is_down)?;
     let uplink = uplinks.with(*vlan).next()?.port;
     let problem =
-        Problem::new(format!("uplink {} of the destination carries no frames", uplink.name))
+        Problem::new(format!("uplink {} at the destination carries no frames", uplink.name))
             .seen(format!("{}: {}", uplink.state.name(), uplink.reason))
             .wanted("up")
-            .remedy("`millrace check` there says what to do");
+            .remedy("run `millrace check` there");
     Some(wanted.finding("uplink", problem))
 }
 
-/// VLAN by VLAN, for one may go by another uplink than the next.
+/// Checks each VLAN, because VLANs may use different uplinks.
 fn mtu(wanted: &Wanted<'_>, uplinks: &Uplinks<'_>) -> Option<Finding> {
     let narrow = |(vlan, needed): (&u16, &Option<u16>)| {
         let there = uplinks.with(*vlan).filter_map(|uplink| uplink.mtu).max()?;
@@ -166,10 +168,10 @@ fn mtu(wanted: &Wanted<'_>, uplinks: &Uplinks<'_>) -> Option<Finding> {
     };
     let (vlan, there, needed) = wanted.needs.iter().find_map(narrow)?;
     let frames = if vlan == 0 { "untagged".to_owned() } else { format!("in VLAN {vlan}") };
-    let problem = Problem::new("packets of the guest are too big for the destination's uplink")
+    let problem = Problem::new("the guest's packets are too big for the destination's uplink")
         .seen(format!("MTU {there}, {frames}"))
         .wanted(format!("MTU {needed}"))
-        .remedy("raise the MTU of the uplink there, its devices and team members, and of what is behind it");
+        .remedy("raise the MTU there: of the uplink, its devices and team members, and the network behind it");
     Some(wanted.finding("uplink-mtu", problem))
 }
 
@@ -178,22 +180,22 @@ fn member(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     let members = || host.teams.iter().flat_map(|team| &team.members);
     let problem = match members().find(|member| member.name == pinned) {
         Some(member) if member.active => return None,
-        // A pinned port leaves by this member or by none.
+        // A pinned port's frames leave through this member or not at all.
         Some(member) => {
-            Problem::new(format!("the member {pinned} at the destination carries no frames"))
+            Problem::new(format!("member {pinned} at the destination carries no frames"))
                 .seen(member.reason.as_deref().unwrap_or("not active"))
                 .wanted("an active member")
-                .remedy("mend its link there, or set `team-member` to another member")
+                .remedy("repair its link there, or set `team-member` to another member")
         }
-        None => Problem::new(format!("no team of the destination has the member {pinned}"))
+        None => Problem::new(format!("no team at the destination has member {pinned}"))
             .seen(members().map(|member| member.name.as_str()).collect::<Vec<_>>().join(", "))
             .wanted(&pinned)
-            .remedy("add it to the team there, or set `team-member` to a member that is there"),
+            .remedy("add it to the team there, or set `team-member` to a member there"),
     };
     Some(wanted.finding("team-member", problem))
 }
 
-/// A member that hears nothing of a VLAN which others of its team hear: its port at the physical switch lacks it.
+/// A member that does not receive a VLAN that others of its team receive: its port on the physical switch does not allow it.
 fn deaf_member(wanted: &Wanted<'_>, host: &HostExport, uplinks: &Uplinks<'_>) -> Option<Finding> {
     let needed = || wanted.needs.keys().filter(|vlan| **vlan != 0);
     host.teams.iter().find_map(|team| {
@@ -203,16 +205,17 @@ fn deaf_member(wanted: &Wanted<'_>, host: &HostExport, uplinks: &Uplinks<'_>) ->
         let (vlan, (hears, deaf)) =
             split.find(|(_, (hears, deaf))| !hears.is_empty() && !deaf.is_empty())?;
         let deaf = deaf.first()?;
-        let what = format!("{} of team {} hears nothing of VLAN {vlan}", deaf.name, team.port);
+        let what =
+            format!("member {} of team {} receives nothing in VLAN {vlan}", deaf.name, team.port);
         let problem = Problem::new(what)
             .seen(list(&deaf.vlans_heard))
-            .wanted(format!("VLAN {vlan}, which {} hears", names(&hears)))
-            .remedy("allow the VLAN at that member's port of the physical switch");
+            .wanted(format!("VLAN {vlan}, which {} receives", names(&hears)))
+            .remedy("allow the VLAN on the member's port of the physical switch");
         Some(wanted.finding("member-vlan", problem))
     })
 }
 
-/// The members that hear a VLAN, and those that do not.
+/// The members that receive a VLAN, and those that do not.
 fn hearing(team: &TeamBody, vlan: u16) -> (Vec<&TeamMemberBody>, Vec<&TeamMemberBody>) {
     let active = team.members.iter().filter(|it| it.active);
     active.partition(|it| it.vlans_heard.contains(&vlan))
@@ -227,11 +230,12 @@ fn mirror(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     let problem = Problem::new(format!("the destination has no port {target} to mirror to"))
         .seen("no such port")
         .wanted(target)
-        .remedy("add it there, or remove `mirror-to`");
+        .remedy(format!("add {target} there, or remove `mirror-to`"));
     host.port(target.as_str()).is_none().then(|| wanted.finding("mirror-to", problem))
 }
 
-/// Two ports with one address in one VLAN: the second to send is counted as `address_taken`, or takes the first one's frames.
+/// Two ports with the same address in a VLAN: frames of the second to send are counted as `address_taken`, or it receives the
+/// first one's frames.
 fn taken_mac(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     let mac = wanted.mac.as_deref()?;
     let is_its = |port: &&PortBody| {
@@ -246,9 +250,9 @@ fn taken_mac(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     let learned = || host.macs.iter().find(is_it);
     let holder = others().find(is_its).map(|port| port.name.clone());
     let holder = holder.or_else(|| learned().map(|it| it.port.clone()))?;
-    let problem = Problem::new(format!("port {holder} of the destination has the guest's address"))
-        .seen(format!("{mac} at {holder}"))
-        .wanted(format!("{mac} at {} alone", wanted.name))
+    let problem = Problem::new(format!("port {holder} at the destination has the guest's address"))
+        .seen(format!("{mac} on {holder}"))
+        .wanted(format!("{mac} only on {}", wanted.name))
         .remedy("give one of the two guests another address");
     Some(wanted.finding("mac-taken", problem))
 }

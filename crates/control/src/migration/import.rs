@@ -1,4 +1,4 @@
-//! A port that comes from another host: made where there is none of its name, else set to what it was there.
+//! Imports a port from another host: adds it, or changes the port of that name to match.
 
 use super::check::{DEVICE_KEYS, Finding, Wanted, keys, lacks, occupied};
 use super::{HostExport, PortExport};
@@ -10,16 +10,16 @@ use ports::steering::ENTRIES;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What an import is held to, whatever the file says: who made the file may be trusted with less than who imports it.
+/// Restrictions on an import, because the file's author may be less trusted than the operator who imports it.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// The port's name; `None`: the file's.
+    /// The port's name; `None` for the file's.
     pub name: Option<PortName>,
-    /// It is a vhost-user port at this socket, and no other device.
+    /// Import only as a vhost-user port at this socket.
     pub vhost_user: Option<SocketPath>,
-    /// The address of its guest.
+    /// Import only a guest with this address.
     pub mac: Option<MacAddress>,
-    /// Set the port although a guest runs there.
+    /// Change the port even if a guest runs there.
     pub force: bool,
     /// Change nothing.
     pub dry_run: bool,
@@ -30,24 +30,24 @@ pub struct Terms {
 pub struct Import {
     /// The port.
     pub port: String,
-    /// Something is missing at this host, and nothing was changed.
+    /// Whether the import was refused, with nothing changed, because this host lacks something.
     pub refused: bool,
-    /// Nothing was changed: it was only asked.
+    /// Whether this was a dry run, with nothing changed.
     pub dry_run: bool,
-    /// There was no port of this name.
+    /// Whether the port was added.
     pub created: bool,
-    /// The keys that change, null where one is removed.
+    /// The keys that change; null for a removed key.
     pub changes: Map<String, Value>,
-    /// The indirection table is set.
+    /// Whether the indirection table changes.
     pub table: bool,
-    /// What is missing at this host.
+    /// What this host lacks.
     pub lacks: Vec<Finding>,
 }
 
-/// Makes or sets a port: all of it or nothing.
+/// Adds or changes a port, completely or not at all.
 ///
 /// # Errors
-/// The daemon does not answer, or refuses the port, or someone changed it meanwhile.
+/// The daemon does not answer, or refuses the port, or another client changed it meanwhile.
 pub fn import(client: &Client, export: &PortExport, terms: &Terms) -> Result<Import, ClientError> {
     let export = &terms.applied(export);
     let (host, dry_run) = (HostExport::of(client)?, terms.dry_run);
@@ -84,20 +84,20 @@ pub fn import(client: &Client, export: &PortExport, terms: &Terms) -> Result<Imp
     Ok(import)
 }
 
-/// Changes the port that was looked at, and not what somebody has made of it since.
+/// Changes the port only if its settings are still those seen.
 fn change(client: &Client, seen: &PortBody, change: Map<String, Value>) -> Result<(), ClientError> {
     let (now, tag) = client.tagged_port(&seen.name)?;
     if now.config != seen.config {
         let problem = Problem::new(format!("port {} was changed meanwhile", seen.name))
-            .seen("other settings than a moment ago")
-            .wanted("a port that nobody else changes")
+            .seen("settings that differ from those just read")
+            .wanted("no other change during the import")
             .remedy("import again");
         return Err(ClientError::Refused(Box::new(problem)));
     }
     client.change_tagged_port(&seen.name, &Value::Object(change), &tag).map(drop)
 }
 
-/// Takes back what was done before the error, which is returned; with why not, where that cannot be.
+/// Undoes what was done before the error, and returns the error; says so if undoing fails.
 fn undone(
     client: &Client,
     name: &str,
@@ -115,30 +115,30 @@ fn undone(
         }
     };
     let Err(why) = back else { return error };
-    let problem = Problem::new(format!("port {name} was imported in part: {error}"))
-        .seen(format!("taking it back failed: {why}"))
+    let problem = Problem::new(format!("port {name} was imported only in part: {error}"))
+        .seen(format!("undoing the change failed: {why}"))
         .wanted("the port as it was")
-        .remedy(format!("`millrace port show {name}` says what it has"));
+        .remedy(format!("correct the port; `millrace port show {name}` shows its settings"));
     ClientError::Refused(Box::new(problem))
 }
 
-/// An indirection table that no port can have.
+/// Refuses an indirection table that the port cannot have.
 fn table(export: &PortExport, wanted: &Wanted<'_>) -> Option<Finding> {
     let queues = usize::from(wanted.config.queues.map_or(1, |queues| queues.0));
     let (entries, last) = (export.table.len(), export.table.iter().max().map_or(0, |last| *last));
     let fits = [0, ENTRIES].contains(&entries) && usize::from(last) < queues;
     let problem = Problem::new("the file's indirection table does not fit its port")
-        .seen(format!("{entries} entries, the last queue {last}"))
+        .seen(format!("{entries} entries, highest queue {last}"))
         .wanted(format!("{ENTRIES} entries, queues 0 to {}", queues - 1))
         .remedy("export the port again");
     (!fits).then(|| wanted.finding("table", problem))
 }
 
-/// What makes the port there like the one that comes.
+/// The changes that make the existing port like the imported one.
 fn changes(config: &PortConfig, there: Option<&PortBody>) -> Map<String, Value> {
     let mut wanted = keys(config);
     let Some(there) = there else { return wanted };
-    // A new MTU opens the port anew.
+    // A new MTU reopens the port.
     if there.mtu == config.mtu.map(|mtu| mtu.0) && there.config.mtu.is_none() {
         wanted.remove("mtu");
     }
@@ -150,7 +150,7 @@ fn changes(config: &PortConfig, there: Option<&PortBody>) -> Map<String, Value> 
     set.chain(removed).filter(|(key, _)| !DEVICE_KEYS.contains(&key.as_str())).collect()
 }
 
-/// Sets the entries that differ; whether there are some. `is_absent`: the port would be there, and is not.
+/// Sets the entries that differ, and returns whether any do. `is_absent`: the port does not exist, because this is a dry run.
 fn set_table(
     client: &Client,
     export: &PortExport,
@@ -176,7 +176,7 @@ fn set_table(
 }
 
 impl Terms {
-    /// The file, as far as it may say what the port is.
+    /// The file, with the restrictions applied.
     fn applied(&self, export: &PortExport) -> PortExport {
         let mut export = export.clone();
         if let Some(name) = &self.name {
@@ -202,7 +202,7 @@ impl Terms {
         export
     }
 
-    /// What the port there, or the file, is not.
+    /// Restrictions that the existing port or the file violates.
     fn lacks(
         &self,
         wanted: &Wanted<'_>,
@@ -214,22 +214,23 @@ impl Terms {
 
     fn device(&self, wanted: &Wanted<'_>, there: Option<&PortBody>) -> Option<Finding> {
         let (socket, there) = (self.vhost_user.as_ref()?, there?);
-        let problem = Problem::new(format!("port {} of this host is another device", wanted.name))
-            .seen(there.config.device())
-            .wanted(format!("vhost-user {socket}"))
-            .remedy("name the port that has this socket");
+        let problem =
+            Problem::new(format!("port {} on this host has a different device", wanted.name))
+                .seen(there.config.device())
+                .wanted(format!("vhost-user {socket}"))
+                .remedy("with --as, name the port that has this socket");
         let is_it = there.config.vhost_user.as_ref() == Some(socket);
         (!is_it).then(|| wanted.finding("kind", problem))
     }
 
-    /// Keys that open the port anew would cut its guest off.
+    /// Keys that reopen the port would disconnect its guest.
     fn guest(&self, wanted: &Wanted<'_>, there: Option<&PortBody>) -> Option<Finding> {
         if self.force { None } else { occupied(wanted, there?) }
     }
 
     fn address(&self, wanted: &Wanted<'_>) -> Option<Finding> {
         let mac = self.mac?.0.to_string();
-        let problem = Problem::new("the file is of another guest")
+        let problem = Problem::new("the file belongs to another guest")
             .seen(wanted.mac.as_deref().unwrap_or("no address"))
             .wanted(&mac)
             .remedy("export the port of the guest with this address");
@@ -238,7 +239,7 @@ impl Terms {
 }
 
 impl Import {
-    /// As people read it.
+    /// The import as text.
     pub fn text(&self) -> String {
         if self.refused {
             let found: Vec<String> = self.lacks.iter().map(|it| it.problem.to_string()).collect();
@@ -247,13 +248,13 @@ impl Import {
         let would = if self.dry_run { "would be " } else { "" };
         let mut text = match (self.created, self.changes.is_empty() && !self.table) {
             (true, _) => format!("port {} {would}added\n", self.port),
-            (false, true) => format!("port {} is as it was\n", self.port),
+            (false, true) => format!("port {} is unchanged\n", self.port),
             (false, false) => format!("port {} {would}changed\n", self.port),
         };
         for (key, value) in self.changes.iter().filter(|(key, _)| !self.created || *key != "name") {
             let value = match key.as_str() {
                 _ if value.is_null() => "removed".to_owned(),
-                // Output ends up in logs.
+                // Output may end up in logs.
                 "rss-key" => "set".to_owned(),
                 _ => value.to_string(),
             };

@@ -1,8 +1,7 @@
-//! What goes with a guest that moves to another host's switch, as files: a port ([`PortExport`]), and what a host offers
-//! ([`HostExport`]).
+//! Files for migrating a guest to another host's switch: a port ([`PortExport`]), and what a host offers ([`HostExport`]).
 //!
-//! [`findings`] compares a guest at one host with another host before it moves; [`import`] gives the port its settings there. Both
-//! work on what the API says, so they need nothing of the daemon that its clients cannot see.
+//! [`findings`] compares a guest's host with its destination before it moves; [`import`] applies the port's settings there. Both
+//! use only the API.
 
 mod check;
 mod import;
@@ -17,39 +16,39 @@ use crate::config::{MacAddress, PortConfig, PortName, PortRole, RssKey, from_val
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What these files call themselves, and the one version that there is.
+/// The schemas of these files, with their only version.
 const PORT: &str = "millrace-port/1";
 const HOST: &str = "millrace-host/1";
-/// Most ports that a file may name: far more than one switch has, and few enough to be compared at once.
+/// Most ports in a file: far more than a switch has, and few enough to compare at once.
 const PORTS_MAX: usize = 4096;
 
-/// A port as it goes to another host with its guest.
+/// A port, exported to another host with its guest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortExport {
     /// `millrace-port/1`.
     pub schema: String,
-    /// The settings in force, spelled as in the file: what is drawn or follows `[switch]` is spelled out.
+    /// The running settings, spelled as in the file. Values drawn at random or taken from `[switch]` are spelled out.
     pub port: PortConfig,
-    /// The largest packet that leaves its host in each of its VLANs: the next one's uplinks need carry no more.
+    /// The largest packet that leaves the source host in each of its VLANs: the destination's uplinks need not carry larger ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink_mtu: Option<u16>,
-    /// The VLANs in which larger packets leave it.
+    /// VLANs in which larger packets leave the source host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub wider_vlans: BTreeMap<u16, u16>,
-    /// VLANs of the port in which nothing leaves it: no uplink carries them (0: untagged).
+    /// VLANs of the port that no uplink of the source host carries (0 for untagged).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub internal_vlans: Vec<u16>,
-    /// The queue that each entry of the indirection table names; empty: the port was not open.
+    /// The queue that each entry of the indirection table names; empty if the port was not open.
     pub table: Vec<u8>,
-    /// The address that its guest was held to, where `mac` does not say it.
+    /// The address that the guest was held to, if there is no `mac`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_mac: Option<String>,
-    /// What was counted at the host that it leaves: counters begin at 0 where it goes, so sums over both hosts begin with these.
+    /// The counters at the source. Counters start at 0 at the destination, so add these for a total.
     pub counters: CountersBody,
 }
 
-/// A host's switch, as far as a guest that comes or goes has to do with it.
+/// The parts of a host's switch that matter to a migrating guest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostExport {
@@ -61,15 +60,15 @@ pub struct HostExport {
     pub mtu: MtuBody,
     /// Its teams.
     pub teams: Vec<TeamBody>,
-    /// Addresses that were learned.
+    /// Learned addresses.
     pub macs: Vec<MacBody>,
 }
 
 impl PortExport {
-    /// Asks a daemon.
+    /// Fetches it from a daemon.
     ///
     /// # Errors
-    /// It does not answer, or has no such port.
+    /// The daemon does not answer, or has no such port.
     pub fn of(client: &Client, name: &str) -> Result<PortExport, ClientError> {
         let (port, counters) = (client.port(name)?, client.counters(name)?);
         let rss = client.rss(Some(name))?.pop();
@@ -90,12 +89,12 @@ impl PortExport {
         })
     }
 
-    /// The address of its guest, where it is known.
+    /// The guest's address, if known.
     fn mac(&self) -> Option<String> {
         self.port.mac.map(|mac| mac.0.to_string()).or(self.held_mac.clone())
     }
 
-    /// What uplinks have to carry for it, by VLAN; an uplink needs no other.
+    /// What uplinks must carry for it, by VLAN. An uplink itself needs no other uplink.
     fn needs(&self) -> BTreeMap<u16, Option<u16>> {
         let vlans = check::vlans(&self.port).filter(|vlan| !self.internal_vlans.contains(vlan));
         let own = self.port.mtu.map(|mtu| mtu.0);
@@ -107,17 +106,17 @@ impl PortExport {
     /// Reads a file.
     ///
     /// # Errors
-    /// It is no such file, or has a key that this version does not know.
+    /// It is not such a file, or has a key that this version does not know.
     pub fn read(text: &str) -> Result<PortExport, Problem> {
         read(text, PORT, "millrace port export NAME")
     }
 }
 
 impl HostExport {
-    /// Asks a daemon.
+    /// Fetches it from a daemon.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The daemon does not answer.
     pub fn of(client: &Client) -> Result<HostExport, ClientError> {
         Ok(HostExport {
             schema: HOST.to_owned(),
@@ -131,20 +130,20 @@ impl HostExport {
     /// Reads a file.
     ///
     /// # Errors
-    /// It is no such file, or has a key that this version does not know.
+    /// It is not such a file, or has a key that this version does not know.
     pub fn read(text: &str) -> Result<HostExport, Problem> {
         let host: HostExport = read(text, HOST, "millrace migrate export")?;
         host.check()?;
         Ok(host)
     }
 
-    /// Refuses names and addresses that are none: remedies with them are made to be typed.
+    /// Refuses invalid names and addresses, because remedies contain them and are meant to be typed.
     fn check(&self) -> Result<(), Problem> {
         let refuse = |what: &str, seen: &str, wanted: &str| {
-            Err(Problem::new(format!("{what} in the file of a host"))
+            Err(Problem::new(format!("{what} in a host's file"))
                 .seen(seen)
                 .wanted(wanted)
-                .remedy("make the file by `millrace migrate export`"))
+                .remedy("write the file with `millrace migrate export`"))
         };
         if self.ports.len() > PORTS_MAX {
             let (seen, wanted) = (self.ports.len().to_string(), format!("at most {PORTS_MAX}"));
@@ -153,14 +152,14 @@ impl HostExport {
         for port in &self.ports {
             if port.name.parse::<PortName>().is_err() {
                 return refuse(
-                    "a name that no port has",
+                    "an invalid port name",
                     &port.name,
                     "letters, digits, `.`, `_`, `-`",
                 );
             }
             let macs = [&port.mac, &port.held_mac].into_iter().flatten();
             if let Some(bad) = macs.into_iter().find(|mac| mac.parse::<MacAddress>().is_err()) {
-                return refuse("an address that is none", bad, "six bytes in hex");
+                return refuse("an invalid MAC address", bad, "six bytes in hex");
             }
         }
         Ok(())
@@ -172,7 +171,7 @@ impl HostExport {
     }
 }
 
-/// What a file says of the VLANs: the MTU of most, those of a larger one, and those that do not leave the host.
+/// The VLANs of a file: the MTU of most, those with a larger one, and those that do not leave the host.
 fn by_vlan(
     carried: &BTreeMap<u16, Option<u16>>,
     config: &PortConfig,
@@ -183,7 +182,8 @@ fn by_vlan(
     (least, wider, check::vlans(config).filter(|vlan| !carried.contains_key(vlan)).collect())
 }
 
-/// The configuration, with what would be another value at another host: defaults of `[switch]`, the MTU, a key drawn at random.
+/// The configuration, with every value spelled out that could differ at another host: defaults of `[switch]`, the MTU, a random
+/// key.
 fn in_force(port: &PortBody, rss: Option<&RssBody>) -> PortConfig {
     let mut config = port.config.clone();
     config.rsc = Some(port.rsc);
@@ -193,7 +193,7 @@ fn in_force(port: &PortBody, rss: Option<&RssBody>) -> PortConfig {
     config
 }
 
-/// The schema first, so that a file of a later version is refused for what it is.
+/// Reads the schema first, so that a later version is refused as such.
 fn read<T: serde::de::DeserializeOwned>(
     text: &str,
     schema: &str,
@@ -203,32 +203,33 @@ fn read<T: serde::de::DeserializeOwned>(
     clean(&mut value);
     let seen = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
     if seen != schema {
-        return Err(Problem::new("another schema")
+        return Err(Problem::new("the file has another schema")
             .seen(seen)
             .wanted(schema)
-            .remedy(format!("make the file by `{made_by}` of this version")));
+            .remedy(format!("write the file with `{made_by}` of this version")));
     }
     from_value(value)
 }
 
-/// Replaces what could command a terminal, or show text in another order than it has: what a file says is printed.
-fn clean(value: &mut serde_json::Value) {
+/// Replaces characters that could control a terminal or reorder text, because the contents are printed.
+pub fn clean(value: &mut serde_json::Value) {
     use serde_json::Value;
     match value {
-        Value::String(text) => *text = cleaned(text),
+        Value::String(text) => *text = plain(text),
         Value::Array(list) => list.iter_mut().for_each(clean),
         Value::Object(map) => {
             let old = std::mem::take(map).into_iter();
             map.extend(old.map(|(key, mut value)| {
                 clean(&mut value);
-                (cleaned(&key), value)
+                (plain(&key), value)
             }));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn cleaned(text: &str) -> String {
+/// The same of one text.
+pub fn plain(text: &str) -> String {
     let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let shown = |c: char| if c.is_control() || turns(c) { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(shown).collect()

@@ -1,4 +1,4 @@
-//! Every key with what is said of it: read from the schemas of the types.
+//! Every key with its description, read from the schemas of the types.
 
 use super::schema::{referred, schemas};
 use crate::config::PortConfig;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 /// A table of the file.
 pub(super) struct Section {
-    /// As it is written: `[switch]`, `[[port]]`.
+    /// As written: `[switch]`, `[[port]]`.
     pub(super) header: &'static str,
     pub(super) text: &'static str,
-    /// Those that must be there first, then by name.
+    /// Required keys first, then by name.
     pub(super) keys: Vec<Key>,
 }
 
@@ -19,36 +19,36 @@ pub(super) struct Key {
     pub(super) name: String,
     /// Its values in words.
     pub(super) values: String,
-    /// What it is where absent, as it would be written.
+    /// The default, as written.
     pub(super) default: Option<String>,
-    /// One value, as it is written.
+    /// One value, as written.
     pub(super) example: String,
     pub(super) text: String,
-    /// It must be there.
+    /// The key must be present.
     pub(super) required: bool,
-    /// When another value takes effect.
+    /// When a change takes effect.
     pub(super) effect: &'static str,
 }
 
-/// Header, schema, and what the table is for.
+/// Header, schema and description of each table.
 const SECTIONS: [(&str, &str, &str); 4] = [
     ("[switch]", "SwitchConfig", "The switch as a whole."),
     ("[metrics]", "MetricsConfig", "Counters and health over TCP, for monitoring."),
-    ("[web]", "WebConfig", "The page for people, in a browser."),
+    ("[web]", "WebConfig", "The web page."),
     (
         "[[port]]",
         "PortConfig",
-        "One port; there may be any number of them. Each names one device: `tap`, `packet`, `team`, `xdp` or `vhost-user`.",
+        "One port; repeat the table for each port. Each port names one device: `tap`, `packet`, `team`, `xdp` or `vhost-user`.",
     ),
 ];
 
-/// Kinds of values that are written as text with a form of its own: how, and an example.
+/// Types that are written as text in their own form: a description and an example.
 const FORMS: [(&str, &str, &str); 5] = [
-    ("Rate", "bits a second, such as `1Gbit`, `64kbit` or a number", "1Gbit"),
+    ("Rate", "bits per second, such as `1Gbit`, `64kbit` or a number", "1Gbit"),
     ("Size", "bytes, such as `256KiB`, `4GiB` or a number", "256KiB"),
     ("Seconds", "a time, such as `30s`, `5min` or a number of seconds", "5min"),
-    ("Account", "a name or number of a user or group", "millrace"),
-    ("VlanList", "VLANs and ranges of them, such as `10,20-30`", "10,20-30"),
+    ("Account", "name or number of a user or group", "millrace"),
+    ("VlanList", "VLANs and ranges, such as `10,20-30`", "10,20-30"),
 ];
 
 /// All tables, in the order of the file.
@@ -126,7 +126,7 @@ fn is(schema: &Value, wanted: &str) -> bool {
     }
 }
 
-/// What may be written, in words.
+/// The allowed values, in words.
 fn values(schema: &Value) -> String {
     if let Some(words) = schema["enum"].as_array() {
         return words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
@@ -152,7 +152,7 @@ fn values(schema: &Value) -> String {
     if is(schema, "boolean") { "`true` or `false`" } else { "text" }.to_owned()
 }
 
-/// By what the plan does with it.
+/// When a change of a key takes effect, as the plan decides.
 fn effect(header: &str, name: &str) -> &'static str {
     if header != "[[port]]" {
         return if plan::LIVE.contains(&name) { "at once" } else { "at the next start" };
@@ -160,9 +160,9 @@ fn effect(header: &str, name: &str) -> &'static str {
     let Ok(port) = "p".parse().map(PortConfig::named) else { return "" };
     let guest = PortConfig { vhost_user: "/run/p".parse().ok(), ..port.clone() };
     match (port.reopens(name), guest.reopens(name)) {
-        _ if name == "name" => "another name is another port",
-        (true, _) => "opens the port anew",
-        (false, true) => "at once; opens a vhost-user port anew",
+        _ if name == "name" => "a different name is a different port",
+        (true, _) => "reopens the port",
+        (false, true) => "at once; reopens a vhost-user port",
         (false, false) => "at once",
     }
 }

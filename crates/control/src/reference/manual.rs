@@ -24,7 +24,7 @@ pub fn manual() -> String {
 
 fn entry(key: &Key) -> String {
     let absent = match &key.default {
-        Some(default) => format!("; `{default}` where absent"),
+        Some(default) => format!(" (default `{default}`)"),
         None => String::new(),
     };
     let example =
@@ -33,7 +33,7 @@ fn entry(key: &Key) -> String {
     format!(".TP\n.B {}\n{}\n", roff(&key.name), roff(&line))
 }
 
-/// Text as roff reads it as text; what stands in backticks is bold.
+/// Escapes text for roff; text in backticks becomes bold.
 fn roff(text: &str) -> String {
     let escaped = text.replace('\\', "\\e").replace('-', "\\-");
     let mut bold = false;

@@ -5,9 +5,9 @@ use super::keys::{Key, Section, sections};
 
 /// `docs/configuration.md`.
 pub fn markdown() -> String {
-    let mut text = "# Configuration\n\nMade from the code, and held to it by a test: change the types of \
-                    [config](../crates/control/src/config/mod.rs), not this file. [packaging/millrace.toml](../packaging/millrace.toml) has \
-                    every key to begin with, `millrace man --toml` the same as a manual page.\n"
+    let mut text = "# Configuration\n\nThis file is generated: change the types in [config](../crates/control/src/config/mod.rs) instead. \
+                    [packaging/millrace.toml](../packaging/millrace.toml) is a sample with every key; `millrace man --toml` prints this \
+                    reference as a manual page.\n"
         .to_owned();
     for paragraph in INTRODUCTION {
         text.push_str(&format!("\n{paragraph}\n"));
@@ -25,7 +25,7 @@ millrace config schema > millrace.schema.json        # and in the file's first l
 
 fn table(section: &Section) -> String {
     let head = format!(
-        "\n## `{}`\n\n{}\n\n| key | values | where absent | another value takes effect | meaning |\n\
+        "\n## `{}`\n\n{}\n\n| key | values | default | a change takes effect | meaning |\n\
          | --- | --- | --- | --- | --- |\n",
         section.header, section.text
     );
@@ -34,7 +34,7 @@ fn table(section: &Section) -> String {
 
 fn row(key: &Key) -> String {
     let absent = match &key.default {
-        _ if key.required => "must be there".to_owned(),
+        _ if key.required => "required".to_owned(),
         Some(default) => format!("`{default}`"),
         None => String::new(),
     };

@@ -2,20 +2,20 @@
 
 use super::keys::{Key, sections};
 
-/// Letters of a line.
+/// Width of a line.
 const WIDTH: usize = 100;
 
 const HEAD: &str = "\
-# Millrace's configuration: every key, commented. Where a key has a default it stands there, else an example.
-# millrace.toml(5) says what each means; `millrace check FILE` reads the file and says what is wrong, line by line.
+# Millrace's configuration: every key, commented out, with its default or an example.
+# millrace.toml(5) explains each key; `millrace check FILE` reports errors with their lines.
 ";
 
-/// `packaging/millrace.toml`: as it stands it is the empty configuration.
+/// `packaging/millrace.toml`; unchanged it is the empty configuration.
 pub fn sample() -> String {
     let mut text = HEAD.to_owned();
     for section in sections() {
         text.push_str(&format!("\n{}", comment(section.text)));
-        // A table may be there without a key, a port may not.
+        // A table may be empty; a port must have keys.
         let off = if section.header.starts_with("[[") { "#" } else { "" };
         text.push_str(&format!("{off}{}\n", section.header));
         section.keys.iter().for_each(|key| text.push_str(&entry(key)));
@@ -27,7 +27,7 @@ fn entry(key: &Key) -> String {
     format!("\n{}#{} = {}\n", comment(&key.text), key.name, key.example)
 }
 
-/// Lines of a comment, cut at blanks.
+/// Wraps a comment at spaces.
 fn comment(text: &str) -> String {
     let mut lines = vec!["#".to_owned()];
     for word in text.split(' ') {

@@ -1,8 +1,8 @@
-//! The JSON Schema of the file: that of the API's document, in which the same types are described.
+//! The JSON Schema of the file, taken from the API's OpenAPI document, which describes the same types.
 
 use serde_json::{Map, Value, json};
 
-/// The schema of the whole file, draft 2020-12, with all that it refers to.
+/// The schema of the whole file, draft 2020-12, with everything it refers to.
 pub fn schema() -> Value {
     let all = schemas();
     let mut needed = vec!["Config".to_owned()];
@@ -32,12 +32,12 @@ pub(super) fn schemas() -> Map<String, Value> {
     }
 }
 
-/// The name that a reference leads to.
+/// The name that a reference points to.
 pub(super) fn referred(schema: &Value) -> Option<&str> {
     schema.get("$ref")?.as_str()?.rsplit('/').next()
 }
 
-/// Has references lead to `$defs`, and lists them.
+/// Redirects references to `$defs`, and lists them.
 fn refer(value: &mut Value, needed: &mut Vec<String>) {
     if let Some(name) = referred(value).map(str::to_owned) {
         value["$ref"] = json!(format!("#/$defs/{name}"));

@@ -38,11 +38,11 @@ impl Running {
         let rules = port.config.acl.len();
         let place = number.parse().ok().filter(|number| (1..=rules).contains(number));
         let place = place.ok_or_else(|| {
-            Problem::new(format!("port {name} has no such rule"))
+            Problem::new(format!("port {name} has no rule {number}"))
                 .seen(number)
                 .wanted(match rules {
-                    0 => "it has no rules".to_owned(),
-                    1 => "1: it has one rule".to_owned(),
+                    0 => "nothing: the port has no rules".to_owned(),
+                    1 => "1: the port has one rule".to_owned(),
                     rules => format!("a number from 1 to {rules}"),
                 })
                 .remedy(format!("`millrace acl show {name}` shows its rules"))

@@ -1,7 +1,7 @@
-//! Captures: started and stopped live, one at a port at a time, and sent to the client that started them.
+//! Captures: started and stopped live, one per port at a time, and sent to the client that started them.
 //!
-//! No capture holds up traffic or the control thread: a client that is slow loses frames, and one that has gone ends its
-//! capture. Nothing here waits for a capture's thread.
+//! No capture delays traffic or the control thread: a slow client misses frames, and a capture ends when its client disconnects.
+//! Nothing here waits for a capture's thread.
 
 mod stream;
 
@@ -15,24 +15,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub(crate) use stream::CaptureStream;
 use stream::Gone;
+use tracing::Level;
 
-/// Captures at once, with those that have ended and are not read to their end: each has a thread and a queue.
+/// Most captures at once, including ended ones that are not yet read to their end: each has a thread and a queue.
 const MOST: usize = 16;
 
-/// A capture that runs, or has ended and can still be asked about.
+/// A running capture, or an ended one whose state can still be queried.
 pub(super) struct Capturing {
     progress: CaptureProgress,
-    /// Whether the client has gone.
+    /// Whether the client has disconnected.
     gone: Gone,
-    /// Where it ends by itself.
+    /// The number of frames after which it ends.
     frames: Option<u64>,
     until: Option<Instant>,
-    /// `None`: it runs. Else it has ended, for this reason where it was not told to.
+    /// `None` while it runs; then the reason, if it was not stopped on request.
     ended: Option<Option<String>>,
 }
 
 impl Running {
-    /// Starts a capture at a port. It ends with what is returned.
+    /// Starts a capture on a port. It ends when the returned stream is dropped.
     pub(crate) fn start_capture(
         &mut self,
         start: &CaptureStart,
@@ -44,9 +45,9 @@ impl Running {
         options.snaplen = start.snaplen.unwrap_or(options.snaplen);
         let (to_client, stream, gone) = stream::queue(Arc::clone(&self.capture_streams));
         let capture = Capture::start(to_client, options)
-            .map_err(|error| Problem::new("starting the capture's thread").seen(error))?;
+            .map_err(|error| Problem::new("the capture's thread cannot be started").seen(error))?;
         let progress = capture.progress();
-        // The workers have the capture alone: without them its thread writes what is left and ends.
+        // Only the workers hold the capture: once they drop it, its thread writes the rest and ends.
         self.switch
             .set_capture(id, Some(Arc::new(capture)))
             .map_err(|error| Problem::new(error.to_string()))?;
@@ -61,25 +62,25 @@ impl Running {
         Ok(stream)
     }
 
-    /// Stops a capture and says what it wrote. Stopping one that has ended only says so.
+    /// Stops a capture and returns its state. Stopping an ended one only returns its state.
     pub fn stop_capture(&mut self, port: &str) -> Result<CaptureBody, Problem> {
         let name = self.captured(port)?;
         self.finish_capture(&name, None);
         self.capture(port)
     }
 
-    /// The last capture at a port.
+    /// The last capture on a port.
     pub fn capture(&self, port: &str) -> Result<CaptureBody, Problem> {
         let name = self.captured(port)?;
         self.captures.get(&name).map(|capturing| capturing.body(&name)).ok_or_else(|| none_at(port))
     }
 
-    /// The last capture at each port.
+    /// The last capture on each port.
     pub fn captures(&self) -> Vec<CaptureBody> {
         self.captures.iter().map(|(name, capturing)| capturing.body(name)).collect()
     }
 
-    /// Ends what has failed, has enough, or has lasted long enough.
+    /// Ends captures that failed or reached a limit.
     pub(super) fn poll_captures(&mut self, now: Instant) {
         let mut over = Vec::new();
         for (name, capturing) in &self.captures {
@@ -88,19 +89,23 @@ impl Running {
                 || capturing.until.is_some_and(|until| now >= until)
                 || capturing.gone.is_so();
             if capturing.ended.is_none() && (enough || status.error.is_some()) {
-                // That its client has gone is how a capture ends.
+                // A client's disconnecting is a regular end.
                 over.push((name.clone(), status.error.filter(|_| !capturing.gone.is_so())));
             }
         }
         for (name, reason) in over {
             if let Some(reason) = &reason {
-                self.events.note(now, format!("the capture at port {name} has ended: {reason}"));
+                self.events.note(
+                    Level::INFO,
+                    now,
+                    format!("the capture on port {name} ended: {reason}"),
+                );
             }
             self.finish_capture(&name, reason);
         }
     }
 
-    /// The port goes: a capture at it fails for this reason.
+    /// Fails the capture of a port that closes, with this reason.
     pub(super) fn end_capture(&mut self, name: &PortName, reason: &str) {
         self.finish_capture(name, Some(reason.to_owned()));
     }
@@ -118,23 +123,27 @@ impl Running {
         capturing.ended = Some(reason);
     }
 
-    /// The port, where it is open and nobody captures at it.
+    /// The port, if it is open and has no running capture.
     fn free_for_capture(&self, port: &str) -> Result<(PortName, PortId), Problem> {
         let found = self.ports.iter().find(|(name, _)| name.as_str() == port);
         let (name, running) = found.ok_or_else(|| self.no_such_port(port))?;
         let busy = self.captures.get(name).filter(|capturing| capturing.ended.is_none());
         if let Some(capturing) = busy {
-            return Err(Problem::new(format!("a capture at port {port} is already running"))
+            return Err(Problem::new(format!("a capture on port {port} is already running"))
                 .seen(format!("{} frames so far", capturing.progress.status().frames))
-                .wanted("one capture a port")
+                .wanted("one capture per port")
                 .remedy(format!("stop it with `millrace capture {port} --stop`")));
         }
         let at_once = Arc::strong_count(&self.capture_streams) - 1;
         if at_once >= MOST {
-            return Err(Problem::new("too many captures are running or not read to their end")
-                .seen(at_once)
-                .wanted(format!("at most {MOST}"))
-                .remedy("stop one with `millrace capture PORT --stop`, or end a client that does not read"));
+            return Err(Problem::new(
+                "too many captures are running, or not yet read to their end",
+            )
+            .seen(at_once)
+            .wanted(format!("at most {MOST}"))
+            .remedy(
+                "stop one with `millrace capture PORT --stop`, or end a client that does not read",
+            ));
         }
         match &running.device {
             PortDevice::Open(open) => Ok((name.clone(), open.id)),
@@ -154,9 +163,9 @@ impl Running {
 }
 
 fn none_at(port: &str) -> Problem {
-    Problem::new(format!("there was no capture at port {port}"))
+    Problem::new(format!("there was no capture on port {port}"))
         .seen(port)
-        .wanted("a port at which a capture was started")
+        .wanted("a port on which a capture was started")
         .remedy(format!("start one with `millrace capture {port} -w FILE`"))
 }
 

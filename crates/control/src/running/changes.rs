@@ -1,4 +1,4 @@
-//! The log of changes: on whose behalf, what, from what, to what.
+//! The log of changes: the actor, the key, the old and the new value.
 
 use crate::actor;
 use crate::config::Config;
@@ -6,10 +6,10 @@ use crate::plan::Step;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The key of the hash by which a port's flows are spread: who knows it can aim flows at one queue.
+/// The secret key of a port's RSS hash: an attacker who knows it can aim flows at one queue.
 const SECRET: &str = "rss-key";
 
-/// One line for each key that a step changes.
+/// Logs a line for each key that a step changes.
 pub(super) fn log(before: &Config, after: &Config, step: &Step) {
     let by = actor::current();
     for line in lines(before, after, step) {

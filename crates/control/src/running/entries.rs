@@ -1,12 +1,12 @@
-//! Entries of uplinks' indirection tables by load: what each takes of its queue.
+//! The load of each entry in uplinks' indirection tables.
 //!
-//! At an uplink with tables and `vmmq = "dynamic"` the queues stay at their workers and entries move between them. An entry
-//! takes that part of its queue's busy time which its frames are of the queue's, as the steering program counts them. The
-//! flows of a vNIC whose port says `static` stay: what those of a queue take together is one item that cannot move.
+//! At an uplink with tables and `vmmq = "dynamic"` the queues stay with their workers, and entries move between them. An entry's
+//! share of its queue's busy time is its share of the queue's frames, as the steering program counts them. The flows of a vNIC
+//! whose port says `static` stay: together, those of a queue are one item that cannot move.
 //!
-//! A peer that sends to all vNICs by many flows makes a hundred thousand entries active. The balancer is told of the busiest
-//! dynamic ones of each queue, [`MOST`] in all, and what the other dynamic ones take is divided among these: so it knows the
-//! whole load of a queue, and an entry is off by less than one of its queue's named entries would be on average.
+//! A peer that sends many flows to all vNICs makes a hundred thousand entries active. The balancer gets the busiest dynamic
+//! entries of each queue, [`MOST`] in all, and the load of the other dynamic ones is divided among these. So it knows the whole
+//! load of a queue, and an entry's error is smaller than the average load of its queue's reported entries.
 
 pub(super) mod mover;
 #[cfg(test)]
@@ -24,6 +24,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::Level;
 
 /// Most entries that the balancer is told of by name: as many as may move in a second.
 const MOST: usize = 2048;
@@ -264,7 +265,7 @@ impl Running {
         }
         for (uplink, job) in jobs {
             if let Err(error) = self.vmmq.entries.mover.begin(uplink, job) {
-                self.note(now, format!("moving entries: {error}"));
+                self.note(Level::WARN, now, format!("moving entries: {error}"));
             }
         }
     }
@@ -277,7 +278,12 @@ impl Running {
                 records.into_iter().for_each(|record| self.vmmq.remember(record, now));
             }
             for trouble in done.troubles {
-                self.events.note_of(&done.name, now, format!("port {}: {trouble}", done.name));
+                self.events.note_of(
+                    Level::WARN,
+                    &done.name,
+                    now,
+                    format!("port {}: {trouble}", done.name),
+                );
             }
         }
     }

@@ -1,28 +1,31 @@
-//! vNICs whose guests see their link down while nothing carries their frames out of this host (`follow-uplink`), as Hyper-V shows it: multipath
-//! in the guest takes the other path then, instead of waiting for answers.
+//! Takes a vNIC's link down while nothing carries its frames out of this host (`follow-uplink`), as Hyper-V does. Multipath in
+//! the guest then uses the other path instead of waiting for answers.
 
 use super::{PortDevice, Running, RunningPort};
 use crate::config::{PortConfig, PortRole};
 use crate::devices::Condition;
 use crate::health::Picture;
 use std::time::{Duration, Instant};
+use tracing::Level;
 
-/// How often uplinks are looked at where a port follows them, and how often it is looked whether one does.
+/// How often uplinks are checked if a port follows them, and how often to check whether one does.
 const EVERY: Duration = Duration::from_millis(100);
 const NOT_USED: Duration = Duration::from_secs(1);
 
 impl Running {
-    /// Shows guests their links as they are now; when to look again.
+    /// Updates guests' links; returns when to check again.
     pub fn follow_uplinks(&mut self, now: Instant) -> Duration {
         let follows = |port: &RunningPort| {
             port.config.follow_uplink == Some(true)
                 || port.open().is_some_and(|open| open.link_down.is_some())
         };
+        if !self.ports.values().any(follows) {
+            return NOT_USED;
+        }
+        let uplinks = self.uplinks();
         let mut changed = Vec::new();
-        let mut next = NOT_USED;
         for (name, port) in self.ports.iter().filter(|(_, port)| follows(port)) {
-            next = EVERY;
-            let down = port.config.follow_uplink.and_then(|_| self.uplink_lost(&port.config));
+            let down = self.uplink_lost(&port.config, &uplinks);
             let known = port.open().and_then(|open| open.link_down.as_ref());
             if known.is_some() != down.is_some() {
                 changed.push((name.clone(), down));
@@ -33,36 +36,37 @@ impl Running {
             let PortDevice::Open(open) = &mut running.device else { continue };
             open.watch.set_link(down.is_none());
             let text = match &down {
-                Some(reason) => format!("port {name}: its guest is to see its link down: {reason}"),
-                None => format!("port {name}: its guest is to see its link up"),
+                Some(reason) => format!("port {name}: the guest's link is taken down: {reason}"),
+                None => format!("port {name}: the guest's link is brought up"),
             };
             open.link_down = down;
-            self.events.note_of(name.as_str(), now, text);
+            self.events.note_of(Level::INFO, name.as_str(), now, text);
         }
-        next
+        EVERY
     }
 
-    /// Why no frame of a vNIC leaves this host, where that is so. A vNIC without uplinks has nothing to lose.
-    fn uplink_lost(&self, vnic: &PortConfig) -> Option<String> {
-        // A guest that is an uplink itself would wait for its own frames.
-        if vnic.follow_uplink != Some(true) || vnic.role() == PortRole::Uplink {
-            return None;
-        }
-        if vnic.team_member.is_some()
-            && let Some((member, reason)) = self.path_down(vnic)
-        {
-            return Some(format!("{member}: {reason}"));
-        }
-        let own = Picture::of(vnic);
-        let is_its = |port: &&RunningPort| {
-            port.config.role() == PortRole::Uplink && own.meets(&Picture::of(&port.config))
-        };
+    /// All uplinks, and whether each carries frames.
+    fn uplinks(&self) -> Vec<(Picture, bool)> {
         let carries = |port: &RunningPort| {
             port.open().is_some_and(|open| open.watch.state().condition == Condition::Up)
         };
-        let uplinks: Vec<_> = self.ports.values().filter(is_its).collect();
-        let is_lost = !uplinks.is_empty() && !uplinks.iter().any(|port| carries(port));
-        let names = uplinks.iter().map(|port| port.config.name.as_str()).collect::<Vec<_>>();
+        let uplinks = self.ports.values().filter(|port| port.config.role() == PortRole::Uplink);
+        uplinks.map(|port| (Picture::of(&port.config), carries(port))).collect()
+    }
+
+    /// Why no frame of a vNIC that follows its uplinks leaves this host; `None` if frames leave, or there are no uplinks.
+    fn uplink_lost(&self, vnic: &PortConfig, uplinks: &[(Picture, bool)]) -> Option<String> {
+        // A guest that is itself an uplink would wait for its own frames.
+        if vnic.follow_uplink != Some(true) || vnic.role() == PortRole::Uplink {
+            return None;
+        }
+        if let Some((member, reason)) = self.path_down(vnic) {
+            return Some(format!("{member}: {reason}"));
+        }
+        let own = Picture::of(vnic);
+        let in_reach: Vec<_> = uplinks.iter().filter(|(uplink, _)| own.meets(uplink)).collect();
+        let is_lost = !in_reach.is_empty() && !in_reach.iter().any(|(_, carries)| *carries);
+        let names = in_reach.iter().map(|(uplink, _)| uplink.name.as_str()).collect::<Vec<_>>();
         is_lost.then(|| format!("no uplink of its VLANs carries frames ({})", names.join(", ")))
     }
 }

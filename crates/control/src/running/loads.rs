@@ -1,4 +1,4 @@
-//! What everything that can move has cost so far: the sums whose differences the balancer sees, for recordings.
+//! The load so far of everything that can move, for recordings: the sums whose differences the balancer sees.
 
 use super::entries::UplinkTable;
 use super::{Running, RunningPort};

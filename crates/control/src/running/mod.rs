@@ -1,9 +1,11 @@
-//! What runs: the switch, its ports by name, and the configuration they came from.
+//! The running state: the switch, its ports by name, and their configuration.
 //!
-//! Every change, from the file, the API or a signal, comes in as a wanted [`Config`] and goes through [`plan()`]; `steps`
-//! carries it out.
+//! Every change, from the file, the API or a signal, is a wanted [`Config`] that goes through [`plan()`]; `steps` carries the
+//! plan out.
 
 mod acl;
+mod addresses;
+mod ahead;
 mod captures;
 mod changes;
 mod entries;
@@ -25,31 +27,36 @@ mod uplinks;
 mod vmmq;
 
 use crate::Problem;
-use crate::body::StepBody;
+use crate::body::{Origin, StepBody};
 use crate::config::{Config, PortConfig, PortName, nearest};
 use crate::daemon::Section;
-use crate::devices::{Opener, Watch};
+use crate::devices::{OpenError, Opened, Opener, Watch};
 use crate::event_log::EventLog;
+use crate::log;
 use crate::plan::{self, Step, plan};
 use ::ports::Nanos;
 use captures::Capturing;
 use datapath::{DropReason, PortCounters, PortId, PortSettings, Switch};
-use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use origin::Added;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use tracing::Level;
 use wire::Mac;
 
 /// The running switch and what is known about it.
 pub struct Running {
     config: Config,
-    /// Ports that the API has added; the others are the file's.
-    api: BTreeSet<PortName>,
-    /// What is no port's as the daemon was started with it: without ports.
+    /// The origins of ports that are not from the file.
+    added: BTreeMap<PortName, Origin>,
+    /// The configuration at startup, without ports.
     started: Config,
     switch: Switch,
     opener: Box<dyn Opener>,
+    /// Opened devices whose ports are added next.
+    ahead: BTreeMap<PortName, Result<Opened, OpenError>>,
     ports: BTreeMap<PortName, RunningPort>,
-    /// The last capture at each port, also when it has ended.
+    /// The last capture on each port, running or ended.
     captures: BTreeMap<PortName, Capturing>,
     /// Shared with each capture's stream, to count them.
     capture_streams: Arc<()>,
@@ -57,25 +64,27 @@ pub struct Running {
     epoch: SystemTime,
     events: EventLog,
     vmmq: vmmq::Vmmq,
-    /// By the name of a port that was opened anew with another MTU: the one that its guest was started with.
+    /// By port name, if the port was reopened with another MTU: the MTU with which its guest was started.
     guest_mtus: BTreeMap<String, u16>,
-    /// Why `[metrics]` or `[web]` is not served, if it is not.
+    /// Why `[metrics]` or `[web]` is not served.
     listener_troubles: BTreeMap<Section, Problem>,
-    /// How many times the API's ports were changed.
+    /// How often ports that are not from the file were changed.
     kept_changes: u64,
     reloads: Reloads,
+    /// The revision of the fleet that was applied in full last; none since the start, or after a failed step.
+    fleet_revision: Option<u64>,
 }
 
-/// How it went when the file was read again.
+/// Results of rereading the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reloads {
-    /// Times that all of it was done.
+    /// Times that it succeeded in full.
     pub(crate) done: u64,
-    /// Times that it was refused, or that a step failed.
+    /// Times that the file was refused or a step failed.
     pub(crate) failed: u64,
-    /// Whether the last time was one of the first kind. The start counts as one.
+    /// Whether the last time succeeded in full. The start counts as a success.
     pub(crate) last_succeeded: bool,
-    /// When that was last so.
+    /// When it last succeeded in full.
     pub(crate) success_at: SystemTime,
 }
 
@@ -83,13 +92,13 @@ pub(crate) struct Reloads {
 struct RunningPort {
     config: PortConfig,
     device: PortDevice,
-    /// The address that its device had when it was opened for the first time.
+    /// The device's address when it was first opened.
     first_mac: Option<Mac>,
 }
 
 enum PortDevice {
     Open(Box<OpenPort>),
-    /// Not open, and why.
+    /// Not open, with the reason.
     Closed {
         reason: String,
         denied: bool,
@@ -104,23 +113,23 @@ struct OpenPort {
     mac: Option<Mac>,
     degraded: Vec<String>,
     watch: Box<dyn Watch>,
-    /// Front ends that had connected at the last look.
+    /// Front ends that had connected by the last poll.
     connections: u64,
     /// The NUMA node of its guest's memory, if known.
     home: Option<usize>,
-    /// What the switch was told last.
+    /// The settings last sent to the switch.
     settings: PortSettings,
-    /// Where it is an uplink with tables of its own: whose they are.
+    /// For an uplink with indirection tables: the vNICs that have one.
     stations: uplinks::Stations,
-    /// Why its guest is to see its link down, where it is (`follow-uplink`).
+    /// Why the guest's link is down (`follow-uplink`).
     link_down: Option<String>,
-    /// Where it is a team: the addresses pinned to members, as it was told last.
+    /// For a team: the addresses pinned to members, as last sent.
     pins: Vec<(Mac, String)>,
-    /// The counters and rates of the last look.
+    /// The counters and rates of the last poll.
     last: Sample,
 }
 
-/// Drops that are findings as long as they are recent.
+/// Drop reasons that are findings while recent.
 const DROPS_TOLD: [DropReason; 4] =
     [DropReason::TooBig, DropReason::DhcpGuard, DropReason::RouterGuard, DropReason::IpGuard];
 
@@ -128,28 +137,28 @@ const DROPS_TOLD: [DropReason; 4] =
 struct Sample {
     at: Option<Instant>,
     counters: PortCounters,
-    /// When drops of each reason of [`DROPS_TOLD`] were seen last.
+    /// When drops for each reason in [`DROPS_TOLD`] were last seen.
     dropped_at: [Option<Instant>; DROPS_TOLD.len()],
     rates: crate::body::RatesBody,
-    /// Busy time of each queue, and its share of the time since the look before, in percent.
+    /// Busy time of each queue, and its share of the time since the previous poll, in percent.
     busy: Vec<Nanos>,
     loads: Vec<f64>,
 }
 
 impl Running {
-    /// Starts the switch and opens the ports. A port that does not open is `broken`, and tried again at each look.
+    /// Starts the switch and opens the ports. A port that cannot be opened is `broken`, and retried at each poll.
     pub fn start(
         config: Config,
         opener: Box<dyn Opener>,
         now: Instant,
     ) -> Result<Running, Problem> {
-        Running::start_with(config, Vec::new(), opener, now)
+        Running::start_with(config, Added::new(), opener, now)
     }
 
-    /// The same with the ports that the API had added, as the state has kept them.
-    pub fn start_with(
+    /// Does the same, with the stored ports of the fleet and the API.
+    pub(crate) fn start_with(
         config: Config,
-        kept: Vec<PortConfig>,
+        kept: Added,
         opener: Box<dyn Opener>,
         now: Instant,
     ) -> Result<Running, Problem> {
@@ -162,9 +171,10 @@ impl Running {
         let mut running = Running {
             started: bare.clone(),
             config: bare,
-            api: BTreeSet::new(),
+            added: BTreeMap::new(),
             switch,
             opener,
+            ahead: BTreeMap::new(),
             ports: BTreeMap::new(),
             captures: BTreeMap::new(),
             capture_streams: Arc::default(),
@@ -174,6 +184,7 @@ impl Running {
             guest_mtus: BTreeMap::new(),
             listener_troubles: BTreeMap::new(),
             kept_changes: 0,
+            fleet_revision: None,
             reloads: Reloads {
                 done: 0,
                 failed: 0,
@@ -181,14 +192,14 @@ impl Running {
                 success_at: SystemTime::now(),
             },
         };
-        // A frame from a port that is open already finds its way to one that is not open yet.
+        // Hold frames, so that those from ports already open reach ports that open later.
         running.switch.hold();
         running.reload_with(config, kept, now)?;
         running.switch.let_go();
         Ok(running)
     }
 
-    /// What is in force.
+    /// The running configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -199,29 +210,34 @@ impl Running {
         Ok(plan(&self.config, wanted))
     }
 
-    /// Makes a configuration that the API wants the one in force. Ports that do not differ are not touched; those that come
-    /// are the API's.
+    /// Makes the API's wanted configuration the running one. Ports that do not differ are not touched; added ones belong to the
+    /// API.
     pub fn reload(&mut self, wanted: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
         self.all_answer()?;
-        let api = self.api_names(&wanted);
-        self.enforce(wanted, api, now)
+        let added = self.origins_of(&wanted);
+        self.enforce(wanted, added, now)
     }
 
-    /// Makes this the configuration in force. Where a worker hangs, what its steps do not reach is reached once it answers.
+    /// Makes this the running configuration. If a worker hangs, steps that do not reach it take effect once it answers.
     fn enforce(
         &mut self,
         wanted: Config,
-        api: BTreeSet<PortName>,
+        added: BTreeMap<PortName, Origin>,
         now: Instant,
     ) -> Result<Vec<StepBody>, Problem> {
         let steps = self.dry_run(&wanted)?;
         for step in &steps {
             changes::log(&self.config, &wanted, step);
         }
-        let kept = self.api_ports();
+        let kept = self.added_ports();
         self.config = wanted;
-        self.api = api;
-        self.kept_changes += u64::from(self.api_ports() != kept);
+        log::write_as(self.config.switch.log);
+        self.added = added;
+        self.kept_changes += u64::from(self.added_ports() != kept);
+        // Without ports, no device waits for an earlier step to release it.
+        if self.ports.is_empty() {
+            self.open_ahead(&steps);
+        }
         let taken = steps.into_iter().map(|step| {
             let done = self.carry_out(&step, now);
             let settled = self.settle(now);
@@ -233,26 +249,26 @@ impl Running {
         Ok(taken)
     }
 
-    /// Refuses while a worker does not answer: no change would be in force.
+    /// Refuses while a worker does not answer, because no change would take effect.
     pub(crate) fn all_answer(&self) -> Result<(), Problem> {
         self.switch.all_answer().map_err(|error| {
-            Problem::new(error.to_string())
-                .wanted("a worker that ends its turn within 2 s")
-                .remedy("wait, or restart the daemon; where systemd runs it with a watchdog, it restarts it by itself")
+            Problem::new(error.to_string()).wanted("a worker that ends its turn within 2 s").remedy(
+                "wait, or restart the daemon; systemd with a watchdog restarts it by itself",
+            )
         })
     }
 
     /// Keeps an event for `status` and the log.
-    pub(crate) fn note(&mut self, now: Instant, text: String) {
-        self.events.note(now, text);
+    pub(crate) fn note(&mut self, level: Level, now: Instant, text: String) {
+        self.events.note(level, now, text);
     }
 
-    /// How many times the API's ports were changed: the state on the disk is another one where this is.
+    /// How often ports that are not from the file were changed. If this grows, the state on the disk is out of date.
     pub(crate) fn kept_changes(&self) -> u64 {
         self.kept_changes
     }
 
-    /// Counts how it went when the file was read again.
+    /// Counts the result of rereading the file.
     pub(crate) fn note_reload(&mut self, succeeded: bool) {
         self.reloads.last_succeeded = succeeded;
         if succeeded {
@@ -263,7 +279,7 @@ impl Running {
         }
     }
 
-    /// How often the file was read again, and how it went.
+    /// The results of rereading the file.
     pub(crate) fn reloads(&self) -> Reloads {
         self.reloads
     }
@@ -273,7 +289,7 @@ impl Running {
         self.epoch + Duration::from_secs(1)
     }
 
-    /// Whether a section is served. The first time that it is not is an event.
+    /// Records whether a section is served. The first failure is an event.
     pub(crate) fn note_listener(
         &mut self,
         section: Section,
@@ -282,8 +298,8 @@ impl Running {
     ) {
         let before = self.listener_troubles.remove(&section);
         match (&trouble, before) {
-            (Some(problem), None) => self.note(now, problem.to_string()),
-            (None, Some(_)) => self.note(now, section.served(true).to_owned()),
+            (Some(problem), None) => self.note(Level::WARN, now, problem.to_string()),
+            (None, Some(_)) => self.note(Level::INFO, now, section.served(true).to_owned()),
             _ => {}
         }
         self.listener_troubles.extend(trouble.map(|problem| (section, problem)));
@@ -298,7 +314,7 @@ impl Running {
         closed.collect()
     }
 
-    /// No port could be opened because this process may not: what would help.
+    /// The problem if no port could be opened for lack of a privilege.
     pub fn denied(&self) -> Option<Problem> {
         let mut reasons = self.ports.values().map(|port| match &port.device {
             PortDevice::Closed { reason, denied: true } => Some(reason),
@@ -310,12 +326,12 @@ impl Running {
                 .seen(first)
                 .wanted("CAP_NET_ADMIN, and CAP_NET_RAW for packet ports")
                 .remedy(
-                    "run as root or as the systemd unit, or `setcap cap_net_admin,cap_net_raw+ep` on the binary",
+                    "run as root or as the systemd unit, or run `setcap cap_net_admin,cap_net_raw+ep` on the binary",
                 )
         })
     }
 
-    /// Keys that were changed and take effect when the daemon starts again.
+    /// Changed keys that take effect at the next start.
     fn restart_needed(&self) -> Vec<String> {
         plan::restart_keys(&self.started, &self.config)
     }

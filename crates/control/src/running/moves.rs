@@ -1,36 +1,36 @@
 //! The moves that `millrace vmmq explain` shows.
 //!
-//! Entries of a vNIC that moved together for one reason are one record. Records are bounded for all ports together. Where
-//! there are too many, the ports that have most lose their oldest, and of an uplink the vNICs that have most there: one that
-//! moves all the time hides no other's moves, nor does a peer that has the entries of a thousand vNICs move.
+//! Entries of a vNIC that moved together for one reason are one record. The number of records is bounded over all ports. When
+//! there are too many, the ports with most lose their oldest, and within an uplink the vNICs with most. So a port that moves all
+//! the time does not displace other ports' moves, nor does a peer that makes the entries of a thousand vNICs move.
 
 use super::level::level;
 use crate::body::{HeldBody, OrderBody, VmmqMoveBody};
 use balance::Move;
 use std::collections::HashMap;
 
-/// Records that are left of twice as many.
+/// Records kept when twice as many are trimmed.
 const MOST: usize = 512;
 
 /// A queue that moved, or entries of a vNIC that moved together for one reason.
 pub(super) struct Record {
     pub(super) port: String,
-    /// Of entries: the port of their vNIC, if it is one's.
+    /// For entries: the port of their vNIC, if any.
     pub(super) vnic: Option<String>,
-    /// None: a queue moved.
+    /// Empty if a queue moved.
     pub(super) entries: Vec<u8>,
-    /// All of them as one move.
+    /// The move of all of them together.
     pub(super) moved: Move,
-    /// Of entries: what it meant for their new queue.
+    /// For entries: the effect on their new queue.
     pub(super) held: Option<HeldBody>,
 }
 
-/// What is remembered.
+/// The recorded moves.
 #[derive(Default)]
 pub(super) struct Moves {
-    /// Oldest first; twice as many as are kept at most.
+    /// Oldest first; at most twice [`MOST`].
     kept: Vec<VmmqMoveBody>,
-    /// Queues and single entries that have moved so far.
+    /// Queues and single entries moved so far.
     count: u64,
 }
 
@@ -43,7 +43,7 @@ impl Moves {
         }
     }
 
-    /// Keeps the newest of each port, and there of each vNIC, as many as of any other unless it has fewer.
+    /// Keeps the newest records of each port, and within it of each vNIC, in fair shares.
     fn trim(&mut self) {
         let mut ports: HashMap<&str, HashMap<Option<&str>, usize>> = HashMap::new();
         for body in &self.kept {
@@ -112,7 +112,7 @@ impl Record {
             text += "; its flows may be out of order";
         }
         if let Some(HeldBody { lost: lost @ 1.., .. }) = self.held {
-            text += &format!("; the full ring of its new queue lost {lost} frames meanwhile");
+            text += &format!("; its new queue's full ring lost {lost} frames meanwhile");
         }
         text
     }

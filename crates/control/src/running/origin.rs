@@ -1,113 +1,179 @@
-//! Where each port comes from: the configuration file, or the API.
+//! The origin of each port: the configuration file, the fleet, or the API. In a conflict the file wins, then the fleet.
 //!
-//! A reload of the file touches the file's ports only; the API's stay, and are what the state keeps. A change that the API
-//! makes to a port of the file is in force until the file is read again.
+//! A reload changes only the file's ports, and the fleet's agent only the fleet's; ports of the fleet and the API are stored in the
+//! state. A change through the API to a port of the file lasts until the file is reread, one to a port of the fleet until the
+//! fleet's ports are replaced.
 
 use super::Running;
 use crate::Problem;
-use crate::body::{Origin, StepBody};
+use crate::body::{Origin, StepBody, StepOutcome};
 use crate::config::{Config, PortConfig, PortName};
 use crate::plan::Step;
 use crate::state;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
+use tracing::Level;
 
-/// The file's configuration with the API's ports beside it.
+/// Ports beside the file's, those of the fleet before those of the API.
+pub(crate) type Added = Vec<(Origin, PortConfig)>;
+
+/// The file's configuration merged with the added ports.
 pub(super) struct Merged {
     pub(super) config: Config,
-    /// Names of those that are the API's.
-    pub(super) api: BTreeSet<PortName>,
-    /// What had to give way, and why.
+    /// The origins of ports that are not from the file.
+    pub(super) added: BTreeMap<PortName, Origin>,
+    /// Ports that were overridden, with the reasons.
     pub(super) notes: Vec<String>,
 }
 
 impl Running {
     /// Where a port comes from.
     pub(super) fn origin(&self, name: &PortName) -> Origin {
-        if self.api.contains(name) { Origin::Api } else { Origin::File }
+        self.added.get(name).copied().unwrap_or_default()
     }
 
-    /// The API's ports, by name.
-    pub(super) fn api_ports(&self) -> Vec<PortConfig> {
-        let ports = self.config.ports.iter().filter(|port| self.api.contains(&port.name));
+    /// Ports of one origin, by name.
+    fn ports_of(&self, origin: Origin) -> Vec<PortConfig> {
+        let ports = self.config.ports.iter().filter(|port| self.origin(&port.name) == origin);
         let mut ports: Vec<PortConfig> = ports.cloned().collect();
         ports.sort_by(|one, other| one.name.cmp(&other.name));
         ports
     }
 
+    /// The ports that are not the file's.
+    pub(super) fn added_ports(&self) -> Added {
+        [Origin::Fleet, Origin::Api].into_iter().flat_map(|origin| self.tagged(origin)).collect()
+    }
+
+    fn tagged(&self, origin: Origin) -> impl Iterator<Item = (Origin, PortConfig)> + use<> {
+        self.ports_of(origin).into_iter().map(move |port| (origin, port))
+    }
+
     /// The text of the state file.
     pub(crate) fn state_text(&self) -> Result<String, Problem> {
-        state::to_text(&self.api_ports())
+        state::to_text(&self.ports_of(Origin::Api), &self.ports_of(Origin::Fleet))
+    }
+
+    /// The steps that [`replace_fleet`](Running::replace_fleet) would take.
+    pub fn dry_run_fleet(&self, ports: Vec<PortConfig>) -> Result<Vec<Step>, Problem> {
+        self.dry_run(&self.with_fleet(ports).config)
+    }
+
+    /// Replaces the fleet's ports with these. Ports of the file stay, and so do ports of the API unless the fleet wants their names
+    /// or devices.
+    pub fn replace_fleet(
+        &mut self,
+        ports: Vec<PortConfig>,
+        now: Instant,
+    ) -> Result<Vec<StepBody>, Problem> {
+        self.all_answer()?;
+        let merged = self.with_fleet(ports);
+        self.enforce_merged(merged, now)
+    }
+
+    /// Makes an event of a revision of the fleet that is in force now, or of its steps that failed.
+    pub(crate) fn note_fleet(&mut self, revision: u64, steps: &[StepBody], now: Instant) {
+        let failed = steps.iter().filter(|step| step.outcome == StepOutcome::Failed);
+        let reasons: Vec<&str> = failed.map(|step| step.reason.as_str()).collect();
+        let count = steps.len();
+        if !reasons.is_empty() {
+            self.fleet_revision = None;
+            let (failed, reasons) = (reasons.len(), reasons.join("; "));
+            let text =
+                format!("fleet revision {revision}: {failed} of {count} steps failed: {reasons}");
+            self.events.note(Level::WARN, now, text);
+        } else if self.fleet_revision.replace(revision) != Some(revision) {
+            let steps = if count == 1 { "step" } else { "steps" };
+            let text = format!("fleet revision {revision} applied: {count} {steps}");
+            self.events.note(Level::INFO, now, text);
+        }
+    }
+
+    fn with_fleet(&self, ports: Vec<PortConfig>) -> Merged {
+        let fleet = ports.into_iter().map(|port| (Origin::Fleet, port));
+        let added: Added = fleet.chain(self.tagged(Origin::Api)).collect();
+        let file = Config { ports: self.ports_of(Origin::File), ..self.config.clone() };
+        merge(file, added)
     }
 
     /// The steps that [`reload_file`](Running::reload_file) would take.
     pub fn dry_run_file(&self, file: Config) -> Result<Vec<Step>, Problem> {
         file.check()?;
-        self.dry_run(&merge(file, self.api_ports()).config)
+        self.dry_run(&merge(file, self.added_ports()).config)
     }
 
-    /// Makes the file's configuration the one in force, with the API's ports as they are.
+    /// Makes the file's configuration the running one, and leaves the other ports.
     pub fn reload_file(&mut self, file: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
-        self.reload_with(file, self.api_ports(), now)
+        self.reload_with(file, self.added_ports(), now)
     }
 
-    /// The same with these as the API's ports.
+    /// Does the same, with these as the other ports.
     pub(super) fn reload_with(
         &mut self,
         file: Config,
-        api: Vec<PortConfig>,
+        added: Added,
         now: Instant,
     ) -> Result<Vec<StepBody>, Problem> {
         file.check()?;
         self.all_answer()?;
-        let merged = merge(file, api);
-        let steps = self.enforce(merged.config, merged.api, now)?;
+        self.enforce_merged(merge(file, added), now)
+    }
+
+    fn enforce_merged(&mut self, merged: Merged, now: Instant) -> Result<Vec<StepBody>, Problem> {
+        let steps = self.enforce(merged.config, merged.added, now)?;
         for note in merged.notes {
-            self.events.note(now, note);
+            self.events.note(Level::WARN, now, note);
         }
         Ok(steps)
     }
 
-    /// Of the ports wanted by the API: those it has added, now or before.
-    pub(super) fn api_names(&self, wanted: &Config) -> BTreeSet<PortName> {
-        let is_apis = |port: &&PortConfig| {
-            self.api.contains(&port.name) || self.config.port(port.name.as_str()).is_none()
+    /// The origins of the ports that the API wants: new ports belong to the API, others keep their origin.
+    pub(super) fn origins_of(&self, wanted: &Config) -> BTreeMap<PortName, Origin> {
+        let origin = |port: &PortConfig| match self.added.get(&port.name) {
+            Some(origin) => Some(*origin),
+            None => self.config.port(port.name.as_str()).is_none().then_some(Origin::Api),
         };
-        wanted.ports.iter().filter(is_apis).map(|port| port.name.clone()).collect()
+        let names = wanted.ports.iter();
+        names.filter_map(|port| Some((port.name.clone(), origin(port)?))).collect()
     }
 }
 
-/// Puts the API's ports beside those of a file that has been checked. Where both cannot be, the file wins.
-pub(super) fn merge(file: Config, api: Vec<PortConfig>) -> Merged {
-    let mut merged = Merged { config: file, api: BTreeSet::new(), notes: Vec::new() };
-    for port in api {
+/// Merges added ports with those of a checked file. In a conflict the file wins, then the first.
+pub(super) fn merge(file: Config, added: Added) -> Merged {
+    let mut merged = Merged { config: file, added: BTreeMap::new(), notes: Vec::new() };
+    for (origin, port) in added {
         let name = &port.name;
         if merged.config.port(name.as_str()).is_some() {
+            let winner = merged.added.get(name).copied().unwrap_or_default().named();
+            let by = origin.by();
             merged.notes.push(format!(
-                "port {name} is in the file and was added by the API as well: the file's is in force"
+                "port {name} is in {winner} and was also added {by}: {winner}'s is used"
             ));
         } else {
-            merged.api.insert(name.clone());
+            merged.added.insert(name.clone(), origin);
             merged.config.ports.push(port);
         }
     }
     while let Some((name, why)) = merged.misfit() {
         merged.config.ports.retain(|port| port.name != name);
-        merged.api.remove(&name);
+        let origin = merged.added.remove(&name).unwrap_or_default();
+        let fleet = merged.added.values().any(|origin| *origin == Origin::Fleet);
+        let rest = if origin == Origin::Api && fleet { " and the fleet" } else { "" };
+        let by = origin.by();
         merged.notes.push(format!(
-            "port {name} was added by the API, does not go with the file and is removed: {why}"
+            "port {name}, added {by}, conflicts with the file{rest} and is removed: {why}"
         ));
     }
     merged
 }
 
 impl Merged {
-    /// Takes back mirrors toward ports that are gone; then the last of the API's ports without which there is nothing, or less,
-    /// to refuse.
+    /// Ends mirrors to ports that are gone. Then finds the last of the added ports without which nothing, or less, is refused.
     fn misfit(&mut self) -> Option<(PortName, String)> {
         self.forget_mirrors();
         let problem = self.config.check().err()?;
-        let blamed = self.config.ports.iter().rev().filter(|port| self.api.contains(&port.name));
+        let is_added = |port: &&PortConfig| self.added.contains_key(&port.name);
+        let blamed = self.config.ports.iter().rev().filter(is_added);
         let blamed: Vec<PortName> = blamed.map(|port| port.name.clone()).collect();
         let cures = |name: &&PortName| {
             let mut without = self.config.clone();
@@ -121,10 +187,11 @@ impl Merged {
     fn forget_mirrors(&mut self) {
         let names: BTreeSet<PortName> =
             self.config.ports.iter().map(|port| port.name.clone()).collect();
-        for port in self.config.ports.iter_mut().filter(|port| self.api.contains(&port.name)) {
+        for port in &mut self.config.ports {
             if let Some(target) = port.mirror_to.take_if(|target| !names.contains(target)) {
                 let name = &port.name;
-                self.notes.push(format!("port {name} mirrors to {target} no more, which is gone"));
+                self.notes
+                    .push(format!("port {name} no longer mirrors to {target}, which is gone"));
             }
         }
     }
@@ -141,13 +208,16 @@ mod tests {
         /// Two configurations with the same names and devices in part: whatever the API had, the file stands, and nothing else
         /// is refused.
         #[test]
-        fn the_file_always_wins(file in generate::config(), api in generate::config()) {
+        fn the_file_always_wins(file in generate::config(), api in generate::config(), split: prop::sample::Index) {
             let known = api.ports.clone();
-            let merged = merge(file.clone(), api.ports);
+            let fleet = split.index(known.len() + 1);
+            let origin = |place| if place < fleet { Origin::Fleet } else { Origin::Api };
+            let added = known.iter().enumerate().map(|(place, port)| (origin(place), port.clone()));
+            let merged = merge(file.clone(), added.collect());
             prop_assert_eq!(merged.config.check(), Ok(()));
             prop_assert_eq!(&merged.config.ports[..file.ports.len()], &file.ports[..]);
             for port in &merged.config.ports[file.ports.len()..] {
-                prop_assert!(merged.api.contains(&port.name));
+                prop_assert!(merged.added.contains_key(&port.name));
             }
             let given_up = known.len() + file.ports.len() - merged.config.ports.len();
             prop_assert!(merged.notes.len() >= given_up, "{:?}", merged.notes);
@@ -180,8 +250,69 @@ mod tests {
         // The file takes the name, and the port is the file's from then on.
         running.reload_file(read("[[port]]\nname='b'\ntap='w'"), now).unwrap();
         assert_eq!(origins(&running), [("b".to_owned(), Origin::File)]);
-        assert_eq!(running.state_text(), state::to_text(&[]));
+        assert_eq!(running.state_text(), state::to_text(&[], &[]));
         let told = running.switch_body(now).events;
-        assert!(told.iter().any(|event| event.text.contains("the file's is in force")), "{told:?}");
+        assert!(told.iter().any(|event| event.text.contains("the file's is used")), "{told:?}");
+    }
+
+    /// By name and by device the file wins over the fleet, and the fleet over the API.
+    #[test]
+    fn the_fleet_replaces_its_own_ports_and_gives_way_only_to_the_file() {
+        let now = Instant::now();
+        let file = "[[port]]\nname='f'\ntap='t-f'\n";
+        let mut running =
+            Running::start(read(file), Box::new(MemoryDevices::default()), now).unwrap();
+        for port in ["name='a'\ntap='t-a'", "name='b'\ntap='t-b'", "name='c'\ntap='t-c'"] {
+            running.add(read(&format!("[[port]]\n{port}")).ports.remove(0), now).unwrap();
+        }
+        let wanted = "[[port]]\nname='f'\ntap='x'\n[[port]]\nname='a'\ntap='y'\n[[port]]\nname='g'\ntap='t-b'\n";
+        running.replace_fleet(read(wanted).ports, now).unwrap();
+        let origins = |running: &Running| {
+            let mut bodies = running.port_bodies();
+            bodies.sort_by(|one, other| one.name.cmp(&other.name));
+            bodies.into_iter().map(|port| (port.name, port.origin)).collect::<Vec<_>>()
+        };
+        let named = |name: &str, origin| (name.to_owned(), origin);
+        let (fleet, api) = (Origin::Fleet, Origin::Api);
+        let all = [named("a", fleet), named("c", api), named("f", Origin::File), named("g", fleet)];
+        assert_eq!(origins(&running), all);
+        let told = running.switch_body(now).events;
+        let has = |words: &str| told.iter().any(|event| event.text.contains(words));
+        assert!(has("port f is in the file and was also added by the fleet"), "{told:?}");
+        assert!(
+            has("port b, added through the API, conflicts with the file and the fleet"),
+            "{told:?}"
+        );
+        // A reload keeps the fleet's ports, a change through the API keeps their origin, and an empty list removes them.
+        running.reload_file(read(file), now).unwrap();
+        running.patch("g", &serde_json::json!({"mtu": 9000}), now).unwrap();
+        assert_eq!(origins(&running), all);
+        let kept = state::from_bytes(running.state_text().unwrap().as_bytes());
+        let names = |ports: &[PortConfig]| {
+            ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!((names(&kept.fleet).as_str(), names(&kept.ports).as_str()), ("a g", "c"));
+        running.replace_fleet(Vec::new(), now).unwrap();
+        assert_eq!(origins(&running), [named("c", api), named("f", Origin::File)]);
+    }
+
+    /// The mirror was taken for a fault of the API's port, which was removed.
+    #[test]
+    fn a_mirror_of_the_file_to_a_port_of_the_fleet_ends_with_that_port_and_costs_no_other() {
+        let now = Instant::now();
+        let file = "[[port]]\nname='f'\ntap='t-f'\n";
+        let mut running =
+            Running::start(read(file), Box::new(MemoryDevices::default()), now).unwrap();
+        running.add(read("[[port]]\nname='c'\ntap='t-c'").ports.remove(0), now).unwrap();
+        let gone = ["", "[[port]]\nname='g'\ntap='t-f'\n"];
+        for wanted in gone {
+            running.replace_fleet(read("[[port]]\nname='g'\ntap='t-g'").ports, now).unwrap();
+            running.patch("f", &serde_json::json!({"mirror-to": "g"}), now).unwrap();
+            let ports = if wanted.is_empty() { Vec::new() } else { read(wanted).ports };
+            running.replace_fleet(ports, now).unwrap();
+            let config = running.config();
+            assert_eq!(config.port("f").unwrap().mirror_to, None);
+            assert!(config.port("c").is_some() && config.port("g").is_none(), "{config:?}");
+        }
     }
 }

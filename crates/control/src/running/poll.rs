@@ -1,4 +1,4 @@
-//! The look at everything once a second: links, events of the workers, rates, and ports that are to be tried again.
+//! The poll once a second: links, events of the workers, rates, and retries of broken ports.
 
 use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort, Sample};
 use crate::body::RatesBody;
@@ -9,9 +9,10 @@ use datapath::{DropReason, HealthEvent, PortCounters, PortId, PortInfo, PortStat
 use ports::Nanos;
 use std::mem::discriminant;
 use std::time::Instant;
+use tracing::Level;
 
 impl Running {
-    /// Looks at everything. `now` never runs backwards.
+    /// Polls everything. `now` never runs backwards.
     pub fn poll(&mut self, now: Instant) {
         self.close_failed(now);
         self.poll_links(now);
@@ -30,42 +31,46 @@ impl Running {
 
     fn take_events(&mut self, now: Instant) {
         for event in self.switch.take_events() {
-            let (port, text) = match event {
+            let (level, port, text) = match event {
                 HealthEvent::TooBig { from, from_mtu, to, to_mtu } => {
                     let (from, to) = (self.name_of(from), self.name_of(to));
                     let text = format!(
                         "{to} has MTU {to_mtu}, {from} has {from_mtu}: raise {to} or lower {from}"
                     );
-                    (from, text)
+                    (Level::WARN, from, text)
                 }
                 HealthEvent::BlackHole { from, from_mtu, to, to_mtu } => {
                     let (from, to) = (self.name_of(from), self.name_of(to));
                     let text = format!(
-                        "{from} (MTU {from_mtu}) repeatedly retransmits large packets by way of {to} (MTU {to_mtu}) while small \
-                         ones pass: something behind {to} carries less and does not say so; `millrace mtu check` finds it"
+                        "{from} (MTU {from_mtu}) repeatedly retransmits large packets through {to} (MTU {to_mtu}) while small \
+                         ones pass: a hop behind {to} has a smaller MTU and does not report it; `millrace mtu check` finds it"
                     );
-                    (from, text)
+                    (Level::WARN, from, text)
                 }
                 HealthEvent::PortState { port, state } => {
                     let port = self.name_of(port);
                     let text = format!("port {port} {}", state_text(&state));
-                    (port, text)
+                    let level = match state {
+                        PortState::Broken(_) => Level::ERROR,
+                        _ => Level::INFO,
+                    };
+                    (level, port, text)
                 }
                 HealthEvent::WorkerHangs { worker, port } => {
                     let port = port.map_or("no port".to_owned(), |port| self.name_of(port));
                     let text = format!(
-                        "worker {worker} does not answer: its ports carry nothing, and nothing can be changed; its last turn \
-                         was of {port}"
+                        "worker {worker} does not answer: its ports carry no frames, and nothing can be changed; it last served \
+                         {port}"
                     );
-                    self.events.note(now, text);
+                    self.events.note(Level::ERROR, now, text);
                     continue;
                 }
                 HealthEvent::WorkerAnswers { worker } => {
-                    self.events.note(now, format!("worker {worker} answers again"));
+                    self.events.note(Level::INFO, now, format!("worker {worker} answers again"));
                     continue;
                 }
             };
-            self.events.note_of(&port, now, text);
+            self.events.note_of(level, &port, now, text);
         }
     }
 
@@ -77,7 +82,7 @@ impl Running {
         named.map_or_else(|| format!("number {}", id.0), |(name, _)| name.to_string())
     }
 
-    /// What a worker found broken is taken out of the switch, so that its device is closed and can be opened again.
+    /// Removes ports that a worker found broken from the switch, so that their devices are closed and can be reopened.
     fn close_failed(&mut self, now: Instant) {
         for info in self.switch.ports() {
             if let PortState::Broken(reason) = info.state {
@@ -89,7 +94,7 @@ impl Running {
         }
     }
 
-    /// The link's word goes where it differs from what the switch thinks; the switch tells of the change as an event.
+    /// Sends link changes to the switch, which reports each as an event.
     fn poll_links(&mut self, now: Instant) {
         let infos = self.infos();
         let (mut failed, mut changed, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
@@ -101,7 +106,7 @@ impl Running {
             let state = match look.condition {
                 Condition::Up => PortState::Up,
                 Condition::Down(reason) => PortState::Down(reason),
-                // The switch would close it for good.
+                // With `Broken` the switch would close it for good.
                 Condition::Broken(fault) => {
                     PortState::Down(format!("its guest is broken: {fault}"))
                 }
@@ -116,13 +121,13 @@ impl Running {
             };
             open.mtu = look.mtu;
             if look.connections > 1 {
-                // The first front end was the guest that there was before.
+                // The first front end belonged to the guest before.
                 self.guest_mtus.remove(name.as_str());
             }
             let before = std::mem::replace(&mut open.connections, look.connections);
             let Some(known) = infos.iter().find(|info| info.id == open.id) else { continue };
             if before != look.connections && known.held_mac.is_some() {
-                // The address was the last guest's, which has left since the last look.
+                // The address belonged to the previous guest, which disconnected since the last poll.
                 replaced.push((name.clone(), open.id));
             }
             if is_news(known, &state) {
@@ -133,13 +138,13 @@ impl Running {
             self.events.note_step(name.as_str(), now, format!("port {name}: {text}"));
         }
         for (name, id) in replaced {
-            if let Err(error) = self.switch.release_held_mac(id) {
-                self.events.note(now, format!("port {name}: {error}"));
+            if let Err(error) = self.switch.set_held_mac(id, None) {
+                self.events.note(Level::ERROR, now, format!("port {name}: {error}"));
             }
         }
         for (name, id, state) in changed {
             if let Err(error) = self.switch.set_state(id, state) {
-                self.events.note(now, format!("port {name}: {error}"));
+                self.events.note(Level::ERROR, now, format!("port {name}: {error}"));
             }
         }
         for (name, reason) in failed {
@@ -147,7 +152,7 @@ impl Running {
         }
     }
 
-    /// Takes a port out of the switch and keeps it as broken.
+    /// Removes a port from the switch and keeps it as broken.
     fn detach(&mut self, name: &PortName, reason: &str, now: Instant) {
         let addresses = self.addresses_of(name);
         let Some(port) = self.ports.get_mut(name) else { return };
@@ -156,10 +161,15 @@ impl Running {
         self.end_capture(name, reason);
         let _ = self.settle(now);
         if let Err(error) = self.switch.remove_port(open.id) {
-            self.events.note(now, format!("port {name}: {error}"));
+            self.events.note(Level::ERROR, now, format!("port {name}: {error}"));
         }
         self.forget_in_teams(&addresses);
-        self.events.note_of(name.as_str(), now, format!("port {name} is broken: {reason}"));
+        self.events.note_of(
+            Level::ERROR,
+            name.as_str(),
+            now,
+            format!("port {name} is broken: {reason}"),
+        );
     }
 
     fn open_again(&mut self, now: Instant) {
@@ -185,13 +195,13 @@ impl Running {
         }
     }
 
-    /// The ports in the switch with what the switch says about them.
+    /// The ports in the switch, as the switch reports them.
     pub(super) fn infos(&self) -> Vec<PortInfo> {
         self.switch.ports()
     }
 }
 
-/// Whether the switch has to be told of a port's state. A worker that found the port down first has released no address.
+/// Whether the switch must be told of a port's state. A worker that found the port down first has not released its addresses.
 fn is_news(known: &PortInfo, state: &PortState) -> bool {
     let holds_on = known.held_mac.is_some() && *state != PortState::Up;
     holds_on || discriminant(&known.state) != discriminant(state)
@@ -216,8 +226,8 @@ impl Sample {
         Sample { at: Some(now), counters, dropped_at, rates, busy, loads }
     }
 
-    /// Whether the last drop for a reason, by its place in [`DROPS_TOLD`], is recent enough to be a finding; `count` is
-    /// the counter now.
+    /// Whether the last drop for a reason, by its index in [`DROPS_TOLD`], is recent enough to be a finding; `count` is the
+    /// current counter.
     pub(super) fn is_recent(&self, place: usize, count: u64, now: Instant) -> bool {
         let before = DROPS_TOLD.get(place).map_or(0, |reason| dropped(&self.counters, *reason));
         let at = self.dropped_at.get(place).copied().flatten();
@@ -229,7 +239,7 @@ fn dropped(counters: &PortCounters, reason: DropReason) -> u64 {
     counters.drops.get(reason as usize).copied().unwrap_or_default()
 }
 
-/// A share of so many seconds, in percent, to a tenth.
+/// A share of a number of seconds, in percent, to a tenth.
 fn percent(busy: Nanos, seconds: f64) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "a second has 2^30 nanoseconds")]
     let busy = busy.0 as f64;
@@ -277,7 +287,7 @@ impl OpenPort {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::memory::MemoryDevices;
+    use crate::memory::{MemoryDevices, patiently};
     use std::time::Duration;
     use wire::Mac;
     use wire::vnet::VnetHeader;
@@ -396,7 +406,7 @@ mod tests {
         let mut frame = [[0xff; 6], mac.0].concat();
         frame.resize(64, 0);
         let found = |running: &Running| {
-            let told = "port vm1 is held to an address that uplink0 has too";
+            let told = "port vm1 is held to an address that is also behind uplink0";
             running.health(start).findings.iter().any(|found| found.problem.error == told)
         };
         let end = Instant::now() + Duration::from_secs(60);
@@ -433,6 +443,36 @@ mod tests {
         }
         running.poll(start + Duration::from_secs(1));
         assert_eq!(running.infos()[0].held_mac, Some(mac));
+    }
+
+    /// After a restart it was held to whatever address it sent from first: its neighbour's, if it was quicker.
+    #[test]
+    fn a_guest_whose_session_goes_on_is_held_to_the_address_of_the_earlier_process() {
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        let text = "[[port]]\nname='vm1'\nvhost-user='/run/vm1'\n";
+        let config = Config::from_toml("t", text).unwrap();
+        let running = |devices: &MemoryDevices| {
+            Running::start(config.clone(), Box::new(devices.clone()), start).unwrap()
+        };
+        let [own, other] = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last]));
+        devices.set_earlier_mac("/run/vm1", own);
+        let next = running(&devices);
+        let peer = devices.peer("/run/vm1").unwrap();
+        let mut frame = [[0xff; 6], other.0].concat();
+        frame.resize(64, 0);
+        let spoofed = || {
+            next.switch.counters(next.infos()[0].id).unwrap().drops[DropReason::MacSpoofed as usize]
+        };
+        let end = Instant::now() + Duration::from_secs(60);
+        while spoofed() == 0 {
+            peer.send(VnetHeader::default(), &frame);
+            assert!(Instant::now() < end, "frames from another address pass");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(next.infos()[0].held_mac, Some(own));
+        let kept: Vec<_> =
+            next.addresses_to_keep().into_iter().map(|(port, mac)| (port, mac.0)).collect();
+        assert_eq!(kept, [("vm1".to_owned(), own)]);
     }
 
     /// A drop of last month made every check fail.
@@ -481,17 +521,6 @@ mod tests {
             devices.set(device, crate::memory::Fate::Up);
         }
         patiently(|| Some(kinds(&mut running)).filter(|found| found == &(true, vec![])));
-    }
-
-    fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> T {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Some(seen) = look() {
-                return seen;
-            }
-            assert!(Instant::now() < end, "it does not come about");
-            std::thread::sleep(Duration::from_millis(1));
-        }
     }
 
     /// Else it would be broken for good, because the device itself is there and up.

@@ -1,4 +1,4 @@
-//! What the API asks for, port by port, as a wanted configuration.
+//! The API's changes to single ports, as a wanted configuration.
 
 use super::steps::all_done;
 use super::{PortDevice, Running};
@@ -7,24 +7,25 @@ use crate::config::{PortConfig, with_keys};
 use std::time::Instant;
 
 impl Running {
-    /// Takes one more port. Unlike a port of the file, one that does not open is refused.
+    /// Adds a port. Unlike a port from the file, a port whose device cannot be opened is refused.
     pub fn add(&mut self, port: PortConfig, now: Instant) -> Result<(), Problem> {
         let name = port.name.clone();
         if self.ports.contains_key(&name) {
-            return Err(Problem::new(format!("port {name} exists"))
+            return Err(Problem::new(format!("port {name} exists already"))
                 .seen(&name)
-                .wanted("a name that no port has")
+                .wanted("an unused name")
                 .remedy(format!("choose another name, or `millrace port remove {name}` first")));
         }
-        let (before, api) = (self.config.clone(), self.api.clone());
+        self.address_conflict(&port).map_or(Ok(()), Err)?;
+        let (before, added) = (self.config.clone(), self.added.clone());
         let mut wanted = before.clone();
         wanted.ports.push(port);
         self.reload(wanted, now)?;
         match self.ports.get(&name).map(|port| &port.device) {
             Some(PortDevice::Closed { reason, .. }) => {
-                let problem = Problem::new(format!("port {name} does not open")).seen(reason);
-                // Also where it was a worker that hangs: the port would open by itself once that answers.
-                self.enforce(before, api, now)?;
+                let problem = Problem::new(format!("port {name} cannot be opened")).seen(reason);
+                // Also if a worker hangs: otherwise the port would open by itself once that answers.
+                self.enforce(before, added, now)?;
                 Err(problem
                     .wanted("a device that can be opened")
                     .remedy("fix the cause and add the port again"))
@@ -33,8 +34,8 @@ impl Running {
         }
     }
 
-    /// Changes keys of one port: `change` is a JSON merge patch (RFC 7396) with the keys of the file. All of it is done or none:
-    /// where a step fails, the port goes back to what it was, unless it was broken before.
+    /// Changes keys of one port: `change` is a JSON merge patch (RFC 7396) with the keys of the file. It is done completely or not at
+    /// all: if a step fails, the port returns to its previous settings, unless it was broken before.
     pub fn patch(
         &mut self,
         name: &str,
@@ -47,23 +48,29 @@ impl Running {
             return Err(Problem::new(format!("port {name} cannot be renamed"))
                 .seen(&merged.name)
                 .wanted(name)
-                .remedy("add a port with the new name and remove this one"));
+                .remedy("add a port with the new name, and remove this one"));
         }
+        // A conflict that existed before does not block other changes.
+        let before = self.address_conflict(port);
+        let conflict = self.address_conflict(&merged).filter(|now| before.as_ref() != Some(now));
+        conflict.map_or(Ok(()), Err)?;
         let mut wanted = self.config.clone();
         if let Some(place) = wanted.ports.iter_mut().find(|port| port.name.as_str() == name) {
             *place = merged;
         }
         let was_open = self.port(name)?.1.open().is_some();
-        let (before, api) = (self.config.clone(), self.api.clone());
+        let (before, added) = (self.config.clone(), self.added.clone());
         let steps = self.reload(wanted, now)?;
         let Err(failed) = all_done(&steps) else { return Ok(()) };
         if !was_open {
             return Ok(());
         }
-        let back = self.enforce(before, api, now).and_then(|steps| all_done(&steps));
+        let back = self.enforce(before, added, now).and_then(|steps| all_done(&steps));
         let wanted = match back {
-            Ok(()) => "the port is as it was before".to_owned(),
-            Err(problem) => format!("the port was to be as before, and is not: {}", problem.seen),
+            Ok(()) => "the port has its previous settings".to_owned(),
+            Err(problem) => {
+                format!("the port could not return to its previous settings: {}", problem.seen)
+            }
         };
         Err(Problem::new(format!("port {name} cannot be changed"))
             .seen(failed.seen)
@@ -71,7 +78,7 @@ impl Running {
             .remedy("fix the cause and change the port again"))
     }
 
-    /// Gives a port up. Ports that mirror to it stop doing so.
+    /// Removes a port. Ports that mirror to it stop doing so.
     pub fn remove(&mut self, name: &str, now: Instant) -> Result<(), Problem> {
         if self.config.port(name).is_none() {
             return Err(self.no_such_port(name));
@@ -125,9 +132,9 @@ mod tests {
             serde_json::from_value(json!({"name": "vm2", "tap": "tap2"})).unwrap();
         let hang = peer.hang();
         let refused = running.add(vm2, start).unwrap_err();
-        assert_eq!(refused.error, "port vm2 does not open");
+        assert_eq!(refused.error, "port vm2 cannot be opened");
         assert!(refused.seen.contains("does not answer"), "{refused}");
-        assert_eq!((running.config(), running.api_ports()), (&config, vec![]));
+        assert_eq!((running.config(), running.added_ports()), (&config, vec![]));
         drop(hang);
         answers(&mut running);
         assert_eq!(running.switch.ports().len(), 1);

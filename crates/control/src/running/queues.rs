@@ -20,7 +20,7 @@ impl Running {
         queues.into_iter().nth(queue).ok_or_else(|| self.no_such_port(name))
     }
 
-    /// Moves a queue, by its number as typed, to a worker. The worker has it when this returns.
+    /// Moves a queue, by its number as typed, to a worker, which serves it when this returns.
     pub fn move_queue(&mut self, name: &str, number: &str, worker: usize) -> Result<(), Problem> {
         let (id, queue) = self.queue_of(name, number).map(|(open, queue)| (open.id, queue))?;
         let workers = self.switch.workers().len();
@@ -42,7 +42,7 @@ impl Running {
         let queues = self.switch.queues_of(open.id).len();
         let queue = number.parse().ok().filter(|queue| *queue < queues);
         let queue = queue.ok_or_else(|| {
-            Problem::new(format!("port {name} has no such queue"))
+            Problem::new(format!("port {name} has no queue {number}"))
                 .seen(number)
                 .wanted(within(queues))
                 .remedy(format!("`millrace queue show {name}` shows its queues"))

@@ -1,4 +1,4 @@
-//! What runs, as the bodies of the API.
+//! The running state as bodies of the API.
 
 use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort};
 use crate::Problem;
@@ -59,7 +59,7 @@ impl Running {
         self.ports.iter().map(|(name, port)| self.body(name, port, &infos)).collect()
     }
 
-    /// All ports with what they have counted, by name.
+    /// All ports with their counters, by name.
     pub(crate) fn counted_ports(&self) -> Vec<(PortBody, CountersBody)> {
         let infos = self.infos();
         let counted = |(name, port): (&PortName, &RunningPort)| {
@@ -108,7 +108,7 @@ impl Running {
         self.switch.macs().len()
     }
 
-    /// Forgets learned addresses: all, or those of a port. One that is not open has none.
+    /// Forgets learned addresses: all, or those of a port. A port that is not open has none.
     pub fn forget_macs(&mut self, port: Option<&str>) -> Result<(), Problem> {
         let Some(name) = port else {
             self.switch.forget_macs(None);
@@ -119,12 +119,12 @@ impl Running {
         Ok(())
     }
 
-    /// Events that were noted after the one with this number, oldest first.
+    /// Events after the one with this number, oldest first.
     pub fn events_after(&self, id: u64) -> Vec<EventBody> {
         self.events.events().into_iter().filter(|event| event.id > id).collect()
     }
 
-    /// What a look at the switch's health finds.
+    /// The health findings.
     pub fn health(&self, now: Instant) -> HealthBody {
         let hangs = self.all_answer().err().map(|told| Kind::WorkerHangs.found(told));
         let mut findings: Vec<FindingBody> = hangs.into_iter().collect();
@@ -133,7 +133,7 @@ impl Running {
         findings.extend(listeners.map(|told| Kind::ListenerDown.found(told)));
         let restart = self.restart_needed();
         if !restart.is_empty() {
-            let told = Problem::new("[switch] was changed in a way that takes a restart");
+            let told = Problem::new("[switch] has changed keys that take effect after a restart");
             let told = told.seen(restart.join(", "));
             let told = told.remedy("restart the daemon when the traffic allows it");
             findings.push(Kind::RestartNeeded.found(told));
@@ -251,7 +251,7 @@ impl Running {
         picture.path_down = self.path_down(&port.config);
         picture.held_mac = info.and_then(|info| info.held_mac);
         picture.held_mac_behind = picture.held_mac.and_then(|held| {
-            // A port's own address is learned at other ports only.
+            // A port's own address is learned only on other ports.
             let is_it = |entry: &&MacEntry| entry.mac == held && picture.carries(entry.vlan);
             look.macs.iter().find(is_it).map(|entry| self.name_of(entry.port))
         });
@@ -259,7 +259,7 @@ impl Running {
         picture
     }
 
-    /// Drops that are findings, with the names of their reasons; 0 where the last is older than [`health::DROPS_AGE`].
+    /// Drops that are findings, with the names of their reasons; 0 if the last is older than [`health::DROPS_AGE`].
     fn recent_drops(&self, port: &RunningPort, now: Instant) -> [(&'static str, u64); 4] {
         let drops = self.counters_of(port).drops;
         let last = port.open().map(|open| &open.last);
@@ -273,7 +273,7 @@ impl Running {
     }
 }
 
-/// What pictures of ports are made from.
+/// The inputs of ports' pictures.
 struct Look<'a> {
     infos: &'a [PortInfo],
     macs: &'a [MacEntry],
@@ -293,7 +293,7 @@ impl RunningPort {
         self.config.vmmq == Some(VmmqMode::Dynamic)
     }
 
-    /// Why it carries no frames, as a finding. That a guest is off is no fault, save where it is the way out.
+    /// Why it carries no frames, as a finding. A guest that is off is not a fault, unless it is an uplink.
     fn trouble(&self, info: Option<&PortInfo>) -> Option<(Kind, String)> {
         let is_guest = self.open().is_some_and(|open| open.watch.guest().is_some());
         let (state, reason) = self.state(info);
@@ -307,7 +307,7 @@ impl RunningPort {
         Some((kind, format!("is {}: {reason}", state.name())))
     }
 
-    /// The state and its reason: the guest's as it is now, else the worker's knowledge first, then the link's.
+    /// The state and its reason: the guest's current state; otherwise what the worker knows, then what the link reports.
     fn state(&self, info: Option<&PortInfo>) -> (StateBody, String) {
         if let Some(open) = self.open().filter(|open| open.watch.guest().is_some()) {
             return guest_state(open.watch.state().condition);
@@ -349,7 +349,7 @@ fn not_open() -> (RscStatus, RscStatus) {
     (status, status)
 }
 
-/// Its device, and by which way its frames come where there are several.
+/// Its device, with the receive mode if there are several.
 fn device_text(port: &RunningPort) -> String {
     let device = port.config.device();
     match port.open().and_then(|open| open.watch.way()) {

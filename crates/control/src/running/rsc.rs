@@ -8,7 +8,7 @@ use crate::config::{PortConfig, PortRole, RscMode};
 use std::time::Instant;
 
 impl Running {
-    /// Sets coalescing of one port, or of all.
+    /// Sets coalescing on one port, or on all.
     pub fn set_rsc(
         &mut self,
         port: Option<&str>,
@@ -29,7 +29,7 @@ impl Running {
     }
 }
 
-/// The rules a port gets; `None` leaves it as it is. An uplink is turned on only when it is `named`.
+/// The rules that a port gets; `None` leaves it unchanged. An uplink is turned on only if it is `named`.
 fn mode(setting: RscSetting, role: PortRole, named: bool) -> Option<RscMode> {
     match (setting, role) {
         (RscSetting::Off, _) => Some(RscMode::Off),

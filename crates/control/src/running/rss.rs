@@ -59,10 +59,10 @@ impl Running {
             RssChange { entries: None, equal: None, key: None, types: Some(types) } => {
                 self.change_config(name, now, |port| port.rss_types = Some(types))
             }
-            _ => Err(Problem::new("not one change")
+            _ => Err(Problem::new("the request does not make exactly one change")
                 .seen(serde_json::to_string(&change).unwrap_or_default())
                 .wanted("one of `entries`, `equal`, `key` and `types`")
-                .remedy("send a request for each change")),
+                .remedy("send one request per change")),
         }
     }
 
@@ -74,13 +74,13 @@ impl Running {
                 return Err(Problem::new(format!("an indirection table has no entry {entry}"))
                     .seen(entry)
                     .wanted("0 to 127")
-                    .remedy("an entry is the flow's hash modulo 128"));
+                    .remedy("name an entry from 0 to 127: the flow's hash modulo 128"));
             }
             if *queue >= queues {
                 return Err(Problem::new(format!("port {name} has no queue {queue}"))
                     .seen(queue)
                     .wanted(within(queues))
-                    .remedy("name one of these, or raise `queues` of the port"));
+                    .remedy("use one of these, or raise `queues` of the port"));
             }
         }
         let entries: Vec<_> = entries.iter().map(|it| (it.entry, it.queue)).collect();
@@ -95,7 +95,7 @@ impl Running {
             return Err(Problem::new(format!("port {name} cannot spread over {count} queues"))
                 .seen(count)
                 .wanted(if queues == 1 { "1".to_owned() } else { format!("1 to {queues}") })
-                .remedy("name one of these, or raise `queues` of the port"));
+                .remedy("use one of these, or raise `queues` of the port"));
         }
         let entry = |entry| RssEntry { entry, queue: entry % count };
         self.set_rss_entries(name, &(0..ENTRIES).map(entry).collect::<Vec<_>>())
@@ -122,7 +122,7 @@ impl Running {
                 Err(Problem::new(format!("port {name} is not open"))
                     .seen(reason)
                     .wanted("an open port")
-                    .remedy("a port that is not open is tried again each second"))
+                    .remedy(format!("wait: opening is retried every second; `millrace port show {name}` shows the reason")))
             }
         }
     }
@@ -131,7 +131,7 @@ impl Running {
 /// The numbers of so many queues.
 pub(super) fn within(queues: usize) -> String {
     match queues {
-        1 => "0: it has one queue".to_owned(),
+        1 => "0: the port has one queue".to_owned(),
         _ => format!("0 to {}", queues.saturating_sub(1)),
     }
 }

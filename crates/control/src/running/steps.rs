@@ -1,23 +1,26 @@
-//! The steps of a plan, carried out on the switch.
+//! Carries the steps of a plan out on the switch.
 //!
-//! After each step [`settle`](Running::settle) tells the switch what every open port shall be, so that a mirror that comes
-//! or goes, or a device whose MTU changed, needs no care of its own.
+//! After each step [`settle`](Running::settle) sends the switch the settings of every open port, so that an added or removed
+//! mirror, or a device with a changed MTU, needs no special handling.
 
 use super::uplinks::Stations;
 use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
 use crate::Problem;
 use crate::body::{StepBody, StepOutcome};
-use crate::config::{PortConfig, PortName, SwitchConfig};
+use crate::config::{MacAddress, PortConfig, PortName, SwitchConfig};
 use crate::plan::Step;
-use datapath::{PortId, PortSettings};
+use ::ports::closing;
+use datapath::{PortId, PortSettings, Switch, SwitchOptions};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tracing::Level;
 use wire::Mac;
 
-/// How long all sessions together may take to come to a boundary between messages: a front end may have sent half a message.
+/// Longest time for all sessions together to reach a message boundary: a front end may have sent half a message.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Running {
-    /// Takes a step; the error says why it could not be taken, or not whole.
+    /// Carries out a step; the error says why that failed, at least in part.
     pub(super) fn carry_out(&mut self, step: &Step, now: Instant) -> Result<(), String> {
         match step {
             Step::Remove { port, keys, .. } => {
@@ -31,7 +34,7 @@ impl Running {
         }
     }
 
-    /// A guest's driver reads the MTU when it starts, not when its port is opened anew.
+    /// A guest's driver reads the MTU when it starts, not when its port is reopened.
     fn remember_guest_mtu(&mut self, name: &str, keys: &[String]) {
         let port = self.ports.iter().find(|(other, _)| other.as_str() == name);
         let open =
@@ -45,18 +48,37 @@ impl Running {
         }
     }
 
-    /// Ends the workers and closes the ports, so that another process may go on with their devices. Then there is nothing left to
-    /// do but to end.
+    /// Ends the workers and closes the ports, so that another process can resume with their devices. After that this process can
+    /// only end.
     pub(crate) fn give_up(&mut self) {
-        self.switch.stop();
-        self.ports.values().filter_map(RunningPort::open).for_each(|open| open.watch.suspend());
-        let until = Instant::now() + PATIENCE;
-        for port in self.ports.values_mut() {
-            if let PortDevice::Open(open) = &mut port.device {
-                open.watch.hand_over(until);
+        closing::at_once(|| {
+            self.switch.stop();
+            self.opener.store().note_addresses(self.addresses_to_keep());
+            let open = self.ports.values().filter_map(RunningPort::open);
+            open.for_each(|open| open.watch.suspend());
+            let until = Instant::now() + PATIENCE;
+            for port in self.ports.values_mut() {
+                if let PortDevice::Open(open) = &mut port.device {
+                    open.watch.hand_over(until);
+                }
             }
-        }
-        self.ports.clear();
+            self.ports.clear();
+            // The egress queues go with the switch.
+            let none = SwitchOptions { workers: Vec::new(), ..SwitchOptions::default() };
+            self.switch = Switch::stepped(none);
+        });
+    }
+
+    /// The addresses that ports without a configured one are held to.
+    pub(super) fn addresses_to_keep(&self) -> BTreeMap<String, MacAddress> {
+        let infos = self.infos();
+        let of = |(name, running): (&PortName, &RunningPort)| {
+            let info =
+                infos.iter().find(|info| Some(info.id) == running.open().map(|open| open.id));
+            let mac = running.first_mac.or(info.and_then(|info| info.held_mac))?;
+            Some((name.to_string(), MacAddress(mac)))
+        };
+        self.ports.iter().filter_map(of).collect()
     }
 
     fn close(&mut self, name: &str, now: Instant) -> Result<(), String> {
@@ -65,16 +87,16 @@ impl Running {
         let addresses = self.addresses_of(&name);
         let running = self.ports.remove(&name);
         self.end_capture(&name, "the port was closed");
-        // No other port may still mirror to a number that the next port gets.
+        // No port may still mirror to this number, which the next port gets.
         let mut done = self.settle(now);
         if let Some(RunningPort { device: PortDevice::Open(open), .. }) = running
             && let Err(error) = self.switch.remove_port(open.id)
         {
-            self.events.note(now, format!("port {name}: {error}"));
+            self.events.note(Level::ERROR, now, format!("port {name}: {error}"));
             done = Err(error.to_string());
         }
         self.forget_in_teams(&addresses);
-        self.events.note(now, format!("port {name} is removed"));
+        self.events.note(Level::INFO, now, format!("port {name} is removed"));
         self.events.forget(name.as_str());
         done
     }
@@ -82,7 +104,7 @@ impl Running {
     fn change(&mut self, port: &PortConfig, now: Instant) -> Result<(), String> {
         let done = self.change_team(port);
         if let Err(reason) = &done {
-            self.events.note(now, format!("port {}: {reason}", port.name));
+            self.events.note(Level::WARN, now, format!("port {}: {reason}", port.name));
         }
         let Some(running) = self.ports.get_mut(&port.name) else { return Ok(()) };
         let mtu = port.mtu.filter(|mtu| running.config.mtu != Some(*mtu));
@@ -91,7 +113,7 @@ impl Running {
             match open.watch.set_mtu(mtu.0) {
                 Ok(()) => open.mtu = open.watch.state().mtu,
                 Err(problem) => {
-                    self.events.note(now, format!("port {}: {problem}", port.name));
+                    self.events.note(Level::WARN, now, format!("port {}: {problem}", port.name));
                     return Err(problem.to_string());
                 }
             }
@@ -102,10 +124,17 @@ impl Running {
     /// Opens a port, or keeps it as broken with the reason.
     pub(super) fn open(&mut self, port: PortConfig, now: Instant) -> Result<(), String> {
         let name = port.name.clone();
-        let first_mac = self.ports.get(&name).and_then(|running| running.first_mac);
-        let device = match self.try_open(&port, first_mac, now) {
+        let mut first_mac = self.ports.get(&name).and_then(|running| running.first_mac);
+        let device = match self.try_open(&port, &mut first_mac, now) {
             Ok(open) => {
-                self.events.note(now, format!("port {name} is open: {}", port.device()));
+                self.events.note(
+                    Level::INFO,
+                    now,
+                    format!("port {name} is open: {}", port.device()),
+                );
+                for text in &open.degraded {
+                    tracing::warn!("port {name}: {text}");
+                }
                 PortDevice::Open(Box::new(open))
             }
             Err((reason, denied)) => {
@@ -113,56 +142,62 @@ impl Running {
                 PortDevice::Closed { reason, denied }
             }
         };
-        let own = match &device {
-            PortDevice::Open(open) => open.mac,
-            PortDevice::Closed { .. } => None,
-        };
         let done = match &device {
             PortDevice::Open(_) => Ok(()),
             PortDevice::Closed { reason, .. } => Err(reason.clone()),
         };
-        self.ports.insert(name, RunningPort { config: port, device, first_mac: first_mac.or(own) });
+        self.ports.insert(name, RunningPort { config: port, device, first_mac });
         done
     }
 
-    /// A port that stays broken for the same reason is no news.
+    /// Records a broken port, unless it was already broken for the same reason.
     fn note_broken(&mut self, name: &PortName, reason: &str, now: Instant) {
         let known = match self.ports.get(name).map(|running| &running.device) {
             Some(PortDevice::Closed { reason: known, .. }) => known == reason,
             _ => false,
         };
         if !known {
-            self.events.note(now, format!("port {name} is broken: {reason}"));
+            self.events.note(Level::ERROR, now, format!("port {name} is broken: {reason}"));
         }
     }
 
-    /// The address of a device is taken for configured at its first opening. A container can make its device anew with an
-    /// address of its choice, the gateway's say: from then on the port is as one without an address.
+    /// The device's address at its first opening counts as configured. A container can recreate its device with an address of its
+    /// choice, for example the gateway's; from then on the port counts as one without an address.
     fn try_open(
         &mut self,
         port: &PortConfig,
-        first_mac: Option<Mac>,
+        first_mac: &mut Option<Mac>,
         now: Instant,
     ) -> Result<OpenPort, (String, bool)> {
-        let opened = self.opener.open(port).map_err(|error| (error.reason, error.denied))?;
+        let ahead = self.ahead.remove(&port.name);
+        let opened = ahead.unwrap_or_else(|| self.opener.open(port));
+        let opened = opened.map_err(|error| (error.reason, error.denied))?;
         let mtu = opened.device.mtu;
         let mut mac = opened.device.mac;
-        if let (Some(first), Some(seen)) = (first_mac, mac.filter(|seen| first_mac != Some(*seen)))
+        let held = opened.earlier_mac.filter(|_| mac.is_none());
+        if mac.is_some() {
+            *first_mac = first_mac.or(opened.earlier_mac).or(mac);
+        }
+        if let (Some(first), Some(seen)) =
+            (*first_mac, mac.filter(|seen| *first_mac != Some(*seen)))
         {
             mac = None;
             let text = format!(
-                "port {}: its device came back with address {seen}, it had {first}, so the port insists on none: \
-                 set `mac`, or remove and add the port",
+                "port {}: its device returned with address {seen} instead of {first}, so the port no longer trusts its \
+                 address: set `mac`, or remove and add the port",
                 port.name
             );
-            self.events.note_of(port.name.as_str(), now, text);
+            self.events.note_of(Level::WARN, port.name.as_str(), now, text);
         }
-        // Where its guest's session goes on there is one already.
+        // A resumed session counts as a connection.
         let connections = opened.watch.state().connections;
         let settings = self.settings(port, mtu, mac);
         let id = self
             .switch
             .add_port(port.name.as_str(), opened.device, settings.clone())
+            .and_then(|id| {
+                held.map_or(Ok(id), |mac| self.switch.set_held_mac(id, Some(mac)).map(|()| id))
+            })
             .map_err(|error| (error.to_string(), false))?;
         Ok(OpenPort {
             id,
@@ -186,13 +221,13 @@ impl Running {
             Some(PortDevice::Open(open)) => Some(open.id),
             _ => None,
         };
-        // The table keeps the size that it was started with.
+        // The table keeps its size from startup.
         let mac_entries = self.started.switch.mac_entries;
         let switch = SwitchConfig { mac_entries, ..self.config.switch.clone() };
         port.settings(&switch, mtu, mac, mirror)
     }
 
-    /// Tells the switch what differs from what it was told last; the error is the last one.
+    /// Sends the switch every setting that has changed since it was last sent; returns the last error.
     pub(super) fn settle(&mut self, now: Instant) -> Result<(), String> {
         let mut done = Ok(());
         let mut changes = Vec::new();
@@ -206,10 +241,10 @@ impl Running {
         }
         for (name, id, settings) in changes {
             if let Err(error) = self.switch.change_port(id, settings.clone()) {
-                self.events.note(now, format!("port {name}: {error}"));
+                self.events.note(Level::ERROR, now, format!("port {name}: {error}"));
                 done = Err(format!("port {name}: {error}"));
             }
-            // A worker that was found to hang by this has its letter, and will obey it.
+            // A worker that turned out to hang has the message, and will process it.
             let is_told = done.is_ok() || self.has_settings(id, &settings);
             if let Some(RunningPort { device: PortDevice::Open(open), .. }) =
                 self.ports.get_mut(&name).filter(|_| is_told)
@@ -225,13 +260,13 @@ impl Running {
     }
 }
 
-/// The first of these steps that failed, as a problem.
+/// The first failed step as a problem.
 pub(super) fn all_done(steps: &[StepBody]) -> Result<(), Problem> {
     let failed = steps.iter().find(|step| step.outcome == StepOutcome::Failed);
     failed.map_or(Ok(()), |step| {
-        Err(Problem::new("the change is configured and could not be carried out")
+        Err(Problem::new("the change is configured but could not be carried out")
             .seen(&step.reason)
-            .wanted("a device and a switch that take it")
-            .remedy("fix the cause, or take the change back; `millrace check` tells what is wrong"))
+            .wanted("a device and a switch that accept it")
+            .remedy("fix the cause, or undo the change; `millrace check` shows the cause"))
     })
 }

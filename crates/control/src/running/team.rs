@@ -1,4 +1,4 @@
-//! Teams: shown, members that come and go, and vNICs that are pinned to one.
+//! Teams: shown, their members added and removed, and vNICs pinned to members.
 
 use super::report::offload_names;
 use super::{PortDevice, Running, RunningPort};
@@ -31,11 +31,11 @@ impl Running {
         if port.config.team.is_none() {
             let teams: Vec<String> = self.team_bodies().into_iter().map(|team| team.port).collect();
             let wanted = if teams.is_empty() {
-                "a team, of which there is none".to_owned()
+                "a team (there are none)".to_owned()
             } else {
                 teams.join(", ")
             };
-            return Err(Problem::new(format!("port {name} is no team"))
+            return Err(Problem::new(format!("port {name} is not a team"))
                 .seen(port.config.device())
                 .wanted(wanted)
                 .remedy("`millrace team show` shows all teams"));
@@ -95,18 +95,18 @@ impl Running {
         addresses
     }
 
-    /// The addresses of a vNIC that is about to be closed, for [`Running::forget_in_teams`].
+    /// The addresses of a vNIC that is about to close, for [`Running::forget_in_teams`].
     pub(super) fn addresses_of(&self, vnic: &PortName) -> Vec<Mac> {
         let addresses = self.vnic_addresses().into_iter().filter(|(port, _)| port == vnic);
         addresses.map(|(_, mac)| mac).collect()
     }
 
-    /// No team announces addresses that are no longer here.
+    /// Makes teams stop announcing addresses that are gone.
     pub(super) fn forget_in_teams(&self, gone: &[Mac]) {
         self.ports.values().filter_map(RunningPort::team).for_each(|team| team.forget(gone));
     }
 
-    /// The member that a vNIC is pinned to and why it carries no frames, where that is so.
+    /// The member that a vNIC is pinned to, and why it carries no frames; `None` if it carries them.
     pub(super) fn path_down(&self, vnic: &PortConfig) -> Option<(String, String)> {
         let pinned = vnic.team_member.as_ref()?;
         let mut teams = self.ports.values().filter_map(RunningPort::team);
@@ -114,7 +114,7 @@ impl Running {
         Some((pinned.to_string(), reason))
     }
 
-    /// Tells the teams which addresses are pinned, where that is news.
+    /// Sends teams their pinned addresses, if changed.
     pub(super) fn settle_pins(&mut self) {
         if !self.ports.values().any(|port| port.team().is_some()) {
             return;
@@ -132,7 +132,9 @@ impl Running {
             {
                 let without_room = team.pin(&pins);
                 if !without_room.is_empty() {
-                    tracing::warn!("no room to pin {without_room:?}: they leave by any member");
+                    tracing::warn!(
+                        "no room to pin {without_room:?}: their frames leave through any member"
+                    );
                 }
                 open.pins.clone_from(&pins);
             }
@@ -149,7 +151,7 @@ impl Running {
         if running.config.team == port.team {
             return Ok(());
         }
-        // Places have other members: who is pinned to whom is to be told anew.
+        // Places have other members now, so the pins must be sent again.
         open.pins.clear();
         let failed = team.set_members(&port.members());
         let reasons: Vec<String> =
@@ -157,7 +159,7 @@ impl Running {
         if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
     }
 
-    /// Makes network devices members of a team, and others leave it.
+    /// Adds network devices to a team, and removes others.
     pub fn change_members(
         &mut self,
         name: &str,
@@ -169,7 +171,7 @@ impl Running {
         for gone in &change.remove {
             let place = members.iter().position(|member| member == gone);
             let place = place.ok_or_else(|| {
-                Problem::new(format!("{gone} is no member of {name}"))
+                Problem::new(format!("{gone} is not a member of {name}"))
                     .seen(gone)
                     .wanted(members.join(", "))
                     .remedy("`millrace team show` shows the members")
@@ -193,7 +195,7 @@ impl Running {
         self.reload(wanted, now).map(drop)
     }
 
-    /// Pins a vNIC to a member of a team, or frees it.
+    /// Pins a vNIC to a member of a team, or unpins it.
     pub fn map_member(
         &mut self,
         team: &str,
@@ -205,7 +207,7 @@ impl Running {
         if let Some(member) = &mapping.member
             && !members.contains(member)
         {
-            return Err(Problem::new(format!("{member} is no member of {team}"))
+            return Err(Problem::new(format!("{member} is not a member of {team}"))
                 .seen(member)
                 .wanted(members.join(", "))
                 .remedy("name a member of the team"));
@@ -215,14 +217,12 @@ impl Running {
 }
 
 fn member_body(member: &MemberStatus) -> TeamMemberBody {
-    let waits = "its link came back: it is used again after the fail-back time";
-    let reason = member.trouble.clone().or_else(|| (!member.active).then(|| waits.to_owned()));
     let counters = member.counters.named().into_iter();
     TeamMemberBody {
         name: member.name.clone(),
         queue: member.place.index(),
         active: member.active,
-        reason,
+        reason: member.idle_reason(),
         mac: member.mac.to_string(),
         mtu: member.mtu,
         speed_mbit: member.speed,

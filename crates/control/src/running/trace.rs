@@ -1,4 +1,4 @@
-//! A trace of what runs: what is copied under the lock.
+//! Prepares a trace: copies the switch under the lock.
 
 use super::Running;
 use crate::Problem;
@@ -8,22 +8,22 @@ use datapath::{MacEntry, PortInfo};
 use std::cell::LazyCell;
 use wire::Mac;
 
-/// The source of frames of a port whose station's address is not known.
+/// Source address of frames from a port whose station's address is unknown.
 const ANY: Mac = Mac([2, 0, 0, 0, 0, 1]);
-/// The destination of frames that name none: no station has it.
+/// Destination address of frames that name none; no station has it.
 const NO_ONE: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
 impl Running {
-    /// Reads the frames of a trace, and copies what decides about them.
+    /// Reads the frames of a trace, and copies the state that decides about them.
     pub(crate) fn prepare_trace(&self, request: &TraceRequest) -> Result<Prepared, Problem> {
         let from = self.open_port(&request.port)?.id;
-        // Before any is read, since this is done under the lock.
+        // Checked before any frame is read, because this happens under the lock.
         let most = |count: usize| match count {
             1..=MOST_FRAMES => Ok(()),
-            _ => Err(Problem::new("a trace of so many frames")
+            _ => Err(Problem::new("the trace has too many frames")
                 .seen(count)
                 .wanted(format!("1 to {MOST_FRAMES} frames"))
-                .remedy("trace some of them at a time")),
+                .remedy("trace fewer frames at a time")),
         };
         most(request.frames.len())?;
         let expressions: Result<Vec<_>, _> =
@@ -47,10 +47,10 @@ impl Running {
         }
         let bytes: usize = frames.iter().map(|frame| frame.bytes.len()).sum();
         if bytes > MOST_BYTES {
-            return Err(Problem::new("a trace of frames of so many bytes together")
+            return Err(Problem::new("the trace's frames have too many bytes")
                 .seen(bytes)
-                .wanted(format!("at most {MOST_BYTES}"))
-                .remedy("trace some of them at a time"));
+                .wanted(format!("at most {MOST_BYTES} together"))
+                .remedy("trace fewer frames at a time"));
         }
         let turns = match request.burst {
             true => vec![count],
@@ -62,7 +62,7 @@ impl Running {
         Ok(Prepared { from, configs: open.collect(), frames, turns, snapshot })
     }
 
-    /// The address of a station behind a port: the port's own, else the one learned last, else the device's.
+    /// The address of a station behind a port: the port's own, otherwise the one learned last, otherwise the device's.
     fn station<'m, Macs: Iterator<Item = &'m MacEntry>>(
         &self,
         name: &str,
@@ -83,6 +83,6 @@ impl Running {
 fn no_station(name: &str) -> Problem {
     Problem::new(format!("no address is known behind port {name}"))
         .seen(format!("to {name}"))
-        .wanted("a port that has a `mac`, or whose station has sent a frame")
-        .remedy("write the addresses: eth 02:00:00:00:00:01 > 02:00:00:00:00:02")
+        .wanted("a port with `mac`, or one whose station has sent a frame")
+        .remedy("name the addresses, such as eth 02:00:00:00:00:01 > 02:00:00:00:00:02")
 }

@@ -1,11 +1,11 @@
-//! The indirection tables of uplinks: each vNIC has one of its own at each uplink of several queues, by its address and the
-//! VLAN id that its frames have there.
+//! The indirection tables of uplinks: at each uplink with several queues each vNIC has a table, by its address and the VLAN ID
+//! of its frames there.
 //!
-//! They follow the ports: what the ports are is compared with what each uplink's program knows, after every change, and once
-//! a second because a guest's address may be one that it is held to. A vNIC that comes gets its table, a copy of the default
-//! one, before its address, so its flows stay where they are. An uplink that is opened anew has a program that knows none.
-//! While entries move vNICs neither come nor go: those that would wait for the moves under way, and go before the next ones.
-//! Tagged VLANs of a vNIC in trunk mode go by the default table, as do frames for no vNIC.
+//! Tables follow the ports: after every change, and once a second because a guest may become held to an address, the ports are
+//! compared with what each uplink's program knows. A new vNIC gets its table, a copy of the default one, before its address, so
+//! its flows stay on their queues. A reopened uplink has a program without vNICs. While entries move, no vNIC is added or
+//! removed: such changes wait for the current moves, and precede the next. The default table steers tagged VLANs of a vNIC in
+//! trunk mode, and frames for no vNIC.
 
 use super::{OpenPort, PortDevice, Running, RunningPort};
 use crate::body::QueueVnicBody;
@@ -16,15 +16,16 @@ use ports::steering::{Steering, SteeringError, Vnic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::Level;
 use wire::Mac;
 
-/// An address, and the VLAN id of its frames at an uplink; 0: untagged.
+/// An address, and the VLAN ID of its frames at an uplink; 0 for untagged.
 type Station = (Mac, u16);
 
-/// How long a vNIC waits for moves of entries before that is told. A batch of those takes some 10 ms.
+/// How long a vNIC waits for moves of entries before a warning. A batch of moves takes about 10 ms.
 const LONG: Duration = Duration::from_secs(1);
 
-const MOVING: &str = "entries have been on the move for more than a second";
+const MOVING: &str = "entries have been moving for more than a second";
 
 /// The vNICs that have tables at an uplink.
 #[derive(Default)]
@@ -34,11 +35,11 @@ pub(super) struct Stations {
     refused: Refused,
 }
 
-/// Those that could get no table, or keep one that they should not.
+/// vNICs that could not get a table, or keep one that should be removed.
 #[derive(Default)]
 struct Refused {
     told: BTreeSet<Station>,
-    /// Those that wait for moves of entries, until these are done.
+    /// vNICs that wait until moves of entries are done.
     waiting: BTreeMap<Station, Waiting>,
 }
 
@@ -48,7 +49,7 @@ struct Waiting {
 }
 
 impl Refused {
-    /// Why, if it is to be told, which it is once.
+    /// The reason, if it has not been reported yet.
     fn reason(&mut self, station: Station, error: &SteeringError, now: Instant) -> Option<String> {
         if !matches!(error, SteeringError::Busy) {
             self.waiting.remove(&station);
@@ -66,7 +67,7 @@ impl Refused {
 }
 
 impl Stations {
-    /// Makes them what is wanted. Returns what failed, each once.
+    /// Adds and removes vNICs as wanted. Returns each failure once.
     fn follow(
         &mut self,
         steering: &dyn Steering,
@@ -79,7 +80,7 @@ impl Stations {
             |station: &Station| wanted.contains_key(station) == known.contains_key(station);
         refused.told.retain(|station| !is_settled(station));
         refused.waiting.retain(|station, _| !is_settled(station));
-        // First those that go, so that there is room for others.
+        // Removals first, to make room for others.
         known.retain(|station, (port, vnic)| {
             if wanted.contains_key(station) {
                 return true;
@@ -108,7 +109,7 @@ impl Stations {
                 }
                 Err(error) => {
                     let reason = refused.reason(*station, &error, now);
-                    let text = |why| format!("flows to {port} go by the default table: {why}");
+                    let text = |why| format!("the default table steers flows to {port}: {why}");
                     failed.extend(reason.map(text));
                 }
             }
@@ -116,12 +117,12 @@ impl Stations {
         failed
     }
 
-    /// Whether some wait for moves of entries.
+    /// Whether any vNIC waits for moves of entries.
     fn wait(&self) -> bool {
         !self.refused.waiting.is_empty()
     }
 
-    /// The number of each vNIC, and its port; first the default one, which is no port's.
+    /// The number of each vNIC, with its port; first the default one, without a port.
     pub(super) fn vnics(&self) -> impl Iterator<Item = (Vnic, Option<(&PortName, Station)>)> {
         let known =
             self.known.iter().map(|(station, (port, vnic))| (*vnic, Some((port, *station))));
@@ -164,7 +165,7 @@ impl OpenPort {
 }
 
 impl Running {
-    /// Tells the uplinks' programs of vNICs that came, went, or have another address or VLAN.
+    /// Updates the uplinks' programs for vNICs that were added, removed, or have another address or VLAN.
     pub(super) fn settle_vnics(&mut self, now: Instant) {
         let is_steered =
             |port: &RunningPort| port.open().is_some_and(|open| open.steering().is_some());
@@ -184,11 +185,11 @@ impl Running {
             failed.extend(texts.into_iter().map(|text| format!("port {name}: {text}")));
         }
         for text in failed {
-            self.events.note(now, text);
+            self.events.note(Level::WARN, now, text);
         }
     }
 
-    /// Has vNICs that wait for moves of entries come and go, where these are done. Called before others begin.
+    /// Adds and removes vNICs that waited for moves of entries, once these are done. Called before further moves begin.
     pub(super) fn settle_waiting_vnics(&mut self, now: Instant) {
         let is_due = |open: &OpenPort| open.stations.wait() && !self.vmmq.entries.is_busy(open.id);
         if self.ports.values().filter_map(RunningPort::open).any(is_due) {
@@ -196,7 +197,7 @@ impl Running {
         }
     }
 
-    /// The vNICs whose address is known, configured or held, with the VLAN that their untagged frames belong to.
+    /// The vNICs with a known address, configured or held, with the VLAN of their untagged frames.
     fn vnics(&self) -> Vec<(PortName, Mac, u16)> {
         let infos = self.infos();
         let vnic = |(name, port): (&PortName, &RunningPort)| {
@@ -211,7 +212,7 @@ impl Running {
     }
 }
 
-/// The id in the tag of a VLAN's frames at an uplink, 0 where they have none; `None`: they do not come there.
+/// The ID in the tag of a VLAN's frames at an uplink, 0 for no tag; `None` if the uplink does not carry the VLAN.
 fn tag(uplink: &Vlan, vlan: u16) -> Option<u16> {
     match uplink {
         Vlan::Access(own) | Vlan::Trunk { native: own, .. } if *own == vlan => Some(0),
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!(run.shown(), [row("", 0, 99), row("a", 1, 0)]);
         let events = run.running.switch_body(run.start).events;
         let told = |word: &str| events.iter().filter(|event| event.text.contains(word)).count();
-        assert_eq!(told("port up: flows to b go by the default table"), 1, "{events:?}");
+        assert_eq!(told("port up: the default table steers flows to b"), 1, "{events:?}");
         run.change(&other);
         assert_eq!(run.shown(), [row("", 0, 99), row("b", 2, 0)]);
     }

@@ -1,4 +1,4 @@
-//! Dynamic VMMQ: measures the queues, asks the balancer, and carries its moves out.
+//! Dynamic VMMQ: measures the queues, asks the balancer, and carries out its moves.
 
 use super::entries::{self, Entries, QueueEntries};
 use super::moves::{Moves, Record};
@@ -11,17 +11,18 @@ use ports::Nanos;
 use std::collections::HashMap;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tracing::Level;
 
-/// While something is busy or moved a short time ago.
+/// Measuring interval while something is busy or moved recently.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// While nothing is: how late a load that rises from nothing may be seen.
+/// Measuring interval otherwise: the longest delay before a rising load is noticed.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How often guests' memory is looked for.
+/// How often guests' memory is located.
 const HOMES: Duration = Duration::from_secs(10);
 
-/// While no port is dynamic.
+/// Interval while no port is dynamic.
 const NOT_USED: Duration = Duration::from_secs(1);
 
 /// What is known between two measurements.
@@ -31,12 +32,12 @@ pub(super) struct Vmmq {
     begin: Instant,
     /// Core and NUMA node of each worker.
     places: Vec<(usize, usize)>,
-    /// When guests' memory was last looked for.
+    /// When guests' memory was last located.
     homes_at: Option<Instant>,
-    /// Reads where all memory is.
+    /// The thread that reads where all memory is.
     numa_maps: Option<JoinHandle<String>>,
     last: Option<Sums>,
-    /// When something was busy.
+    /// When something was last busy.
     busy_at: Option<Instant>,
     pub(super) moves: Moves,
     pub(super) entries: Entries,
@@ -48,7 +49,7 @@ pub(super) struct Dynamic<'d> {
     /// Uplinks whose queues stay, because entries move.
     uplinks: &'d [PortId],
     entries: &'d [QueueEntries],
-    /// The NUMA node of each guest's memory that is known.
+    /// The NUMA node of each guest's memory, where known.
     homes: &'d HashMap<PortId, usize>,
 }
 
@@ -76,7 +77,7 @@ impl Vmmq {
         }
     }
 
-    /// What happened since the last call becomes moves.
+    /// Decides moves from the load since the last call.
     fn decide(
         &mut self,
         now: Instant,
@@ -133,7 +134,7 @@ impl Vmmq {
         &self.places
     }
 
-    /// Whether guests' memory is to be looked for: where it is matters to workers on several nodes only.
+    /// Whether to locate guests' memory, which matters only with workers on several nodes.
     fn wants_homes(&mut self, now: Instant) -> bool {
         let mut nodes = self.places.iter().map(|(_, node)| node);
         let first = nodes.next();
@@ -143,31 +144,31 @@ impl Vmmq {
         wants
     }
 
-    /// Since the daemon started.
+    /// Time since the daemon started.
     pub(super) fn at(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.begin)
     }
 
-    /// For how long what was busy matters: until it has been coalesced.
+    /// How long past load matters: until its queues have been coalesced.
     fn lately(&self) -> Duration {
         self.settings.settle + self.settings.rest
     }
 
-    /// When to measure again. Idle queues are coalesced before it gets quiet.
+    /// When to measure again. Idle queues are coalesced before the interval grows.
     fn next(&self, now: Instant) -> Duration {
         let lately = self.lately();
         let is_quiet = self.busy_at.is_none_or(|at| now.saturating_duration_since(at) > lately);
         if is_quiet { QUIET } else { INTERVAL }
     }
 
-    /// Remembers moves that are done.
+    /// Records completed moves.
     pub(super) fn remember(&mut self, record: Record, now: Instant) {
         let at_s = self.at(now).as_secs_f64();
         self.moves.add(record, at_s);
     }
 }
 
-/// Workers that are not pinned are taken for cores of their own.
+/// A worker that is not pinned counts as its own core.
 fn place((number, info): (usize, &WorkerInfo)) -> (usize, usize) {
     let core = info.cpu.map_or(usize::MAX - number, topology::core);
     (core, info.cpu.map_or(0, topology::node))
@@ -210,16 +211,16 @@ impl Running {
                     let record = Record { port, vnic: None, entries, moved, held: None };
                     self.vmmq.remember(record, now);
                 }
-                Err(error) => self.note(now, format!("moving a queue: {error}")),
+                Err(error) => self.note(Level::WARN, now, format!("moving a queue: {error}")),
             }
         }
         self.vmmq.next(now)
     }
 
-    /// Finds out on which node each guest's memory is, where that matters.
+    /// Finds the node of each guest's memory, if that matters.
     pub(super) fn find_homes(&mut self, now: Instant) {
         if self.vmmq.wants_homes(now) {
-            // The kernel walks all that is mapped, seconds for a large guest: not while people wait for the daemon.
+            // The kernel walks all mappings, which takes seconds for a large guest, so a thread reads the file.
             let read = || std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
             self.vmmq.numa_maps = std::thread::Builder::new().name("numa".into()).spawn(read).ok();
         }

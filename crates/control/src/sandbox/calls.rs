@@ -1,10 +1,10 @@
 // UNSAFETY: loads a program of ours into the kernel; no crate loads one for all threads that also has refusals logged.
-//! The system calls that the daemon never makes, refused by the kernel: what runs in it after a mistake of ours may not make
+//! System calls that the daemon never makes. The kernel refuses them, so that code injected through a bug of ours cannot make
 //! them either.
 //!
-//! It is a list of what is refused, not of what is allowed. What a C library calls changes with its version, and a call that is missing in
-//! a list of allowed ones fails in the field, in whatever needed it; systemd's unit has such a list beside this one, which the host's
-//! administrator can change. A refused call fails with EPERM, and the kernel logs it (audit type 1326), so that traffic goes on.
+//! The list is of refused calls, not of allowed ones. A C library's calls change with its version, and a call missing from an
+//! allow list fails in the field. The systemd unit has an allow list too, which the host's administrator can change. A refused
+//! call fails with EPERM, and the kernel logs it (audit type 1326); traffic continues.
 #![allow(unsafe_code)]
 
 use libc::{
@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 
-/// Refused whatever their arguments.
+/// Calls refused with any arguments.
 pub(super) const NEVER: &[i64] = &[
-    // It starts no program, and looks into no other process.
+    // The daemon starts no program, and inspects no other process.
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_kill,
@@ -35,7 +35,7 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_kcmp,
     libc::SYS_pidfd_getfd,
     libc::SYS_perf_event_open,
-    // The host is not its own.
+    // It does not administer the host.
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -53,7 +53,7 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
     libc::SYS_nfsservctl,
-    // Nor is what is mounted.
+    // It does not mount.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -67,7 +67,8 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_mount_setattr,
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
-    // It stays the user that it is.
+    // It makes no namespace, and does not change its user.
+    libc::SYS_unshare,
     libc::SYS_setuid,
     libc::SYS_setgid,
     libc::SYS_setreuid,
@@ -81,7 +82,7 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
-    // Parts of the kernel that it has no use for, and others had.
+    // Parts of the kernel that it does not use and that exploits have used.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
@@ -94,7 +95,7 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_vmsplice,
 ];
 
-/// The same, where the processor has them.
+/// Further such calls, on processors that have them.
 #[cfg(target_arch = "x86_64")]
 pub(super) const NEVER_HERE: &[i64] = &[
     libc::SYS_fork,
@@ -108,7 +109,7 @@ pub(super) const NEVER_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const NEVER_HERE: &[i64] = &[];
 
-/// Families of sockets that it opens.
+/// Address families of sockets that the daemon opens.
 const FAMILIES: &[i32] = &[
     libc::AF_UNIX,
     libc::AF_INET,
@@ -118,14 +119,43 @@ const FAMILIES: &[i32] = &[
     libc::AF_XDP,
 ];
 
-/// Has the kernel refuse them from now on, in all threads.
-pub(super) fn refuse() -> Result<(), Box<dyn Error>> {
-    // Its flags are in memory, where no filter can look: the C library takes `clone` where this is not there.
+/// Which process refuses calls.
+#[derive(Clone, Copy)]
+pub(super) enum Role {
+    /// It enters no namespace.
+    Daemon,
+    /// It enters network namespaces, makes sockets, and uses none but its own.
+    Helper,
+}
+
+/// What the helper does not do either.
+const NEVER_OF_HELPER: &[i64] = &[
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_listen,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_setsockopt,
+    libc::SYS_ioctl,
+];
+
+/// Has the kernel refuse these calls from now on, in all threads.
+pub(super) fn refuse(role: Role) -> Result<(), Box<dyn Error>> {
+    // A filter cannot read its flags, which are in memory. With ENOSYS the C library uses `clone` instead.
     load(&compile(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?)?;
-    load(&compile(rules()?, libc::EPERM)?)?;
+    let mut rules = rules()?;
+    match role {
+        Role::Daemon => rules.insert(libc::SYS_setns, Vec::new()),
+        Role::Helper => {
+            rules.extend(NEVER_OF_HELPER.iter().map(|call| (*call, Vec::new())));
+            rules.insert(libc::SYS_setns, vec![only(vec![differs(1, CLONE_NEWNET)?])?])
+        }
+    };
+    load(&compile(rules, libc::EPERM)?)?;
     Ok(())
 }
 
+/// What both never do.
 fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         NEVER.iter().chain(NEVER_HERE).map(|call| (*call, Vec::new())).collect();
@@ -133,14 +163,12 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError>
     for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
         rules.insert(call, executable()?);
     }
-    // To end itself it signals one of its own threads.
+    // To abort, the process signals one of its own threads.
     let own = std::process::id().cast_signed();
     rules.insert(libc::SYS_tgkill, vec![only(vec![differs(0, own)?])?]);
     let others = FAMILIES.iter().map(|family| differs(0, *family)).collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_socket, vec![only(others)?]);
-    // A thread of a port enters a network's namespace, or makes one; no other kind, and no process.
-    rules.insert(libc::SYS_unshare, vec![only(vec![differs(0, CLONE_NEWNET)?])?]);
-    rules.insert(libc::SYS_setns, vec![only(vec![differs(1, CLONE_NEWNET)?])?]);
+    // It starts threads and no process.
     let namespaces = [
         CLONE_NEWCGROUP,
         CLONE_NEWIPC,
@@ -155,7 +183,7 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError>
         clone.push(only(vec![has(0, namespace)?])?);
     }
     rules.insert(libc::SYS_clone, clone);
-    // Typing into the terminal that it was started from.
+    // Injecting input into the terminal from which it was started.
     let typing = [libc::TIOCSTI, libc::TIOCLINUX];
     let typing = typing.map(|request| only(vec![is(1, SeccompCmpOp::Eq, request)?]));
     rules.insert(libc::SYS_ioctl, typing.into_iter().collect::<Result<_, _>>()?);
@@ -172,7 +200,7 @@ fn is(argument: u8, operator: SeccompCmpOp, value: u64) -> Condition {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
 }
 
-/// As the kernel sees an argument of 32 bits.
+/// A 32-bit argument as the kernel sees it.
 fn bits(value: i32) -> u64 {
     u64::from(value.cast_unsigned())
 }
@@ -201,7 +229,7 @@ fn compile(
     Ok(program)
 }
 
-/// Refuses the numbers of the x32 calling convention, by which every call has a second number.
+/// Refuses the x32 ABI, which has a second number for every call.
 fn without_x32() -> BpfProgram {
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_IF_AT_LEAST: u16 = 0x35;
@@ -218,7 +246,7 @@ fn without_x32() -> BpfProgram {
     ]
 }
 
-/// For all threads, and those that they start.
+/// Loads the program for all threads and those that they start.
 fn load(program: &BpfProgram) -> io::Result<()> {
     #[repr(C)]
     struct Program {

@@ -1,20 +1,20 @@
-//! What of the file system, and of TCP, the daemon may use from its start on, in this thread and in those that it starts.
+//! Restricts file system and TCP access from startup on, in this thread and in those that it starts.
 //!
-//! The kernel takes no rule back and lets none be added, while the API and a reload bring new paths. So what is allowed are
-//! directories: those that `[switch]` names, those that the ports at the start have something in, and where sockets and
-//! namespaces usually are. A rule is about the file that is at a path now, not about the path. A path elsewhere is refused by name ([`super::refusal`]).
+//! The kernel allows no later change of the rules, but the API and a reload bring new paths. So the rules allow directories:
+//! those that `[switch]` names, those that the ports use at startup, and the usual ones for sockets and namespaces. A rule
+//! applies to the file at a path now, not to the path. The daemon refuses other paths by name ([`super::refusal`]).
 
 use super::{Allowed, Places};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, PathFd, RestrictionStatus,
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// What is known of: newer kernels refuse more, and are not asked to.
+/// The newest ABI that is used; newer kernels can restrict more.
 const KNOWN: ABI = ABI::V6;
 
-/// Binds this thread.
+/// Restricts this thread.
 pub(super) fn allow(
     places: &Places<'_>,
     allowed: &Allowed,
@@ -23,14 +23,7 @@ pub(super) fn allow(
     let sockets = AccessFs::MakeSock | AccessFs::RemoveFile;
     let state =
         read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg | AccessFs::RemoveFile;
-    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-    let rules = Ruleset::default()
-        .handle_access(AccessFs::from_all(KNOWN))?
-        .handle_access(AccessNet::from_all(KNOWN))?
-        .scope(Scope::Signal)?
-        .create()?;
-    let mut rules = rule(rules, Path::new("/dev/net/tun"), device)?;
-    rules = rule(rules, places.state, state)?;
+    let mut rules = rule(nothing_but_tap()?, places.state, state)?;
     for directory in &allowed.readable {
         rules = rule(rules, directory, read)?;
     }
@@ -43,7 +36,27 @@ pub(super) fn allow(
     rules.restrict_self()
 }
 
-/// What is not there needs no rule.
+/// Restricts the helper, which opens namespaces in these directories.
+pub(super) fn allow_namespaces(directories: &[PathBuf]) -> Result<RestrictionStatus, RulesetError> {
+    let mut rules = nothing_but_tap()?;
+    for directory in directories {
+        rules = rule(rules, directory, AccessFs::ReadFile.into())?;
+    }
+    rules.restrict_self()
+}
+
+/// The device of TAP ports, which each of them opens.
+fn nothing_but_tap() -> Result<RulesetCreated, RulesetError> {
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+    let rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(KNOWN))?
+        .handle_access(AccessNet::from_all(KNOWN))?
+        .scope(Scope::Signal)?
+        .create()?;
+    rule(rules, Path::new("/dev/net/tun"), device)
+}
+
+/// A path that does not exist needs no rule.
 fn rule(
     rules: RulesetCreated,
     path: &Path,

@@ -1,11 +1,14 @@
-//! What the daemon gives up as it starts: files beyond those that it needs ([files.rs](files)), and system calls that it never
-//! makes ([calls.rs](calls)). Both hold for the process until it ends, so what is in force is a fact of the process.
+//! What the daemon gives up at startup: access to files that it does not need ([files.rs](files)), system calls that it never
+//! makes ([calls.rs](calls)), and CAP_SYS_ADMIN ([privilege.rs](privilege)), which a helper keeps that enters the network namespaces
+//! of ports ([helper.rs](helper)). All that lasts until the process ends, so it is state of the process.
 //!
-//! [`restrict`] is called before a port is opened or a client answered, and before any thread that does either is started: a thread's
-//! files pass to those that it starts, while system calls are restricted in all threads at once.
+//! Call [`restrict`] before a port is opened or a client answered, and before any thread that does either is started: threads
+//! inherit the file restrictions of the thread that starts them, while system calls are restricted in all threads at once.
 
 mod calls;
 mod files;
+pub(crate) mod helper;
+mod privilege;
 
 use crate::Problem;
 use crate::body::{RestrictionBody, SandboxBody};
@@ -14,22 +17,22 @@ use landlock::RulesetStatus;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Where sockets are made beside the directories that are named; temporary files of the host's users lie there, too.
+/// Directories for sockets besides the configured ones; users' temporary files are there too.
 const USUAL: [&str; 2] = ["/run", "/tmp"];
 
-/// What the daemon itself has to read.
+/// Paths that the daemon itself reads.
 const READABLE: [&str; 3] = ["/proc", "/sys", "/dev/urandom"];
 
-/// Where users and groups are by name. The files are others whenever one is added.
+/// The directory of the user and group files, which are replaced whenever an account is added.
 const ACCOUNTS: &str = "/etc";
 
-/// The same for root, which no file's mode keeps from the host's secrets in that directory.
+/// For root only the files, because no file mode protects the secrets in that directory from root.
 const ACCOUNTS_OF_ROOT: [&str; 2] = ["/etc/passwd", "/etc/group"];
 
-/// Where namespaces are by name, and what it is made in.
+/// The directory of named namespaces, and its parent.
 const NAMESPACES: [&str; 2] = ["/run/netns", "/run"];
 
-/// What the daemon uses from its start to its end.
+/// Paths that the daemon uses throughout its life.
 pub(crate) struct Places<'a> {
     /// The configuration file.
     pub(crate) file: Option<&'a Path>,
@@ -39,61 +42,102 @@ pub(crate) struct Places<'a> {
     pub(crate) state: &'a Path,
 }
 
-/// What the daemon may use; directories are resolved.
+/// What the daemon may access; directories are resolved.
 #[derive(Debug, Default)]
 struct Allowed {
-    /// Where sockets can be made and removed.
+    /// Directories in which sockets can be created and removed.
     sockets: Vec<PathBuf>,
-    /// What can be read; namespaces are among it.
+    /// Readable paths.
     readable: Vec<PathBuf>,
+    /// Where there are namespaces of ports, which the helper reads.
+    namespaces: Vec<PathBuf>,
     /// TCP ports of `[metrics] listen` and `[web] listen`.
     tcp: Vec<u16>,
 }
 
-/// Set where files are restricted.
+/// Set once files are restricted.
 static ALLOWED: OnceLock<Allowed> = OnceLock::new();
 
 static IN_FORCE: Mutex<Option<SandboxBody>> = Mutex::new(None);
 
-/// What is in force, for `status`.
+/// The restrictions in force, for `status`.
 pub(crate) fn in_force() -> SandboxBody {
     let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
-    in_force.clone().unwrap_or_else(|| {
+    let mut in_force = in_force.clone().unwrap_or_else(|| {
         let off = || RestrictionBody { in_force: false, detail: "`sandbox` is off".to_owned() };
-        SandboxBody { files: off(), system_calls: off() }
-    })
+        SandboxBody { files: off(), system_calls: off(), namespaces: off() }
+    });
+    if ports::namespace::helper::has_ended() {
+        let ended = "the helper that enters them has ended: restart the daemon";
+        ended.clone_into(&mut in_force.namespaces.detail);
+    }
+    in_force
 }
 
-/// Restricts the files of this thread and of those that it starts, and the system calls of all threads.
-pub(crate) fn restrict(places: &Places<'_>, config: &Config, ports: &[PortConfig]) {
-    let files = body("files", restrict_files(places, config, ports));
-    let refused = calls::refuse().map(|()| "seccomp".to_owned()).map_err(|error| error.to_string());
-    let system_calls = body("system calls", refused);
-    let in_force = SandboxBody { files, system_calls };
-    *IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(in_force);
-}
-
-/// By what they are restricted, or why they are not.
-fn restrict_files(
+/// Restricts the files of this thread and of those that it starts, and the system calls of all threads; and gives up CAP_SYS_ADMIN,
+/// once a helper has it, which this program is with these arguments.
+pub(crate) fn restrict(
     places: &Places<'_>,
     config: &Config,
     ports: &[PortConfig],
-) -> Result<String, String> {
+    helper: &[&str],
+) {
     let all = || config.ports.iter().chain(ports);
-    if let Some(port) = all().find(|port| process_namespace(port).is_some()) {
-        return Err(format!(
-            "port {} is in the namespace of a process, which a restricted daemon cannot enter: give it a name (`ip netns attach \
+    let allowed = Allowed::of(places, config, all());
+    let allowed = match all().find(|port| process_namespace(port).is_some()) {
+        None => Ok(allowed),
+        Some(port) => Err(format!(
+            "port {} is in a process's namespace, which a restricted daemon cannot enter: name the namespace (`ip netns attach \
              NAME PID`)",
             port.name
-        ));
+        )),
+    };
+    let directories = allowed.as_ref().map_or(&[][..], |allowed| &allowed.namespaces);
+    let namespaces = body("namespaces", give_up_namespaces(helper, directories));
+    let files = body("files", allowed.and_then(|allowed| restrict_files(places, allowed)));
+    let refused = calls::refuse(calls::Role::Daemon);
+    let refused = refused.map(|()| "seccomp".to_owned()).map_err(|error| error.to_string());
+    let system_calls = body("system calls", refused);
+    let in_force = SandboxBody { files, system_calls, namespaces };
+    *IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(in_force);
+}
+
+/// Starts the helper, if this process may enter namespaces, and gives up the right to.
+fn give_up_namespaces(helper: &[&str], directories: &[PathBuf]) -> Result<String, String> {
+    let started = privilege::has(helper::ENTERING).then(|| {
+        let started = helper::start(helper, directories);
+        // In a namespace of its own, which takes the capability.
+        ports::packet::try_trains();
+        started
+    });
+    let lacking = match &started {
+        None => {
+            Some("the daemon needs CAP_SYS_ADMIN at its start (`AmbientCapabilities` of its unit)")
+        }
+        Some(Err(_)) => Some("no helper could be started when the daemon was: `status` says why"),
+        Some(Ok(_)) => None,
+    };
+    lacking.into_iter().for_each(ports::namespace::helper::enter_none);
+    privilege::give_up(helper::ENTERING)
+        .map_err(|error| format!("CAP_SYS_ADMIN cannot be given up: {error}"))?;
+    match started {
+        None => Ok("without CAP_SYS_ADMIN none is entered".to_owned()),
+        Some(Ok(process)) => Ok(format!("CAP_SYS_ADMIN is left to the helper, process {process}")),
+        Some(Err(error)) => {
+            tracing::error!("ports in other namespaces cannot be opened: no helper: {error}");
+            Ok(format!("none is entered, for no helper could be started: {error}"))
+        }
     }
-    let allowed = Allowed::of(places, config, all());
+}
+
+/// The mechanism that restricts them, or why they are not restricted.
+fn restrict_files(places: &Places<'_>, allowed: Allowed) -> Result<String, String> {
     let status = files::allow(places, &allowed).map_err(|error| error.to_string())?;
     let detail = match status.ruleset {
         RulesetStatus::FullyEnforced => "Landlock",
-        RulesetStatus::PartiallyEnforced => "Landlock, as far as this kernel has it",
+        RulesetStatus::PartiallyEnforced => "Landlock, as far as this kernel supports it",
         RulesetStatus::NotEnforced => {
-            return Err("this kernel has no Landlock, or it is off".to_owned());
+            return Err("this kernel lacks Landlock, or it is off".to_owned());
         }
     };
     let _ = ALLOWED.set(allowed);
@@ -113,7 +157,7 @@ fn body(what: &str, outcome: Result<String, String>) -> RestrictionBody {
     }
 }
 
-/// Why a port cannot be opened by a restricted daemon, if it cannot.
+/// Why a restricted daemon cannot open a port; `None` if it can.
 pub(crate) fn refusal(port: &PortConfig) -> Option<Problem> {
     ALLOWED.get()?.refusal(port)
 }
@@ -124,7 +168,7 @@ impl Allowed {
         config: &Config,
         ports: impl Iterator<Item = &'p PortConfig>,
     ) -> Allowed {
-        let (mut sockets, mut readable) = (Vec::new(), Vec::new());
+        let (mut sockets, mut readable, mut namespaces) = (Vec::new(), Vec::new(), Vec::new());
         sockets.extend(USUAL.map(PathBuf::from));
         sockets.push(std::env::temp_dir());
         sockets.extend(config.switch.socket_directories.iter().cloned());
@@ -134,15 +178,15 @@ impl Allowed {
             true => readable.extend(ACCOUNTS_OF_ROOT.map(PathBuf::from)),
             false => readable.push(ACCOUNTS.into()),
         }
-        readable.extend(NAMESPACES.map(PathBuf::from).into_iter().find(|path| path.exists()));
-        // The files that are read again, and what they may be links to.
+        namespaces.extend(NAMESPACES.map(PathBuf::from).into_iter().find(|path| path.exists()));
+        // The files that are reread, and their link targets.
         for file in places.file.into_iter().chain(config.web.token_file.as_deref()) {
             readable.extend(parent(file));
             readable.extend(file.canonicalize().ok().as_deref().and_then(parent));
         }
         for port in ports {
             sockets.extend(own_socket(port).and_then(parent));
-            readable.extend(port.netns.as_ref().map(Namespace::path).as_deref().and_then(parent));
+            namespaces.extend(port.netns.as_ref().map(Namespace::path).as_deref().and_then(parent));
         }
         let resolved = |paths: Vec<PathBuf>| {
             let mut paths: Vec<_> =
@@ -153,20 +197,25 @@ impl Allowed {
         };
         let tcp = [config.metrics.listen, config.web.listen].into_iter().flatten();
         let tcp = tcp.map(|address| address.port()).collect();
-        Allowed { sockets: resolved(sockets), readable: resolved(readable), tcp }
+        let mut namespaces = resolved(namespaces);
+        if namespaces.is_empty() {
+            // To the helper none would mean any.
+            namespaces.extend(NAMESPACES.map(PathBuf::from));
+        }
+        Allowed { sockets: resolved(sockets), readable: resolved(readable), namespaces, tcp }
     }
 
     fn refusal(&self, port: &PortConfig) -> Option<Problem> {
         if let Some(path) = process_namespace(port) {
             return Some(
-                Problem::new("a restricted daemon cannot enter the namespace of a process")
+                Problem::new("a restricted daemon cannot enter a process's namespace")
                     .seen(path.display())
-                    .wanted("a namespace with a name")
-                    .remedy("give it one (`ip netns attach NAME PID`), or set `sandbox = false` in [switch] and restart"),
+                    .wanted("a named namespace")
+                    .remedy("name it (`ip netns attach NAME PID`), or set `sandbox = false` in [switch] and restart"),
             );
         }
         let elsewhere = |path: &Path, allowed: &[PathBuf]| {
-            // What is not there is told by those that open it.
+            // A missing path is reported when it is opened.
             let folder = parent(path).and_then(|folder| folder.canonicalize().ok());
             folder.is_some_and(|folder| !allowed.iter().any(|allowed| folder.starts_with(allowed)))
         };
@@ -174,32 +223,32 @@ impl Allowed {
             let allowed: Vec<_> = allowed.iter().map(|path| path.display().to_string()).collect();
             Problem::new(format!("a restricted daemon cannot {what} {}", path.display()))
                 .seen(path.display())
-                .wanted(format!("a path below {}", allowed.join(", ")))
+                .wanted(format!("a path in {}", allowed.join(", ")))
                 .remedy(remedy)
         };
         let socket = own_socket(port).filter(|path| elsewhere(path, &self.sockets));
         let netns = port.netns.as_ref().map(Namespace::path);
-        let netns = netns.filter(|path| elsewhere(path, &self.readable));
+        let netns = netns.filter(|path| elsewhere(path, &self.namespaces));
         let socket = socket.map(|path| {
-            let remedy = "move it there, or name its directory in `socket-directories` of [switch] and restart";
-            refused("make the socket", path, &self.sockets, remedy)
+            let remedy = "move the socket there, or name its directory in `socket-directories` of [switch] and restart";
+            refused("create the socket", path, &self.sockets, remedy)
         });
         socket.or_else(|| {
             let remedy =
-                "name it with `ip netns`, or set `sandbox = false` in [switch] and restart";
-            netns.map(|path| refused("enter the namespace", &path, &self.readable, remedy))
+                "name the namespace with `ip netns`, or set `sandbox = false` in [switch] and restart";
+            netns.map(|path| refused("enter the namespace", &path, &self.namespaces, remedy))
         })
     }
 }
 
-/// The socket that the daemon makes for the port.
+/// The socket that the daemon creates for the port.
 fn own_socket(port: &PortConfig) -> Option<&Path> {
     let path = port.vhost_user.as_ref().map(|socket| socket.as_path());
     path.filter(|_| port.vhost_client != Some(true))
 }
 
-/// The port's namespace where it is named by a process: to follow that link is to look into the process, which the kernel refuses to a
-/// restricted one.
+/// The port's namespace if a process's link names it. Following that link means inspecting the process, which the kernel
+/// refuses a restricted daemon.
 fn process_namespace(port: &PortConfig) -> Option<PathBuf> {
     let path = port.netns.as_ref().map(Namespace::path)?;
     let process = path.strip_prefix("/proc").ok()?.iter().next()?.to_str()?;

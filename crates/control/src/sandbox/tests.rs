@@ -2,10 +2,12 @@
 //! What is given up is given up for good, so it is tried in a process of its own.
 #![allow(unsafe_code)]
 
-use super::{Allowed, Places, calls, in_force, restrict};
+use super::{Allowed, Places, calls, helper, in_force, privilege, restrict};
+use crate::body::RestrictionBody;
 use crate::config::Config;
+use ports::link::LinkError;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use std::fs::{self, File};
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -16,6 +18,18 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 
 const INSIDE: &str = "MILLRACE_RESTRICTED";
+/// Has this program serve as the helper.
+const HELPER: [&str; 3] =
+    ["--exact", "sandbox::tests::this_program_is_the_helper_too", "--nocapture"];
+
+/// Directories are behind the name, where a test program takes names of further tests.
+#[test]
+fn this_program_is_the_helper_too() {
+    if sockopt::socket_type(io::stdin()) == Ok(SocketType::SEQPACKET) {
+        let directories = std::env::args().skip(1 + HELPER.len()).map(Into::into);
+        helper::run(&directories.collect::<Vec<_>>()).unwrap();
+    }
+}
 
 #[test]
 fn what_is_given_up_is_refused_in_all_threads_and_the_rest_goes_on() {
@@ -52,9 +66,11 @@ fn try_all(known: &Path, beyond: &Path) {
     });
     let places = Places { file: None, socket: &known.join("api.sock"), state: &state };
     let config = Config::from_toml("t", &format!("[web]\nlisten = '{free}'\n")).unwrap();
-    restrict(&places, &config, &[]);
+    let may_enter = privilege::has(helper::ENTERING);
+    restrict(&places, &config, &[], &HELPER);
     go.send(()).unwrap();
     let seen = in_force();
+    gives_up_namespaces(may_enter, &seen.namespaces);
     if seen.system_calls.in_force {
         assert_eq!(earlier.join().unwrap(), Some(Errno::PERM), "a thread that was there before");
         refuses_calls();
@@ -67,6 +83,19 @@ fn try_all(known: &Path, beyond: &Path) {
         println!("skipped: needs Landlock: {}", seen.files.detail);
     }
     goes_on(known, &state, free.port());
+}
+
+/// The thread that was there before has the capability still, which the daemon would say.
+fn gives_up_namespaces(may_enter: bool, seen: &RestrictionBody) {
+    assert!(!privilege::has(helper::ENTERING));
+    assert_eq!(seen.in_force, !may_enter, "{}", seen.detail);
+    assert!(seen.in_force || seen.detail.contains("a thread keeps it"), "{}", seen.detail);
+    let nowhere = ports::link::Link::open("lo", Some(Path::new("/run/netns/there is none")));
+    let LinkError::Namespace { source, .. } = nowhere.err().unwrap() else { panic!("entered") };
+    match may_enter {
+        true => assert_eq!(source.kind(), io::ErrorKind::NotFound, "the helper's answer: {source}"),
+        false => assert!(source.to_string().contains("CAP_SYS_ADMIN"), "{source}"),
+    }
 }
 
 /// Nothing in its arguments makes a call with zeros harmful, once this one is refused.
@@ -88,8 +117,9 @@ fn refuses_calls() {
     let rows = [
         ("memory that is code", libc::SYS_mmap, [0, 4096, executable]),
         ("memory that becomes code", libc::SYS_mprotect, [0, 4096, executable]),
-        ("a user namespace", libc::SYS_unshare, [libc::CLONE_NEWUSER.into(), 0, 0]),
+        ("a network namespace", libc::SYS_unshare, [libc::CLONE_NEWNET.into(), 0, 0]),
         ("another's mounts", libc::SYS_setns, [-1, libc::CLONE_NEWNS.into(), 0]),
+        ("another's network", libc::SYS_setns, [-1, libc::CLONE_NEWNET.into(), 0]),
         ("a process", libc::SYS_clone, [libc::SIGCHLD.into(), 0, 0]),
         ("a socket of another family", libc::SYS_socket, [libc::AF_VSOCK.into(), 1, 0]),
         ("typing into a terminal", libc::SYS_ioctl, [0, libc::TIOCSTI.cast_signed(), 0]),
@@ -138,10 +168,6 @@ fn goes_on(known: &Path, state: &Path, metrics: u16) {
     assert!(fs::read("/etc/passwd").is_ok() && fs::read("/proc/self/status").is_ok());
     TcpListener::bind(("127.0.0.1", metrics)).unwrap();
     assert_eq!(std::thread::spawn(|| 7).join().unwrap(), 7);
-    if rustix::process::geteuid().is_root() {
-        let links = ports::namespace::fresh(|| fs::read("/proc/net/dev").is_ok());
-        assert!(links.unwrap(), "a port's namespace");
-    }
 }
 
 #[test]
@@ -171,10 +197,10 @@ fn what_a_restricted_daemon_cannot_reach_is_refused_by_name() {
     ] {
         assert_eq!(refused(&keys), None, "{keys}");
     }
-    let told = format!("a restricted daemon cannot make the socket {beyond}/b.sock");
+    let told = format!("a restricted daemon cannot create the socket {beyond}/b.sock");
     assert_eq!(refused(&format!("vhost-user='{beyond}/b.sock'")), Some(told));
     let told = format!("a restricted daemon cannot enter the namespace {beyond}/web");
     assert_eq!(refused(&format!("tap='t'\nnetns='{beyond}/web'")), Some(told));
-    let told = "a restricted daemon cannot enter the namespace of a process";
+    let told = "a restricted daemon cannot enter a process's namespace";
     assert_eq!(refused("tap='t'\nnetns='/proc/7/ns/net'").as_deref(), Some(told));
 }

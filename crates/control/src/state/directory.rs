@@ -1,4 +1,4 @@
-//! The directory of the state file: opened once, locked, and written to by its descriptor alone.
+//! The state file's directory: opened once, locked, and accessed only through its descriptor.
 
 use super::LONGEST;
 use crate::Problem;
@@ -14,21 +14,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The state.
-const FILE: &str = "ports.json";
-/// The next one, until it is complete.
-const NEXT: &str = "ports.json.next";
-
-/// A state directory of this process alone.
-pub(crate) struct StateDirectory {
+/// A state directory with one file of state, locked by this process.
+pub struct StateDirectory {
     path: PathBuf,
-    /// The lock ends with it.
+    /// The name of the state file.
+    name: &'static str,
+    /// The directory; closing it releases the lock.
     folder: OwnedFd,
 }
 
 impl StateDirectory {
-    /// Opens and locks it; `None` if there is none.
-    pub(crate) fn open(path: &Path) -> Result<Option<StateDirectory>, Problem> {
+    /// Opens and locks the directory; `None` if it does not exist.
+    pub(crate) fn open(path: &Path, name: &'static str) -> Result<Option<StateDirectory>, Problem> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = match open(path, flags, Mode::empty()) {
             Ok(folder) => folder,
@@ -36,40 +33,45 @@ impl StateDirectory {
             Err(error) => return Err(trouble(path, "cannot be opened", &error)),
         };
         if let Some(flaw) = flaw(&folder) {
-            return Err(trouble(path, "is not to be trusted", &flaw));
+            return Err(trouble(path, "cannot be trusted", &flaw));
         }
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(StateDirectory { path: path.to_owned(), folder })),
+            Ok(()) => Ok(Some(StateDirectory { path: path.to_owned(), name, folder })),
             Err(Errno::WOULDBLOCK) => {
-                Err(Problem::new(format!("another daemon keeps its state in {}", path.display()))
+                Err(Problem::new(format!("another process keeps its state in {}", path.display()))
                     .seen("a locked directory")
-                    .wanted("a state directory for each daemon")
-                    .remedy("stop the other one, or name another directory with --state-dir"))
+                    .wanted("a state directory per daemon, and per agent")
+                    .remedy("stop the other process, or name another directory with --state-dir"))
             }
             Err(error) => Err(trouble(path, "cannot be locked", &error)),
         }
     }
 
-    /// Makes it where there is none.
-    pub(crate) fn make(path: &Path) -> Result<StateDirectory, Problem> {
-        if let Some(found) = StateDirectory::open(path)? {
+    /// Opens and locks the directory, in which the state file has this name; creates it if it does not exist.
+    pub fn make(path: &Path, name: &'static str) -> Result<StateDirectory, Problem> {
+        if let Some(found) = StateDirectory::open(path, name)? {
             return Ok(found);
         }
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        made.map_err(|error| trouble(path, "cannot be made", &error))?;
-        StateDirectory::open(path)?.ok_or_else(|| trouble(path, "is gone", &Errno::NOENT))
+        made.map_err(|error| trouble(path, "cannot be created", &error))?;
+        StateDirectory::open(path, name)?.ok_or_else(|| trouble(path, "is gone", &Errno::NOENT))
     }
 
-    /// Where the state file is.
-    pub(crate) fn file(&self) -> PathBuf {
-        self.path.join(FILE)
+    /// The state file's path.
+    pub fn file(&self) -> PathBuf {
+        self.path.join(self.name)
     }
 
-    /// The state file's bytes; `None` if there is none.
-    pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, Problem> {
+    /// The name of the next state file, until it is complete.
+    fn next(&self) -> String {
+        format!("{}.next", self.name)
+    }
+
+    /// The state file's bytes; `None` if it does not exist.
+    pub fn read(&self) -> Result<Option<Vec<u8>>, Problem> {
         let failed = |error: &dyn std::fmt::Display| trouble(&self.file(), "cannot be read", error);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match openat(&self.folder, FILE, flags, Mode::empty()) {
+        let file = match openat(&self.folder, self.name, flags, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(failed(&error)),
@@ -90,37 +92,48 @@ impl StateDirectory {
         Ok(Some(bytes))
     }
 
-    /// Puts a file in the state file's place. It is on the disk when this returns.
-    pub(crate) fn write(&self, text: &str) -> Result<(), Problem> {
+    /// Replaces the state file. The new one is on the disk when this returns.
+    pub fn write(&self, text: &str) -> Result<(), Problem> {
         self.replace(text).map_err(|error| trouble(&self.file(), "cannot be written", &error))
     }
 
     fn replace(&self, text: &str) -> io::Result<()> {
-        match unlinkat(&self.folder, NEXT, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
-        }
+        let name = self.next();
+        self.remove(&name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mut next = File::from(openat(&self.folder, NEXT, flags, Mode::RUSR | Mode::WUSR)?);
+        let mut next = File::from(openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR)?);
         next.write_all(text.as_bytes())?;
         next.sync_all()?;
-        renameat(&self.folder, NEXT, &self.folder, FILE)?;
+        renameat(&self.folder, &name, &self.folder, self.name)?;
         Ok(fsync(&self.folder)?)
     }
 
-    /// Gives the state file another name, under which no start looks for it. Returns that name.
-    pub(crate) fn set_aside(&self) -> Result<PathBuf, Problem> {
+    /// Removes the state file, for a state that must not be found again although no newer one could be written.
+    pub fn forget(&self) -> Result<(), Problem> {
+        let removed = self.remove(self.name).and_then(|()| Ok(fsync(&self.folder)?));
+        removed.map_err(|error| trouble(&self.file(), "cannot be removed", &error))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match unlinkat(&self.folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Renames the state file so that the next start does not find it. Returns the new name.
+    pub fn set_aside(&self) -> Result<PathBuf, Problem> {
         let stat = |name: &String| statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
         let free = |name: &String| stat(name).err() == Some(Errno::NOENT);
-        let name = (1..10_000).map(|number| format!("{FILE}.broken-{number}")).find(free);
-        let name = name.unwrap_or_else(|| format!("{FILE}.broken"));
-        renameat(&self.folder, FILE, &self.folder, &name)
+        let name = (1..10_000).map(|number| format!("{}.broken-{number}", self.name)).find(free);
+        let name = name.unwrap_or_else(|| format!("{}.broken", self.name));
+        renameat(&self.folder, self.name, &self.folder, &name)
             .map_err(|error| trouble(&self.file(), "cannot be set aside", &error))?;
         Ok(self.path.join(name))
     }
 }
 
-/// Why a directory or file may hold what another user wrote: ports that the daemon, which may be root, would open.
+/// Why another user may have written a directory or file. The daemon, possibly root, would open the ports that it names.
 fn flaw(of: &OwnedFd) -> Option<String> {
     let facts = fstat(of).ok()?;
     let is_trusted = [0, geteuid().as_raw()].contains(&facts.st_uid);
@@ -132,29 +145,30 @@ fn flaw(of: &OwnedFd) -> Option<String> {
 fn trouble(path: &Path, what: &str, error: &dyn std::fmt::Display) -> Problem {
     Problem::new(format!("the state {} {what}", path.display()))
         .seen(error)
-        .wanted("a directory that only root or the daemon's user may write to, on a disk with room")
-        .remedy("name one with --state-dir or `state-directory` in [switch]")
+        .wanted("a directory that only root or the daemon's user can write to, on a disk with room")
+        .remedy("correct it, or name another with --state-dir or `state-directory` in [switch]")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::FILE;
     use super::*;
 
     #[test]
     fn a_directory_has_one_daemon_and_one_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/state");
-        assert!(StateDirectory::open(&path).unwrap().is_none());
-        let state = StateDirectory::make(&path).unwrap();
+        assert!(StateDirectory::open(&path, FILE).unwrap().is_none());
+        let state = StateDirectory::make(&path, FILE).unwrap();
         assert_eq!(state.read().unwrap(), None);
-        let problem = StateDirectory::make(&path).err().unwrap();
-        assert!(problem.error.contains("another daemon"), "{problem}");
+        let problem = StateDirectory::make(&path, FILE).err().unwrap();
+        assert!(problem.error.contains("another process"), "{problem}");
         for text in ["one", "two"] {
             state.write(text).unwrap();
             assert_eq!(state.read().unwrap(), Some(text.into()));
         }
         // What a kill left behind is in nobody's way.
-        std::fs::write(path.join(NEXT), "half").unwrap();
+        std::fs::write(path.join("ports.json.next"), "half").unwrap();
         state.write("three").unwrap();
         let aside = [state.set_aside().unwrap(), {
             state.write("four").unwrap();
@@ -162,8 +176,12 @@ mod tests {
         }];
         assert_eq!(aside.map(|path| std::fs::read_to_string(path).unwrap()), ["three", "four"]);
         assert_eq!(state.read().unwrap(), None);
+        state.write("five").unwrap();
+        state.forget().unwrap();
+        state.forget().unwrap();
+        assert_eq!(state.read().unwrap(), None);
         drop(state);
-        StateDirectory::make(&path).unwrap();
+        StateDirectory::make(&path, FILE).unwrap();
     }
 
     /// Root's daemon would open the ports that another user has written into it.
@@ -173,13 +191,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (mode, is_trusted) in [(0o700, true), (0o755, true), (0o770, false), (0o1777, false)] {
             std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
-            let opened = StateDirectory::open(folder.path());
+            let opened = StateDirectory::open(folder.path(), FILE);
             assert_eq!(opened.is_ok(), is_trusted, "{mode:o}");
         }
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o700)).unwrap();
         if geteuid().is_root() {
             std::os::unix::fs::chown(folder.path(), Some(65534), None).unwrap();
-            let problem = StateDirectory::open(folder.path()).err().unwrap();
+            let problem = StateDirectory::open(folder.path(), FILE).err().unwrap();
             assert!(problem.seen.contains("owner 65534"), "{problem}");
         }
     }
@@ -189,7 +207,7 @@ mod tests {
     fn a_file_that_others_may_write_is_not_read() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
-        let state = StateDirectory::make(folder.path()).unwrap();
+        let state = StateDirectory::make(folder.path(), FILE).unwrap();
         state.write("ports").unwrap();
         let permit = |mode| std::fs::set_permissions(state.file(), PermissionsExt::from_mode(mode));
         permit(0o666).unwrap();
@@ -206,7 +224,7 @@ mod tests {
     #[test]
     fn only_a_regular_file_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let state = StateDirectory::make(folder.path()).unwrap();
+        let state = StateDirectory::make(folder.path(), FILE).unwrap();
         std::fs::write(folder.path().join("other"), "secret").unwrap();
         std::os::unix::fs::symlink("other", state.file()).unwrap();
         assert!(state.read().is_err());

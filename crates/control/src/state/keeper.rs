@@ -1,9 +1,9 @@
-//! The thread that writes the state, because a disk may take its time and the control thread may not.
+//! The thread that writes the state: a disk may be slow, and the control thread must not wait for it.
 //!
-//! There is one slot for what is to be written, however long the disk takes: the newest text wins, and requests that come
-//! meanwhile share the next write.
+//! One slot holds the text to write next, however long the disk takes: the newest text wins, and requests that arrive meanwhile
+//! share the next write.
 
-use super::{Kept, StateDirectory, from_bytes, to_text};
+use super::{FILE, Kept, StateDirectory, from_bytes, to_text};
 use crate::Problem;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long a client waits for the disk.
+/// Longest time that a client waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Writes the state. Clones speak to the same thread.
+/// Writes the state. Clones use the same thread.
 #[derive(Clone)]
 pub(crate) struct Keeper {
     slot: Arc<Mutex<Slot>>,
-    /// Wakes the writer; one ring is as good as many.
+    /// Wakes the writer; one ring suffices for many requests.
     bell: SyncSender<()>,
     /// Why the newest text is not on the disk.
     trouble: Arc<Mutex<Option<Problem>>>,
@@ -30,9 +30,9 @@ pub(crate) struct Keeper {
 struct Slot {
     /// The newest text.
     text: Option<String>,
-    /// There is no more to write, and the lock is to be given back.
+    /// Set when there is nothing more to write and the lock must be released.
     ends: bool,
-    /// Told once that text is written.
+    /// Clients to notify once the text is written.
     waiting: Vec<oneshot::Sender<Result<(), Problem>>>,
 }
 
@@ -42,22 +42,22 @@ impl Slot {
             Some(text) => self.text = Some(text),
             None => self.ends = true,
         }
-        // Clients that have given up, and those that never waited.
+        // Drop clients that gave up or never waited.
         self.waiting.retain(|waiting| !waiting.is_closed());
         self.waiting.push(done);
     }
 }
 
-/// Makes the directory where there is none, locks it, and reads what is there. One that cannot be made is tried again when there is
+/// Creates the directory if needed, locks it, and reads the state. If it cannot be created, that is retried when there is
 /// something to write.
 pub(crate) fn open(path: &Path) -> Result<(Writer, Kept), Problem> {
-    let directory = match StateDirectory::make(path) {
+    let directory = match StateDirectory::make(path, FILE) {
         Err(problem) if path.exists() => return Err(problem),
         made => made.ok(),
     };
     let (kept, last) = match &directory {
         Some(directory) => read(directory),
-        None => (Kept::default(), to_text(&[]).ok()),
+        None => (Kept::default(), to_text(&[], &[]).ok()),
     };
     Ok((Writer { path: path.to_owned(), directory, last }, kept))
 }
@@ -67,28 +67,28 @@ impl Keeper {
     pub(crate) fn start(mut writer: Writer) -> Result<Keeper, Problem> {
         let (bell, rings) = sync_channel(1);
         let (slot, trouble) = (Arc::<Mutex<Slot>>::default(), Arc::default());
-        let file = writer.path.join("ports.json");
+        let file = writer.path.join(FILE);
         let (todo, told) = (Arc::clone(&slot), Arc::clone(&trouble));
         std::thread::Builder::new()
             .name("state".into())
             .spawn(move || writer.run(&rings, &todo, &told))
             .map_err(|error| {
-                Problem::new("starting the thread that writes the state").seen(error)
+                Problem::new("the thread that writes the state cannot be started").seen(error)
             })?;
         Ok(Keeper { slot, bell, trouble, file })
     }
 
-    /// Where the state is.
+    /// The state file's path.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Hands over a text at once; the future waits until it is on the disk.
+    /// Queues a text at once; the future waits until it is on the disk.
     pub(crate) fn keep(&self, text: String) -> impl Future<Output = Result<(), Problem>> + use<> {
         self.hand_over(Some(text))
     }
 
-    /// Waits until all is written and another daemon may have the directory.
+    /// Waits until everything is written and the directory is unlocked.
     pub(crate) fn end(&self) -> impl Future<Output = Result<(), Problem>> + use<> {
         self.hand_over(None)
     }
@@ -104,32 +104,32 @@ impl Keeper {
             }
             match tokio::time::timeout(PATIENCE, written).await {
                 Ok(answer) => answer.map_err(|_| gone())?,
-                Err(_) => Err(Problem::new("the disk of the state has not answered in 10 s")
-                    .wanted("a state that is on the disk")
-                    .remedy("look after the disk; it is written as soon as the disk answers")),
+                Err(_) => Err(Problem::new("the state was not written within 10 s")
+                    .wanted("a disk that responds")
+                    .remedy("check the disk; the state is written as soon as it responds")),
             }
         }
     }
 
-    /// Why the newest text is not on the disk, if it is not.
+    /// Why the newest text is not on the disk; `None` if it is.
     pub(crate) fn trouble(&self) -> Option<Problem> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// What the file says. What cannot be read is set aside, with the rest of the file.
-/// Returns the text that the disk has, if it is that of the ports.
+/// Reads the state file. A file with unreadable parts is set aside.
+/// Also returns the text on the disk, if it matches the ports.
 fn read(directory: &StateDirectory) -> (Kept, Option<String>) {
     let mut kept = match directory.read() {
-        Ok(None) => return (Kept::default(), to_text(&[]).ok()),
+        Ok(None) => return (Kept::default(), to_text(&[], &[]).ok()),
         Ok(Some(bytes)) => from_bytes(&bytes),
-        Err(problem) => Kept { ports: Vec::new(), refused: vec![problem] },
+        Err(problem) => Kept { refused: vec![problem], ..Kept::default() },
     };
-    let text = to_text(&kept.ports).ok();
+    let text = to_text(&kept.ports, &kept.fleet).ok();
     if kept.refused.is_empty() {
         return (kept, text);
     }
-    // What could be read is the state from now on, also if nothing changes before the next start.
+    // The readable part is the state from now on, even if nothing changes before the next start.
     let aside = directory.set_aside().and_then(|aside| {
         text.as_ref().map_or(Ok(()), |text| directory.write(text))?;
         Ok(aside)
@@ -145,11 +145,11 @@ fn read(directory: &StateDirectory) -> (Kept, Option<String>) {
     (kept, on_disk)
 }
 
-/// The thread's own: the directory, and what is known of it.
+/// The thread's data: the directory, and what is known to be in it.
 pub(crate) struct Writer {
     path: PathBuf,
     directory: Option<StateDirectory>,
-    /// What the disk has, if that is known.
+    /// The text on the disk, if known.
     last: Option<String>,
 }
 
@@ -163,7 +163,7 @@ impl Writer {
         while rings.recv().is_ok() {
             let todo = std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner));
             if todo.waiting.is_empty() {
-                // The ring before this one was for it, too.
+                // An earlier ring has already served it.
                 continue;
             }
             let result = todo.text.map_or(Ok(()), |text| self.write(text));
@@ -172,7 +172,7 @@ impl Writer {
             }
             *trouble.lock().unwrap_or_else(PoisonError::into_inner) = result.clone().err();
             for done in todo.waiting {
-                // A client that has given up is told nothing.
+                // The client may have given up.
                 let _ = done.send(result.clone());
             }
             if todo.ends {
@@ -187,7 +187,7 @@ impl Writer {
         }
         let directory = match self.directory.take() {
             Some(directory) => directory,
-            None => StateDirectory::make(&self.path)?,
+            None => StateDirectory::make(&self.path, FILE)?,
         };
         let written = directory.write(&text);
         self.directory = Some(directory);
@@ -232,14 +232,14 @@ mod tests {
         let path = folder.path().join("state");
         let (keeper, kept) = start(&path).unwrap();
         assert_eq!(kept, Kept::default());
-        keep(&keeper, to_text(&[]).unwrap()).unwrap();
+        keep(&keeper, to_text(&[], &[]).unwrap()).unwrap();
         assert!(!path.join("ports.json").exists(), "nothing was added, so nothing is written");
         let one = ports("[[port]]\nname='a'\ntap='t'");
-        keep(&keeper, to_text(&one).unwrap()).unwrap();
+        keep(&keeper, to_text(&one, &[]).unwrap()).unwrap();
         drop(keeper);
         let (keeper, kept) = start_again(&path);
         assert_eq!(kept.ports, one);
-        keep(&keeper, to_text(&[]).unwrap()).unwrap();
+        keep(&keeper, to_text(&[], &[]).unwrap()).unwrap();
         drop(keeper);
         assert_eq!(start_again(&path).1, Kept::default());
     }
@@ -282,7 +282,7 @@ mod tests {
         let above = folder.path().join("above");
         std::fs::write(&above, "a file in a directory's place").unwrap();
         let (keeper, _) = start(&above.join("state")).unwrap();
-        let text = to_text(&ports("[[port]]\nname='a'\ntap='t'")).unwrap();
+        let text = to_text(&ports("[[port]]\nname='a'\ntap='t'"), &[]).unwrap();
         assert!(keep(&keeper, text.clone()).is_err() && keeper.trouble().is_some());
         std::fs::remove_file(&above).unwrap();
         keep(&keeper, text).unwrap();

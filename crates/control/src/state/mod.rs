@@ -1,23 +1,27 @@
-//! The state file: ports that were added through the API, so that they are there again after a restart.
+//! The state file: ports added through the API or by the fleet, so that they survive a restart.
 //!
-//! The `Keeper`'s thread writes it, whole and beside the old one, and renames it: a process that is killed, or a host that
-//! loses power, leaves the old file or the new one. What cannot be read is set aside under another name, with a message, and
-//! the daemon starts. Every step is taken in one open directory, which is locked, so two daemons never share it.
+//! The `Keeper`'s thread writes a new file beside the old one and renames it: a killed process, or a host that loses power, leaves
+//! the old file or the new one. A file that cannot be read is set aside under another name, with a message, and the daemon starts.
+//! Every step happens in one open, locked directory, so two daemons never share it.
 
 mod directory;
 mod keeper;
 mod place;
 
 use crate::Problem;
+use crate::body::Origin;
 use crate::config::{self, PortConfig};
+use crate::running::Added;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub(crate) use directory::StateDirectory;
+pub use directory::StateDirectory;
 pub(crate) use keeper::{Keeper, Writer, open};
 pub(crate) use place::directory;
 
-/// Of the schema below. A file of another version is set aside.
+/// The daemon's state file.
+const FILE: &str = "ports.json";
+/// Version of the schema below. A file with another version is set aside.
 const VERSION: u64 = 1;
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
@@ -26,52 +30,73 @@ const LONGEST: u64 = 64 << 20;
 struct Written<'a> {
     version: u64,
     ports: &'a [PortConfig],
+    /// An older Millrace does not know this key and drops these ports.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    fleet: &'a [PortConfig],
 }
 
-/// Ports are read one by one, so that one that cannot be read costs no other.
+/// Ports are read one by one, so that an unreadable one does not affect others.
 #[derive(Deserialize)]
 struct Versioned {
     version: u64,
     ports: Vec<Value>,
+    #[serde(default)]
+    fleet: Vec<Value>,
 }
 
-/// What a state file said.
+/// The contents of a state file.
 #[derive(Debug, Default, PartialEq)]
 pub struct Kept {
-    /// The ports that could be read.
+    /// The API's ports that could be read.
     pub ports: Vec<PortConfig>,
-    /// What could not be read, and why.
+    /// The fleet's ports that could be read.
+    pub fleet: Vec<PortConfig>,
+    /// The problems with unreadable ports.
     pub refused: Vec<Problem>,
 }
 
 /// The file's text for these ports.
-pub fn to_text(ports: &[PortConfig]) -> Result<String, Problem> {
-    serde_json::to_string_pretty(&Written { version: VERSION, ports })
+pub fn to_text(ports: &[PortConfig], fleet: &[PortConfig]) -> Result<String, Problem> {
+    serde_json::to_string_pretty(&Written { version: VERSION, ports, fleet })
         .map(|text| text + "\n")
-        .map_err(|error| Problem::new("writing the state").seen(error))
+        .map_err(|error| Problem::new("the state cannot be written").seen(error))
 }
 
-/// Reads a file's bytes, whatever they are.
+/// Reads a file's bytes, which may be arbitrary.
 pub fn from_bytes(bytes: &[u8]) -> Kept {
     let read: Versioned = match config::from_json(bytes) {
         Ok(read) => read,
-        Err(problem) => return Kept { ports: Vec::new(), refused: vec![problem] },
+        Err(problem) => return Kept { refused: vec![problem], ..Kept::default() },
     };
     if read.version != VERSION {
-        let problem = Problem::new("it has another version")
+        let problem = Problem::new("the state has another version")
             .seen(read.version)
             .wanted(VERSION)
             .remedy("start the Millrace that wrote it, or add its ports again");
-        return Kept { ports: Vec::new(), refused: vec![problem] };
+        return Kept { refused: vec![problem], ..Kept::default() };
     }
     let mut kept = Kept::default();
-    for (place, port) in read.ports.into_iter().enumerate() {
-        match config::from_value::<PortConfig>(port) {
-            Ok(port) => kept.ports.push(port),
-            Err(problem) => kept.refused.push(problem.at(format!("port {}", place + 1))),
+    let lists =
+        [("port", read.ports, &mut kept.ports), ("fleet's port", read.fleet, &mut kept.fleet)];
+    for (name, values, ports) in lists {
+        for (place, port) in values.into_iter().enumerate() {
+            match config::from_value::<PortConfig>(port) {
+                Ok(port) => ports.push(port),
+                Err(problem) => kept.refused.push(problem.at(format!("{name} {}", place + 1))),
+            }
         }
     }
     kept
+}
+
+impl Kept {
+    /// All ports, with their origins.
+    pub(crate) fn added(&self) -> Added {
+        let of = |origin, ports: &[PortConfig]| {
+            ports.iter().map(move |port| (origin, port.clone())).collect::<Added>()
+        };
+        [of(Origin::Fleet, &self.fleet), of(Origin::Api, &self.ports)].concat()
+    }
 }
 
 #[cfg(test)]
@@ -82,14 +107,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(config in generate::config()) {
-            let text = to_text(&config.ports).unwrap();
-            prop_assert_eq!(from_bytes(text.as_bytes()), Kept { ports: config.ports, refused: vec![] });
+        fn what_was_written_is_read(config in generate::config(), fleet in generate::config()) {
+            let text = to_text(&config.ports, &fleet.ports).unwrap();
+            let kept = Kept { ports: config.ports, fleet: fleet.ports, refused: vec![] };
+            prop_assert_eq!(from_bytes(text.as_bytes()), kept);
         }
 
         #[test]
         fn a_file_that_was_cut_is_refused_whole(config in generate::config(), at: prop::sample::Index) {
-            let text = to_text(&config.ports).unwrap();
+            let text = to_text(&config.ports, &[]).unwrap();
             // Without its last line feed it is whole.
             let cut = &text.as_bytes()[..at.index(text.len() - 1)];
             let kept = from_bytes(cut);
@@ -103,7 +129,7 @@ mod tests {
 
         #[test]
         fn a_changed_byte_costs_no_more_than_it_changes(config in generate::config(), at: prop::sample::Index, byte: u8) {
-            let mut bytes = to_text(&config.ports).unwrap().into_bytes();
+            let mut bytes = to_text(&config.ports, &[]).unwrap().into_bytes();
             let at = at.index(bytes.len());
             bytes[at] = byte;
             let kept = from_bytes(&bytes);
@@ -114,7 +140,7 @@ mod tests {
         #[test]
         fn another_version_is_refused(config in generate::config(), version: u64) {
             prop_assume!(version != VERSION);
-            let text = to_text(&config.ports).unwrap();
+            let text = to_text(&config.ports, &[]).unwrap();
             let text = text.replacen("\"version\": 1", &format!("\"version\": {version}"), 1);
             let kept = from_bytes(text.as_bytes());
             prop_assert!(kept.ports.is_empty());

@@ -1,11 +1,11 @@
-//! Which directory the state is kept in.
+//! The directory in which the state is stored.
 
 use crate::daemon::default_path;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The directory that was named, or the user's own for the daemon at the usual socket. Any other daemon's is beside its
-/// socket, so that two never share state because neither was told where to keep it.
+/// The named directory; otherwise the user's own for the daemon at the default socket, and one beside the socket for any other
+/// daemon, so that two daemons never share state by default.
 pub(crate) fn directory(named: Option<PathBuf>, socket: &Path) -> PathBuf {
     let usual = || (socket == default_path()).then(users_own).flatten();
     named.or_else(usual).unwrap_or_else(|| {

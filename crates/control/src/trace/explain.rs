@@ -1,4 +1,4 @@
-//! What a copy of the switch has done with the frames of a burst, as steps: what was asked at each port, and what it answered.
+//! Explains what a copy of the switch did with the frames of a burst, as steps: the checks at each port, and their results.
 
 use super::reasons::{Stage, meaning};
 use super::seen::{Seen, done_for, left, state};
@@ -10,7 +10,7 @@ use ports::memory::MemoryFrame;
 use std::collections::BTreeMap;
 use wire::{Mac, Parsed, parse};
 
-/// Frames of a port in a turn that are told one by one; of the rest their number is: a train may leave as thousands of segments.
+/// Most frames per port and turn that are listed; of the others only the number is given. A train may leave as thousands of segments.
 const TOLD: usize = 64;
 
 /// The turn.
@@ -24,7 +24,7 @@ struct Turn<'r> {
     steps: Vec<TraceStepBody>,
 }
 
-/// Has the frames enter, and tells what became of them.
+/// Lets the frames enter, and explains what happened to them.
 pub(super) fn turn(
     rehearsal: &mut Rehearsal,
     from: PortId,
@@ -87,7 +87,7 @@ impl Turn<'_> {
         self.steps.push(TraceStepBody { port, stage, drops: false, text });
     }
 
-    /// Says what is dropped at a stage on the way in; whether frames are left.
+    /// Reports drops at an ingress stage; returns whether frames are left.
     fn drops_at(&mut self, stage: Stage, name: &str, left: &mut u64) -> bool {
         for (reason, frames) in self.from.drops().collect::<Vec<_>>() {
             let (at, means) = meaning(reason);
@@ -105,7 +105,7 @@ impl Turn<'_> {
         self.steps.push(TraceStepBody { port, stage: stage.to_owned(), drops: true, text });
     }
 
-    /// The way in, as far as frames get.
+    /// The ingress stages, as far as frames get.
     fn enter(&mut self) {
         let stages = [
             (Stage::Read, "read"),
@@ -129,7 +129,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What is asked at a stage, and what it answers.
+    /// The checks of a stage, and their results.
     fn asked(&self, stage: Stage) -> Vec<(&'static str, String)> {
         match stage {
             Stage::Read => self.read(),
@@ -159,7 +159,7 @@ impl Turn<'_> {
         if on.is_empty() {
             Vec::new()
         } else {
-            vec![("guards", format!("asked: {}", on.join(", ")))]
+            vec![("guards", format!("checked: {}", on.join(", ")))]
         }
     }
 
@@ -169,7 +169,7 @@ impl Turn<'_> {
         decides.into_iter().chain(marks).collect()
     }
 
-    /// How the frames are tagged, and what VLAN that makes them.
+    /// The frames' tags, and the resulting VLAN.
     fn vlans(&self) -> Vec<(&'static str, String)> {
         let mode = self.from.config.vlan_text();
         let told = |parsed: Parsed| {
@@ -178,8 +178,8 @@ impl Turn<'_> {
                 tag => format!("tagged {tag}"),
             };
             match self.from.info.settings.vlan.admit(&parsed) {
-                Some(vlan) => format!("{tag} at a port of {mode}: VLAN {vlan} inside the switch"),
-                None => format!("{tag} at a port of {mode}"),
+                Some(vlan) => format!("{tag} on a port in mode {mode}: VLAN {vlan} in the switch"),
+                None => format!("{tag} on a port in mode {mode}"),
             }
         };
         self.distinct("vlan", self.parsed().map(|(parsed, _)| told(parsed)))
@@ -188,18 +188,18 @@ impl Turn<'_> {
     fn spoofing(&self) -> Vec<(&'static str, String)> {
         let own = match self.from.own_mac() {
             Some(mac) => format!("the port may send from {mac}"),
-            None => "the port is held to the address that it sends from first".to_owned(),
+            None => "the port is held to the first address from which it sends".to_owned(),
         };
         if self.from.info.settings.mac_guard { vec![("spoofing", own)] } else { Vec::new() }
     }
 
     fn rate(&self) -> Vec<(&'static str, String)> {
         let limit = self.from.info.settings.rate;
-        let told = |bits| ("rate", format!("the port may send {bits} bits a second"));
+        let told = |bits| ("rate", format!("the port may send {bits} bits per second"));
         limit.map(|limit| told(limit.bits_per_second)).into_iter().collect()
     }
 
-    /// What is known of the sources, and what is learned.
+    /// What is known about the sources, and what is learned.
     fn learning(&self) -> Vec<(&'static str, String)> {
         let own = self.from.own_mac();
         let told = |(parsed, bytes): (Parsed, &[u8])| {
@@ -233,14 +233,16 @@ impl Turn<'_> {
             let (destination, _) = words::addresses(bytes)?;
             let vlan = self.from.info.settings.vlan.admit(&parsed)?;
             if destination.is_group() {
-                return Some(format!("{destination} is for a group: to all ports of VLAN {vlan}"));
+                return Some(format!(
+                    "{destination} is a group address: to all ports of VLAN {vlan}"
+                ));
             }
             Some(format!("{destination} {}", self.place(destination, vlan)))
         };
         self.distinct("lookup", self.parsed().filter_map(told))
     }
 
-    /// Where an address is, and what follows from it.
+    /// Where an address is, and the consequence.
     fn place(&self, mac: Mac, vlan: u16) -> String {
         let all = std::iter::once(&self.from).chain(&self.others);
         let owns = |port: &&Seen<'_>| port.own_mac() == Some(mac);
@@ -256,12 +258,12 @@ impl Turn<'_> {
                 (all.clone().find(|port| port.info.id == entry.port), place)
             }
             (None, None) => {
-                return format!("is not known: to all ports of VLAN {vlan} that may get it");
+                return format!("is unknown: to all ports of VLAN {vlan} that may receive it");
             }
         };
         match port.map(|port| &port.info.state) {
             Some(PortState::Up) | None => place,
-            Some(_) => format!("{place}, which is not up: to all ports that may get it"),
+            Some(_) => format!("{place}, which is not up: to all ports that may receive it"),
         }
     }
 
@@ -291,7 +293,7 @@ impl Turn<'_> {
         told
     }
 
-    /// The way out by a port.
+    /// The egress stages of a port.
     fn leave(&mut self, port: &Seen<'_>) {
         let name = port.name();
         if let Some(text) = port.deciding_rules(true) {
@@ -316,11 +318,11 @@ impl Turn<'_> {
             self.step(name.clone(), "deliver", text);
         }
         if let Some(more) = port.out.len().checked_sub(TOLD).filter(|more| *more > 0) {
-            self.step(name, "deliver", format!("and {more} frames more, which are not listed"));
+            self.step(name, "deliver", format!("and {more} more frames, not listed"));
         }
     }
 
-    /// What the sender is told.
+    /// The ICMP answer to the sender.
     fn answer(&mut self) {
         let answers = self.from.more(|it| it.path_mtu_messages);
         let answers = self.from.out.iter().take(usize::try_from(answers).unwrap_or(usize::MAX));

@@ -1,4 +1,4 @@
-//! A frame as a line of words, which `millrace trace` and the API take.
+//! A frame as a line of words, as `millrace trace` and the API accept it.
 //!
 //! ```text
 //! tcp|udp ADDRESS[:PORT] > ADDRESS[:PORT]     [len N] [flags LETTERS] [seq N] [gso N] [count N] [partial]
@@ -33,13 +33,13 @@ const LONGEST: usize = 65_550;
 /// Letters of the TCP flags, from the lowest bit.
 const FLAGS: &str = "FSRPAUEC";
 
-/// A frame, or several alike, as it was written.
+/// One frame, or several of a flow, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expression {
     pub(super) packet: Packet,
     pub(super) source: Option<Mac>,
     pub(super) destination: Option<Mac>,
-    /// The port at whose address the frame is.
+    /// The port whose address is the frame's destination.
     pub(crate) to: Option<String>,
     /// VLAN ids, the outer one first.
     pub(super) vlans: Vec<u16>,
@@ -96,14 +96,14 @@ impl Default for Expression {
     }
 }
 
-/// A word, and the column that it begins in.
+/// A word, with its column.
 #[derive(Clone, Copy)]
 struct Word<'t> {
     text: &'t str,
     column: usize,
 }
 
-/// What is wrong with a word.
+/// The error in a word.
 struct Fault {
     column: usize,
     width: usize,
@@ -121,19 +121,19 @@ impl Word<'_> {
 }
 
 impl Fault {
-    /// With the word marked, below the text as a [`Problem`] shows it.
+    /// The problem, with the word marked below the text.
     fn problem(self, text: &str) -> Problem {
         let marks = format!("{}{}", " ".repeat(10 + self.column), "^".repeat(self.width));
         let error = format!("the frame, column {}: {}", self.column + 1, self.error);
         let remedy = match self.remedy.is_empty() {
-            true => "`millrace trace --help` shows what a frame is made of".to_owned(),
+            true => "`millrace trace --help` shows the words of a frame".to_owned(),
             false => self.remedy,
         };
         Problem::new(error).seen(format!("{text}\n{marks}")).wanted(self.wanted).remedy(remedy)
     }
 }
 
-/// The words of a text; `>` is one wherever it stands.
+/// The words of a text; `>` is always a separate word.
 fn words(text: &str) -> Vec<Word<'_>> {
     let (mut words, mut start) = (Vec::new(), None);
     let mut column_of_start = 0;
@@ -154,7 +154,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// The words that are left, and the place behind the last.
+/// The remaining words, and the place after the last.
 struct Rest<'t> {
     words: Peekable<std::vec::IntoIter<Word<'t>>>,
     end: Word<'t>,
@@ -200,7 +200,7 @@ impl<'t> Rest<'t> {
 
     fn arrow(&mut self) -> Result<(), Fault> {
         let word = self.next();
-        let wanted = "`>` between where it is from and where it goes";
+        let wanted = "`>` between source and destination";
         if word.text == ">" { Ok(()) } else { Err(word.fault("a `>` is missing here", wanted)) }
     }
 
@@ -216,11 +216,11 @@ impl<'t> Rest<'t> {
 
     /// `10.0.0.1:80`, `[fd00::1]:80`, or either without a port, which then is 0.
     fn socket(&mut self) -> Result<SocketAddr, Fault> {
-        let wanted = "an IP address, as 10.0.0.1:80 or [fd00::1]:80 where there is a port";
+        let wanted = "an IP address; with a port such as 10.0.0.1:80 or [fd00::1]:80";
         let word = self.next();
         let bare = |text: &str| text.parse().ok().map(|address| SocketAddr::new(address, 0));
         let parsed = word.text.parse().ok().or_else(|| bare(word.text));
-        parsed.ok_or_else(|| word.fault(format!("`{}` is no address", word.text), wanted))
+        parsed.ok_or_else(|| word.fault(format!("`{}` is not an address", word.text), wanted))
     }
 
     fn address(&mut self) -> Result<SocketAddr, Fault> {
@@ -248,12 +248,12 @@ impl Expression {
         }
         if expression.packet == Packet::None && expression.kind.is_none() {
             let wanted = "tcp, udp, icmp, ip, arp, hex, or type N for any other EtherType";
-            return Err(first.fault("nothing says what the frame is", wanted));
+            return Err(first.fault("the kind of frame is missing", wanted));
         }
         Ok(expression)
     }
 
-    /// A word that says what is in the frame; `false`: it is none.
+    /// Takes a word that names the frame's contents; `false` if it is not one.
     fn take_packet(&mut self, word: Word<'_>, rest: &mut Rest<'_>) -> Result<bool, Fault> {
         let packet = match word.text {
             "tcp" => ip(word, TCP, rest.ends(Rest::socket)?)?,
@@ -268,13 +268,13 @@ impl Expression {
             _ => return Ok(false),
         };
         if self.packet != Packet::None {
-            return Err(word.fault("a frame is one thing", "one of tcp, udp, icmp, ip, arp, hex"));
+            return Err(word.fault("a frame has one kind", "one of tcp, udp, icmp, ip, arp, hex"));
         }
         self.packet = packet;
         Ok(true)
     }
 
-    /// A word that changes something about the frame; `false`: it is none.
+    /// Takes a word that changes the frame; `false` if it is not one.
     fn take_option(&mut self, word: Word<'_>, rest: &mut Rest<'_>) -> Result<bool, Fault> {
         match word.text {
             "eth" => {
@@ -304,21 +304,19 @@ impl Expression {
         match &mut self.packet {
             Packet::Ip { protocol, .. } if *protocol == NO_TRANSPORT => *protocol = number,
             _ => {
-                return Err(
-                    word.fault("`proto` is of `ip` alone", "ip ADDRESS > ADDRESS before it")
-                );
+                return Err(word.fault("`proto` belongs to `ip`", "ip ADDRESS > ADDRESS before it"));
             }
         }
         Ok(())
     }
 }
 
-/// What `ip` alone says: RFC 3692 has this number for experiments.
+/// The protocol of `ip` without `proto`: RFC 3692 reserves this number for experiments.
 const NO_TRANSPORT: u8 = 253;
 
 fn ip(word: Word<'_>, protocol: u8, (from, to): (SocketAddr, SocketAddr)) -> Result<Packet, Fault> {
     if from.is_ipv4() != to.is_ipv4() {
-        let error = format!("{} is of another family than {}", from.ip(), to.ip());
+        let error = format!("{} and {} are of different families", from.ip(), to.ip());
         return Err(word.fault(error, "two IPv4 or two IPv6 addresses"));
     }
     Ok(Packet::Ip { protocol, from, to })
@@ -333,7 +331,7 @@ fn arp(rest: &mut Rest<'_>) -> Result<Packet, Fault> {
 
 fn hex(rest: &mut Rest<'_>) -> Result<Vec<u8>, Fault> {
     let word = rest.next();
-    let wanted = "the bytes of a frame as pairs of hexadecimal digits, 65,550 at most";
+    let wanted = "the bytes of a frame as pairs of hexadecimal digits, at most 65,550";
     let (pairs, odd) = word.text.as_bytes().as_chunks::<2>();
     let digit = |letter: u8| char::from(letter).to_digit(16);
     let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok();
@@ -352,7 +350,7 @@ fn flags(word: Word<'_>) -> Result<u8, Fault> {
     let wanted = "letters of SFRPAUEC (`.` is A)";
     let bits = word.text.chars().map(bit).try_fold(0, |all, bit| Some(all | bit?));
     let bits = bits.filter(|_| !word.text.is_empty());
-    bits.ok_or_else(|| word.fault(format!("`{}` are no TCP flags", word.text), wanted))
+    bits.ok_or_else(|| word.fault(format!("`{}` are not TCP flags", word.text), wanted))
 }
 
 fn unknown(word: Word<'_>) -> Fault {
@@ -360,7 +358,8 @@ fn unknown(word: Word<'_>) -> Fault {
         "tcp", "udp", "icmp", "icmp6", "ip", "ip6", "arp", "hex", "eth", "to", "vlan", "pcp",
         "len", "flags", "seq", "ttl", "dscp", "gso", "partial", "type", "proto", "count",
     ];
-    let mut fault = word.fault(format!("`{}` is no word of a frame", word.text), WORDS.join(", "));
+    let mut fault =
+        word.fault(format!("`{}` is not a word of a frame", word.text), WORDS.join(", "));
     if let Some(near) = nearest(word.text, &WORDS) {
         fault.remedy = format!("did you mean `{near}`?");
     }
@@ -392,7 +391,7 @@ mod tests {
     fn an_error_points_at_its_word() {
         assert_eq!(
             refused("tpc 10.0.0.1 > 10.0.0.2"),
-            "the frame, column 1: `tpc` is no word of a frame\n  \
+            "the frame, column 1: `tpc` is not a word of a frame\n  \
                seen:   tpc 10.0.0.1 > 10.0.0.2\n          ^^^\n  \
                wanted: tcp, udp, icmp, icmp6, ip, ip6, arp, hex, eth, to, vlan, pcp, len, flags, seq, ttl, \
              dscp, gso, partial, type, proto, count\n  remedy: did you mean `tcp`?"

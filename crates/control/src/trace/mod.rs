@@ -1,8 +1,7 @@
 //! What the switch would do with frames, and why: `POST /v1/trace`.
 //!
-//! A copy of the switch does it ([`datapath::Snapshot`]), so what is told of a frame is what the data path's own code does with it.
-//! Here a frame is read from words ([`expression`], [`frame`]), and what the copy counted, learned and delivered is told as steps
-//! ([`explain`]).
+//! A copy of the switch ([`datapath::Snapshot`]) processes the frames with the data path's own code. This module reads a frame from
+//! words ([`expression`], [`frame`]), and explains what the copy counted, learned and delivered as steps ([`explain`]).
 
 mod explain;
 mod expression;
@@ -19,7 +18,7 @@ pub(crate) use frame::Addresses;
 use ports::memory::MemoryFrame;
 use std::collections::BTreeMap;
 
-/// All that a trace needs.
+/// The inputs of a trace.
 pub(crate) struct Prepared {
     pub(crate) from: PortId,
     /// Of the open ports.
@@ -31,7 +30,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Has the copy do it. Takes milliseconds where the switch has many ports.
+    /// Runs the trace on the copy. Takes milliseconds if the switch has many ports.
     pub(crate) fn run(self) -> TraceBody {
         let Prepared { from, configs, frames, turns, snapshot } = self;
         let mut rehearsal = snapshot.rehearse();

@@ -1,8 +1,8 @@
-//! What a drop means, for people; captures and metrics have the reason's name alone.
+//! The meaning of each drop reason, for people; captures and metrics have only the reason's name.
 
 use datapath::DropReason;
 
-/// Where on a frame's way it is dropped, in the order of the data path.
+/// The stage at which a frame is dropped, in the order of the data path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Stage {
     Read,
@@ -17,13 +17,13 @@ pub(super) enum Stage {
     Egress,
 }
 
-/// Where a reason is met, and what it means.
+/// The stage of a reason, and its meaning.
 pub(super) fn meaning(reason: DropReason) -> (Stage, &'static str) {
     use DropReason as R;
     match reason {
         R::Runt => (Stage::Read, "it is shorter than an Ethernet header"),
         R::BadOffload => {
-            (Stage::Read, "what is claimed about its checksum or segments does not fit the frame")
+            (Stage::Read, "the sender's claims about its checksum or segments do not fit the frame")
         }
         R::DhcpGuard => {
             (Stage::Guards, "it is a DHCP server's message, or hides whether it is one")
@@ -32,25 +32,23 @@ pub(super) fn meaning(reason: DropReason) -> (Stage, &'static str) {
         R::IpGuard => (Stage::Guards, "its IP source is not in the port's `ip-guard`, or hidden"),
         R::AclDenied => (Stage::Acl, "a rule of the port's ACL denies it"),
         R::ReservedAddress => {
-            (Stage::Address, "no bridge forwards 01:80:c2:00:00:00 to 0f (IEEE 802.1Q, 8.6.3)")
+            (Stage::Address, "bridges do not forward 01:80:c2:00:00:00 to 0f (IEEE 802.1Q, 8.6.3)")
         }
         R::BadSource => (Stage::Address, "its source is a group address"),
-        R::VlanNotAllowed => (Stage::Vlan, "the port is no member of its VLAN, or takes no tag"),
-        R::MacSpoofed => (Stage::Spoofing, "the port may send from its own address only"),
+        R::VlanNotAllowed => (Stage::Vlan, "the port does not carry its VLAN, or accepts no tag"),
+        R::MacSpoofed => (Stage::Spoofing, "the port may send only from its own address"),
         R::RateLimited => (Stage::Rate, "the port is above its `rate`"),
         R::AddressTaken => (Stage::Learn, "its source is another port's own address"),
-        R::SamePort => (Stage::Lookup, "its destination is behind the port that it came from"),
+        R::SamePort => (Stage::Lookup, "its destination is behind its ingress port"),
         R::Isolated => (Stage::Lookup, "both ports are isolated: they reach uplinks only"),
         R::NoPort => (Stage::Lookup, "no other port is in its VLAN"),
-        R::WorkLimit => (Stage::Lookup, "the turn had cost as much as one may"),
+        R::WorkLimit => (Stage::Lookup, "the turn has used up its work limit"),
         R::Storm => (Stage::Lookup, "the port floods more than its `storm` limit allows"),
         R::TooBig => (Stage::Egress, "it is longer than the port's MTU"),
-        R::InnerTag => {
-            (Stage::Egress, "its inner tag would be laid bare by taking the outer one off")
-        }
-        R::EgressFull => (Stage::Egress, "the other side has no room"),
+        R::InnerTag => (Stage::Egress, "removing the outer tag would make the inner one the first"),
+        R::EgressFull => (Stage::Egress, "the receiver has no room"),
         R::EgressDown => (Stage::Egress, "the port is down or broken, or its guest is not ready"),
-        R::PathDown => (Stage::Egress, "the one member of the team that it may leave by is down"),
+        R::PathDown => (Stage::Egress, "the only team member that it may use is down"),
         R::EgressRefused => (Stage::Egress, "the device refused it"),
     }
 }

@@ -1,4 +1,4 @@
-//! What is seen of a port during a turn: what it counted, which rules matched, and what left by it.
+//! A port during a turn: its counters, the rules that matched, and the frames that left.
 
 use super::words;
 use crate::body::TraceFrameBody;
@@ -48,7 +48,7 @@ impl Seen<'_> {
         !self.out.is_empty() || self.drops().next().is_some()
     }
 
-    /// The address that it is held to.
+    /// The address that the port is held to.
     pub(super) fn own_mac(&self) -> Option<Mac> {
         self.info.settings.mac.or(self.info.held_mac)
     }
@@ -94,7 +94,7 @@ pub(super) fn done_for(port: &Seen<'_>) -> Vec<(&'static str, String)> {
     }
     let checksums = port.more(|it| it.checksums);
     if checksums > 0 {
-        done.push(("fit", format!("{checksums} transport checksums finished")));
+        done.push(("fit", format!("{checksums} transport checksums completed")));
     }
     done
 }

@@ -1,4 +1,4 @@
-//! A frame in words, as it is read: `02:00:00:00:00:01 > 02:00:00:00:00:02, VLAN 10, TCP 10.0.0.1:1 > 10.0.0.2:80, 58 bytes`.
+//! A parsed frame in words: `02:00:00:00:00:01 > 02:00:00:00:00:02, VLAN 10, TCP 10.0.0.1:1 > 10.0.0.2:80, 58 bytes`.
 
 use ports::memory::MemoryFrame;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +11,7 @@ use wire::{Kind, Mac, Parsed, Traits, parse};
 pub(super) fn of(frame: &MemoryFrame) -> String {
     let MemoryFrame { bytes, vnet } = frame;
     let length = format!("{} bytes", bytes.len());
-    let Some(parsed) = parse(bytes, bytes.len()) else { return format!("no frame, {length}") };
+    let Some(parsed) = parse(bytes, bytes.len()) else { return format!("not a frame, {length}") };
     let mut parts = Vec::new();
     if let Some((destination, source)) = addresses(bytes) {
         parts.push(format!("{source} > {destination}"));
@@ -23,7 +23,7 @@ pub(super) fn of(frame: &MemoryFrame) -> String {
         parts.push(format!("a train of segments of {} bytes", vnet.gso_size.get()));
     }
     if vnet.flags().contains(Flags::NEEDS_CSUM) {
-        parts.push("checksum not finished".to_owned());
+        parts.push("partial checksum".to_owned());
     }
     parts.join(", ")
 }
@@ -35,8 +35,7 @@ pub(super) fn addresses(bytes: &[u8]) -> Option<(Mac, Mac)> {
 }
 
 fn tag(parsed: &Parsed) -> Option<String> {
-    let inner =
-        if parsed.traits.contains(Traits::QINQ) { " and another tag behind it" } else { "" };
+    let inner = if parsed.traits.contains(Traits::QINQ) { " with an inner tag" } else { "" };
     let has = parsed.traits.contains(Traits::VLAN);
     has.then(|| match (parsed.vlan_id(), parsed.vlan_tci >> 13) {
         (0, priority) => format!("priority {priority}{inner}"),
@@ -53,7 +52,7 @@ fn packet(parsed: &Parsed, bytes: &[u8]) -> String {
         (Kind::NotIp, _) => return format!("EtherType 0x{:04x}", parsed.ethertype),
         (Kind::Tcp, _) => "TCP".to_owned(),
         (Kind::Udp, _) => "UDP".to_owned(),
-        (Kind::Fragment, _) => "a fragment of IP".to_owned(),
+        (Kind::Fragment, _) => "an IP fragment".to_owned(),
         (Kind::OtherIp, ICMP) => "ICMP".to_owned(),
         (Kind::OtherIp, ICMPV6) => "ICMPv6".to_owned(),
         (Kind::OtherIp, number) => format!("IP protocol {number}"),

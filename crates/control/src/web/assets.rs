@@ -4,8 +4,8 @@ use axum::Router;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::routing::get;
 
-const SCRIPT: &str = "text/javascript; charset=utf-8";
-const STYLE: &str = "text/css; charset=utf-8";
+pub(crate) const SCRIPT: &str = "text/javascript; charset=utf-8";
+pub(crate) const STYLE: &str = "text/css; charset=utf-8";
 
 /// A file of `crates/control/page`, by the path that serves it.
 macro_rules! asset {
@@ -22,12 +22,14 @@ const ASSETS: &[(&str, &str, &str)] = &[
     asset!("main.js", SCRIPT),
     asset!("dom.js", SCRIPT),
     asset!("text.js", SCRIPT),
+    asset!("list.js", SCRIPT),
     asset!("history.js", SCRIPT),
     asset!("chart.js", SCRIPT),
     asset!("overview.js", SCRIPT),
     asset!("ports.js", SCRIPT),
     asset!("port.js", SCRIPT),
     asset!("rsc.js", SCRIPT),
+    asset!("trace.js", SCRIPT),
     asset!("workers.js", SCRIPT),
     asset!("events.js", SCRIPT),
     asset!("findings.js", SCRIPT),
@@ -36,10 +38,28 @@ const ASSETS: &[(&str, &str, &str)] = &[
     asset!("uplot/LICENSE", "text/plain; charset=utf-8"),
 ];
 
+/// Those that the fleet's page has too.
+const SHARED: [&str; 6] =
+    ["/icon.svg", "/page.css", "/dom.js", "/text.js", "/list.js", "/findings.js"];
+
+/// A route for each of the shared files.
+pub(crate) fn shared() -> Router {
+    let shared = ASSETS.iter().filter(|(path, _, _)| SHARED.contains(path));
+    shared.fold(Router::new(), |router, (path, kind, text)| file(router, path, kind, text))
+}
+
 /// A route for each. A new version of the daemon has other files, so none is kept without asking.
 pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    ASSETS.iter().fold(Router::new(), |router, (path, kind, text)| {
-        let answer = ([(CONTENT_TYPE, *kind), (CACHE_CONTROL, "no-cache")], *text);
-        router.route(path, get(async move || answer))
-    })
+    ASSETS.iter().fold(Router::new(), |router, (path, kind, text)| file(router, path, kind, text))
+}
+
+/// Adds a route for a file.
+pub(crate) fn file<S: Clone + Send + Sync + 'static>(
+    router: Router<S>,
+    path: &str,
+    kind: &'static str,
+    text: &'static str,
+) -> Router<S> {
+    let answer = ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-cache")], text);
+    router.route(path, get(async move || answer))
 }

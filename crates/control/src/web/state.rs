@@ -6,25 +6,21 @@ use crate::body::{
     StateBody, SwitchBody, WorkerBody,
 };
 use crate::config::{PortRole, RscMode};
+use crate::recent::Recent;
 use axum::body::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// How long an answer is good: so often the switch is asked at most, however many pages ask for whatever ports.
-const FRESH: Duration = Duration::from_millis(500);
 
 /// The last look at the switch, for all requests at about the same time.
 pub(super) struct Cache {
     started: Instant,
     may_change: bool,
-    last: Mutex<Option<Look>>,
+    last: Recent<Look>,
 }
 
 /// What was made of one look.
 struct Look {
-    at: Instant,
     /// As JSON.
     state: Bytes,
     ports: BTreeMap<String, Detail>,
@@ -33,30 +29,20 @@ struct Look {
 impl Cache {
     /// Of a page that may change something, or not.
     pub(super) fn new(may_change: bool) -> Cache {
-        Cache { started: Instant::now(), may_change, last: Mutex::default() }
+        Cache { started: Instant::now(), may_change, last: Recent::default() }
     }
 
     /// The state as JSON, at most half a second old.
     pub(super) fn state(&self, shared: &Shared) -> Bytes {
-        self.look(Instant::now(), |now| self.make(shared, now), |look| look.state.clone())
+        let now = Instant::now();
+        self.last.read(now, || self.make(shared, now), |look| look.state.clone())
     }
 
     /// One port in detail as JSON, at most half a second old; `None` if there is no such port.
     pub(super) fn port(&self, shared: &Shared, name: &str) -> Option<Vec<u8>> {
         let detail = |look: &Look| serde_json::to_vec(look.ports.get(name)?).ok();
-        self.look(Instant::now(), |now| self.make(shared, now), detail)
-    }
-
-    /// Reads from the last look, or from a new one if that is too old.
-    fn look<T>(
-        &self,
-        now: Instant,
-        make: impl FnOnce(Instant) -> Look,
-        read: impl FnOnce(&Look) -> T,
-    ) -> T {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = last.take().filter(|look| now.saturating_duration_since(look.at) < FRESH);
-        read(last.insert(fresh.unwrap_or_else(|| make(now))))
+        let now = Instant::now();
+        self.last.read(now, || self.make(shared, now), detail)
     }
 
     fn make(&self, shared: &Shared, now: Instant) -> Look {
@@ -70,7 +56,7 @@ impl Cache {
             .into_iter()
             .map(|(port, counters)| (port.name.clone(), Detail::of(port, counters)));
         let state = Bytes::from(serde_json::to_vec(&state).unwrap_or_default());
-        Look { at: now, state, ports: details.collect() }
+        Look { state, ports: details.collect() }
     }
 }
 
@@ -193,26 +179,5 @@ impl Detail {
             queues: port.queues,
             counters,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::Cell;
-
-    /// Requests for a port were answered anew each, under the lock that all other clients wait for.
-    #[test]
-    fn the_switch_is_asked_twice_a_second_at_most() {
-        let (cache, start, looks) = (Cache::new(false), Instant::now(), Cell::new(0));
-        let ask = |milliseconds| {
-            let make = |at| {
-                looks.set(looks.get() + 1);
-                Look { at, state: Bytes::new(), ports: BTreeMap::new() }
-            };
-            cache.look(start + Duration::from_millis(milliseconds), make, |_| ());
-            looks.get()
-        };
-        assert_eq!([0, 1, 499, 500, 700, 999, 1000].map(ask), [1, 1, 1, 2, 2, 2, 3]);
     }
 }

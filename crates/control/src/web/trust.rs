@@ -3,7 +3,7 @@
 //! `Host` must name this host, as for `[metrics]`, and `Origin`, which a browser adds to requests of pages, must be this page's own.
 //! A change takes the token besides, which the page sends as a bearer token: a browser sends it for no other page by itself.
 
-use super::{Page, token_file};
+use super::{Page, TRACE, token_file};
 use crate::Problem;
 use crate::api::{self, problem};
 use crate::daemon::{Section, own_host};
@@ -29,7 +29,7 @@ const CONFINED: [(&str, &str); 5] = [
 ];
 
 /// Adds what browsers have to keep to.
-pub(super) async fn confine(mut answer: Response) -> Response {
+pub(crate) async fn confine(mut answer: Response) -> Response {
     for (name, value) in CONFINED {
         let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
         answer.headers_mut().insert(name, value);
@@ -44,11 +44,10 @@ pub(super) async fn admit(
     request: Request,
     next: Next,
 ) -> Response {
-    let own = own_host(Section::Web, &request).and_then(|host| own_origin(&request, &host));
-    if let Err(told) = own {
+    if let Err(told) = own_page(Section::Web.option(), &request) {
         return problem(StatusCode::FORBIDDEN, told);
     }
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
+    if only_reads(&request) {
         return next.run(request).await;
     }
     let Some(file) = &page.token_file else {
@@ -74,6 +73,12 @@ pub(super) async fn admit(
     }
 }
 
+/// A trace has a body, and changes nothing.
+fn only_reads(request: &Request) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+        || *request.method() == Method::POST && request.uri().path() == TRACE
+}
+
 /// Without the path and mode of the file, which are no stranger's business.
 fn unusable() -> Problem {
     Problem::new("the token cannot be checked")
@@ -91,8 +96,14 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
+/// Whether the request is for this host and comes from no page of another origin. `option` is what names the address.
+pub(crate) fn own_page(option: &str, request: &Request) -> Result<(), Problem> {
+    let host = own_host(option, request)?;
+    own_origin(option, request, &host)
+}
+
 /// A proxy that speaks TLS passes on the host that the browser asked for.
-fn own_origin(request: &Request, host: &str) -> Result<(), Problem> {
+fn own_origin(option: &str, request: &Request, host: &str) -> Result<(), Problem> {
     let Some(origin) = request.headers().get(ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
     let of = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
@@ -102,5 +113,5 @@ fn own_origin(request: &Request, host: &str) -> Result<(), Problem> {
     Err(Problem::new("the request comes from a page of another origin")
         .seen(origin)
         .wanted(format!("http://{host}"))
-        .remedy("open the page at the address that `listen` in [web] names"))
+        .remedy(format!("open the page at the address that {option} names")))
 }

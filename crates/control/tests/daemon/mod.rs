@@ -87,7 +87,7 @@ pub(crate) fn options(directory: &Path) -> Options {
         state_directory: None,
         poll: None,
         take_over: false,
-        sandbox: false,
+        sandbox: None,
     }
 }
 

@@ -1,7 +1,7 @@
-//! Marking what enters: the DSCP of an IP packet (RFC 2474), and the priority (PCP) of an 802.1Q tag.
+//! Marks frames from a port: sets the DSCP of an IP packet (RFC 2474) and the priority (PCP) of an 802.1Q tag.
 //!
-//! Only private header bytes are written, before it is decided where the frame goes, so all that leaves is marked alike. The ECN
-//! bits beside the DSCP stay.
+//! It writes only private header bytes, before the lookup, so all copies of the frame leave with the same mark. The ECN bits
+//! beside the DSCP stay.
 
 use wire::checksum::Sum;
 use wire::{Kind, Parsed, Traits};

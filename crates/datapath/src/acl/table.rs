@@ -1,4 +1,4 @@
-//! Rules compiled: a table for each field, from ranges of its values to the set of rules they satisfy.
+//! Compiled rules: a table per field, from ranges of its values to the set of rules they satisfy.
 
 use super::{AclAction, AclEnd, AclProtocol, AclRule, Hits};
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What coalescing has to know of one segment, read once from the private headers.
+//! The facts about one segment that coalescing needs, read once from the private headers.
 
 use crate::counters::RscException;
 use crate::decide::Addresses;

@@ -1,8 +1,8 @@
-//! May a segment join a train? Two sets of rules, one question.
+//! Whether a segment may join a train, by two sets of rules.
 //!
-//! [`ndis`] are the rules of NDIS for a receiver ("Rules for Coalescing TCP/IP Segments", MicrosoftDocs): segments may
-//! differ in size, acknowledge more as they go and carry later timestamps; the train shows the last of each. [`gro`]
-//! are stricter: what comes out of segmentation again is what went in, byte for byte, as Linux GRO has it.
+//! [`ndis`] has the rules of NDIS for a receiver ("Rules for Coalescing TCP/IP Segments", MicrosoftDocs): segments may
+//! differ in size, advance the acknowledgement and carry later timestamps; the train shows the last of each. [`gro`] is
+//! stricter, like Linux GRO: segmenting a train restores its segments byte for byte.
 
 use super::candidate::Candidate;
 use super::train::Train;

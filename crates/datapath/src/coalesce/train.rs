@@ -1,4 +1,4 @@
-//! A train: segments of one flow, in order, that leave as one.
+//! A train: in-order segments of one flow that leave as one frame.
 
 use super::candidate::Candidate;
 use super::fast_path::Fingerprint;

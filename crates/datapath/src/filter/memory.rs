@@ -1,6 +1,6 @@
-//! The flows of a worker's burst or list, and what was decided about each.
+//! The flows of a worker's burst or list, with the decision about each.
 //!
-//! Guards and rules ask nothing of TCP and UDP but what [`Key`] holds, so frames with the same key are decided alike.
+//! For TCP and UDP, guards and rules test only the fields in [`Key`], so frames with equal keys get equal decisions.
 
 use crate::counters::DropReason;
 use crate::decide::Addresses;

@@ -1,8 +1,7 @@
-//! The flows that a port has sent lately, and the queue of each.
+//! The flows that a port has recently sent, and the queue of each.
 //!
-//! Only what the port itself sends is noted, so a guest that sends many flows evicts its own and nobody else's. Which flows
-//! share a set depends on a secret of the port. A store is made at most once a flow and [`Tick`], and a place changes its flow at most
-//! once a second.
+//! Only the port's own flows are noted, so a guest that sends many flows evicts only its own. Which flows share a set depends
+//! on a secret of the port. A flow is stored at most once per [`Tick`], and a slot changes its flow at most once a second.
 
 use crate::frame::Frame;
 use crate::hash::mix;

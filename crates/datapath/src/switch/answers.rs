@@ -1,5 +1,5 @@
-//! Asking the workers, none of which can hold the control plane up: one that has not read its letters in time *hangs*, which is an
-//! event, and is not waited for until it has. It reads them in order, so it ends up with the same view and queues as the others.
+//! Asks the workers without letting one delay the control plane: a worker that has not read its letters in time *hangs*, which is
+//! an event, and is not waited for until it has. It reads them in order, so it ends up with the same view and queues as the others.
 
 use super::Switch;
 use crate::handle::Handle;

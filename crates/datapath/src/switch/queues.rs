@@ -1,4 +1,4 @@
-//! Which worker owns which ingress queue, and what each queue costs.
+//! The ingress queues with their owners and loads.
 
 use super::{Entry, Switch};
 use crate::PortId;

@@ -1,8 +1,8 @@
-//! What the switch would do with frames: a copy of it over memory ports does it, by the code of the data path, and nothing
-//! leaves the copy.
+//! What the switch would do with frames: a copy of the switch over memory ports processes them with the data path's own code,
+//! and no frame leaves the copy.
 //!
-//! [`Switch::snapshot`] copies what decides about the frames and keeps no device open; [`Snapshot::rehearse`] makes the copy,
-//! on any thread. What a device alone knows is left out: that a ring is full, or that the kernel refuses a frame.
+//! [`Switch::snapshot`] copies the state that decides about frames, without open devices; [`Snapshot::rehearse`] makes the copy
+//! on any thread. It cannot know a device's own state, such as a full ring or a frame that the kernel refuses.
 
 use super::{Entry, Switch, new_port};
 use crate::frame::Frame;

@@ -20,7 +20,7 @@ pub const FEATURE: &Feature = &Feature {
     measures: NO_WORSE,
     switch: |_, daemon, arm| daemon.vnic.change(&change(arm)),
     checks,
-    note: Some("What rules cost: no difference above 5 % is the result to hope for."),
+    note: Some("Measures the cost of rules. The hoped-for result is no difference above 5 %."),
     ..PLAIN
 };
 
@@ -48,7 +48,7 @@ fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, La
     let rules = rules.len();
     let passed = without == 0 && rules == RULES && decided > 0;
     let seen = format!(
-        "{rules} rules, the last of which decided about {decided} frames of a ping; {without} rules without an ACL"
+        "{rules} rules, the last of which decided {decided} frames of a ping; {without} rules without an ACL"
     );
     Ok(vec![Check { name: "Rules of the vNIC's port".into(), passed, seen }])
 }

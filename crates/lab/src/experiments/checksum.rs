@@ -23,9 +23,9 @@ pub const FEATURE: &Feature = &Feature {
     checks: |topology, _| checks(topology),
     proof: Some(proof),
     note: Some(
-        "LSO is off in both arms, because without checksum offload there is none. The switch finishes a checksum only \
-         for a port that cannot take the frame without. The uplink here can, so it passes the frame on and nobody computes \
-         the checksum: between hosts of one machine there is no wire on which it could be needed.",
+        "LSO is off in both arms, because it needs checksum offload. The switch completes a checksum only for a port that \
+         cannot take a partial one. The uplink here can, so the checksum is never computed: between hosts on one machine no \
+         wire needs it.",
     ),
     ..PLAIN
 };
@@ -44,9 +44,9 @@ fn proof(case: &Case) -> Option<Check> {
     let size = case.median(ON, "ingress_frame_bytes")? / case.median(OFF, "ingress_frame_bytes")?;
     let finished = case.total(ON, "finished_checksums")? + case.total(OFF, "finished_checksums")?;
     let seen = format!(
-        "the guest left the checksum of {on:.1} % of its frames to others with it on and of {off:.1} % with it off; the \
-             switch had to finish {finished:.0} of them for the uplink; frames with it on had {size:.2} of the size of those \
-             without"
+        "the guest sent {on:.1} % of its frames with a partial checksum with the offload on, and {off:.1} % with it off; the \
+         switch completed {finished:.0} of them for the uplink; frames with it on had {size:.2} times the size of those with \
+         it off"
     );
     proven(on > 95.0 && off < 5.0 && (0.9..1.1).contains(&size), seen)
 }

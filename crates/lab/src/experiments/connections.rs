@@ -13,10 +13,10 @@ const FEATURE: &Feature = &Feature {
     arms: |_| vec![sweep::measured()],
     measures: sweep::MEASURES,
     note: Some(
-        "All offloads are at their defaults; up to 16 threads at each end share the connections. Sender, switch and receiver \
-         share this machine's processors, which is what limits them. Each connection keeps a frame or more on its way, so with \
-         more connections than the uplink's ring holds frames (4,096 at MTU 1500) many frames are lost and sent again, and \
-         what connections have not delivered at the end is asked of the kernel and accounted for.",
+        "All offloads have their defaults; up to 16 threads at each end share the connections. Sender, switch and receiver \
+         share this machine's processors, which are the bottleneck. Each connection has at least one frame in flight, so with \
+         more connections than the uplink's ring has slots (4,096 at MTU 1500) many frames are lost and retransmitted. Bytes \
+         that connections have not delivered at the end are read from the kernel and accounted for.",
     ),
     ..PLAIN
 };

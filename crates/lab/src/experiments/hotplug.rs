@@ -1,6 +1,6 @@
-//! Hot add and remove: a port comes and goes all the time while others carry a flow, against nobody coming.
+//! Hot add and remove: a port added and removed all the time while others carry a flow, against no such port.
 //!
-//! The port that comes is a TAP that nobody uses, so whatever it costs the others is the switch's doing.
+//! The port is an unused TAP, so any cost to the others comes from the switch.
 
 use super::{Feature, NO_WORSE, OFF, ON, PLAIN, on_off, proven};
 use crate::report::{Case, Check};
@@ -17,7 +17,7 @@ pub const FEATURE: &Feature = &Feature {
     switch: |_, daemon, arm| daemon.come_and_go(arm == ON),
     proof: Some(proof),
     note: Some(
-        "The cost of hot add and remove to a flow between two other ports: no difference above 5 % is the result to hope for.",
+        "Measures the cost of hot add and remove for a flow between two other ports. The hoped-for result is no difference above 5 %.",
     ),
     ..PLAIN
 };
@@ -28,8 +28,8 @@ fn proof(case: &Case) -> Option<Check> {
     let (on, off) = (sum(ON, "ports_added")?, sum(OFF, "ports_added")?);
     let (lost, lost_off) = (sum(ON, LOST)?, sum(OFF, LOST)?);
     let seen = format!(
-        "{on:.0} ports were added and removed in the one arm, {off:.0} in the other; the two others lost {lost:.0} \
-             frames meanwhile ({lost_off:.0} in the quiet arm)"
+        "{on:.0} ports were added and removed in one arm, {off:.0} in the other; meanwhile the two other ports lost \
+         {lost:.0} frames ({lost_off:.0} in the quiet arm)"
     );
     proven(on > 0.0 && off <= 1.0 && (lost <= lost_off || by_chance(case)?), seen)
 }

@@ -1,4 +1,4 @@
-//! `millrace validate self`: whether this lab's own verdicts can be believed, by experiments whose answer is known.
+//! `millrace validate self`: checks the lab's own verdicts by experiments with a known answer.
 //!
 //! Every other try has the same arm twice, and a difference that is found is wrong; in the others the sender of one arm
 //! sends 5 % less, and that must be found. The traffic is slowed and nothing else: TCP between two hosts, through the
@@ -39,7 +39,7 @@ const BASELINE: &str = "as_it_is";
 
 const FEATURE: &Feature = &Feature {
     name: "self",
-    title: "The lab itself: the same twice, and 5 % less",
+    title: "The lab itself: equal arms, and an arm slowed by 5 %",
     arms: |_| arms(1.0),
     measures: MEASURES,
     switch: |topology, _, arm| {
@@ -48,9 +48,9 @@ const FEATURE: &Feature = &Feature {
         topology.sender.limit(Some(rate as u64))
     },
     note: Some(
-        "Each try is an experiment of its own: TCP from the sender to the guest at 400 Mb/s, through the switch. The slowed \
-         sender sends at 380 Mb/s. A try is right where its interval agrees with what was done and not with the other, \
-         undecided where it holds both 0 % and -5 %, and wrong otherwise.",
+        "Each try is a separate experiment: TCP from the sender to the guest at 400 Mb/s, through the switch. The slowed \
+         sender sends at 380 Mb/s. A try is right if its interval holds the true change and not the other, undecided if it \
+         holds both 0 % and -5 %, and wrong otherwise.",
     ),
     ..PLAIN
 };

@@ -17,7 +17,7 @@ const PING_HEADERS: u16 = 28;
 /// Where a frame is counted on its way, in order, and at last where it no longer is.
 const HOPS: [&str; 4] = [
     "wire0 of the sender",
-    "uplink0, where the switch takes it",
+    "uplink0, where the switch receives it",
     "the switch, before vnic0",
     "vnic0 of the receiver, or on the way back",
 ];
@@ -30,7 +30,7 @@ pub const FEATURE: &Feature = &Feature {
     switch: |topology, daemon, arm| switch(topology, daemon, arm == ON),
     checks,
     proof: Some(proof),
-    note: Some("RSC is at its default in both arms, so this is what jumbo frames add to it."),
+    note: Some("RSC has its default in both arms, so this is what jumbo frames add to it."),
     ..PLAIN
 };
 

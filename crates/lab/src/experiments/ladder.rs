@@ -35,9 +35,9 @@ const RECEIVE: &Feature = &Feature {
     switch,
     proof: Some(proof),
     note: Some(
-        "Checksum offload is switched at both ends: a guest that receives checks by itself what nobody has checked before. \
-         LSO is the guest's own and RSC is toward the guest, so LSO is to be seen where it sends and RSC where it \
-         receives. The limits are length-limit 25 and ack-limit 2.",
+        "Checksum offload is switched at both ends; without it the receiving guest verifies checksums itself. The guest \
+         does LSO, and RSC works toward the guest, so LSO has an effect when the guest sends and RSC when it receives. The \
+         limits are length-limit 25 and ack-limit 2.",
     ),
     ..PLAIN
 };

@@ -6,6 +6,7 @@
 use super::{Feature, PLAIN, rsc};
 use crate::campaign::Campaign;
 use crate::experiment::{Arm, Experiment, Measure};
+use crate::migration::Site;
 use crate::options::Options;
 use crate::report::{Case, Check};
 use crate::statistics::{Better, Summary};
@@ -64,17 +65,17 @@ const FEATURE: &Feature = &Feature {
     name: "migration",
     title: "Live migration: MTU 1500 and 9000, 1 and 4 channels",
     steps: true,
-    moves: true,
+    site: Some(Site::make),
     measures: MEASURES,
     proof: Some(proof),
     note: Some(
-        "An interval is one migration, there or back in turn, with so long of load before and after it. The arms go in a ring: \
-         jumbo frames, then channels (QEMU's multifd), then MTU 1500 again, so that all steps together are four channels \
-         against one at MTU 1500. Total, rate and downtime are QEMU's own. CPU s/GiB is what both switches, both QEMUs with \
-         the guest in them, and the kernel used for a GiB sent. The ping outage is the longest time without an answer, at one \
-         request in 5 ms. The gap of frames is the time from the last frame that the source's switch gave to the guest to the \
-         first one that the destination's gave to it. The switch's part of it is what is left without the time from QEMU's STOP \
-         to its RESUME, with two spaces between pings at most; below 0 where the first frame was there before QEMU said RESUME.",
+        "An interval is one migration, in alternating directions, with load before and after it. The arms form a ring: \
+         jumbo frames, then channels (QEMU's multifd), then MTU 1500 again, so that all steps together compare four channels \
+         with one at MTU 1500. Total, rate and downtime are QEMU's figures. CPU s/GiB is the processor time of both switches, \
+         both QEMUs with the guest, and the kernel per GiB sent. The ping outage is the longest time without an answer, at one \
+         request every 5 ms. The gap of frames is the time from the last frame that the source's switch delivered to the guest \
+         to the first one that the destination's delivered. The switch's part of the gap excludes the time from QEMU's STOP to \
+         RESUME; it includes at most two intervals between pings, and is negative if the first frame arrived before RESUME.",
     ),
     ..PLAIN
 };
@@ -102,7 +103,7 @@ fn proof(case: &Case) -> Option<Check> {
         let largest = f64::from(mtu) + ETHERNET;
         as_labelled &= size <= largest && size > largest / 4.0;
         as_labelled &= if channels > 1 { multifd.min > 0.0 } else { multifd.max == 0.0 };
-        told.push(format!("{size:.0} bytes a frame of memory in {label}"));
+        told.push(format!("{size:.0} bytes per frame of memory in {label}"));
     }
     let all = case.samples.iter().filter_map(|sample| sample.values.get("switch_ms").copied());
     let part = Summary::of(&all.collect::<Vec<_>>())?;
@@ -117,7 +118,7 @@ fn proof(case: &Case) -> Option<Check> {
         told.join(", ")
     );
     let passed = wrong + missing + twice == 0.0 && as_labelled;
-    Some(Check { name: "What crossed with the guest".into(), passed, seen })
+    Some(Check { name: "Stream and pings during migrations".into(), passed, seen })
 }
 
 #[cfg(test)]

@@ -63,6 +63,17 @@ pub const FEATURE: &Feature = &Feature {
 /// The same toward a receiver that coalesces by itself, as most guests do.
 pub(crate) const TOWARD_GRO: &Feature = &Feature { receiver_gro: true, ..*FEATURE };
 
+/// The same toward a virtual machine, of whose receiving each instruction is emulated.
+pub(crate) const TOWARD_QEMU: &Feature = &Feature {
+    whole_guide: false,
+    note: Some(
+        "QEMU emulates the receiver's virtual machine without hardware virtualisation (TCG): each instruction of its kernel \
+         takes many of this machine's. Its rates and costs say little about a guest in production; the meaningful figure is \
+         the ratio of RSC on to off, toward a kernel with its own GRO.",
+    ),
+    ..*FEATURE
+};
+
 fn proof(case: &Case) -> Option<Check> {
     let depth = |arm| case.median(arm, "segments_per_train");
     let (on, off) = (depth(ON)?, depth(OFF)?);

@@ -40,7 +40,7 @@ const SEND: &Feature = &Feature {
     switch: |_, daemon, arm| switch(daemon, arm),
     proof: Some(proof),
     note: Some(
-        "All offloads are at their defaults. Both ends send and receive in blocks of the size given.",
+        "All offloads have their defaults. Both ends send and receive in blocks of the given size.",
     ),
     ..PLAIN
 };

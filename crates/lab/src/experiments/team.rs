@@ -9,10 +9,8 @@ use crate::report::{Case, Check};
 use crate::statistics::quantile;
 use crate::topology::{MEMBERS, RATE, Route, Topology, Way, other_end};
 use crate::validate::stepped;
-use ports::namespace;
 use serde_json::json;
 use std::net::{SocketAddr, UdpSocket};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -38,8 +36,8 @@ const FEATURE: &Feature = &Feature {
     checks,
     proof: Some(proof),
     note: Some(
-        "Either member carries 200 Mbit/s (tc tbf), so that links limit what is carried. The algorithm is dynamic, for one guest has one \
-         home: connections are spread by hash, so one connection gains nothing.",
+        "Each member carries 200 Mbit/s (tc tbf), so that the links are the bottleneck. The algorithm is dynamic, because one guest has \
+         one home member. Connections are spread by hash, so a single connection gains nothing.",
     ),
     ..PLAIN
 };
@@ -74,7 +72,7 @@ fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, La
             ms(1.0),
             outages.len()
         );
-        let name = format!("How long the guest is not heard, by {algorithm}");
+        let name = format!("Outage of the guest after a pull, by {algorithm}");
         found.push(Check { name, passed: true, seen });
     }
     switch(daemon, ARMS[1])?;
@@ -85,13 +83,9 @@ fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, La
 /// meanwhile was heard.
 fn outage(topology: &mut Topology, daemon: &Daemon) -> Result<Duration, LabError> {
     let to = SocketAddr::new(topology.address(Route::Switch), PORT);
-    let path = |process: u32| PathBuf::from(format!("/proc/{process}/ns/net"));
-    let (guest, outer) = (path(topology.sender.process()), path(topology.receiver.process()));
-    let opened = |socket: std::io::Result<std::io::Result<UdpSocket>>| {
-        socket.and_then(|socket| socket).map_err(LabError::io("opening a socket in a host"))
-    };
-    let listener = opened(namespace::within(Some(&outer), || UdpSocket::bind(to)))?;
-    let sender = opened(namespace::within(Some(&guest), || UdpSocket::bind("0.0.0.0:0")))?;
+    let failed = || LabError::io("opening a socket in a host");
+    let listener = topology.receiver.within(|| UdpSocket::bind(to)).map_err(failed())?;
+    let sender = topology.sender.within(|| UdpSocket::bind("0.0.0.0:0")).map_err(failed())?;
     listener.set_read_timeout(Some(PATIENCE)).map_err(LabError::io("waiting for datagrams"))?;
     let _ = sender.send_to(&0u64.to_ne_bytes(), to);
     let (start, done) = (Instant::now(), AtomicBool::new(false));
@@ -131,7 +125,7 @@ fn longest_silence<T>(
     let (mut pull, mut pulled) = (Some(pull), None);
     loop {
         let received = listener.recv(&mut bytes);
-        received.map_err(LabError::io("the guest is not heard any more: hearing a datagram"))?;
+        received.map_err(LabError::io("waiting for the guest's datagrams after a pull"))?;
         let sent = u64::from_ne_bytes(bytes);
         if let Some((at, of)) = pulled.take() {
             longest = longest.max(sent.saturating_sub(last));
@@ -153,7 +147,7 @@ fn longest_silence<T>(
 fn proof(case: &Case) -> Option<Check> {
     let [two, one] = ARMS.map(|arm| case.median(arm, "throughput_bps"));
     let (one, two) = (one? / 1e6, two? / 1e6);
-    let seen = format!("{one:.0} Mbit/s by one member of {:.0}, {two:.0} by two", RATE.1);
+    let seen = format!("{one:.0} Mbit/s with one member of {:.0}, {two:.0} with two", RATE.1);
     proven(one < RATE.1 && (case.setting.connections < 4 || two > RATE.1), seen)
 }
 

@@ -19,7 +19,7 @@ pub const FEATURE: &Feature = &Feature {
     switch: |_, daemon, arm| daemon.vnic.change(&change(arm)),
     checks,
     note: Some(
-        "The load is untagged in both arms. No difference above 5 % is the result to hope for.",
+        "The load is untagged in both arms. The hoped-for result is no difference above 5 %.",
     ),
     ..PLAIN
 };

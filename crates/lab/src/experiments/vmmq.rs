@@ -1,4 +1,4 @@
-//! Dynamic VMMQ: one queue, against several that stay at their workers, against several whose entries move by load.
+//! Dynamic VMMQ: one queue, against several static ones, against several whose entries move by load.
 //!
 //! The uplink is a fan-out group of so many packet sockets, the vNIC a TAP of as many queues. Each interval goes through four
 //! phases, so that what is dynamic has to spread in the third and has time to come together in the last of them.
@@ -65,16 +65,16 @@ pub(crate) const BY_PHASE: &[Measure] = &[
 
 const FEATURE: &Feature = &Feature {
     name: "vmmq",
-    title: "Dynamic VMMQ: one queue, several, and several by load",
+    title: "Dynamic VMMQ: one queue, several static ones, several balanced by load",
     steps: true,
     measures: MEASURES,
     switch,
     proof: Some(proof),
     note: Some(
-        "Each interval goes through four phases: idle, 100 Mb/s, full load, idle. The table of phases says how long each is. What is \
-         lost, resent or moved is counted from its first moment (keys such as `full_lost_frames`); all other figures are of its last \
-         three quarters, and those whose keys name no phase of the full load. Workers in use are those that took at least 1 % of the \
-         frames; with one queue the second is the one that takes the guest's acknowledgements.",
+        "Each interval has four phases: idle, 100 Mb/s, full load, idle. The table of phases has their lengths. Losses, resent \
+         segments and moves are counted from a phase's start (keys such as `full_lost_frames`). All other figures cover its last \
+         three quarters; keys that name no phase belong to the full load. Workers in use are those that took at least 1 % of the \
+         frames; with one queue the second worker takes the guest's acknowledgements.",
     ),
     ..PLAIN
 };

@@ -26,15 +26,15 @@ pub(super) const MEASURES: &[Measure] =
 
 const FEATURE: &Feature = &Feature {
     name: "vrss",
-    title: "vRSS: one queue pair of a vNIC, or several",
+    title: "vRSS: a vNIC with one queue pair or several",
     steps: true,
     measures: MEASURES,
     switch,
     proof: Some(proof),
     note: Some(
-        "The guest answers a flow on the queue that the table chose, so the last arm shows what following costs. The uplink has as \
-         many queues as the vNIC has at most in all arms. Connections are spread by hash, so there are 16 for each queue unless \
-         others were asked for: fewer may leave one silent, which the check calls wrong.",
+        "The guest answers a flow on the queue that the table chose, so the last arm shows the cost of following. In all arms the \
+         uplink has as many queues as the vNIC has at most. Connections are spread by hash; the default is 16 per queue, because \
+         fewer may leave a queue silent, which fails the check.",
     ),
     ..PLAIN
 };
@@ -49,7 +49,7 @@ pub fn campaign(options: &Options) -> Campaign {
 
 fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
     if topology.vnic != Vnic::Tap {
-        let why = "vRSS is measured toward a TAP, and /dev/net/tun cannot be opened";
+        let why = "vRSS is measured toward a TAP, but /dev/net/tun cannot be opened";
         return Err(LabError::Switch(why.to_owned()));
     }
     let (queues, is_one) = (topology.queues, arm == ARMS[0]);

@@ -20,13 +20,13 @@ const ARMS: [(&str, &str, &str, bool); 4] = [
 
 const FEATURE: &Feature = &Feature {
     name: "xdp",
-    title: "AF_XDP: the uplink by a packet port or by an xdp port",
+    title: "AF_XDP: the uplink as a packet port or as an xdp port",
     bridge: true,
     switch: |_, daemon, arm| switch(daemon, arm),
     checks,
     note: Some(
-        "The sender's checksum offload is on in all arms. Opening an uplink in another way loses what is on its way, so each arm is given a \
-         second before it is measured.",
+        "The sender's checksum offload is on in all arms. Reopening an uplink loses frames in flight, so each arm runs for a second before \
+         it is measured.",
     ),
     ..PLAIN
 };

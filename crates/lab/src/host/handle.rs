@@ -9,7 +9,9 @@ use crate::experiment::Values;
 use crate::report;
 use control::token::Whereabouts;
 use ports::link::{Link, LinkError, LinkOffload};
+use ports::namespace;
 use serde::de::DeserializeOwned;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -178,9 +180,20 @@ impl Host {
             .map_err(|error| self.refused(line, &error.to_string()))
     }
 
+    /// Opens something in its namespace, which that keeps.
+    pub(crate) fn within<T: Send>(
+        &self,
+        open: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        namespace::within(Some(&self.namespace()), open)?
+    }
+
+    fn namespace(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.process()).into()
+    }
+
     fn link(&self, name: &str) -> Result<Link, LinkError> {
-        let namespace = PathBuf::from(format!("/proc/{}/ns/net", self.process()));
-        Link::open(name, Some(&namespace))
+        Link::open(name, Some(&self.namespace()))
     }
 
     /// Reads its counters.
@@ -256,9 +269,7 @@ impl Host {
     pub(crate) fn last_words(&self) -> String {
         match &self.child {
             Some(child) => child.last_words(),
-            None => {
-                "the agent's own output says more; use the same Millrace on both hosts".to_owned()
-            }
+            None => "see the agent's own output; use the same Millrace on both hosts".to_owned(),
         }
     }
 }

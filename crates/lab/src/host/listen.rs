@@ -144,7 +144,7 @@ impl Peer {
         match serve(open, router, self.over()) {
             Err(error) => self.say(&error.to_string()),
             Ok(()) if self.state().turn.is_some() => self.say("the experiment is over"),
-            Ok(()) => self.say("it has gone"),
+            Ok(()) => self.say("the client disconnected"),
         }
     }
 
@@ -176,7 +176,7 @@ impl Peer {
         if self.state().turn.is_none() {
             let turn = self.agent.experiment.clone().acquire_owned();
             let Ok(Ok(turn)) = timeout(AFTER_ANOTHER, turn).await else {
-                let why = "another experiment is running here: wait until it ends";
+                let why = "another experiment is running on this agent: wait until it ends";
                 return Err(Refusal(StatusCode::CONFLICT, why.to_owned()));
             };
             self.say("an experiment begins");
@@ -197,7 +197,7 @@ impl Peer {
                 }
             }
         }
-        io::Error::new(io::ErrorKind::TimedOut, "it asked for nothing for too long")
+        io::Error::new(io::ErrorKind::TimedOut, "the client made no request for too long")
     }
 
     fn state(&self) -> MutexGuard<'_, Conversation> {

@@ -1,4 +1,4 @@
-//! What is said to a host and what it answers, in JSON.
+//! Requests to a host and its answers, in JSON.
 //!
 //! A child is asked for everything. An agent far away is asked for traffic and counters alone: see [`Request::forbidden`].
 

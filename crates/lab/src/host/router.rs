@@ -62,7 +62,7 @@ async fn answer(
 
 async fn unknown(method: Method, uri: Uri) -> Refusal {
     let message = format!(
-        "no {method} {} here, but POST {PATH}: use the same Millrace on both hosts",
+        "{method} {} is not supported, only POST {PATH}: use the same Millrace version on both hosts",
         uri.path()
     );
     Refusal(StatusCode::NOT_FOUND, message)

@@ -2,13 +2,13 @@
 //! from programs that run for as long as one migration.
 
 use crate::LabError;
+use crate::host::Host;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
-use ports::namespace;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// From one echo request to the next.
@@ -53,13 +53,12 @@ impl Drop for Running {
     }
 }
 
-/// Echo requests from a network namespace.
-pub(super) fn ping(from: u32, guest: &str) -> Result<Running, LabError> {
+/// Echo requests from a host.
+pub(super) fn ping(from: &Host, guest: &str) -> Result<Running, LabError> {
     let mut command = Command::new("ping");
     command.args(["-n", "-D", "-i", EVERY, "-W", "1", guest]);
-    let path = PathBuf::from(format!("/proc/{from}/ns/net"));
-    namespace::within(Some(&path), || Running::start(command, "starting ping"))
-        .map_err(LabError::io("entering a host's namespace"))?
+    let started = from.within(|| Ok(Running::start(command, "starting ping")));
+    started.map_err(LabError::io("entering a host's namespace"))?
 }
 
 /// What came of pings.

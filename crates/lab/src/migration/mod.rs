@@ -10,7 +10,6 @@
 //! uplink. Called by the campaign as a [`Site`] of its own; an interval is a migration, and the next one goes back.
 
 mod frames;
-mod machine;
 mod place;
 mod stream;
 
@@ -18,16 +17,16 @@ use crate::LabError;
 use crate::campaign::Point;
 use crate::experiment::{Arm, Bench, Measured, Values};
 use crate::experiments::migration::{TRANSPORTS, Transport};
-use crate::host::{Host, become_root, is_root};
+use crate::guest::Files;
+use crate::host::Host;
 use crate::interrupt::Interrupt;
+use crate::machine::Machine;
 use crate::options::Options;
 use crate::report::{BenchFacts, Check, Command};
 use crate::site::{self, Tell};
 use crate::usage::{Reading as _, Sides, used_s};
 use frames::Answers;
-use machine::{Files, Machine};
 use place::Place;
-use ports::namespace;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -39,8 +38,7 @@ const PLACES: [(&str, &str); 2] = [("host-a", "10.78.0.1"), ("host-b", "10.78.0.
 /// Of the guest and of the client.
 const GUEST: &str = "10.77.0.1";
 const CLIENT: &str = "10.77.0.2";
-const MAC: &str = "52:54:00:00:00:01";
-/// The guest's port at both switches, and its vNIC in QEMU's words.
+/// The guest's port at both switches.
 const PORT: &str = "vm";
 /// Where the guest sends a stream back.
 const STREAM: u16 = 7000;
@@ -74,14 +72,9 @@ impl Site {
         guest: &Path,
         options: &Options,
         interrupt: &Interrupt,
-    ) -> Result<Site, LabError> {
-        let files = Files::find(guest)?;
-        if !is_root() {
-            become_root()?;
-        }
-        interrupt.watch_signals()?;
-        let directory = tempfile::Builder::new().prefix("millrace-lab-").tempdir();
-        let directory = directory.map_err(LabError::io("making a private directory"))?;
+    ) -> Result<Box<dyn site::Site>, LabError> {
+        let files = Files::find(guest, "initramfs")?;
+        let directory = site::prepare(interrupt)?;
         let own = (&*options.program, directory.path());
         let mut physical = Host::start("physical", own.0, own.1)?;
         physical.run("ip link add bridge0 type bridge forward_delay 0 stp_state 0")?;
@@ -89,9 +82,13 @@ impl Site {
         physical.run(&format!("ip address add {CLIENT}/24 dev bridge0"))?;
         let mut place = |which| Place::start(which, &mut physical, own, interrupt);
         let mut places = [place(PLACES[0])?, place(PLACES[1])?];
-        let guest = Machine::boot(&files, &mut places[0], interrupt)?;
+        let line = format!(
+            "ip address add {GUEST}/24 dev eth0; ip link set eth0 up; \
+             while :; do nc -l -p {STREAM} -e cat; done >/dev/null 2>&1 &"
+        );
+        let guest = Machine::boot(&files, places[0].for_machine(), &line, interrupt)?;
         let stream = connect(&physical, interrupt)?;
-        Ok(Site {
+        Ok(Box::new(Site {
             stream: Stream::start(stream).map_err(LabError::io("starting the stream"))?,
             guest,
             at: 0,
@@ -103,18 +100,18 @@ impl Site {
             interrupt: interrupt.clone(),
             begin: Instant::now(),
             _directory: directory,
-        })
+        }))
     }
 
     /// One migration under load, with so long of load before and after it.
     fn migrate(&mut self, around: Duration) -> Result<Values, LabError> {
         let interrupt = self.interrupt.clone();
         let [from, to] = [self.at, 1 - self.at];
-        let mut other = Machine::wait(&self.files, &mut self.places[to], &interrupt)?;
+        let mut other = Machine::wait(&self.files, self.places[to].for_machine(), &interrupt)?;
         let before = self.stream.settle(&interrupt)?;
         let files = [from, to].map(|place| self.places[place].file("pcapng"));
         let captures = [self.capture(from, &files[0])?, self.capture(to, &files[1])?];
-        let pings = frames::ping(self.physical.process(), GUEST)?;
+        let pings = frames::ping(&self.physical, GUEST)?;
         self.pass(around)?;
         let link = PLACES[from].0;
         let (wire, sides, begin) = (self.physical.read(link)?, self.sides(&other), Instant::now());
@@ -203,16 +200,11 @@ fn costs(used: &Values, seconds: f64, sent: Option<f64>) -> Values {
 
 /// Connects the client to what sends a stream back.
 fn connect(physical: &Host, interrupt: &Interrupt) -> Result<TcpStream, LabError> {
-    let path = PathBuf::from(format!("/proc/{}/ns/net", physical.process()));
     let to: SocketAddr = format!("{GUEST}:{STREAM}")
         .parse()
         .map_err(|_| LabError::Machine(format!("{GUEST} is no address")))?;
-    let connected = interrupt.wait_for(PATIENCE, || {
-        let tried = namespace::within(Some(&path), || {
-            TcpStream::connect_timeout(&to, Duration::from_secs(1))
-        });
-        Ok(tried.ok().and_then(Result::ok))
-    })?;
+    let open = || TcpStream::connect_timeout(&to, Duration::from_secs(1));
+    let connected = interrupt.wait_for(PATIENCE, || Ok(physical.within(open).ok()))?;
     let (from, to) = ("the client".to_owned(), format!("the guest at {to}"));
     connected.ok_or(LabError::NoTraffic { from, to, waited: PATIENCE })
 }
@@ -242,10 +234,10 @@ impl site::Site for Site {
     fn facts(&self) -> BenchFacts {
         BenchFacts {
             description: format!(
-                "A guest moves between two hosts, each with a switch of its own, whose uplinks are joined by a Linux bridge: \
-                 the physical switch. The client is at the bridge. The guest is a virtual machine of one processor, emulated by \
-                 QEMU, with a vhost-user port; its memory goes from the host's own vNIC, a TAP at the same switch, over the \
-                 uplink. {} processors are shared by all of it.",
+                "A guest migrates between two hosts, each with its own switch. A Linux bridge joins their uplinks, as the physical \
+                 switch would; the client is on the bridge. The guest is a virtual machine with one processor, emulated by QEMU, on a \
+                 vhost-user port. Its memory goes from the host's own vNIC, a TAP on the same switch, over the uplink. Everything \
+                 shares {} processors.",
                 std::thread::available_parallelism().map_or(1, usize::from)
             ),
             vnic: Some("vhost-user".into()),

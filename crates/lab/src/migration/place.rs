@@ -1,22 +1,20 @@
 //! One of the two hosts: a daemon with a guest's port, the host's own port and an uplink, and the namespace in which QEMU runs
 //! and from which memory is sent.
 
-use super::{MAC, PORT};
+use super::PORT;
 use crate::LabError;
-use crate::host::{Host, Request};
+use crate::daemon;
+use crate::host::Host;
 use crate::interrupt::Interrupt;
+use crate::machine::MAC;
 use crate::port::Port;
 use crate::report::Command;
 use crate::topology::{UPLINK, VNIC, offloads, wire};
-use control::body::StateBody;
-use control::client::Client;
+use control::body::{PortBody, StateBody};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
 
-/// A daemon that does not answer by then never will.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// MTU of the wire, in bytes: the ports decide which frames there are.
 const WIDE: u16 = 9000;
 
@@ -31,7 +29,8 @@ pub(super) struct Place {
     pub(super) switch: Host,
     /// The ports whose MTU is that of the arm.
     ports: Vec<Port>,
-    directory: PathBuf,
+    /// What the paths of its files begin with.
+    path: PathBuf,
 }
 
 impl Place {
@@ -50,8 +49,8 @@ impl Place {
         switch.run(&format!("ip link set {UPLINK} mtu {WIDE} up"))?;
         // Frames of MTU size leave, as over a wire.
         switch.set_offloads(UPLINK, &offloads(false, false))?;
-        let directory = directory.to_owned();
-        let mut place = Place { name, address, host, switch, ports: Vec::new(), directory };
+        let path = directory.join(name);
+        let mut place = Place { name, address, host, switch, ports: Vec::new(), path };
         place.run_switch(program, interrupt)?;
         place.host.run(&format!("ip address add {address}/24 dev {VNIC}"))?;
         place.host.run(&format!("ip link set {VNIC} up"))?;
@@ -60,12 +59,17 @@ impl Place {
 
     /// A file of this host's.
     pub(super) fn file(&self, what: &str) -> PathBuf {
-        self.directory.join(format!("{}.{what}", self.name))
+        self.path.with_extension(what)
+    }
+
+    /// Where a machine runs.
+    pub(super) fn for_machine(&mut self) -> (&mut Host, &Path) {
+        (&mut self.host, &self.path)
     }
 
     /// Turns the switch host into the daemon and waits until it carries frames.
     fn run_switch(&mut self, program: &Path, interrupt: &Interrupt) -> Result<(), LabError> {
-        let [file, socket, guest] = ["toml", "api", "vm"].map(|what| self.file(what));
+        let [socket, guest] = ["api", "vm"].map(|what| self.file(what));
         let text = format!(
             "[switch]\nsocket = {socket:?}\nworkers = 1\n\
              [[port]]\nname = \"uplink\"\npacket = \"{UPLINK}\"\n\
@@ -73,23 +77,11 @@ impl Place {
              [[port]]\nname = \"{PORT}\"\nvhost-user = {guest:?}\nmac = \"{MAC}\"\n",
             self.host.process()
         );
-        std::fs::write(&file, &text)
-            .map_err(LabError::io(format!("writing {}", file.display())))?;
-        let [file, state] = [file, self.file("state")].map(|path| path.display().to_string());
-        let arguments = ["run", "-c", &file, "--state-dir", &state].map(str::to_owned).to_vec();
-        let line = format!("millrace run -c millrace.toml  # {}", text.trim().replace('\n', "; "));
-        let program = program.display().to_string();
-        self.switch.order(&Request::Become { program, arguments }, &line)?;
-        let client = interrupt.wait_for(PATIENCE, || {
-            self.switch.check()?;
-            let client = Client::connect(&socket).ok();
-            let up = |client: &Client| {
-                let ports = client.ports().unwrap_or_default();
-                ports.iter().filter(|port| port.state == StateBody::Up).count() == 2
-            };
-            Ok(client.filter(up))
-        })?;
-        let client = client.ok_or_else(|| LabError::Switch(self.switch.last_words()))?;
+        let up = |ports: &[PortBody]| {
+            ports.iter().filter(|port| port.state == StateBody::Up).count() == 2
+        };
+        let of = (self.path.as_path(), text.as_str());
+        let client = daemon::run(&mut self.switch, program, of, interrupt, up)?;
         let client = Rc::new(client);
         self.ports =
             ["uplink", "host"].map(|name| Port::new(client.clone(), name.to_owned())).into();

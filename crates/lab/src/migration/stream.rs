@@ -61,7 +61,7 @@ impl Stream {
         // What is being written counts already.
         let all = || {
             if self.threads.iter().any(JoinHandle::is_finished) {
-                return Err(LabError::Machine("the stream has broken off".into()));
+                return Err(LabError::Machine("the stream broke off".into()));
             }
             Ok((self.bytes().missing == 0).then_some(()))
         };

@@ -48,7 +48,7 @@ pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
     let carried = sum(|account| account.interface_payload_bytes);
     let rest = match undelivered {
         _ if sent == received => String::new(),
-        0 => ": the figures here are the receiver's".to_owned(),
+        0 => ": the figures are the receiver's".to_owned(),
         count => format!("; {count} connections had undelivered bytes at the end: {held}"),
     };
     let seen =
@@ -57,7 +57,7 @@ pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
     let arrived = Check { name: "All sent bytes arrived".into(), passed, seen };
     let apart = difference(carried, received);
     let seen = format!(
-        "{carried} bytes of payload in the frames of the receiver's link, {:+.3} % of what its application received",
+        "{carried} bytes of payload in the frames on the receiver's link, {:+.3} % compared with its application",
         100.0 * apart
     );
     let passed = apart.abs() <= TOLERANCE;

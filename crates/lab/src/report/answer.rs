@@ -1,6 +1,6 @@
 //! What a report comes to, before any table: one sentence, the questions with their verdicts, and how far to trust them.
 
-use super::case::{Loss, Setting, capital};
+use super::case::{Loss, Setting, capital, plural};
 use super::table::{Points, level};
 use super::{Case, Check, Report};
 use crate::experiment::Measure;
@@ -51,14 +51,14 @@ fn nouns(measure: &Measure) -> (&'static str, &'static str, &'static str) {
     match measure.improvement {
         "throughput" => ("throughput", "higher", "lower"),
         "cpu_percent" => ("CPU", "more", "less"),
-        "cycles_per_byte" => ("cycles a byte", "more", "fewer"),
+        "cycles_per_byte" => ("cycles per byte", "more", "fewer"),
         "receiving_cpu" => ("receiving CPU", "more", "less"),
         "low_switch_cpu" => ("CPU of the switch at 100 Mb/s", "more", "less"),
         "latency_median" => ("median round trip", "longer", "shorter"),
         "latency_p99" => ("99th percentile of round trips", "longer", "shorter"),
         "total" => ("time of a migration", "longer", "shorter"),
         "rate" => ("rate", "higher", "lower"),
-        "cpu" => ("CPU for a GiB", "more", "less"),
+        "cpu" => ("CPU per GiB", "more", "less"),
         "downtime" => ("downtime", "longer", "shorter"),
         "ping_outage" => ("ping outage", "longer", "shorter"),
         "outage_ratio" => ("outage against downtime", "more", "less"),
@@ -158,7 +158,7 @@ fn is_throughput(measure: &Measure) -> bool {
 pub(super) fn headline(report: &Report) -> String {
     let cases = &report.cases;
     let failed = report.checks.iter().filter(|check| !check.passed).count();
-    let warning = if failed > 0 { "Not to be trusted, for checks failed. " } else { "" };
+    let warning = if failed > 0 { "Do not trust these figures: checks failed. " } else { "" };
     let answer = match Points::of(cases) {
         _ if cases.iter().any(|case| case.truth.is_some()) => known(report),
         Some(points) => {
@@ -176,8 +176,8 @@ pub(super) fn caveat(report: &Report) -> Option<&'static str> {
     let tap = bench.kind() == "namespaces" && bench.vnic.as_deref() == Some("tap");
     let alone = !report.cases.iter().any(|case| case.setting.receiver_gro);
     (report.experiment == "rsc" && tap && alone).then_some(
-        "The receiver is a TAP without GRO of its own, where RSC in the switch helps most: user-mode Linux guests gained \
-         1.1x with GRO of their own and 1.3x without (docs/performance.md). `--receiver both` measures toward both.",
+        "The receiver is a TAP without its own GRO, where RSC in the switch helps most: user-mode Linux guests gained 1.1x \
+         with their own GRO and 1.3x without (docs/performance.md). `--receiver both` measures toward both.",
     )
 }
 
@@ -203,6 +203,7 @@ fn compared(report: &Report, cases: &[Case]) -> String {
             true if receivers > 1 => "toward one with GRO, ",
             true => "toward a receiver with GRO, ",
             false if receivers > 1 => "toward a receiver without GRO, ",
+            false if report.bench.emulator.is_some() => "toward an emulated guest (QEMU), ",
             false => "",
         };
         let way = match setting.and_then(|setting| setting.way) {
@@ -250,7 +251,9 @@ fn loads(cases: &[Case]) -> String {
     }
     let counts: Vec<String> =
         before.iter().map(|one| one.setting.connections.to_string()).collect();
-    format!("{} and {}", counts.join(", "), words(last, cases))
+    // The way stands before the count, the block and the receiver behind it.
+    let count = plural(connections, "connection");
+    words(last, cases).replacen(&count, &format!("{} and {count}", counts.join(", ")), 1)
 }
 
 /// A measure's answers in one phrase: from the least to the most where all point the same way, otherwise load by load.
@@ -279,7 +282,7 @@ fn over_loads(cases: &[Case], measure: &Measure) -> Option<String> {
     Some(span(measure, least, most) + &doubt)
 }
 
-/// `29.6 % higher throughput`, `2.20x to 2.70x the throughput`, `51.0 to 54.8 % fewer cycles a byte`.
+/// `29.6 % higher throughput`, `2.20x to 2.70x the throughput`, `51.0 to 54.8 % fewer cycles per byte`.
 fn span(measure: &Measure, least: f64, most: f64) -> String {
     let (noun, more, less) = nouns(measure);
     let range = |least: String, most: String| {
@@ -313,7 +316,7 @@ pub(super) fn trust(report: &Report) -> Vec<Check> {
     let mut tell = |name: &str, passed, seen| told.push(Check { name: name.into(), passed, seen });
     tell("Checks", passed == all, format!("{passed} of {all} passed"));
     if let Some(steal) = most("steal_percent") {
-        let seen = format!("{steal:.1} % of the processors went to other machines");
+        let seen = format!("{steal:.1} % of the processors were used by other machines");
         tell("Steal", steal <= 2.0, seen);
     }
     // A guest on the switch's machine looks like a stranger.

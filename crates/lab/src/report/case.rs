@@ -120,7 +120,7 @@ pub struct Setting {
     /// Of round trips: bulk connections beside them; absent where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<u32>,
-    /// Whether the guest sends or receives; absent in process.
+    /// Whether the guest sends or receives; absent where there are no sender and receiver, as in a migration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<Way>,
     /// The receiver's kernel coalesces (GRO) what the switch gives it.

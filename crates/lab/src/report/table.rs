@@ -133,7 +133,7 @@ fn gains(case: &Case, measures: &[Measure], words: Words) -> Option<Table> {
 fn phases(case: &Case) -> Option<Table> {
     let row = |arm: ArmFigures| lossy_row(arm.label.clone(), &arm, vmmq::BY_PHASE);
     (!case.phases.is_empty()).then(|| Table {
-        title: "Phases of each interval: median (min–max) of the last three quarters of each; moves and losses are counted from its first moment"
+        title: "Phases of each interval: median (min–max) over the last three quarters of each; moves and losses count from its start"
             .to_owned(),
         head: lossy_heads(vmmq::BY_PHASE),
         rows: case.phase_arms().map(row).collect(),
@@ -221,13 +221,13 @@ const FRAMES: &[Column] = &[
 
 /// Who used the processor, and whether one of them was the limit.
 fn by_side(case: &Case) -> Option<Table> {
-    let title = "Who used the processor (CPU seconds per second, and for a GiB; medians). Kernel, shared: what is in no \
-                 program's time";
+    let title = "Processor use (CPU seconds per second, and per GiB; medians). Kernel, shared: time that belongs to no \
+                 program";
     if !case.arms.values().any(|arm| busiest(arm).is_some()) {
         return medians(title, case, SIDES, &[], |_| Vec::new());
     }
     let title = format!(
-        "{title}. Busiest processor: its number, its busy share, and how much of that was soft interrupts"
+        "{title}. Busiest processor: its number, its busy share, and the share of soft interrupts in that"
     );
     let cell = |arm: &ArmFigures| busiest(arm).unwrap_or_else(|| "–".to_owned());
     medians(&title, case, SIDES, &["Busiest processor"], |arm| vec![cell(arm)])
@@ -244,8 +244,8 @@ fn busiest(arm: &ArmFigures) -> Option<String> {
 
 /// The proof that each arm was what it says, and what it lost.
 fn passed(case: &Case) -> Option<Table> {
-    let title = "Frames that the switch took from the sender and gave to the receiver (medians), and what was lost or \
-                 sent again (all intervals)";
+    let title = "Frames from the sender to the switch and from the switch to the receiver (medians), and losses and \
+                 retransmissions (all intervals)";
     medians(title, case, FRAMES, &LOSSES, |arm| losses(arm).into())
 }
 

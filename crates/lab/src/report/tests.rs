@@ -186,18 +186,21 @@ fn the_answer_spans_loads_and_says_what_it_stands_for() {
     let ways = answer(&report);
     assert!(ways.contains("guest receives, 1 connection: 29.6 % higher throughput"), "{ways}");
     assert!(ways.contains(". Guest sends, 16 connections: 2.50x the throughput"), "{ways}");
+    report.cases.iter_mut().for_each(|case| case.setting.way = Some(Way::FromVnic));
+    let sends = answer(&report);
+    assert!(sends.contains("guest sends, 1 and 16 connections: 1.30x to 2.50x"), "{sends}");
+    report.cases.iter_mut().for_each(|case| case.setting.way = SETTING.way);
     if let Some(case) = report.cases.last_mut() {
-        case.setting.way = SETTING.way;
         of(case, 1.4);
     }
     assert!(answer(&report).contains("29.6 to 40.0 % higher throughput"));
     assert!(
-        !terminal(&report).contains("TAP without GRO"),
+        !terminal(&report).contains("TAP without its own GRO"),
         "a bench that does not say so has none"
     );
     report.bench.vnic = Some("tap".into());
     for text in [terminal(&report), markdown(&report), html::page(&report, "{}").unwrap()] {
-        let (caveat, table) = (text.find("TAP without GRO of its own"), text.find("Avg. CPU %"));
+        let (caveat, table) = (text.find("TAP without its own GRO"), text.find("Avg. CPU %"));
         assert!(caveat.unwrap() < table.unwrap(), "before any table: {text}");
     }
 }
@@ -226,7 +229,7 @@ fn the_answer_names_both_receivers() {
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
-        assert!(!text.contains("TAP without GRO of its own"), "the answer says it itself: {text}");
+        assert!(!text.contains("TAP without its own GRO"), "the answer says it itself: {text}");
     }
     let page = html::page(&report, "").unwrap();
     for title in ["by connections, higher", "by connections, receiver with GRO, higher"] {
@@ -355,6 +358,7 @@ fn loss_stands_beside_each_row_with_a_warning_from_one_and_red_from_five_per_cen
         assert!(words.iter().all(|cell| text.contains(&format!(" {cell} |"))), "{text}");
         assert_eq!(text.contains("WARNING: RSC in the vSwitch Enabled"), lost >= 10.0);
         assert_eq!(text.contains("RED: RSC in the vSwitch Enabled"), resent >= 50.0);
+        assert_eq!(text.contains("- WARN Loss:"), lost >= 10.0 || resent >= 50.0, "{text}");
         assert_eq!(page.contains(r#"class="warning""#), lost >= 10.0);
         assert_eq!(page.contains(r#"class="red""#), resent >= 50.0);
         let json = serde_json::to_value(&report).unwrap();
@@ -388,6 +392,16 @@ fn html_escapes_what_it_shows_and_embeds_the_intervals_once() {
     assert_eq!(embedded.split("</script>").next().unwrap(), intervals);
     assert_eq!(page.matches(&intervals).count(), 1);
     assert!(!page.contains(r#"{"schema""#), "numbers stand there once");
+}
+
+/// It was asked by the experiments' names.
+#[test]
+fn a_page_has_a_topology_where_one_side_sends_to_the_other() {
+    let mut report = report();
+    let drawn = |report: &Report| html::page(report, "").unwrap().contains(r#"class="topology""#);
+    assert!(drawn(&report));
+    report.cases[0].setting.way = None;
+    assert!(!drawn(&report));
 }
 
 #[test]
@@ -634,7 +648,7 @@ fn a_threshold_of_a_figure_that_is_not_compared_is_refused_with_those_that_are()
     };
     let known: Vec<&Measure> = rsc::MEASURES.iter().collect();
     assert!(refused(&known).contains("cpu_percent, cycles_per_byte, receiving_cpu, throughput"));
-    assert!(refused(&[]).contains("nothing is compared"));
+    assert!(refused(&[]).contains("this experiment compares nothing"));
 }
 
 #[test]

@@ -68,10 +68,10 @@ pub(crate) fn check(thresholds: &[Threshold], known: &[&Measure]) -> Result<(), 
     match thresholds.iter().find(|one| !keys.contains(one.measure.as_str())) {
         None => Ok(()),
         Some(one) if keys.is_empty() => {
-            Err(LabError::Threshold(format!("{one}: nothing is compared in this experiment")))
+            Err(LabError::Threshold(format!("{one}: this experiment compares nothing")))
         }
         Some(one) => Err(LabError::Threshold(format!(
-            "{one}: there is no figure `{}` here; there are {}",
+            "{one}: this experiment has no figure `{}`; it has {}",
             one.measure,
             keys.into_iter().collect::<Vec<_>>().join(", ")
         ))),

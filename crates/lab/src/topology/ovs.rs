@@ -46,8 +46,7 @@ pub(super) fn start(topology: &mut Topology) -> Result<Host, LabError> {
     let line = format!("OVS_RUNDIR={place} {}", run.join(" "));
     let control = [format!("--unixctl={place}/ovs.ctl"), "-vconsole:off".to_owned()];
     let arguments = std::iter::once(format!("OVS_RUNDIR={place}")).chain(run).chain(control);
-    let program = "env".to_owned();
-    host.order(&Request::Become { program, arguments: arguments.collect() }, &line)?;
+    host.order(&Request::Become { program: "env".into(), arguments: arguments.collect() }, &line)?;
     topology.bridge.run(&format!("{configure} wait-until Interface out1 ofport>=1"))?;
     Ok(host)
 }

@@ -1,6 +1,7 @@
 //! Where the directions that fail without a router's word are limited, by comparing them with those that do not fail.
 
 use super::Observation;
+use crate::plan::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A limit, and where it is.
@@ -13,7 +14,8 @@ pub(super) struct Located {
     pub(super) both: bool,
     /// Something said that packets were too big.
     pub(super) told: bool,
-    pub(super) directions: usize,
+    /// The directions that it limits.
+    pub(super) pairs: Vec<Direction>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,14 +109,14 @@ impl<'g> Group<'g> {
         let all_cross = self.open.iter().all(|it| is_crossing(it));
         let no_other =
             self.all.iter().filter(|it| is_crossing(it)).all(|it| it.carried <= self.carried);
-        let (place, directions) = (Place::Link { from, to }, self.open.len());
+        let (place, pairs) = (Place::Link { from, to }, pairs(self.open.iter()));
         let told = self.open.iter().all(|it| it.told.is_some());
         (all_cross && no_other).then_some(Located {
             place,
             carried: self.carried,
             both,
             told,
-            directions,
+            pairs,
         })
     }
 
@@ -139,14 +141,14 @@ impl<'g> Group<'g> {
         let limiting = ports.filter(|(_, end, host)| self.limits(*host, *end));
         let (place, end, host) =
             limiting.max_by_key(|(place, end, host)| (of(*end, *host).count(), 1 - place))?;
-        let directions = of(end, host).count();
-        if directions < 2 {
+        let pairs = pairs(of(end, host));
+        if pairs.len() < 2 {
             return None;
         }
         let told = of(end, host).all(|it| it.told.is_some());
         self.open.retain(|it| end(it) != host);
         let place = Place::Port { host, toward: place == 0, from: place == 1 };
-        Some(Located { place, carried: self.carried, both: false, told, directions })
+        Some(Located { place, carried: self.carried, both: false, told, pairs })
     }
 
     /// Senders with the same receivers are one link.
@@ -162,12 +164,16 @@ impl<'g> Group<'g> {
         let located = |(to, from): (BTreeSet<usize>, BTreeSet<usize>)| {
             let own =
                 || self.open.iter().filter(|it| from.contains(&it.from) && to.contains(&it.to));
-            let (directions, told) = (own().count(), own().all(|it| it.told.is_some()));
+            let (pairs, told) = (pairs(own()), own().all(|it| it.told.is_some()));
             let place = Place::Link { from: from.clone(), to };
-            Located { place, carried: self.carried, both: false, told, directions }
+            Located { place, carried: self.carried, both: false, told, pairs }
         };
         links.into_iter().map(located).collect()
     }
+}
+
+fn pairs<'o>(of: impl Iterator<Item = &'o &'o Observation>) -> Vec<Direction> {
+    of.map(|it| (it.from, it.to)).collect()
 }
 
 /// What a device may take beyond its MTU in one direction and not in the other: a veth has room for a tag.
@@ -189,7 +195,7 @@ fn merge_directions(places: Vec<Located>) -> Vec<Located> {
                 twin.both = true;
                 twin.carried = twin.carried.min(it.carried);
                 twin.told &= it.told;
-                twin.directions += it.directions;
+                twin.pairs.extend(it.pairs);
             }
             None => merged.push(it),
         }

@@ -1,4 +1,4 @@
-//! Which moves can be made at once: those among which no queue is both an old and a new one.
+//! Batches of moves that can run at once: no queue in a batch is both an old and a new one.
 
 /// Moves of a batch to one queue.
 #[derive(Debug)]

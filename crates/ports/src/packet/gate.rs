@@ -1,4 +1,4 @@
-//! How far a queue of a fan-out group has been read, and how far it may be: what its reader and a move of flows share.
+//! How far a queue of a fan-out group has been read, and how far it may be read: shared by its reader and moves of flows.
 //!
 //! Slots are counted from the opening of the queue on, and called places. The reader is the worker that owns the queue; a
 //! [`Fence`](super::fence::Fence) holds it back by the limit. Per burst this costs the reader one locked store and five

@@ -11,9 +11,11 @@
 use super::fence::Fence;
 use super::gate::Gate;
 use super::ingress::Member;
+use super::ring::Ring;
 use super::socket::{ALL_PROTOCOLS, Fanout, Filter, PacketSocket, processors};
 use super::steering::ProgramSteering;
 use super::{Interface, PacketError, PacketIngress};
+use crate::side_by_side;
 use crate::steering::random_key;
 use std::io;
 use std::sync::Arc;
@@ -28,9 +30,7 @@ pub(super) struct Group {
 /// Opens a queue for each socket.
 pub(super) fn open(interface: &Interface<'_>) -> Result<Group, PacketError> {
     let options = interface.options;
-    // One promiscuous socket is enough for the interface.
-    let prepare = |queue| interface.prepare(options.promiscuous && queue == 0);
-    let sockets = (0..options.queues).map(prepare).collect::<Result<Vec<_>, _>>()?;
+    let sockets = prepare(interface)?;
     let gates = sockets.iter().map(|(_, ring)| Gate::new(ring.slots())).collect();
     let fence = Arc::new(Fence::new(gates, processors()));
     let set_error = |doing| interface.set_error(doing);
@@ -59,6 +59,17 @@ pub(super) fn open(interface: &Interface<'_>) -> Result<Group, PacketError> {
         PacketIngress::new(socket, ring, interface.index, member)
     };
     Ok(Group { ingress: sockets.into_iter().enumerate().map(ingress).collect(), steering })
+}
+
+/// Sockets with their rings, in the order of the queues.
+fn prepare(interface: &Interface<'_>) -> Result<Vec<(Arc<PacketSocket>, Ring)>, PacketError> {
+    let sockets = (0..interface.options.queues).map(|_| interface.open_ingress_socket());
+    let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
+    let rings = side_by_side::map(&sockets, |socket| interface.map_ring(socket));
+    let rings = rings.into_iter().collect::<Result<Vec<_>, _>>()?;
+    // One promiscuous socket is enough for the interface.
+    sockets.first().map_or(Ok(()), |first| interface.make_promiscuous(first))?;
+    Ok(sockets.into_iter().zip(rings).collect())
 }
 
 /// Joins a group, a new one if there is none yet; its number.

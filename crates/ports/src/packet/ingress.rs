@@ -9,7 +9,8 @@ use super::stall::Watched;
 use crate::{Burst, Ingress, Nanos, PortFault, Slice, VlanTag};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, netdevice, recv};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// How often a queue that is only polled looks for an error of the socket.
@@ -36,6 +37,8 @@ pub struct PacketIngress {
     index: u32,
     /// Where there are several queues.
     member: Option<Member>,
+    /// Another process had the ring, and no train has been received since: trains that it received are not beside the ring.
+    is_resumed: bool,
 }
 
 /// A queue among those of a group, which a fence can hold.
@@ -77,7 +80,18 @@ impl PacketIngress {
             was_down: false,
             index,
             member,
+            is_resumed: false,
         }
+    }
+
+    /// Goes on with a ring that another process had.
+    pub(super) fn resumed(socket: Arc<PacketSocket>, ring: Ring, index: u32) -> PacketIngress {
+        PacketIngress { is_resumed: true, ..PacketIngress::new(socket, ring, index, None) }
+    }
+
+    /// Notes the position of its ring from now on. Returns the socket, and the position's file.
+    pub(super) fn keep(&mut self) -> io::Result<[OwnedFd; 2]> {
+        Ok([self.socket.as_fd().try_clone_to_owned()?, self.ring.keep()?])
     }
 
     /// Its ring and socket, to be looked at.
@@ -125,7 +139,11 @@ impl Ingress for PacketIngress {
             let frame = if slot.bytes.len() == len {
                 Some(slot.bytes)
             } else if slot.header.tp_status & libc::TP_STATUS_COPY != 0 {
-                receive(&self.socket, &mut room, len, &mut self.error)
+                let told = &mut self.error;
+                if self.is_resumed && is_next(&self.socket, slot.bytes, room, len, told) {
+                    self.is_resumed = false;
+                }
+                if self.is_resumed { None } else { receive(&self.socket, &mut room, len, told) }
             } else {
                 None
             };
@@ -173,16 +191,44 @@ fn receive<'q>(
     len: usize,
     told: &mut Option<Errno>,
 ) -> Option<Slice<'q>> {
+    let count = receive_into(socket, room, RecvFlags::empty(), told)?;
+    if count != VNET_LEN + len || count > room.len() {
+        return None;
+    }
+    let (received, rest) = std::mem::take(room).split_at_mut(count);
+    *room = rest;
+    let received: &'q [u8] = received;
+    received.get(VNET_LEN..).map(Slice::from)
+}
+
+/// Whether the frame that waits first is that of a slot, which holds its beginning. A process that had the ring before and died
+/// may have received a frame without giving its slot back.
+fn is_next(
+    socket: &PacketSocket,
+    slot: Slice<'_>,
+    room: &mut [u8],
+    len: usize,
+    told: &mut Option<Errno>,
+) -> bool {
+    let mut start = Vec::new();
+    slot.append_to(&mut start);
+    let room = room.get_mut(..VNET_LEN + start.len()).unwrap_or_default();
+    receive_into(socket, room, RecvFlags::PEEK, told) == Some(VNET_LEN + len)
+        && room.get(VNET_LEN..) == Some(&start)
+}
+
+/// The length of the frame, of which as much is received as there is room for.
+fn receive_into(
+    socket: &PacketSocket,
+    room: &mut [u8],
+    flags: RecvFlags,
+    told: &mut Option<Errno>,
+) -> Option<usize> {
     // An error of the socket is told first, once, and the frame waits behind it.
     for _ in 0..2 {
-        match recv(socket, &mut **room, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
-            Ok((_, count)) if count == VNET_LEN + len && count <= room.len() => {
-                let (received, rest) = std::mem::take(room).split_at_mut(count);
-                *room = rest;
-                let received: &'q [u8] = received;
-                return received.get(VNET_LEN..).map(Slice::from);
-            }
-            Ok(_) | Err(Errno::AGAIN) => return None,
+        match recv(socket, &mut *room, flags | RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+            Ok((_, count)) => return Some(count),
+            Err(Errno::AGAIN) => return None,
             Err(error) => *told = Some(error),
         }
     }

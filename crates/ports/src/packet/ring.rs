@@ -3,16 +3,19 @@
 //!
 //! Slots are filled in order. A slot whose status has `TP_STATUS_USER` is ours until we store `TP_STATUS_KERNEL`; while
 //! it is ours the kernel does not touch it. [`Ring::take`] lends slots for as long as the ring is borrowed, and
-//! [`Ring::release`], which needs the ring alone, gives all of them back.
+//! [`Ring::release`], which needs the ring alone, gives all of them back. A ring that is kept notes its [`Position`] there, so
+//! that another process can go on with it.
 #![allow(unsafe_code)]
 
 use super::gate::Slots;
+use super::position::Position;
+use super::socket::processors;
 use super::{VNET_LEN, socket::PacketSocket};
 use crate::Slice;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::cell::Cell;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,6 +76,8 @@ pub(super) struct Ring {
     next: Cell<u32>,
     /// Slots before `next` that are lent.
     lent: Cell<u32>,
+    /// For the next process.
+    position: Option<Position>,
 }
 
 // SAFETY: slots are the one ring's alone (apart from the kernel, with which the status words settle it); others reach but
@@ -95,6 +100,11 @@ impl Ring {
     /// Makes the ring of a socket and maps it.
     pub(super) fn map(socket: &PacketSocket, shape: Shape) -> io::Result<Ring> {
         socket.request_ring(&shape.request())?;
+        Ring::of(socket, shape)
+    }
+
+    /// Maps the ring that a socket has; the kernel refuses that if its size is another one.
+    fn of(socket: &PacketSocket, shape: Shape) -> io::Result<Ring> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address the kernel chooses.
         let memory = unsafe {
@@ -109,7 +119,28 @@ impl Ring {
         }?;
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = Arc::new(Mapping { memory, shape });
-        Ok(Ring { mapping, next: Cell::new(0), lent: Cell::new(0) })
+        Ok(Ring { mapping, next: Cell::new(0), lent: Cell::new(0), position: None })
+    }
+
+    /// Goes on with the ring of a socket, where the process that had it has noted its position. What that had taken and not given
+    /// back is taken once more.
+    pub(super) fn resume(
+        socket: &PacketSocket,
+        shape: Shape,
+        position: impl AsFd,
+    ) -> Result<Ring, String> {
+        let position = Position::adopt(position, shape)?;
+        let ring =
+            Ring::of(socket, shape).map_err(|error| format!("it has no such ring: {error}"))?;
+        ring.next.set(position.find(&*ring.mapping, processors() as u64)?);
+        Ok(Ring { position: Some(position), ..ring })
+    }
+
+    /// Notes its position from now on, before anything is taken, in a file that is returned.
+    pub(super) fn keep(&mut self) -> io::Result<OwnedFd> {
+        let (position, file) = Position::create(self.mapping.shape)?;
+        self.position = Some(position);
+        Ok(file)
     }
 
     /// Its slots, to be looked at.
@@ -155,11 +186,16 @@ impl Ring {
         let slots = self.mapping.shape.slots;
         let lent = self.lent.replace(0);
         let oldest = (self.next.get() + slots - lent) % slots;
-        for place in 0..lent {
-            // Pairs with the kernel's read barrier after it read the status: it fills the slot only after our last read.
-            self.mapping
-                .status((oldest + place) % slots)
-                .store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        let give_back = || {
+            for place in 0..lent {
+                // Pairs with the kernel's read barrier after it read the status: it fills the slot only after our last read.
+                let status = self.mapping.status((oldest + place) % slots);
+                status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+            }
+        };
+        match &self.position {
+            Some(position) => position.while_released(oldest, lent, self.next.get(), give_back),
+            None => give_back(),
         }
         lent
     }

@@ -6,12 +6,15 @@
     reason = "small constants, and sizes of small structs, that C declares with another integer type"
 )]
 
+use crate::closing;
+use crate::namespace::{self, Refusal, Wanted};
 use libc::{c_int, c_void};
 use rustix::io::{Errno, IoSlice};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::sockopt;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A raw packet socket.
@@ -37,6 +40,19 @@ pub(super) enum Setting {
     ReceiveBuffer,
     /// `SO_SNDBUFFORCE`, in bytes.
     SendBuffer,
+}
+
+/// What a socket is asked that another process has opened.
+#[derive(Clone, Copy)]
+pub(super) enum Question {
+    /// `PACKET_VERSION` of the ring.
+    RingVersion,
+    /// `PACKET_VNET_HDR`.
+    VnetHeader,
+    /// `PACKET_IGNORE_OUTGOING`.
+    IgnoreOutgoing,
+    /// `PACKET_FANOUT`: 0 without a group, since ours all have a flag.
+    Group,
 }
 
 /// Which frames a socket shows.
@@ -86,11 +102,14 @@ impl Setting {
 }
 
 impl PacketSocket {
-    /// A socket that receives nothing until it is bound to a protocol.
-    pub(crate) fn open() -> io::Result<PacketSocket> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
-        Ok(PacketSocket { fd, packets: AtomicU64::new(0), drops: AtomicU64::new(0) })
+    /// A socket of a namespace, or of the calling thread's. It receives nothing until it is bound to a protocol.
+    pub(crate) fn open(netns: Option<&Path>) -> Result<PacketSocket, Refusal> {
+        Ok(PacketSocket::of(namespace::make(netns, Wanted::Packet)?))
+    }
+
+    /// A socket that another process has opened. It may be of any kind.
+    pub(super) fn of(fd: OwnedFd) -> PacketSocket {
+        PacketSocket { fd, packets: AtomicU64::new(0), drops: AtomicU64::new(0) }
     }
 
     /// Sets an option.
@@ -179,19 +198,33 @@ impl PacketSocket {
 
     /// The number of its group.
     pub(super) fn group(&self) -> io::Result<u16> {
-        let mut value = 0u32;
-        let mut length = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: the option writes one int, `length` bytes.
+        self.ask(Question::Group).map(|value| value as u16)
+    }
+
+    /// The kernel's answer.
+    pub(super) fn ask(&self, question: Question) -> io::Result<c_int> {
+        let name = match question {
+            Question::RingVersion => libc::PACKET_VERSION,
+            Question::VnetHeader => libc::PACKET_VNET_HDR,
+            Question::IgnoreOutgoing => libc::PACKET_IGNORE_OUTGOING,
+            Question::Group => PACKET_FANOUT,
+        };
+        let mut value: c_int = 0;
+        // SAFETY: each of these options writes one int.
+        unsafe { get_raw(&self.fd, libc::SOL_PACKET, name, &mut value) }?;
+        Ok(value)
+    }
+
+    /// The interface and the protocol that it is bound to.
+    pub(super) fn bound_to(&self) -> io::Result<(u32, u16)> {
+        // SAFETY: an address of zeros is one.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        let mut length = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: writes at most `length` bytes; of a longer address of another family the beginning.
         result(unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_PACKET,
-                PACKET_FANOUT,
-                (&raw mut value).cast(),
-                &raw mut length,
-            )
+            libc::getsockname(self.fd.as_raw_fd(), (&raw mut address).cast(), &raw mut length)
         })?;
-        Ok(value as u16)
+        Ok((address.sll_ifindex.cast_unsigned(), u16::from_be(address.sll_protocol)))
     }
 
     /// Has an eBPF program steer its group.
@@ -203,17 +236,8 @@ impl PacketSocket {
     /// Frames that came for its ring since it was opened, and those of them that the kernel dropped. A system call each time.
     pub(super) fn statistics(&self) -> (u64, u64) {
         let mut new = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let mut length = size_of_val(&new) as libc::socklen_t;
-        // SAFETY: with ring version 2 the option writes one `tpacket_stats`, `length` bytes. If it fails, they stay zero.
-        let _ = unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                (&raw mut new).cast(),
-                &raw mut length,
-            )
-        };
+        // SAFETY: with ring version 2 the option writes one `tpacket_stats`. If it fails, they stay zero.
+        let _ = unsafe { get_raw(&self.fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut new) };
         let add = |sum: &AtomicU64, new: u32| {
             sum.fetch_add(new.into(), Ordering::Relaxed).wrapping_add(new.into())
         };
@@ -246,10 +270,38 @@ impl PacketSocket {
     }
 }
 
+impl Drop for PacketSocket {
+    fn drop(&mut self) {
+        closing::collect(self.fd.as_fd());
+    }
+}
+
 impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// The number of a socket's network namespace, which no other one has had since the host has started (Linux 5.14).
+pub(super) fn namespace(socket: impl AsFd) -> io::Result<u64> {
+    let mut cookie = 0u64;
+    // SAFETY: the option writes one u64.
+    unsafe { get_raw(socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut cookie) }?;
+    Ok(cookie)
+}
+
+/// # Safety
+/// The option must write at most a `T`, and any bytes must be one.
+unsafe fn get_raw<T>(
+    socket: impl AsFd,
+    level: c_int,
+    name: c_int,
+    value: &mut T,
+) -> io::Result<()> {
+    let mut length = size_of::<T>() as libc::socklen_t;
+    let (socket, pointer) = (socket.as_fd().as_raw_fd(), std::ptr::from_mut(value).cast());
+    // SAFETY: writes at most `length` bytes, which `value` has; its type is the caller's word.
+    result(unsafe { libc::getsockopt(socket, level, name, pointer, &raw mut length) })
 }
 
 /// Processors that the kernel may run on, whatever this process may.

@@ -7,6 +7,7 @@ use super::fence::{Fence, Outcome};
 use super::socket::PacketSocket;
 use crate::bpf::{self, HashMap, MappedArray};
 use crate::lock;
+use crate::namespace::helper;
 use crate::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::collections::HashSet;
@@ -79,6 +80,15 @@ type Store<'t> = (EntryMove, &'t AtomicU8);
 /// How often a move looks whether its round is over. The held queue's reader looks as well, each time it would take.
 const LOOK: Duration = Duration::from_micros(50);
 
+/// Loads the program for these maps: the vNICs, their tables, their counts and the words of the key.
+pub(crate) fn load_program(
+    [vnics, tables, frames, key]: [BorrowedFd<'_>; 4],
+) -> io::Result<OwnedFd> {
+    let maps = program::Maps { vnics, tables, frames, key };
+    let program = program::assemble(&maps).ok_or(io::ErrorKind::InvalidInput)?;
+    bpf::load(bpf::Kind::SocketFilter, &program)
+}
+
 impl ProgramSteering {
     /// Loads the program. The default table has the queues in turn.
     pub(super) fn load(queues: u8, key: &Key, fence: Arc<Fence>) -> io::Result<ProgramSteering> {
@@ -86,14 +96,8 @@ impl ProgramSteering {
         let tables = MappedArray::create(ENTRIES, TABLES)?;
         let frames = MappedArray::create(ENTRIES * size_of::<u64>(), TABLES)?;
         let words = MappedArray::create(INPUT * TABLE_BYTES, 1)?;
-        let maps = program::Maps {
-            vnics: vnics.as_fd(),
-            tables: tables.as_fd(),
-            frames: frames.as_fd(),
-            key: words.as_fd(),
-        };
-        let program = program::assemble(&maps).ok_or(io::ErrorKind::InvalidInput)?;
-        let program = bpf::load(bpf::Kind::SocketFilter, &program)?;
+        let maps = [vnics.as_fd(), tables.as_fd(), frames.as_fd(), words.as_fd()];
+        let program = helper::steering_program(maps)?;
         let stations = Mutex::new(Stations { places: vec![None], removed: 0 });
         let changes = Mutex::new(());
         let steering = ProgramSteering {

@@ -1,21 +1,25 @@
-//! Whether descriptors that an earlier process left are those of a device as it is wanted now. The kernel is asked, not whoever
-//! passed them on.
+//! Checks whether descriptors from an earlier process belong to the wanted device. It asks the kernel, and does not trust the
+//! process that passed them.
 
 use super::{TapOptions, flags};
 use crate::ioctl::{self, Plain, Request};
-use rustix::fs::{fstat, stat};
+use rustix::fs::fstat;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// In the namespace that the device shall be in; what does not fit, for people.
-pub(super) fn check(options: &TapOptions, files: &[OwnedFd]) -> Result<(), String> {
+/// What does not fit, for people. The socket is of the namespace that the device shall be in.
+pub(super) fn check(
+    options: &TapOptions,
+    files: &[OwnedFd],
+    socket: BorrowedFd<'_>,
+) -> Result<(), String> {
     if files.len() != usize::from(options.queues) {
         return Err(format!("{} for {} queue(s)", files.len(), options.queues));
     }
-    files.iter().try_for_each(|file| check_queue(options, file))
+    files.iter().try_for_each(|file| check_queue(options, file, socket))
 }
 
-fn check_queue(options: &TapOptions, file: &OwnedFd) -> Result<(), String> {
+fn check_queue(options: &TapOptions, file: &OwnedFd, socket: BorrowedFd<'_>) -> Result<(), String> {
     let attached = Request::new("").and_then(|request| request.call(file, Plain::Attached));
     let attached = attached.map_err(|error| format!("not one of a TAP device: {error}"))?;
     if attached.name() != options.name {
@@ -32,16 +36,16 @@ fn check_queue(options: &TapOptions, file: &OwnedFd) -> Result<(), String> {
     if options.queues > 1 && !has(libc::IFF_MULTI_QUEUE) {
         return Err("the device has one queue".into());
     }
-    match is_here(file) {
+    match share_a_namespace(file, socket) {
         Ok(true) => Ok(()),
         Ok(false) => Err("the device is in another network namespace".into()),
         Err(error) => Err(format!("its network namespace is unknown: {error}")),
     }
 }
 
-/// Whether the device is in the calling thread's namespace.
-fn is_here(file: &OwnedFd) -> io::Result<bool> {
+/// Whether the device is in the socket's namespace.
+fn share_a_namespace(file: &OwnedFd, socket: BorrowedFd<'_>) -> io::Result<bool> {
     let its = fstat(ioctl::tap_namespace(file)?)?;
-    let ours = stat("/proc/thread-self/ns/net")?;
-    Ok((its.st_dev, its.st_ino) == (ours.st_dev, ours.st_ino))
+    let wanted = fstat(ioctl::socket_namespace(socket)?)?;
+    Ok((its.st_dev, its.st_ino) == (wanted.st_dev, wanted.st_ino))
 }

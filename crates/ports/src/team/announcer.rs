@@ -1,4 +1,4 @@
-//! Telling the network outside that addresses are behind another member now.
+//! Announces to the network that addresses are now behind another member.
 
 use super::Shared;
 use super::homes::Moved;

@@ -1,8 +1,7 @@
-//! The member a frame leaves by.
+//! Chooses the member through which a frame leaves.
 //!
-//! What teaches others where a station is (ARP, neighbour discovery, DHCP, all that goes to a group) leaves by the home
-//! member under the station's own address, and so does whatever has no ports. With the algorithm `dynamic` the rest goes by
-//! its flow.
+//! Frames that teach others where a station is (ARP, neighbour discovery, DHCP, group frames) leave through the home member
+//! with the station's own address; so do frames without ports. With algorithm `dynamic` the others leave by their flow.
 
 use super::mask::{Mask, Place};
 use super::state::State;

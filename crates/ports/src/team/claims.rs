@@ -1,4 +1,4 @@
-//! Copies of one frame that come in at several members, of which one is taken.
+//! Accepts one of the copies of a frame that arrive at several members.
 //!
 //! The switch outside floods a frame for a group, or for an address it has not learned, to every member. The member that
 //! brings a pair of source and destination first *claims* it, and copies at others are dropped until the claim has

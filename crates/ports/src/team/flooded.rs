@@ -1,5 +1,5 @@
-//! Frames for an address of ours that were taken at another member than its home, since the switch outside has not learned
-//! where it is: the copy that comes at home is the same frame.
+//! Frames for a team's address that were accepted at a member other than its home, because the physical switch has not
+//! learned the address: the copy that arrives at home is the same frame.
 //!
 //! Elsewhere copies are told by their addresses ([`Claims`](super::claims::Claims)), which is enough where all frames of a pair are
 //! flooded alike. A frame for one of our addresses is not: as soon as the switch has learned it, frames come at its home

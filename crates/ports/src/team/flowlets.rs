@@ -1,4 +1,4 @@
-//! Which member a flow leaves by: algorithm `dynamic`.
+//! Chooses the member through which a flow leaves, with algorithm `dynamic`.
 //!
 //! A flow keeps its member while its frames follow each other within [`GAP`] and the time that what waits at that member takes to
 //! leave. After a longer pause, a *flowlet*, it may take another one without overtaking itself, since paths through one network

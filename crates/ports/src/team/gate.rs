@@ -1,4 +1,5 @@
-//! Which frames of a member are taken: not what another member brings too, and not our own that come back.
+//! Decides which frames of a member are accepted: no copies that another member also receives, and none of the team's own
+//! frames that come back.
 
 use super::mask::{Mask, PLACES, Place};
 use super::sent::REFLECTION_MS;

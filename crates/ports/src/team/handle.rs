@@ -1,8 +1,9 @@
-//! The control plane's handle of an open team: its members, algorithm and pins are changed by it while frames flow.
+//! The control plane's handle of an open team, which changes members, algorithm and pins while frames flow.
 
 use super::mask::{PLACES, Place};
 use super::members::{Members, Opened, Seat, is_also};
 use super::place::Slot;
+use super::status::idle_reason;
 use super::{
     Algorithm, Condition, Member, MemberOpener, MemberStatus, Shared, TeamError, TeamStatus,
 };
@@ -119,6 +120,12 @@ impl Inner {
 }
 
 impl Team {
+    /// No link is to be watched any more. Dropping the team waits until that has ended.
+    pub fn end(&self) {
+        self.inner.closing.store(true, Ordering::Relaxed);
+        self.inner.shared.state.look();
+    }
+
     /// Makes these the members, if those that are new open: nothing changes if one of them does not.
     pub fn try_members(&self, names: &[String]) -> Result<(), TeamError> {
         if names.len() > PLACES {
@@ -276,11 +283,9 @@ impl Team {
     /// Why this member carries no frames; `None`: it does, or is none of the team. Asks no device, for a device's answer may wait for
     /// others of the host.
     pub fn lost(&self, name: &str) -> Option<String> {
-        let waits = "its link came back: it is used again after the fail-back time";
         let members = lock(&self.inner.members);
         let (place, seat) = members.seated().find(|(_, seat)| seat.name == name)?;
-        let reason = || seat.trouble.clone().unwrap_or_else(|| waits.to_owned());
-        (!members.is_used(place)).then(reason)
+        idle_reason(members.is_used(place), seat.trouble.as_deref())
     }
 
     /// Why no member carries frames; `None`: one does.
@@ -299,8 +304,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        self.inner.closing.store(true, Ordering::Relaxed);
-        self.inner.shared.state.look();
+        self.end();
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
         }

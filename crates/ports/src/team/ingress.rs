@@ -1,4 +1,4 @@
-//! Taking from a member: its frames, without copies of what another member brings and without our own that come back.
+//! Takes frames from a member, without copies that another member receives and without the team's own frames that come back.
 
 use super::Shared;
 use super::gate::Gate;

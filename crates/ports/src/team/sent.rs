@@ -1,5 +1,5 @@
-//! When an address last sent through the team in a VLAN: what comes from it right after that is its own frame, which the
-//! switch outside sent back.
+//! When an address last sent through the team in a VLAN. A frame from it right after that is its own, which the physical
+//! switch sent back.
 //!
 //! Beside [`Homes`](super::homes::Homes), because a VLAN has stations of its own: one address may be a guest's in one VLAN and a
 //! router's outside in another, as VRRP's are.

@@ -1,5 +1,5 @@
-//! The IP addresses of the stations behind a team, as they told them in ARP and neighbour discovery, so that they can be
-//! announced from another member. Addresses of packets that a station merely sends are not taken: it may route for others.
+//! The IP addresses of stations behind a team, learned from ARP and neighbour discovery, so that they can be announced from
+//! another member. Source addresses of other packets are not learned, because the station may route for others.
 
 use std::collections::HashMap;
 use wire::Mac;

@@ -1,4 +1,4 @@
-//! What a team tells about itself.
+//! A team's status as the control plane reads it.
 
 use super::mask::Place;
 use super::members::{Members, Seat};
@@ -48,6 +48,12 @@ pub struct MemberStatus {
     pub vlans: Vec<u16>,
     /// What was counted since the team was opened.
     pub counters: MemberCounters,
+}
+
+/// Why a member carries no frames; `None`: it does.
+pub(super) fn idle_reason(active: bool, trouble: Option<&str>) -> Option<String> {
+    let waits = "its link came back: it is used again after the fail-back time";
+    (!active).then(|| trouble.unwrap_or(waits).to_owned())
 }
 
 /// An address and its members.
@@ -103,6 +109,11 @@ counters! {
 }
 
 impl MemberStatus {
+    /// Why it carries no frames; `None`: it does.
+    pub fn idle_reason(&self) -> Option<String> {
+        idle_reason(self.active, self.trouble.as_deref())
+    }
+
     pub(super) fn of(place: Place, seat: &Seat, members: &Members) -> MemberStatus {
         let device = seat.device.as_ref();
         let link = device.and_then(|device| device.link.as_ref());

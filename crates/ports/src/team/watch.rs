@@ -7,12 +7,14 @@
 
 use super::handle::Inner;
 use crate::Nanos;
+use crate::namespace::{self, Wanted};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
+use rustix::net::{RecvFlags, bind, recv};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// Between two looks at the flags without a message.
 const GLANCE: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
@@ -22,11 +24,9 @@ const LOOK: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 /// `RTMGRP_LINK` of `linux/rtnetlink.h`.
 const LINKS: u32 = 1;
 
-/// A socket that is readable when a link of this namespace changed.
-pub(super) fn subscribe() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    // Protocol 0 is NETLINK_ROUTE.
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+/// A socket that is readable when a link of a namespace changed, or of the calling thread's.
+pub(super) fn subscribe(netns: Option<&Path>) -> io::Result<OwnedFd> {
+    let socket = namespace::make(netns, Wanted::Changes)?;
     bind(&socket, &SocketAddrNetlink::new(0, LINKS))?;
     Ok(socket)
 }

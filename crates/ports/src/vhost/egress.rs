@@ -1,7 +1,7 @@
-//! What a guest receives: frames copied into the buffers it made available, published once a burst.
+//! Delivers to a guest: copies frames into the buffers it made available, and publishes them once per burst.
 //!
-//! Workers meet at a guest's ring. Short bursts are copied with the ring's lock held. Of others only the room is reserved with the
-//! lock: each worker copies without it, and the ring publishes in the order of the reservations.
+//! Several workers use a guest's ring. They copy short bursts while holding the ring's lock. For longer ones they only reserve
+//! room under the lock and copy without it; the ring publishes in the order of the reservations.
 
 use super::copy;
 use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, Room, lock};

@@ -1,5 +1,5 @@
 // UNSAFETY: lends a guest's buffers for the length of a turn.
-//! What a guest sends: chains of its transmit queue, taken by the burst and lent in place.
+//! Takes from a guest: chains of its transmit queue, taken by the burst and lent in place.
 #![allow(unsafe_code)]
 
 use super::copy;

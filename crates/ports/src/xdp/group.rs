@@ -1,7 +1,7 @@
 //! The queues of one interface: a socket for each receive queue, all with one UMEM.
 //!
-//! A frame reaches only sockets of the queue that it came by, and is lost without a counter elsewhere. So every queue has one,
-//! and a device whose number of queues changes is opened anew ([`Fit`](super::Fit)).
+//! A frame reaches only sockets of its receive queue; without one it is lost and not counted. So every queue has a socket, and
+//! a device whose number of queues changes is reopened ([`Fit`](super::Fit)).
 
 use super::program::{Attached, Program};
 use super::socket::{Rings, Share, XdpSocket};
@@ -12,6 +12,7 @@ use crate::link::Link;
 use crate::packet::socket::PacketSocket;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Most queue pairs of a port.
@@ -94,7 +95,7 @@ impl Interface<'_> {
     fn attach(&self, program: &Program) -> Result<(OwnedFd, Option<io::Error>), XdpError> {
         let interface = || self.options.interface.clone();
         let native = match self.options.native {
-            true => program.attach(self.index, Hook::Native),
+            true => program.attach(self.netns(), self.index, Hook::Native),
             false => Err(io::Error::other("it was not asked to")),
         };
         let native = match native {
@@ -104,7 +105,7 @@ impl Interface<'_> {
             }
             Err(error) => error,
         };
-        match program.attach(self.index, Hook::Generic) {
+        match program.attach(self.netns(), self.index, Hook::Generic) {
             Ok(link) => Ok((link, Some(native))),
             Err(generic) => Err(XdpError::Attach { interface: interface(), native, generic }),
         }
@@ -113,10 +114,11 @@ impl Interface<'_> {
     /// A socket for each queue, and whether egress frames may have metadata.
     fn bind(&self, umem: &Umem, copy: bool) -> Result<(Vec<Bound>, bool), XdpError> {
         let mut all: Vec<Bound> = Vec::new();
-        let link = Link::open(&self.options.interface, None)?;
+        let link = Link::open(&self.options.interface, self.netns())?;
         let (link, mut has_metadata) = (Arc::new(link), false);
         for queue in 0..self.queues {
-            let socket = XdpSocket::open(link.clone()).map_err(self.set_error("open a socket"))?;
+            let socket = XdpSocket::open(link.clone(), self.netns())
+                .map_err(self.set_error("open a socket"))?;
             if all.is_empty() {
                 has_metadata = socket.register(umem).map_err(self.set_error(
                     "register its memory (LimitMEMLOCK, or CAP_IPC_LOCK, may be what lacks)",
@@ -134,6 +136,11 @@ impl Interface<'_> {
         Ok((all, has_metadata))
     }
 
+    /// That of the interface.
+    fn netns(&self) -> Option<&Path> {
+        self.options.netns.as_deref()
+    }
+
     fn bind_error(&self, queue: u32, source: io::Error) -> XdpError {
         let interface = self.options.interface.clone();
         match source.raw_os_error() {
@@ -148,7 +155,8 @@ impl Interface<'_> {
             return Ok(None);
         }
         let doing = "make the interface promiscuous";
-        let socket = PacketSocket::open().map_err(self.set_error(doing))?;
+        let socket = PacketSocket::open(self.netns())
+            .map_err(|refusal| refusal.told(self.set_error(doing)))?;
         socket.make_promiscuous(self.index).map_err(self.set_error(doing))?;
         Ok(Some(socket))
     }

@@ -5,9 +5,12 @@
 
 use crate::bpf::assemble::{Assembler, Helper, Instruction, Operation, Register, Width};
 use crate::bpf::{self, Hook, SocketMap};
+use crate::closing;
+use crate::namespace;
 use crate::packet::socket::PacketSocket;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 /// What the program returns for a queue without a socket: the host's stack gets the frame (`XDP_PASS`).
 const PASS: i32 = 2;
@@ -24,9 +27,15 @@ pub(super) struct Program {
 /// asked for.
 pub(super) struct Attached {
     /// First, so that it goes first.
-    _link: OwnedFd,
+    link: OwnedFd,
     _program: Program,
     _promiscuous: Option<PacketSocket>,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        closing::collect(self.link.as_fd());
+    }
 }
 
 impl Program {
@@ -43,14 +52,19 @@ impl Program {
         self.sockets.set(queue, socket.as_fd())
     }
 
-    /// Attaches it.
-    pub(super) fn attach(&self, interface: u32, hook: Hook) -> io::Result<OwnedFd> {
-        bpf::attach(self.program.as_fd(), interface, hook)
+    /// Attaches it to an interface of a namespace, or of the calling thread's.
+    pub(super) fn attach(
+        &self,
+        netns: Option<&Path>,
+        interface: u32,
+        hook: Hook,
+    ) -> io::Result<OwnedFd> {
+        Ok(namespace::attach(netns, self.program.as_fd(), interface, hook)?)
     }
 
     /// Keeps it attached by its link.
     pub(super) fn keep(self, link: OwnedFd, promiscuous: Option<PacketSocket>) -> Attached {
-        Attached { _link: link, _program: self, _promiscuous: promiscuous }
+        Attached { link, _program: self, _promiscuous: promiscuous }
     }
 }
 

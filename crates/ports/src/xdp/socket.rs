@@ -7,7 +7,9 @@ use super::egress::MOST_DROPPED;
 use super::ring::{Reader, Writer};
 use super::umem::{METADATA, Umem};
 use crate::Nanos;
+use crate::closing;
 use crate::link::Link;
+use crate::namespace::{self, Wanted};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -15,13 +17,14 @@ use rustix::net::xdp::{
     XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc,
     XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use rustix::net::{bind, sockopt};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -74,10 +77,9 @@ pub(super) enum Share<'s> {
 }
 
 impl XdpSocket {
-    /// A socket without UMEM and queue, for an interface.
-    pub(super) fn open(link: Arc<Link>) -> io::Result<XdpSocket> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)?;
+    /// A socket without UMEM and queue, for an interface of a namespace, or of the calling thread's.
+    pub(super) fn open(link: Arc<Link>, netns: Option<&Path>) -> io::Result<XdpSocket> {
+        let fd = namespace::make(netns, Wanted::Xdp)?;
         let bell = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for fd in [&fd, &bell] {
@@ -288,6 +290,12 @@ impl XdpSocket {
     }
 }
 
+impl Drop for XdpSocket {
+    fn drop(&mut self) {
+        closing::collect(self.fd.as_fd());
+    }
+}
+
 impl AsFd for XdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -302,7 +310,7 @@ fn last_error() -> Errno {
 mod tests {
     use super::super::umem::{EgressChunks, Shape};
     use super::*;
-    use crate::{Outgoing, namespace};
+    use crate::Outgoing;
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::net::xdp::XdpDescOptions;
     use std::process::Command;
@@ -332,7 +340,7 @@ mod tests {
             ip("link set mill0 up");
             let umem = Arc::new(Umem::map(1, Shape::fitting(1500, 1 << 17).unwrap()).unwrap());
             let link = Arc::new(Link::open("mill0", None).unwrap());
-            let socket = XdpSocket::open(link.clone()).unwrap();
+            let socket = XdpSocket::open(link.clone(), None).unwrap();
             socket.register(&umem).unwrap();
             let Rings { mut transmit, .. } = socket.map_rings(&umem).unwrap();
             socket.bind((link.index().unwrap(), 0), Share::Own, true).unwrap();

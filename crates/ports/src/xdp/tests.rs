@@ -1,6 +1,7 @@
 //! What takes a program at the peer: a tag that its stack keeps beside the frame.
 
 use super::*;
+use crate::namespace;
 use crate::packet::{self, PacketOptions};
 use crate::{Burst, Egress, Ingress, Nanos, Outgoing, Slice, bpf};
 use std::process::Command;

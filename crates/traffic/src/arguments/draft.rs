@@ -75,15 +75,15 @@ impl Draft {
 
     fn role(&self, dialect: Dialect) -> Result<Role, ArgumentError> {
         match (self.sender, self.receiver) {
-            (true, true) => Err(ArgumentError::Plan(
-                "-s and -r: one run is either a sender or a receiver".into(),
-            )),
+            (true, true) => {
+                Err(ArgumentError::Plan("-s and -r: a run is either a sender or a receiver".into()))
+            }
             (true, false) => Ok(Role::Sender),
             (false, true) => Ok(Role::Receiver),
             // As ntttcp-for-linux has it.
             (false, false) if dialect == Dialect::Linux => Ok(Role::Receiver),
             (false, false) => {
-                Err(ArgumentError::Plan("say -s for a sender or -r for a receiver".into()))
+                Err(ArgumentError::Plan("add -s for a sender or -r for a receiver".into()))
             }
         }
     }
@@ -106,7 +106,7 @@ impl Draft {
             mapping.host = self.host.unwrap_or(mapping.host);
             if self.v6 && mapping.host.is_ipv4() {
                 return Err(ArgumentError::Plan(format!(
-                    "-6 with the IPv4 address {}: leave out one of them",
+                    "-6 with the IPv4 address {}: omit one of them",
                     mapping.host
                 )));
             }

@@ -40,8 +40,7 @@ fn flag(letter: char, draft: &mut Draft) -> bool {
         'H' => draft.output.repeat = true,
         'e' => draft.plan.notes.push("-e has no effect: epoll is always used".into()),
         'D' => draft.plan.notes.push(
-            "-D has no effect: this program stays in the foreground; systemd-run or & puts it away"
-                .into(),
+            "-D has no effect: this program stays in the foreground; use systemd-run or &".into(),
         ),
         _ => return false,
     }

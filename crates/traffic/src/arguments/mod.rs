@@ -85,7 +85,7 @@ pub enum Destination {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentError {
     /// No such option.
-    #[error("{word} is no option of {dialect} NTttcp: --help lists them{hint}")]
+    #[error("{word} is not an option of {dialect} NTttcp: --help lists them{hint}")]
     Unknown {
         /// What was typed.
         word: String,
@@ -135,7 +135,7 @@ pub enum ArgumentError {
         linux: &'static str,
     },
     /// An option that is known and not served here.
-    #[error("{option} is not served here: {reason}")]
+    #[error("{option} is not supported: {reason}")]
     NotServed {
         /// The option.
         option: String,

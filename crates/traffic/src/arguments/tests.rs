@@ -181,8 +181,8 @@ fn refusals_name_the_option_and_the_remedy() {
         ("-r -6 -m 1,*,10.0.0.1", "IPv4 address"),
         ("-r --nonsense", "--help"),
         ("-r -t", "needs a value"),
-        ("-r -m 1,*,10.0.0.1 -t 5 -hv -rb 1", "leave it out"),
-        ("-s -m 1,*,10.0.0.1 -t 5 -lm --latency", "leave out one"),
+        ("-r -m 1,*,10.0.0.1 -t 5 -hv -rb 1", "omit it"),
+        ("-s -m 1,*,10.0.0.1 -t 5 -lm --latency", "omit one"),
         ("-s -m 1,*,10.0.0.1 -t 5 -uso", "needs a value"),
     ] {
         let refusal = refusal(line);

@@ -21,7 +21,7 @@ const WITHOUT_EFFECT: [(&str, Option<&str>, &str); 7] = [
         Some("a priority from 0 to 5"),
         "Linux has no traffic types, `tc` marks and orders packets",
     ),
-    ("-brn", Some("an amount of work"), "no processor time is burnt beside the run"),
+    ("-brn", Some("an amount of work"), "the run burns no extra processor time"),
 ];
 
 pub(super) fn read(words: &mut Words, draft: &mut Draft) -> Result<(), ArgumentError> {
@@ -69,7 +69,7 @@ fn read_one(
             let asked = words.optional(value::is_size).unwrap_or_else(|| "2".into());
             let asked: u32 = value::number(option, &asked, "a number of outstanding requests")?;
             plan.notes.push(format!(
-                "-a {asked} is served by epoll: no request waits in the kernel, up to {asked} calls are made for a connection whenever it is ready"
+                "-a {asked} is served by epoll: no request waits in the kernel; a ready connection gets up to {asked} calls"
             ));
             draft.outstanding = Some(asked);
         }
@@ -105,7 +105,7 @@ fn send_buffer(words: &mut Words, notes: &mut Vec<String>) -> Result<Option<usiz
 fn refused(option: &str, typed: &str) -> ArgumentError {
     let reason = match option {
         "-rt" | "-jm" => "--latency measures round trips with their distribution",
-        "-uc" | "-hv" | "-sam" | "-x" => "it has no counterpart on Linux: leave it out",
+        "-uc" | "-hv" | "-sam" | "-x" => "it has no counterpart on Linux: omit it",
         _ => {
             let hint = "; if the line is ntttcp-for-linux's, add --dialect linux";
             return ArgumentError::Unknown { word: typed.into(), dialect: "Windows", hint };

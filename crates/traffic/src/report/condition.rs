@@ -29,7 +29,7 @@ pub(crate) fn of(plan: &Plan, interval: &Interval) -> Vec<String> {
 fn busy(interval: &Interval) -> Option<String> {
     let busy = interval.cpu.value.as_ref()?.busy_percent;
     (busy >= BUSY_PERCENT).then(|| {
-        format!("all processors of this host were busy ({busy:.1} %): more was not possible here")
+        format!("all processors of this host were busy ({busy:.1} %), which limits the result")
     })
 }
 
@@ -37,7 +37,9 @@ fn retransmits(interval: &Interval) -> Option<String> {
     let tcp = &interval.tcp;
     let percent = 100.0 * tcp.retransmits as f64 / tcp.segments_out.max(1) as f64;
     (percent >= RETRANSMITS_PERCENT).then(|| {
-        format!("{percent:.0} % of the segments sent were sent again: frames get lost on the way")
+        format!(
+            "{percent:.0} % of the sent segments were retransmitted: frames are lost on the path"
+        )
     })
 }
 
@@ -46,7 +48,7 @@ fn starved(plan: &Plan, interval: &Interval) -> Option<String> {
     let (starved, all) = (interval.tcp.starved, interval.tcp.connections);
     (starved > 0 && !matches!(plan.length, Length::Buffers(_))).then(|| {
         format!(
-            "{starved} of {all} connections moved nothing in the measured interval: those that lost frames wait ever longer while others go on"
+            "{starved} of {all} connections moved nothing in the measured interval: those that lost frames back off while others continue"
         )
     })
 }
@@ -64,7 +66,7 @@ fn frequency(interval: &Interval) -> Option<String> {
     };
     let (low, high) = (low_then.min(low_now), high_then.max(high_now));
     (low > 0.0 && (high - low) * 100.0 / low >= FREQUENCY_PERCENT)
-        .then(|| format!("processors ran between {low:.0} and {high:.0} MHz: cycles per byte by the formula are off by as much"))
+        .then(|| format!("processors ran between {low:.0} and {high:.0} MHz: cycles per byte by the formula are as inexact"))
 }
 
 /// What was neither this process nor the network stack's interrupts.
@@ -74,5 +76,5 @@ fn other_load(interval: &Interval) -> Option<String> {
     let host = (usage.user_percent + usage.system_percent) * usage.processors as f64;
     let other = host - own;
     (other >= OTHER_LOAD_PERCENT)
-        .then(|| format!("other processes used {other:.0} % of a processor on this host: they are in Avg. CPU % and in cycles/byte"))
+        .then(|| format!("other processes used {other:.0} % of a processor on this host: Avg. CPU % and cycles/byte include them"))
 }

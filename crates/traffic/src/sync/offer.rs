@@ -29,7 +29,7 @@ impl Offer {
                 let (with, without) =
                     if here { ("receiver", "sender") } else { ("sender", "receiver") };
                 format!(
-                    "the {with} has {name} and the {without} has not: give it to both or to none"
+                    "the {with} has {name} but the {without} does not: give it to both or to neither"
                 )
             })
         };

@@ -159,7 +159,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_vring_kick(&mut self, number: u8, file: Option<File>) -> Result<()> {
         let kick = file.ok_or_else(|| {
             refused(format!(
-                "ring {number} has no kick descriptor: rings that must be polled are not served"
+                "ring {number} has no kick descriptor: rings that need polling are not supported"
             ))
         })?;
         if let Err(error) = expect_eventfd(kick.as_fd()) {

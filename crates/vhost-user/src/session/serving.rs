@@ -30,7 +30,7 @@ pub(super) fn go_on(shared: &Arc<Shared>, record: &OwnedFd) -> Option<(Conversat
             Some(resumed)
         }
         Err(error) => {
-            tracing::warn!(%socket, "a vhost-user front end has to connect again: {error}");
+            tracing::warn!(%socket, "a vhost-user front end must reconnect: {error}");
             None
         }
     }
@@ -159,7 +159,7 @@ fn suspend(shared: &Shared, backend: &Mutex<Backend>) {
         Ok(record) => *lock(&shared.record) = Some(record),
         Err(error) => {
             let socket = shared.options.socket.display();
-            tracing::warn!(%socket, "a vhost-user front end has to connect again: {error}");
+            tracing::warn!(%socket, "a vhost-user front end must reconnect: {error}");
         }
     }
 }
@@ -178,7 +178,7 @@ fn tell_of_end(shared: &Shared, ended: Option<Error>, lasted: Duration, is_loop:
         None | Some(Error::Disconnected | Error::PartialMessage | Error::SocketBroken(_)) => {
             if !is_loop {
                 shared.tell(|untold| {
-                    tracing::info!(socket = %socket.display(), untold, "the vhost-user front end has gone");
+                    tracing::info!(socket = %socket.display(), untold, "the vhost-user front end disconnected");
                 });
             }
         }

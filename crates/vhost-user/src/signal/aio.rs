@@ -2,10 +2,11 @@
 //! Eventfds signalled by the completion of asynchronous I/O, which never waits for the eventfd.
 #![allow(unsafe_code)]
 
+use crate::lock::lock;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 /// Completions that the kernel keeps for us until they are reaped.
 pub(super) const COMPLETIONS: usize = 64;
@@ -43,9 +44,12 @@ struct Context {
 }
 
 static CONTEXT: OnceLock<Context> = OnceLock::new();
+/// Held while it is made: ports open at the same time, and a context too many takes an RCU grace period to go.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// Makes sure that eventfds can be signalled; called before a front end can give us any.
 pub(crate) fn prepare() -> io::Result<()> {
+    let _one = lock(&MAKING);
     if CONTEXT.get().is_none() {
         let made = Context::new()?;
         let _ = CONTEXT.set(made);

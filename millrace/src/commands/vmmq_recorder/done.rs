@@ -1,27 +1,27 @@
-//! What each queue and each entry did between two looks at the daemon's counters.
+//! What each queue and each entry did between two readings of the daemon's counters.
 
 use control::body::{VmmqLoadBody, VmmqQueueBody, VmmqTableBody};
 use std::collections::{HashMap, HashSet};
 
-/// Where frames for no vNIC are counted: no port can have this name.
+/// The name under which frames for no vNIC are counted. No port can have it, because of the space.
 const DEFAULT_TABLE: &str = "default table";
 
-/// What an item is called.
+/// An item's name.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     pub(super) uplink: Option<String>,
     pub(super) vnic: String,
-    /// Of an entry: which of the vNIC's tables, if it is not the first.
+    /// For an entry: which of the vNIC's tables, if not the first.
     pub(super) table: Option<u32>,
     pub(super) entry: Option<u8>,
-    /// Of a queue.
+    /// For a queue: its number.
     pub(super) queue: u16,
 }
 
-/// What one item did since it was last looked at.
+/// What one item did since the last reading.
 pub(super) struct Done {
     pub(super) name: Name,
-    /// Of an entry: the queue that it names.
+    /// For an entry: the queue that it names.
     pub(super) queue: u16,
     pub(super) worker: usize,
     pub(super) dynamic: bool,
@@ -62,10 +62,10 @@ pub(super) fn done(last: &VmmqLoadBody, now: &VmmqLoadBody, tables: &Tables) -> 
     found
 }
 
-/// A table, and which of its vNIC's it is.
+/// A table, and its place among its vNIC's tables.
 type OfTable<'t> = (&'t VmmqTableBody, Option<u32>);
 
-/// An entry takes that part of its queue's time and bytes which its frames are of the queue's, as the balancer has it.
+/// An entry's share of its queue's time and bytes is its share of the queue's frames, as in the balancer.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -116,14 +116,14 @@ fn entries(last: &VmmqLoadBody, now: &VmmqLoadBody, queues: &[Done], tables: &Ta
     steered.into_iter().filter_map(entry).collect()
 }
 
-/// A counter that has fallen began anew: what it counted is not known.
+/// The difference of a counter; 0 if the counter was reset, because what it counted before is not known.
 #[allow(clippy::cast_precision_loss, reason = "seconds")]
 pub(super) fn since(new: u64, old: u64) -> f64 {
     new.saturating_sub(old) as f64
 }
 
-/// The tables of each vNIC at each uplink, in the order in which they came. One whose vNIC has got another address or VLAN is
-/// another one, whose counts have nothing to do with those of the one before.
+/// The tables of each vNIC at each uplink, in order of appearance. When a vNIC gets another address or VLAN, it gets
+/// another table, with separate counts.
 #[derive(Default)]
 pub(super) struct Tables(HashMap<OfVnic, Vec<Identity>>);
 
@@ -143,7 +143,7 @@ impl Tables {
         }
     }
 
-    /// Which of its vNIC's; `None`: the first.
+    /// The table's place among its vNIC's tables; `None` for the first.
     fn place(&self, table: &VmmqTableBody) -> Option<u32> {
         let known = self.0.get(&of_vnic(table))?;
         let place = known.iter().position(|known| *known == identity(table))?;

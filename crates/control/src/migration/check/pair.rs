@@ -1,4 +1,4 @@
-//! How a port differs from the one of its name at the other host.
+//! How a port differs from the port of the same name at the destination.
 
 use super::{DEVICE_KEYS, Finding, HostExport, Wanted, keys};
 use crate::Problem;
@@ -7,11 +7,11 @@ use crate::config::{PortConfig, SwitchConfig, from_value};
 use ports::vhost::{REGIONS_OWN, REGIONS_SHARED};
 use serde_json::{Map, Value};
 
-/// Keys that are compared by what follows from them.
+/// Keys that are compared by their effects.
 const JUDGED_KEYS: [&str; 8] =
     ["name", "mtu", "mac", "queues", "rsc", "memory-limit", "compat", "rss-key"];
 
-/// Keys that are compared by what the data path makes of them, not as they are spelled: `vlan = 0` is what is meant without it.
+/// Keys that are compared by the resulting data path settings, not by spelling: `vlan = 0` equals no `vlan`.
 const SETTINGS_KEYS: [&str; 23] = [
     "path-mtu",
     "role",
@@ -38,12 +38,12 @@ const SETTINGS_KEYS: [&str; 23] = [
     "acl",
 ];
 
-/// The port at the host that its guest leaves, and that at the other.
+/// The port at the source and at the destination.
 pub(super) struct Pair<'p> {
     pub(super) wanted: &'p Wanted<'p>,
     pub(super) from: &'p PortBody,
     pub(super) to: &'p PortBody,
-    /// All of the other host.
+    /// The whole destination host.
     pub(super) host: &'p HostExport,
 }
 
@@ -78,7 +78,7 @@ impl Pair<'_> {
         if self.to.config.vhost_user.is_some() {
             return None;
         }
-        let problem = Problem::new("the destination's port serves no virtual machine")
+        let problem = Problem::new("the destination's port is not a vhost-user port")
             .seen(self.to.config.device())
             .wanted("a vhost-user port")
             .remedy("remove the port there and add one with --vhost-user");
@@ -93,24 +93,24 @@ impl Pair<'_> {
         let problem = Problem::new("the destination's port cannot take a guest")
             .seen(seen)
             .wanted("a port that waits for its guest")
-            .remedy("mend what the port says: its guest must start anew, or its front end connect again");
+            .remedy("fix the reason shown: restart its guest, or let its front end reconnect");
         self.finding("state", problem)
     }
 
     fn features(&self) -> Option<Finding> {
         let offered = &self.to.guest.as_ref()?.offered;
         let missing = self.guest()?.taken.iter().filter(|taken| !offered.contains(taken));
-        // Pairs and the address are looked at by themselves.
+        // Queue pairs and the address have their own checks.
         let missing = missing.map(String::as_str).filter(|it| !["mq", "mac"].contains(it));
         let missing: Vec<&str> = missing.collect();
         if missing.is_empty() {
             return None;
         }
         let missing = missing.join(" ");
-        let problem = Problem::new("the guest has taken features that the destination does not offer")
+        let problem = Problem::new("the guest has accepted features that the destination does not offer")
             .seen(format!("not offered: {missing}"))
             .wanted(&missing)
-            .remedy("boot the guest with these off at QEMU's virtio-net device, or run one version of Millrace, with one `compat`, on both hosts");
+            .remedy("turn these off on QEMU's virtio-net device and reboot the guest, or run the same Millrace version with the same `compat` on both hosts");
         self.finding("features", problem)
     }
 
@@ -127,24 +127,27 @@ impl Pair<'_> {
     fn mtu(&self) -> Option<Finding> {
         let (from, to) = (self.from.mtu?, self.to.mtu?);
         let problem =
-            Problem::new("the guest was told of a larger MTU than the destination's port has")
+            Problem::new("the guest was told a larger MTU than the destination's port has")
                 .seen(to)
                 .wanted(from)
                 .remedy(format!("`millrace port set {} mtu={from}` there", self.to.name));
         (to < from).then(|| self.finding("mtu", problem)).flatten()
     }
 
-    /// By the limit in force, which is the host's memory where no key says it.
+    /// Compares with the effective limit: `memory-limit`, or the host's memory.
     fn memory(&self) -> Option<Finding> {
         let in_force = self.to.guest.as_ref().and_then(|guest| guest.memory_limit);
         let by_key = self.to.config.memory_limit.map(|limit| limit.0).filter(|limit| *limit > 0);
         let (limit, needed) = (in_force.or(by_key)?, self.from.guest.as_ref()?.memory_bytes);
         let remedy = match by_key {
             Some(_) => {
-                format!("`millrace port set {} memory-limit=` there, or a larger one", self.to.name)
+                format!(
+                    "`millrace port set {} memory-limit=` there, or set a larger one",
+                    self.to.name
+                )
             }
             None => format!(
-                "move it to a host with more memory, or `millrace port set {} memory-limit=0` there",
+                "move the guest to a host with more memory, or `millrace port set {} memory-limit=0` there",
                 self.to.name
             ),
         };
@@ -155,7 +158,7 @@ impl Pair<'_> {
         (limit < needed).then(|| self.finding("memory-limit", problem)).flatten()
     }
 
-    /// Memory regions beyond those that every port has for itself are of a number that all ports of a host share.
+    /// Memory regions beyond a port's own allowance come from a pool that all ports of a host share.
     fn slots(&self) -> Option<Finding> {
         let beyond = |guest: &GuestBody| guest.memory_regions.saturating_sub(REGIONS_OWN);
         let needed = beyond(self.guest()?);
@@ -163,12 +166,12 @@ impl Pair<'_> {
         let taken: usize = others.filter_map(|port| port.guest.as_ref().map(beyond)).sum();
         let left = REGIONS_SHARED.saturating_sub(taken);
         let problem = Problem::new(
-            "the guest has more memory regions than the destination has left",
+            "the guest has more memory regions than the destination has free",
         )
-        .seen(format!("{left} left of the {REGIONS_SHARED} that all ports share"))
-        .wanted(format!("{needed}, beyond the {REGIONS_OWN} of each port"))
+        .seen(format!("{left} free of the {REGIONS_SHARED} that all ports share"))
+        .wanted(format!("{needed}, beyond each port's own {REGIONS_OWN}"))
         .remedy(
-            "move it to another host, or others away; fewer and larger memory devices take fewer",
+            "move the guest to another host, or move others away; fewer, larger memory devices need fewer regions",
         );
         (left < needed).then(|| self.finding("memory-regions", problem)).flatten()
     }
@@ -178,7 +181,7 @@ impl Pair<'_> {
         let there = self.to.config.mac.map(|mac| mac.0.to_string());
         let Some(own) = self.wanted.mac.as_deref() else {
             let problem = Problem::new(
-                "the destination's port holds its guest to an address, the source's to none",
+                "the destination's port holds its guest to an address; the source's does not",
             )
             .seen(there?)
             .wanted("not set")
@@ -188,7 +191,7 @@ impl Pair<'_> {
         let what = match there {
             Some(_) => "the destination's port holds its guest to another address",
             None => {
-                "the destination's port has no `mac`: it is held to none, and announced by none"
+                "the destination's port has no `mac`, so the guest is neither held to it nor announced"
             }
         };
         let is_wrong = match &there {
@@ -202,7 +205,7 @@ impl Pair<'_> {
         is_wrong.then(|| self.finding("mac", problem)).flatten()
     }
 
-    /// A guest that does not announce itself is announced by the switch, where that knows its address.
+    /// The switch announces a guest that does not announce itself, if it knows the address.
     fn announced(&self) -> Option<Finding> {
         let announces = self.guest()?.taken.iter().any(|taken| taken == "guest-announce");
         if announces || self.to.config.mac.is_some() || self.from.config.mac.is_some() {
@@ -210,10 +213,10 @@ impl Pair<'_> {
         }
         let own = self.wanted.mac.as_deref().unwrap_or("ADDRESS");
         let problem = Problem::new("the guest does not announce itself, and the destination's port has no `mac`")
-            .seen("no guest-announce, no mac")
+            .seen("neither guest-announce nor mac")
             .wanted("one of them")
             .remedy(format!(
-                "`millrace port set {} mac={own}` there; without it only a front end that sends VHOST_USER_SEND_RARP (QEMU) has it announced",
+                "`millrace port set {} mac={own}` there; without it the guest is announced only if the front end sends VHOST_USER_SEND_RARP (QEMU)",
                 self.to.name
             ));
         self.finding("announce", problem)
@@ -222,14 +225,14 @@ impl Pair<'_> {
     fn rsc(&self) -> Option<Finding> {
         let word = |port: &PortBody| text(serde_json::to_value(port.rsc).unwrap_or_default());
         let (from, to) = (word(self.from), word(self.to));
-        let problem = Problem::new("coalescing toward the guest is another one at the destination")
+        let problem = Problem::new("coalescing toward the guest differs at the destination")
             .seen(&to)
             .wanted(&from)
             .remedy(format!("`millrace port set {} rsc={from}` there", self.to.name));
         (from != to).then(|| self.finding("rsc", problem)).flatten()
     }
 
-    /// Whether the source's port would be the same with the destination's value of this key.
+    /// Whether this key's value at the destination means the same for the source's port.
     fn means_the_same(&self, key: &str) -> bool {
         let mut other = keys(&self.from.config);
         match keys(&self.to.config).remove(key) {
@@ -243,7 +246,7 @@ impl Pair<'_> {
         SETTINGS_KEYS.contains(&key) && other.is_ok_and(same)
     }
 
-    /// Every other key that is not the same.
+    /// Every other key that differs.
     fn settings(&self) -> Vec<Finding> {
         let (from, to) = (keys(&self.from.config), keys(&self.to.config));
         let all = from.keys().chain(to.keys().filter(|key| !from.contains_key(*key)));
@@ -257,15 +260,13 @@ impl Pair<'_> {
                 |map: &Map<String, Value>| map.get(key).cloned().map_or("not set".to_owned(), text);
             let (seen, wanted) = (value(&to), value(&from));
             let set = from.get(key).cloned().map_or(String::new(), |value| word(&text(value)));
-            let problem = Problem::new(format!(
-                "`{key}` of the port is another one at the destination"
-            ))
-            .seen(seen)
-            .wanted(&wanted)
-            .remedy(format!(
-                "`millrace port set {} {key}={set}` there, or `port export` and `port import`",
-                self.to.name
-            ));
+            let problem = Problem::new(format!("`{key}` of the port differs at the destination"))
+                .seen(seen)
+                .wanted(&wanted)
+                .remedy(format!(
+                    "`millrace port set {} {key}={set}` there, or `port export` and `port import`",
+                    self.to.name
+                ));
             self.wanted.finding(key, problem)
         };
         all.filter(is_compared).filter(differs).map(finding).collect()
@@ -278,11 +279,11 @@ pub(in super::super) fn occupied(wanted: &Wanted<'_>, to: &PortBody) -> Option<F
     let problem = Problem::new("the destination's port cannot take a guest")
         .seen("a guest runs there")
         .wanted("a port that waits for its guest")
-        .remedy("stop the guest that is there");
+        .remedy("stop that guest");
     runs.then(|| wanted.finding("state", problem))
 }
 
-/// A value as people write it.
+/// A value as written on the command line.
 fn text(value: Value) -> String {
     match value {
         Value::String(text) => text,
@@ -291,7 +292,7 @@ fn text(value: Value) -> String {
     }
 }
 
-/// A word of a shell's command line: a remedy is made to be typed.
+/// Quotes a word for a shell, because remedies are meant to be typed.
 fn word(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.,:/@+".contains(&byte);
     if text.bytes().all(is_plain) {

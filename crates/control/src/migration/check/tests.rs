@@ -139,7 +139,7 @@ fn each_difference_is_found_alone_and_says_what_to_do() {
         }),
         // No key says it: the host has less memory than the guest.
         ("memory-limit", "536870912", |it| guest(it).memory_limit = Some(512 << 20)),
-        ("memory-regions", "96 left of the 4096", |it| {
+        ("memory-regions", "96 free of the 4096", |it| {
             port(it, "beside").guest =
                 Some(GuestBody { memory_regions: 4032, ..GuestBody::default() });
         }),
@@ -309,12 +309,12 @@ fn what_a_file_says_commands_neither_the_terminal_nor_the_shell() {
         let refused = HostExport::read(&text(&other)).unwrap_err();
         assert_eq!(
             (&*refused.error, &*refused.seen),
-            ("a name that no port has in the file of a host", bad)
+            ("an invalid port name in a host's file", bad)
         );
     }
     let mut other = host.clone();
     port(&mut other, "up").held_mac = Some("`reboot`".to_owned());
-    assert!(HostExport::read(&text(&other)).unwrap_err().error.contains("an address"));
+    assert!(HostExport::read(&text(&other)).unwrap_err().error.contains("an invalid MAC address"));
     let mut from = source();
     set(&mut from, "vm", "team-member", "eth1;reboot");
     let found = findings(&from, &host, "vm").unwrap();

@@ -1,7 +1,7 @@
-//! A capture on its way from its thread to the client's connection: a bounded queue of chunks.
+//! Carries a capture from its thread to the client's connection: a bounded queue of chunks.
 //!
-//! The capture's thread waits where the client is slow, its own queue fills, and workers count frames as missed. When the
-//! connection goes, so does this end of the queue, and the thread ends at its next write.
+//! If the client is slow, the capture's thread waits, its own queue fills, and workers count frames as missed. When the
+//! connection ends, this end of the queue is dropped, and the thread ends at its next write.
 
 use hyper::body::{Body, Bytes, Frame};
 use std::convert::Infallible;
@@ -12,21 +12,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Chunks in the queue; each has 256 KiB at most.
+/// Chunks in the queue, of at most 256 KiB each.
 const CHUNKS: usize = 16;
 
-/// What the capture's thread writes to.
+/// The end that the capture's thread writes to.
 pub(super) struct ToClient(Sender<Bytes>);
 
-/// The answer's body.
+/// The response's body.
 pub(crate) struct CaptureStream {
     chunks: Receiver<Bytes>,
     gone: Gone,
-    /// Counts the streams that live.
+    /// Counts the live streams.
     _live: Arc<()>,
 }
 
-/// Whether the client has gone.
+/// Whether the client has disconnected.
 #[derive(Clone, Default)]
 pub(super) struct Gone(Arc<AtomicBool>);
 
@@ -36,7 +36,7 @@ impl Gone {
     }
 }
 
-/// Both ends of a queue. The client's holds `live` for as long as its connection keeps it.
+/// Both ends of a queue. The client's end holds `live` while its connection lasts.
 pub(super) fn queue(live: Arc<()>) -> (ToClient, CaptureStream, Gone) {
     let (to_client, chunks) = channel(CHUNKS);
     let gone = Gone::default();
@@ -46,7 +46,7 @@ pub(super) fn queue(live: Arc<()>) -> (ToClient, CaptureStream, Gone) {
 impl Write for ToClient {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let sent = self.0.blocking_send(Bytes::copy_from_slice(bytes));
-        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone"))?;
+        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the client has disconnected"))?;
         Ok(bytes.len())
     }
 

@@ -360,7 +360,7 @@ fn a_vnic_that_comes_while_entries_move_has_its_table_at_the_next_decision() {
     }
     run.now += INTERVAL;
     (0..2).for_each(|_| run.running.poll(run.now));
-    let told = "port up: flows to v2 go by the default table: entries have been on the move";
+    let told = "port up: the default table steers flows to v2: entries have been moving for more than a second";
     assert!(run.events().len() == 1 && run.events()[0].starts_with(told), "{:?}", run.events());
     assert!(steering.table(nth(2)).is_err());
     drop(moving);

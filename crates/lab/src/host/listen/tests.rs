@@ -172,7 +172,7 @@ fn one_experiment_runs_and_the_second_is_told() {
     let agent = Fixture::new();
     let first = agent.friend();
     let error = agent.host().err().map(|error| error.to_string()).unwrap();
-    assert!(error.contains("another experiment is running here"), "{error}");
+    assert!(error.contains("another experiment is running on this agent"), "{error}");
     drop(first);
     drop(agent.is_ready());
 }
@@ -215,7 +215,7 @@ fn a_byte_now_and_then_wins_no_time() {
         }
     });
     peer.meet(listener.accept().unwrap().0);
-    agent.comes_to_say("it asked for nothing for too long");
+    agent.comes_to_say("the client made no request for too long");
     writer.join().unwrap();
 }
 

@@ -1,0 +1,38 @@
+//! Opening a packet port, with the previous process's ring if there is one.
+
+use super::{HostLink, OpenError, Opened, denied, link_denied, netns, queues, resume};
+use crate::config::PortConfig;
+use crate::handover::{Store, What};
+use ports::packet::{self, PacketError, PacketOptions};
+
+/// Opens `name`, which an xdp port may have instead: that is not kept.
+pub(super) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
+    let mut options = PacketOptions::new(name);
+    options.netns = netns(port);
+    options.queues = u8::try_from(queues(port)).unwrap_or(u8::MAX);
+    options.promiscuous = port.promiscuous.unwrap_or(true);
+    let what = What::of(port);
+    options.kept = what.is_some();
+    let by = |files| packet::open_kept(&options, files);
+    let kept = what.as_ref().and_then(|what| resume(port, what, store, by));
+    let (kept, earlier_mac) = kept.unzip();
+    let opened = kept
+        .map_or_else(|| packet::open(&options), Ok)
+        .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
+    let what = what.filter(|_| !opened.files.is_empty());
+    let keeping = what.map(|what| store.keep(port.name.as_str(), what, &opened.files));
+    let (link, spread, stalls) = (opened.link, opened.spread, Some(opened.stalls));
+    let watch = Box::new(HostLink { link, ours: false, spread, stalls, fit: None, keeping });
+    let (device, degraded) = (opened.device, opened.degraded);
+    Ok(Opened { device, degraded, watch, earlier_mac: earlier_mac.flatten() })
+}
+
+pub(super) fn packet_denied(error: &PacketError) -> bool {
+    match error {
+        PacketError::Socket { source, .. }
+        | PacketError::Set { source, .. }
+        | PacketError::Ring { source, .. } => denied(source),
+        PacketError::Down { .. } | PacketError::Kept { .. } => false,
+        PacketError::Link(error) => link_denied(error),
+    }
+}

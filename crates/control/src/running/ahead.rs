@@ -1,0 +1,63 @@
+//! Opening what a plan adds before its steps are taken: all devices at the same time.
+
+use super::Running;
+use crate::config::PortConfig;
+use crate::plan::Step;
+use ::ports::side_by_side;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+impl Running {
+    /// Opens the devices of all ports to be added at the same time; the steps then use them.
+    ///
+    /// Of two that name the same socket by different paths, the second is left to its step: opened at the same time, each
+    /// would take the other's socket for a stale one.
+    pub(super) fn open_ahead(&mut self, steps: &[Step]) {
+        let added = steps.iter().filter_map(|step| match step {
+            Step::Add { port, .. } => Some(&**port),
+            _ => None,
+        });
+        let mut seen = BTreeSet::new();
+        let added: Vec<&PortConfig> = added
+            .filter(|port| devices(port).into_iter().all(|device| seen.insert(device)))
+            .collect();
+        let opened = side_by_side::map(&added, |port| self.opener.open(port));
+        self.ahead = added.iter().map(|port| port.name.clone()).zip(opened).collect();
+    }
+}
+
+/// What it opens and the network namespace that is in, wherever links lead.
+fn devices(port: &PortConfig) -> Vec<(Option<PathBuf>, PathBuf)> {
+    let netns = port.netns.as_ref().map(|netns| resolved(&netns.path()));
+    let device = |name: String| (netns.clone(), resolved(Path::new(&name)));
+    port.device_names().into_iter().map(device).collect()
+}
+
+/// The path without links in its folder; itself where it has none. Its last part need not be there yet.
+fn resolved(path: &Path) -> PathBuf {
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    match (folder, path.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_paths_to_a_socket_are_one_device_and_two_sockets_are_two() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::fs::create_dir(folder.path().join("real")).unwrap();
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        let port = |name: &str, path: PathBuf| PortConfig {
+            vhost_user: Some(path.to_str().unwrap().parse().unwrap()),
+            ..PortConfig::named(name.parse().unwrap())
+        };
+        let here = port("a", folder.path().join("real/s"));
+        assert_eq!(devices(&here), devices(&port("b", link.join("s"))));
+        assert_ne!(devices(&here), devices(&port("b", link.join("t"))));
+    }
+}

@@ -1,0 +1,58 @@
+//! Traces that anybody may ask for begin twice a second at most, however many ask: each copies the switch under the lock that all
+//! other clients wait for.
+
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+/// From the beginning of one to that of the next.
+const APART: Duration = Duration::from_millis(500);
+
+/// When the next may begin.
+pub(super) struct Pace {
+    next: Mutex<Option<Instant>>,
+    apart: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace::new(APART)
+    }
+}
+
+impl Pace {
+    fn new(apart: Duration) -> Pace {
+        Pace { next: Mutex::default(), apart }
+    }
+
+    /// Waits for a turn, behind those who came before. A client that goes away meanwhile takes none.
+    pub(super) async fn turn(&self) {
+        let mut next = self.next.lock().await;
+        if let Some(next) = *next {
+            sleep_until(next).await;
+        }
+        *next = Some(Instant::now() + self.apart);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn one_takes_its_turn_and_the_others_wait() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let _inside = runtime.enter();
+        let pace = Pace::new(Duration::from_hours(1));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(pin!(pace.turn()).poll(&mut context).is_ready());
+        for _ in 0..2 {
+            assert!(pin!(pace.turn()).poll(&mut context).is_pending());
+            assert!(pace.next.try_lock().is_ok(), "one that has gone away is in nobody's way");
+        }
+        let quick = Pace::new(Duration::ZERO);
+        runtime.block_on(async { (quick.turn().await, quick.turn().await) });
+    }
+}

@@ -1,0 +1,90 @@
+//! What a page of metrics exports, and what documents and rules say about it. Tests of the daemon and of the fleet's agent share it.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Names as Prometheus stores them: each with what the format adds to those of a type.
+pub(crate) struct Exported {
+    /// By name as documented: type, labels, help.
+    pub(crate) families: BTreeMap<String, [String; 3]>,
+    /// All that can be asked for.
+    pub(crate) series: BTreeSet<String>,
+}
+
+impl Exported {
+    pub(crate) fn of(page: &str) -> Exported {
+        let mut helps: BTreeMap<&str, &str> = BTreeMap::new();
+        let (mut families, mut series) = (BTreeMap::new(), BTreeSet::new());
+        for line in page.lines() {
+            if let Some((name, help)) =
+                line.strip_prefix("# HELP ").and_then(|it| it.split_once(' '))
+            {
+                helps.insert(name, help.trim_end_matches('.'));
+            }
+            let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|it| it.split_once(' '))
+            else {
+                continue;
+            };
+            let suffixes: &[&str] = match kind {
+                "counter" => &["_total"],
+                "info" => &["_info"],
+                "histogram" => &["_bucket", "_sum", "_count"],
+                _ => &[""],
+            };
+            series.extend(suffixes.iter().map(|suffix| format!("{name}{suffix}")));
+            let full = if kind == "histogram" {
+                name.to_owned()
+            } else {
+                format!("{name}{}", suffixes[0])
+            };
+            let labels = labels(page, name);
+            families.insert(full, [kind.to_owned(), labels, helps[name].to_owned()]);
+        }
+        Exported { families, series }
+    }
+}
+
+/// Labels of a family's first sample, save the bound of a histogram's bucket.
+fn labels(page: &str, family: &str) -> String {
+    let of_family = |line: &&str| {
+        let rest = line.strip_prefix(family).unwrap_or_default();
+        ["{", "_total{", "_info{", "_bucket{"].iter().any(|start| rest.starts_with(start))
+    };
+    let Some((_, rest)) = page.lines().find(of_family).and_then(|line| line.split_once('{')) else {
+        return String::new();
+    };
+    let names = rest.split(',').filter_map(|pair| pair.split_once('=')).map(|(name, _)| name);
+    names
+        .filter(|name| *name != "le")
+        .map(|name| format!("`{name}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+pub(crate) fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// Metrics as a document's tables have them, by name: type, labels, help.
+pub(crate) fn rows(document: &str) -> BTreeMap<String, [String; 3]> {
+    let rows = document.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let rest = [cells[2], cells[3], cells[4]].map(str::to_owned);
+        (cells[1].trim_matches('`').to_owned(), rest)
+    })
+    .collect()
+}
+
+/// Names of metrics in an expression.
+pub(crate) fn asked(expression: &str) -> BTreeSet<String> {
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words = expression.split(|letter| !is_name(letter));
+    let ours = words.filter(|word| ["millrace_", "process_"].iter().any(|it| word.starts_with(it)));
+    ours.map(str::to_owned).collect()
+}

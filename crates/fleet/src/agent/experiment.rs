@@ -1,0 +1,356 @@
+// UNSAFETY: between fork and exec a child asks the kernel for a signal when its parent ends, which is one system call.
+//! The host's part in `fleet validate`: the sender's measurement agent, or the receiver's `millrace validate`. Each is a process of
+//! this program, which ends with the experiment and with the agent, so following never waits for either.
+//!
+//! A host takes part only if its agent was started with `--lab-address`. The token by which the receiver uses the sender comes in an
+//! order below the host's own name, and goes to the process by its environment: no other host and no other user sees it.
+#![allow(unsafe_code)]
+
+use super::Agent;
+use super::watcher::News;
+use super::written::Written;
+use crate::Name;
+use crate::store::{ExperimentAnswer, ExperimentRequest, LONGEST_ANSWER, Outcome, Store};
+use control::Problem;
+use control::token::Token;
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// After so long an agent ends its part, whatever etcd has.
+const LIMIT: Duration = Duration::from_hours(2);
+/// How long a process may take to end by itself: it puts back what it has toggled.
+const GRACE: Duration = Duration::from_secs(20);
+/// How often the process is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// How much of what a process prints is kept.
+const LONGEST_TEXT: u64 = 128 << 10;
+
+/// What a host needs that takes part in experiments.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    /// Its own address behind its switch, and the port of the sender's agent.
+    pub address: SocketAddr,
+    /// This program.
+    pub program: PathBuf,
+    /// The daemon's socket.
+    pub socket: PathBuf,
+}
+
+/// See the module.
+pub(super) struct Bench {
+    host: Name,
+    /// None: this host takes part in none.
+    lab: Option<Lab>,
+    /// Below this directory a part keeps its files while it runs.
+    directory: PathBuf,
+    /// Wakes the agent when there is an answer.
+    bell: Sender<News>,
+    part: Option<Part>,
+    /// The thread of the last part, which may still end its process.
+    thread: Option<JoinHandle<()>>,
+    /// The last experiment in which this host began its part.
+    last: String,
+    written: Written<ExperimentAnswer>,
+}
+
+/// A part that runs. Its process ends once this is dropped.
+struct Part {
+    told: Told,
+    ends: Arc<AtomicBool>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The answer of a part, which its thread changes and the agent writes.
+#[derive(Clone)]
+struct Told {
+    answer: Arc<Mutex<ExperimentAnswer>>,
+    bell: Sender<News>,
+}
+
+impl Told {
+    fn answer(&self) -> ExperimentAnswer {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut ExperimentAnswer)) {
+        change(&mut self.answer.lock().unwrap_or_else(PoisonError::into_inner));
+        // An agent that has ended needs no answer.
+        let _ = self.bell.send(News::Answer);
+    }
+}
+
+impl Bench {
+    pub(super) fn new(
+        host: &Name,
+        lab: Option<Lab>,
+        directory: &Path,
+        bell: Sender<News>,
+    ) -> Bench {
+        let (host, directory) = (host.clone(), directory.to_owned());
+        Bench {
+            host,
+            lab,
+            directory,
+            bell,
+            part: None,
+            thread: None,
+            last: String::new(),
+            written: Written::default(),
+        }
+    }
+
+    /// Takes note of the request in etcd.
+    pub(super) fn hear(
+        &mut self,
+        store: &Store,
+        request: Option<&ExperimentRequest>,
+    ) -> Result<(), Problem> {
+        let own = request.filter(|it| it.from == self.host || it.to == self.host);
+        let Some(request) = own else {
+            self.part = None;
+            return Ok(());
+        };
+        // The receiver begins once the sender listens.
+        let begins = request.from == self.host || request.sender.is_some();
+        let Some(lab) = self.lab.clone().filter(|_| begins && self.last != request.number) else {
+            return Ok(());
+        };
+        let token = store.experiment_token(&self.host, &request.number)?;
+        self.last.clone_from(&request.number);
+        self.part = Some(self.begin(lab, request.clone(), token));
+        Ok(())
+    }
+
+    fn begin(&mut self, lab: Lab, request: ExperimentRequest, token: Option<Token>) -> Part {
+        tracing::info!("{} measures {}: takes part", request.author, request.experiment);
+        let answer = ExperimentAnswer { number: request.number.clone(), ..Default::default() };
+        let told = Told { answer: Arc::new(Mutex::new(answer)), bell: self.bell.clone() };
+        let part = Part { told: told.clone(), ends: Arc::default() };
+        let (ends, before) = (Arc::clone(&part.ends), self.thread.take());
+        let (directory, host) = (self.directory.clone(), self.host.clone());
+        let work = move || {
+            // The last experiment's process may still put back what it has toggled. A thread that has panicked has said so.
+            let _ = before.map(JoinHandle::join);
+            match Process::start(&directory, &lab, &request, &host, token) {
+                Ok(process) => process.watch(&ends, &told),
+                Err(problem) => told.change(|answer| answer.problem = Some(problem)),
+            }
+        };
+        match std::thread::Builder::new().name("experiment".into()).spawn(work) {
+            Ok(thread) => self.thread = Some(thread),
+            Err(error) => part.told.change(|answer| answer.problem = Some(not_started(&error))),
+        }
+        part
+    }
+
+    /// The answer as it is now.
+    fn answer(&self) -> Option<ExperimentAnswer> {
+        self.part.as_ref().map(|part| part.told.answer())
+    }
+}
+
+fn not_started(error: &dyn std::fmt::Display) -> Problem {
+    Problem::new("the host's part in the experiment cannot be started")
+        .seen(error)
+        .wanted("a process of this program, with files in the agent's state directory")
+        .remedy("see the agent's log, and check its --state-dir")
+}
+
+/// The process of a part, and its files. It is killed when this is dropped, and the files are removed.
+struct Process {
+    child: Child,
+    directory: PathBuf,
+    /// Where the sender's agent listens; none: this is the receiver.
+    listens: Option<SocketAddr>,
+}
+
+impl Process {
+    fn start(
+        directory: &Path,
+        lab: &Lab,
+        request: &ExperimentRequest,
+        host: &Name,
+        token: Option<Token>,
+    ) -> Result<Process, Problem> {
+        let token = token.ok_or_else(|| not_started(&"no order for this host in etcd"))?;
+        let directory = directory.join(format!("experiment-{}", request.number));
+        let sends = request.from == *host;
+        let mut command = Command::new(&lab.program);
+        if sends {
+            command.args(["lab", "agent", "--listen", &lab.address.to_string()]);
+            command.env("MILLRACE_LAB_TOKEN", token.to_string());
+        } else {
+            let sender = request.sender.map(|at| format!("{token}@{at}"));
+            command.args(arguments(lab, request)).arg("--output").arg(directory.join("report"));
+            command.env("MILLRACE_LAB_SENDER", sender.unwrap_or_default());
+        }
+        let started = fs::DirBuilder::new().mode(0o700).create(&directory).and_then(|()| {
+            let file = |name| File::create(directory.join(name));
+            command.stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?);
+            // A Ctrl-C on the agent's terminal ends the agent, and that the process.
+            command.process_group(0);
+            // SAFETY: the closure makes one system call and touches no memory that the parent shares.
+            unsafe {
+                command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::INT))?));
+            }
+            command.spawn()
+        });
+        match started {
+            Ok(child) => Ok(Process { child, directory, listens: sends.then_some(lab.address) }),
+            Err(error) => {
+                let _ = fs::remove_dir_all(&directory);
+                Err(not_started(&error))
+            }
+        }
+    }
+
+    /// Watches the process until it ends, or is to end, and tells what there is to tell.
+    fn watch(mut self, ends: &AtomicBool, told: &Told) {
+        let begun = Instant::now();
+        while !ends.load(Ordering::Relaxed) && begun.elapsed() < LIMIT {
+            std::thread::sleep(LOOK);
+            let answer = told.answer();
+            if self.listens.is_some() && answer.sender.is_none() && !self.printed("out").is_empty()
+            {
+                told.change(|answer| answer.sender = self.listens);
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return match self.outcome(status) {
+                    Ok(outcome) => told.change(|answer| answer.outcome = Some(outcome)),
+                    Err(problem) => told.change(|answer| answer.problem = Some(problem)),
+                };
+            }
+        }
+        self.end();
+    }
+
+    fn outcome(&self, status: ExitStatus) -> Result<Outcome, Problem> {
+        let failed = |seen: String| {
+            Problem::new("the host's part in the experiment failed")
+                .seen(seen)
+                .wanted("a process that ends with a report")
+                .remedy("see the agent's log on that host")
+        };
+        let errors = self.printed("err");
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        let report = fs::read_to_string(self.directory.join("report/report.json"));
+        let (Some(code), None, Ok(report)) = (code, self.listens, report) else {
+            tracing::warn!("the experiment failed ({status}): {errors}");
+            return Err(failed(format!("{status}: {}", last_lines(&errors))));
+        };
+        if report.len() > LONGEST_ANSWER / 2 {
+            return Err(failed(format!("a report of {} bytes", report.len()))
+                .wanted(format!("at most {} bytes, which etcd takes", LONGEST_ANSWER / 2))
+                .remedy("measure fewer connection counts or repetitions at once"));
+        }
+        let report = serde_json::from_str(&report).map_err(|error| failed(error.to_string()))?;
+        let text = self.printed("out").lines().map(str::to_owned).collect();
+        Ok(Outcome { code, text, report })
+    }
+
+    /// What it has printed so far.
+    fn printed(&self, name: &str) -> String {
+        let mut bytes = Vec::new();
+        let read = File::open(self.directory.join(name))
+            .and_then(|file| file.take(LONGEST_TEXT).read_to_end(&mut bytes));
+        drop(read);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Ends the process, which first puts back what it has toggled.
+    fn end(&mut self) {
+        if let Some(process) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(process, Signal::INT);
+        }
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < GRACE {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Of a process that has ended nothing is killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The receiver's command.
+fn arguments(lab: &Lab, request: &ExperimentRequest) -> Vec<String> {
+    let mut all = vec!["validate".to_owned(), request.experiment.name().to_owned()];
+    let mut add = |option: &str, value: String| all.extend([option.to_owned(), value]);
+    add("--socket", lab.socket.display().to_string());
+    add("--to", lab.address.ip().to_string());
+    let extent = &request.extent;
+    if let Some(port) = &extent.port {
+        add("--port", port.to_string());
+    }
+    if !extent.connections.is_empty() {
+        let counts = extent.connections.iter().map(u16::to_string).collect::<Vec<_>>();
+        add("--connections", counts.join(","));
+    }
+    if let Some(repetitions) = extent.repetitions {
+        add("--repetitions", repetitions.to_string());
+    }
+    if extent.quick {
+        all.push("--quick".to_owned());
+    }
+    all
+}
+
+fn last_lines(text: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().rev().take(4).collect();
+    lines.reverse();
+    lines.join(" / ")
+}
+
+/// Removes what an agent left that was killed during an experiment.
+pub(super) fn clear(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("experiment-") {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+impl Agent {
+    /// Writes the answer to an experiment, and deletes it after that. What fails is tried again in a later round.
+    pub(super) fn answer_experiment(&mut self, now: Instant) {
+        if !self.reporting.is_due(now) {
+            return;
+        }
+        let (store, host) = (&self.store, &self.options.host.name);
+        let (answer, lease) = (self.bench.answer(), self.lease.map(|(lease, _)| lease));
+        let written = self.bench.written.set(
+            answer,
+            lease,
+            |answer, lease| store.answer_experiment(host, answer, lease),
+            || store.forget_experiment(host),
+        );
+        if let Err(problem) = written {
+            self.reporting.failed(now);
+            tracing::debug!("the answer to an experiment was not written: {problem}");
+        }
+    }
+}

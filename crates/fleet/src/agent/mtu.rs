@@ -1,0 +1,301 @@
+//! The host's part in `fleet mtu`: a responder, and while a check runs a thread that probes the host's peers. Following never waits for
+//! either.
+//!
+//! The thread orders its probes from this host's own responder, whose token leaves this process only to come back to it: a session of
+//! that responder is what makes it acknowledge the probes of the check's badge. Nothing that is in etcd makes it send.
+
+use super::Agent;
+use super::watcher::News;
+use super::written::Written;
+use crate::Name;
+use crate::store::{MtuAnswer, MtuPlan, MtuRequest};
+use control::Problem;
+use control::token::{Token, Whereabouts};
+use path_mtu::frame::Badge;
+use path_mtu::judge::Observation;
+use path_mtu::probing::{Prober, Probing};
+use path_mtu::session::{Host, Session};
+use path_mtu::{Options, Responder, device_mtu};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// After so long an agent ends its part, whatever etcd has.
+const LIMIT: Duration = Duration::from_secs(600);
+/// A session is opened anew after so long, since a responder ends one that is silent for two minutes.
+const RENEW: Duration = Duration::from_secs(60);
+/// How often the responder is started again, if its address is not there yet.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub(super) struct Paths {
+    host: Name,
+    /// Where the responder is to listen; none: there is none.
+    address: Option<SocketAddr>,
+    /// The responder, and how this process reaches it.
+    responder: Option<(Responder, Host)>,
+    /// When it was last tried to start it.
+    tried: Option<Instant>,
+    /// Wakes the agent when there is an answer.
+    bell: Sender<News>,
+    check: Option<Check>,
+    /// The badge of the last check, which is not begun a second time.
+    last: String,
+    written: Written<MtuAnswer>,
+}
+
+/// A check that runs. Its thread ends once `plans` is dropped.
+struct Check {
+    plans: Sender<MtuPlan>,
+    /// Whether the thread has the plan.
+    planned: bool,
+    answer: Arc<Mutex<Option<MtuAnswer>>>,
+}
+
+impl Paths {
+    pub(super) fn new(host: &Name, address: Option<SocketAddr>, bell: Sender<News>) -> Paths {
+        let mut paths = Paths {
+            host: host.clone(),
+            address,
+            responder: None,
+            tried: None,
+            bell,
+            check: None,
+            last: String::new(),
+            written: Written::default(),
+        };
+        paths.listen(Instant::now());
+        paths
+    }
+
+    /// Where the responder listens.
+    pub(super) fn responder(&self) -> Option<SocketAddr> {
+        self.responder.as_ref().map(|(responder, _)| responder.address())
+    }
+
+    /// Starts the responder, unless it runs.
+    fn listen(&mut self, now: Instant) {
+        let Some(address) = self.address.filter(|_| self.responder.is_none()) else { return };
+        if self.tried.is_some_and(|tried| now.duration_since(tried) < RETRY) {
+            return;
+        }
+        match start(address, &self.host) {
+            Ok(started) => self.responder = Some(started),
+            Err(problem) if self.tried.is_none() => tracing::warn!("{problem}"),
+            Err(problem) => tracing::debug!("{problem}"),
+        }
+        self.tried = Some(now);
+    }
+
+    /// Takes note of the request in etcd.
+    pub(super) fn hear(&mut self, request: Option<&MtuRequest>) {
+        let Some(request) = request else {
+            self.check = None;
+            return;
+        };
+        if self.last != request.badge {
+            self.last.clone_from(&request.badge);
+            self.check = self.begin(request);
+        }
+        if let (Some(check), Some(plan)) = (&mut self.check, &request.plan)
+            && !check.planned
+        {
+            // A thread that has ended has said why.
+            let _ = check.plans.send(plan.clone());
+            check.planned = true;
+        }
+    }
+
+    fn begin(&self, request: &MtuRequest) -> Option<Check> {
+        let ((_, own), badge) = (self.responder.as_ref()?, request.badge()?);
+        let (plans, receiver) = channel();
+        let answer = Arc::new(Mutex::new(None));
+        let (told, bell) = (Arc::clone(&answer), self.bell.clone());
+        let tell = move |answer: &MtuAnswer| {
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer.clone());
+            // An agent that has ended needs no answer.
+            let _ = bell.send(News::Answer);
+        };
+        let part = Part { own: own.clone(), host: self.host.clone(), badge, plans: receiver };
+        let empty = MtuAnswer { badge: request.badge.clone(), ..MtuAnswer::default() };
+        let thread = std::thread::Builder::new().name("mtu".into());
+        thread.spawn(move || part.run(empty, &tell)).ok()?;
+        tracing::info!("{} checks MTUs: probing paths to other hosts", request.author);
+        Some(Check { plans, planned: false, answer })
+    }
+
+    /// The answer as it is now.
+    fn answer(&self) -> Option<MtuAnswer> {
+        let answer = &self.check.as_ref()?.answer;
+        answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Starts a responder with a token of its own.
+fn start(address: SocketAddr, host: &Name) -> Result<(Responder, Host), Problem> {
+    let failed = |error: std::io::Error| {
+        Problem::new(format!("the responder for `fleet mtu` cannot listen on {address}"))
+            .seen(error)
+            .wanted("an address of this host, and a port that is free for TCP and UDP")
+            .remedy("check --mtu-address; it is tried again every 10 s, and the agent follows etcd meanwhile")
+    };
+    let token = Token::random().map_err(failed)?;
+    let responder = Responder::start(Options::new(address, token.clone())).map_err(failed)?;
+    let at = Whereabouts { token, at: responder.address().to_string() };
+    Ok((responder, Host { name: host.to_string(), at, netns: None }))
+}
+
+/// What the thread of a check works with.
+struct Part {
+    own: Host,
+    host: Name,
+    badge: Badge,
+    plans: Receiver<MtuPlan>,
+}
+
+impl Part {
+    fn run(&self, mut answer: MtuAnswer, tell: &dyn Fn(&MtuAnswer)) {
+        let begun = Instant::now();
+        let (own, badge) = (&self.own, self.badge);
+        let open = || Session::open(own, badge);
+        let session = match open() {
+            Ok(session) => session,
+            Err(problem) => {
+                answer.problem = Some(problem);
+                return tell(&answer);
+            }
+        };
+        answer.ready = true;
+        answer.device_mtu = device_mtu(session.address().ip()).unwrap_or_default();
+        tell(&answer);
+        let Ok(plan) = self.plans.recv_timeout(LIMIT) else { return };
+        match probe(&plan, &self.host, open) {
+            None => {}
+            Some(Ok(directions)) => answer.directions = Some(directions),
+            Some(Err(problem)) => answer.problem = Some(problem),
+        }
+        tell(&answer);
+        // Other hosts may still probe this one.
+        let mut session = Ok(session);
+        while begun.elapsed() < LIMIT
+            && matches!(self.plans.recv_timeout(RENEW), Err(RecvTimeoutError::Timeout))
+        {
+            let next = open();
+            drop(std::mem::replace(&mut session, next));
+        }
+    }
+}
+
+/// Probes the directions that the plan gives this host; none: the plan leaves the host out.
+pub(crate) fn probe<P: Prober>(
+    plan: &MtuPlan,
+    host: &Name,
+    open: impl Fn() -> Result<P, Problem> + Sync,
+) -> Option<Result<Vec<Observation>, Problem>> {
+    let place = plan.hosts.iter().position(|(name, _)| name == host)?;
+    let addresses = plan.hosts.iter().map(|(_, address)| *address).collect();
+    let probing = Probing { addresses, wanted: plan.mtu };
+    Some(probing.host(place, &plan.peers_of(place), open))
+}
+
+impl Agent {
+    /// Writes the answer to a check, and deletes it after the check. What fails is tried again in a later round.
+    pub(super) fn answer_mtu(&mut self, now: Instant) {
+        self.paths.listen(now);
+        if !self.reporting.is_due(now) {
+            return;
+        }
+        if let Err(problem) = self.write_answer() {
+            self.reporting.failed(now);
+            tracing::debug!("the answer to a check of MTUs was not written: {problem}");
+        }
+    }
+
+    fn write_answer(&mut self) -> Result<(), Problem> {
+        let (store, host) = (&self.store, &self.options.host.name);
+        let (answer, lease) = (self.paths.answer(), self.lease.map(|(lease, _)| lease));
+        self.paths.written.set(
+            answer,
+            lease,
+            |answer, lease| store.answer_mtu(host, answer, lease),
+            || store.forget_mtu(host),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn until(holds: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn request(badge: u8, plan: Option<MtuPlan>) -> MtuRequest {
+        let badge = format!("{badge:032x}");
+        MtuRequest { badge, author: "me".to_owned(), since: 0, plan }
+    }
+
+    fn paths(last: u8) -> (Paths, Receiver<News>) {
+        let (bell, news) = channel();
+        let host = format!("h{last}").parse().unwrap();
+        let address = SocketAddr::from(([127, 0, 9, last], 0));
+        (Paths::new(&host, Some(address), bell), news)
+    }
+
+    fn plan(all: &[&Paths]) -> MtuPlan {
+        let hosts = all.iter().map(|it| (it.host.clone(), it.responder().unwrap())).collect();
+        MtuPlan { mtu: 9000, peers: None, seed: 1, hosts }
+    }
+
+    #[test]
+    fn two_hosts_get_ready_and_probe_each_other_once_they_have_the_plan() {
+        let ((mut a, news), (mut b, _)) = (paths(1), paths(2));
+        let both = plan(&[&a, &b]);
+        for it in [&mut a, &mut b] {
+            it.hear(Some(&request(1, None)));
+        }
+        assert_eq!(news.recv_timeout(Duration::from_secs(10)), Ok(News::Answer));
+        until(|| [&a, &b].iter().all(|it| it.answer().is_some_and(|it| it.ready)));
+        for it in [&mut a, &mut b] {
+            it.hear(Some(&request(1, Some(both.clone()))));
+        }
+        for it in [&a, &b] {
+            until(|| it.answer().is_some_and(|it| it.directions.is_some()));
+            let answer = it.answer().unwrap();
+            // No device has this address as its own.
+            assert_eq!((answer.device_mtu, answer.problem), (0, None));
+            assert_eq!(answer.directions.unwrap()[0].carried, 9000);
+        }
+        a.hear(None);
+        assert!(a.answer().is_none());
+        // The same check does not begin again, and another does.
+        a.hear(Some(&request(1, Some(both))));
+        assert!(a.check.is_none());
+        a.hear(Some(&request(2, None)));
+        assert!(a.check.is_some());
+    }
+
+    #[test]
+    fn a_plan_without_this_host_has_it_probe_nothing() {
+        let ((mut a, _), (b, _)) = (paths(3), paths(4));
+        a.hear(Some(&request(1, Some(plan(&[&b])))));
+        until(|| a.answer().is_some_and(|it| it.ready));
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(a.answer().unwrap().directions, None);
+    }
+
+    #[test]
+    fn an_address_that_is_not_there_is_no_responder_and_no_error() {
+        let (bell, _) = channel();
+        let address = "192.0.2.1:0".parse().unwrap();
+        let mut paths = Paths::new(&"a".parse().unwrap(), Some(address), bell);
+        paths.hear(Some(&request(1, None)));
+        assert!(paths.responder().is_none() && paths.check.is_none());
+    }
+}

@@ -1,0 +1,76 @@
+//! A request in etcd that lasts as long as the command that made it: under a lease that the command keeps alive.
+
+use crate::etcd::{Etcd, Lease};
+use control::Problem;
+use std::time::{Duration, Instant};
+
+/// The request ends so long after its command was killed.
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
+/// How often the lease is kept alive.
+const KEEP: Duration = Duration::from_secs(4);
+/// The interval between attempts while etcd does not answer.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The lease.
+pub(crate) struct Held<'a> {
+    etcd: &'a Etcd,
+    pub(crate) lease: Lease,
+    kept: Instant,
+}
+
+impl<'a> Held<'a> {
+    pub(crate) fn new(etcd: &'a Etcd) -> Result<Held<'a>, Problem> {
+        Ok(Held { etcd, lease: etcd.grant(LEASE)?, kept: Instant::now() })
+    }
+
+    /// Reads, and keeps the request alive. An etcd that does not answer is asked again until the lease has run out.
+    pub(crate) fn read<T>(
+        &mut self,
+        read: impl Fn() -> Result<T, Problem>,
+        tell: &mut dyn FnMut(&str),
+        stop: &dyn Fn() -> bool,
+    ) -> Result<T, Problem> {
+        loop {
+            match self.keep().and_then(|()| read()) {
+                Err(problem) if self.kept.elapsed() < LEASE && !stop() => {
+                    tell(&problem.error);
+                    std::thread::sleep(AGAIN);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn keep(&mut self) -> Result<(), Problem> {
+        if self.kept.elapsed() < KEEP {
+            return Ok(());
+        }
+        if !self.etcd.keep_alive(self.lease)? {
+            return Err(run_out());
+        }
+        self.kept = Instant::now();
+        Ok(())
+    }
+}
+
+impl Drop for Held<'_> {
+    /// Frees the way for the next request at once; if this fails, the lease runs out by itself.
+    fn drop(&mut self) {
+        let _ = self.etcd.revoke(self.lease);
+    }
+}
+
+/// 128 random bits in hexadecimal digits, which tell a request from others.
+pub(crate) fn number() -> Result<String, Problem> {
+    let bytes = path_mtu::session::badge();
+    let bytes = bytes.map_err(|error| Problem::new("drawing a number at random").seen(error))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The request has gone.
+pub(crate) fn run_out() -> Problem {
+    Problem::new("the command has lost its request in etcd")
+        .seen("its lease has run out, or someone has deleted it")
+        .wanted(format!("an etcd that answers within {} s", LEASE.as_secs()))
+        .remedy("give the command again")
+}

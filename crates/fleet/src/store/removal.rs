@@ -1,0 +1,25 @@
+//! What is deleted of a host whose credentials were stolen, or which is no more.
+
+use super::{Store, claims, hosts};
+use crate::Name;
+use crate::etcd::{Lease, Operation};
+use control::Problem;
+
+impl Store {
+    /// Ends a host's status, whoever wrote it. Its lease ends as well: the host's agent notices that, and reports again.
+    pub fn end_status(&self, host: &Name) -> Result<(), Problem> {
+        let key = hosts::key(host, "status");
+        let found = self.etcd.get(&key)?.keys;
+        if let Some(lease) = found.first().map(|pair| pair.lease).filter(|lease| *lease != 0) {
+            self.etcd.revoke(Lease(lease))?;
+        }
+        self.transact(Vec::new(), vec![Operation::delete(&key)]).map(drop)
+    }
+
+    /// Deletes all that a host has written: its registration, its status and its claims.
+    pub fn erase(&self, host: &Name) -> Result<(), Problem> {
+        let prefixes = [hosts::prefix(host), claims::prefix(host)];
+        let all = prefixes.iter().map(|prefix| Operation::delete_prefix(prefix)).collect();
+        self.transact(Vec::new(), all).map(drop)
+    }
+}

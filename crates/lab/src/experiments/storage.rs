@@ -1,0 +1,118 @@
+//! Direct storage: a guest reads and writes a LUN by two paths, each pinned to a member of a team, and a member is pulled.
+//!
+//! What runs is in `crate::storage`: in an interval each kind of request is made for so long, then a member is pulled under a copy
+//! whose every byte is compared.
+
+use super::{Feature, PLAIN, rsc};
+use crate::experiment::{Arm, Measure};
+use crate::report::{Case, Check};
+use crate::statistics::Better;
+use crate::storage::Site;
+
+/// The arms, with the MTU of both paths in bytes.
+pub(crate) const PATHS: [(&str, &str, u16); 2] =
+    [("mtu9000", "MTU 9000", 9000), ("mtu1500", "MTU 1500", 1500)];
+
+const fn rate(key: &'static str, label: &'static str) -> Measure {
+    Measure { key, improvement: key, label, ..rsc::THROUGHPUT }
+}
+const fn requests(key: &'static str, label: &'static str) -> Measure {
+    Measure { key, improvement: key, label, scale: 1.0, decimals: 0, ..rsc::THROUGHPUT }
+}
+
+/// The columns.
+pub const MEASURES: &[Measure] = &[
+    rate("read_bps", "Reads of 128 KiB (MB/s)"),
+    requests("random_reads_per_s", "Random reads of 4 KiB (1/s)"),
+    rate("write_bps", "Writes of 128 KiB (MB/s)"),
+    requests("random_writes_per_s", "Random writes of 4 KiB (1/s)"),
+    Measure { better: Better::Lower, ..requests("path_change_ms", "Path change (ms)") },
+];
+
+/// `millrace validate storage`.
+pub const FEATURE: &Feature = &Feature {
+    name: "storage",
+    title: "Direct storage: iSCSI with multipath over two members, MTU 9000 and 1500",
+    arms: |_| PATHS.map(|(name, label, _)| Arm { name: name.into(), label: label.into() }).into(),
+    measures: MEASURES,
+    site: Some(Site::make),
+    proof: Some(proof),
+    note: Some(
+        "Four programs (ioping) each make one request at a time, bypassing the guest's page cache; the LUN is in the page cache \
+         of the target's machine. The path change is the longest time of a 4 KiB request while one of the two members, in turn, \
+         was pulled; it should be below a second. Meanwhile the guest copies one part of the LUN to another, and the copies in \
+         the target's file are compared.",
+    ),
+    ..PLAIN
+};
+
+/// That no request failed and no byte was wrong, that the other path went on, and that frames were of each arm's size, with
+/// the 14 bytes of their Ethernet header.
+fn proof(case: &Case) -> Option<Check> {
+    let sum = |key: &str| -> f64 { PATHS.iter().filter_map(|one| case.total(one.0, key)).sum() };
+    let [copied, errors, wrong] = ["copied_bytes", "io_errors", "wrong_copies"].map(sum);
+    let mut passed = errors + wrong == 0.0;
+    let mut told = Vec::new();
+    for (name, label, mtu) in PATHS {
+        let Some(figures) = case.arms.get(name).filter(|arm| arm.intervals > 0) else { continue };
+        let (size, largest) = (figures.median("frame_bytes")?, f64::from(mtu + 14));
+        passed &= size <= largest
+            && size > largest / 4.0
+            && figures.figures.get("carried_bytes")?.min > 0.0;
+        told.push(format!("{size:.0} bytes per frame with {label}"));
+    }
+    let seen = format!(
+        "{} members pulled; {:.0} MB copied, {wrong:.0} of the copies wrong, {errors:.0} requests failed; {}",
+        case.samples.len(),
+        copied / 1e6,
+        told.join(", ")
+    );
+    Some(Check { name: "Two paths, and one of them pulled".into(), passed, seen })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{StopRule, Values};
+    use crate::experiments::case_of;
+    use std::time::Duration;
+
+    /// Two rounds in which all was as it should be, but for one value of the last arm.
+    fn checked(spoilt: (&str, f64)) -> Check {
+        let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
+        let plan = FEATURE.experiment(1500, Duration::from_secs(1), stop);
+        let case = case_of(&plan, 2, |_, place| {
+            let mut values = Values::from([
+                ("io_errors".into(), 0.0),
+                ("wrong_copies".into(), 0.0),
+                ("copied_bytes".into(), 1e6),
+                ("frame_bytes".into(), f64::from(PATHS[place].2) - 100.0),
+                ("carried_bytes".into(), 1e6),
+            ]);
+            if place == 1 {
+                values.insert(spoilt.0.into(), spoilt.1);
+            }
+            values
+        });
+        proof(&case).unwrap()
+    }
+
+    #[test]
+    fn an_error_a_wrong_byte_and_a_path_that_carries_nothing_fail_the_proof() {
+        let whole = checked(("wrong_copies", 0.0));
+        assert!(
+            whole.passed && whole.seen.starts_with("4 members pulled; 4 MB copied"),
+            "{}",
+            whole.seen
+        );
+        for spoilt in [
+            ("io_errors", 1.0),
+            ("wrong_copies", 1.0),
+            ("frame_bytes", 8000.0),
+            ("carried_bytes", 0.0),
+        ] {
+            let found = checked(spoilt);
+            assert!(!found.passed, "{spoilt:?}: {}", found.seen);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The guest as a virtual machine: QEMU runs where the receiver would be, with a vhost-user vNIC at the switch, and an agent in
+//! the guest takes the receiver's place. It is asked from the sender's side, for that is where the guest can be reached.
+
+use super::{RECEIVER, Topology, VNIC};
+use crate::LabError;
+use crate::guest::Files;
+use crate::host::{Host, Token, Whereabouts};
+use crate::interrupt::Interrupt;
+use crate::machine::Machine;
+use crate::topology::Route;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the agent listens.
+const AGENT: u16 = 5900;
+/// An agent that has said that it listens is reached by then.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Topology {
+    /// What the paths of QEMU's sockets begin with; `vm` is the port's.
+    pub(crate) fn machine_path(&self) -> PathBuf {
+        self.directory().join("guest")
+    }
+
+    /// Boots the guest and has its agent receive. The switch listens at the port's socket.
+    pub(crate) fn boot(&mut self, files: Files, interrupt: &Interrupt) -> Result<(), LabError> {
+        let (path, mtu, to) = (self.machine_path(), self.mtu, self.address(Route::Switch));
+        let directory = self.directory().to_owned();
+        let files = files.with_program(&self.program, &mut self.receiver, &directory)?;
+        let token = Token::random().map_err(LabError::io("choosing a token"))?;
+        let line = format!(
+            "ip link set eth0 name {VNIC} && ip link set {VNIC} mtu {mtu} up && ip address add {to}/24 dev {VNIC} && \
+             ip -6 address add fd00:77::{RECEIVER}/64 dev {VNIC} && export MILLRACE_LAB_TOKEN={token} && \
+             {{ millrace lab agent --listen {to}:{AGENT} >/tmp/agent 2>&1 & }} && \
+             until grep Listening /tmp/agent; do kill -0 $! || {{ cat /tmp/agent; exit 1; }}; sleep 0.1; done"
+        );
+        let machine = Machine::boot(&files, (&mut self.receiver, &path), &line, interrupt)?;
+        let agent = Whereabouts { token, at: format!("{to}:{AGENT}") };
+        let connect = || Host::connect("receiver", &agent).map_err(std::io::Error::other);
+        let reached = interrupt.wait_for(PATIENCE, || Ok(self.sender.within(connect).ok()))?;
+        let (from, to) = ("the sender".to_owned(), format!("the guest at {}", agent.at));
+        let receiver = reached.ok_or(LabError::NoTraffic { from, to, waited: PATIENCE })?;
+        let host = std::mem::replace(&mut self.receiver, receiver);
+        self.virtual_machine = Some((machine, host));
+        Ok(())
+    }
+
+    /// The receiver's process: of a virtual machine all of it.
+    pub(crate) fn receiver_process(&self) -> u32 {
+        let machine = self.virtual_machine.as_ref().map(|(machine, _)| machine.process);
+        machine.unwrap_or_else(|| self.receiver.process())
+    }
+}

@@ -1,0 +1,296 @@
+//! Probes the directions of one host: each of them once, and those that fail once more with more patience, to search for what
+//! they do carry.
+//!
+//! [`check`](mod@crate::check) does so for all hosts through sessions with their responders; an agent of a fleet for its own
+//! host.
+
+use crate::frame::{LARGEST, Outcome, SIZES, SMALLEST};
+use crate::judge::Observation;
+use crate::plan::Direction;
+use crate::session::Session;
+use control::Problem;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long an acknowledgement is waited for at first: two tries, since what is missing is looked at twice.
+pub(crate) const FIRST: Duration = Duration::from_millis(80);
+/// And at a host where so many directions have failed that its others will.
+const HASTY: Duration = Duration::from_millis(20);
+const MANY: usize = 8;
+/// And in a search, which begins with a second look at the MTU wanted.
+const SEARCH: Duration = Duration::from_millis(700);
+/// Searches of one host side by side.
+const SEARCHERS: usize = 16;
+
+/// Sends probes of one host.
+pub trait Prober: Send {
+    /// Probes a peer by packets of these sizes, at most [`SIZES`].
+    ///
+    /// # Errors
+    /// The host cannot send.
+    fn probe(
+        &mut self,
+        to: SocketAddr,
+        sizes: &[u16],
+        patience: Duration,
+    ) -> Result<Outcome, Problem>;
+}
+
+impl Prober for Session {
+    fn probe(
+        &mut self,
+        to: SocketAddr,
+        sizes: &[u16],
+        patience: Duration,
+    ) -> Result<Outcome, Problem> {
+        Session::probe(self, to, sizes, patience)
+    }
+}
+
+/// What all directions of a check have in common.
+pub struct Probing {
+    /// Where each host's responder listens.
+    pub addresses: Vec<SocketAddr>,
+    /// The MTU that every direction has to carry.
+    pub wanted: u16,
+}
+
+impl Probing {
+    /// Probes a host's directions to these peers. `open` makes another prober of that host, for searches side by side.
+    ///
+    /// # Errors
+    /// The host could probe no peer. Peers that it could not probe alone are left out.
+    pub fn host<P: Prober>(
+        &self,
+        from: usize,
+        peers: &[usize],
+        open: impl Fn() -> Result<P, Problem> + Sync,
+    ) -> Result<Vec<Observation>, Problem> {
+        let (first, mut refused) = self.first_all(&mut open()?, from, peers.iter().copied(), || ());
+        let (mut kept, failing) = self.split(first);
+        for searched in side_by_side(failing, |part| self.search_all(&mut open()?, part)) {
+            match searched {
+                Ok(searched) => kept.extend(searched),
+                Err(problem) => refused = Some(problem),
+            }
+        }
+        match refused {
+            Some(problem) if kept.is_empty() => Err(problem),
+            _ => Ok(kept),
+        }
+    }
+
+    /// Probes each direction once. `step` is called after each. A direction that cannot be probed, such as to an address that this host
+    /// cannot reach, is left out and takes no other along; the problem is that of the last.
+    pub(crate) fn first_all(
+        &self,
+        prober: &mut impl Prober,
+        from: usize,
+        peers: impl Iterator<Item = usize>,
+        step: impl Fn(),
+    ) -> (Vec<Observation>, Option<Problem>) {
+        let mut failed = 0;
+        let probes = peers.map(|to| {
+            let patience = if failed < MANY { FIRST } else { HASTY };
+            let outcome = self.first(prober, (from, to), patience);
+            failed += usize::from(outcome.as_ref().is_ok_and(|it| self.is_open(it)));
+            step();
+            outcome
+        });
+        let (mut known, mut refused) = (Vec::new(), None);
+        for outcome in probes {
+            match outcome {
+                Ok(outcome) => known.push(outcome),
+                Err(problem) => refused = Some(problem),
+            }
+        }
+        (known, refused)
+    }
+
+    /// What is known, and in shares what is to be searched.
+    pub(crate) fn split(
+        &self,
+        first: Vec<Observation>,
+    ) -> (Vec<Observation>, Vec<Vec<Observation>>) {
+        let (good, bad): (Vec<_>, Vec<_>) = first.into_iter().partition(|it| !self.is_open(it));
+        let share = bad.len().div_ceil(SEARCHERS).max(1);
+        (good, bad.chunks(share).map(<[Observation]>::to_vec).collect())
+    }
+
+    /// Searches several directions of a host. The next mostly carries what the last did.
+    pub(crate) fn search_all(
+        &self,
+        prober: &mut impl Prober,
+        mut directions: Vec<Observation>,
+    ) -> Result<Vec<Observation>, Problem> {
+        let mut likely = 0;
+        for it in &mut directions {
+            self.search(it, prober, likely)?;
+            likely = it.carried;
+        }
+        Ok(directions)
+    }
+
+    /// Whether it is not known yet what a direction carries. What the sender's own device refuses is.
+    fn is_open(&self, it: &Observation) -> bool {
+        let most = if it.device_mtu > 0 { it.device_mtu.min(self.wanted) } else { self.wanted };
+        it.carried < most
+    }
+
+    /// Probes a direction at the MTU wanted, one byte above, and at the smallest size.
+    fn first(
+        &self,
+        prober: &mut impl Prober,
+        (from, to): Direction,
+        patience: Duration,
+    ) -> Result<Observation, Problem> {
+        let mut it = Observation {
+            from,
+            to,
+            interface: String::new(),
+            device_mtu: 0,
+            carried: 0,
+            over: false,
+            told: None,
+        };
+        let sizes = [SMALLEST, self.wanted, self.wanted.saturating_add(1)];
+        self.note(&mut it, prober, &sizes, patience)?;
+        let device = it.device_mtu;
+        if device > SMALLEST && device < self.wanted {
+            self.note(&mut it, prober, &[device], patience)?;
+        }
+        Ok(it)
+    }
+
+    fn note(
+        &self,
+        it: &mut Observation,
+        prober: &mut impl Prober,
+        sizes: &[u16],
+        patience: Duration,
+    ) -> Result<(), Problem> {
+        let Some(to) = self.addresses.get(it.to) else { return Ok(()) };
+        let outcome = prober.probe(*to, sizes, patience)?;
+        for (size, _) in sizes.iter().zip(&outcome.arrived).filter(|(_, arrived)| **arrived) {
+            it.over |= *size > self.wanted;
+            it.carried = it.carried.max((*size).min(self.wanted));
+        }
+        if outcome.device_mtu > 0 {
+            it.device_mtu = outcome.device_mtu;
+        }
+        it.interface = outcome.interface;
+        it.told = it.told.into_iter().chain(outcome.told).min_by_key(|told| told.1);
+        Ok(())
+    }
+
+    /// Narrows down the largest packet that arrives, by 33 in each round.
+    fn search(
+        &self,
+        it: &mut Observation,
+        prober: &mut impl Prober,
+        likely: u16,
+    ) -> Result<(), Problem> {
+        let mut refused = self.wanted;
+        let told = it.told.map_or(0, |told| told.1);
+        let mut sizes =
+            guesses(&[self.wanted, told, told.saturating_add(1), likely, likely.saturating_add(1)]);
+        loop {
+            let room = SIZES - sizes.len();
+            sizes.extend(ladder(it.carried, refused, room));
+            let before = it.carried;
+            self.note(it, prober, &sizes, SEARCH)?;
+            if !self.is_open(it) || it.carried == 0 {
+                return Ok(());
+            }
+            let above = sizes.iter().copied().filter(|size| *size > it.carried);
+            let smallest = above.min().unwrap_or(refused);
+            // A size between two that were tried: the same again would say the same.
+            if smallest - it.carried <= 1 || (smallest, it.carried) == (refused, before) {
+                return Ok(());
+            }
+            (refused, sizes) = (smallest, Vec::new());
+        }
+    }
+}
+
+/// Sizes worth trying first.
+fn guesses(sizes: &[u16]) -> Vec<u16> {
+    sizes.iter().copied().filter(|size| *size > SMALLEST && *size <= LARGEST).collect()
+}
+
+/// Sizes between two, evenly spaced.
+fn ladder(above: u16, below: u16, steps: usize) -> impl Iterator<Item = u16> {
+    let (low, high) = (u32::from(above.max(SMALLEST - 1)), u32::from(below));
+    let steps = u32::try_from(steps).unwrap_or_default();
+    let at = move |step: u32| low + (high.saturating_sub(low) * step) / (steps + 1);
+    let sizes = (1..=steps).map(at).filter(move |size| *size > low && *size < high);
+    let mut last = 0;
+    sizes.filter_map(move |size| {
+        let size = u16::try_from(size).ok().filter(|size| *size != last)?;
+        last = size;
+        Some(size)
+    })
+}
+
+/// Does the same with each, on threads of their own; the results in the same order.
+pub(crate) fn side_by_side<T: Send, R: Send>(each: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = each.into_iter().map(|it| scope.spawn(move || work(it))).collect();
+        let results = threads.into_iter().map(|thread| thread.join());
+        results
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Of a path that carries 1500 bytes, on which a hop says that it has the largest MTU there is.
+    struct Lying;
+
+    impl Prober for Lying {
+        fn probe(
+            &mut self,
+            to: SocketAddr,
+            sizes: &[u16],
+            _: Duration,
+        ) -> Result<Outcome, Problem> {
+            assert!(sizes.iter().all(|size| (SMALLEST..=LARGEST).contains(size)), "{sizes:?}");
+            if to.port() == 3 {
+                return Err(Problem::new("no route"));
+            }
+            let arrived = sizes.iter().map(|size| *size <= 1500).collect();
+            let told = Some((to.ip(), u16::MAX));
+            Ok(Outcome { device_mtu: 0, interface: String::new(), arrived, told })
+        }
+    }
+
+    #[test]
+    fn a_peer_that_cannot_be_probed_and_a_hop_that_lies_cost_no_other_direction() {
+        let addresses = (1..=4).map(|port| SocketAddr::from(([10, 0, 0, 1], port))).collect();
+        let probing = Probing { addresses, wanted: 9000 };
+        let known = probing.host(0, &[1, 2, 3], || Ok(Lying)).unwrap();
+        let mut carried: Vec<_> = known.iter().map(|it| (it.to, it.carried)).collect();
+        carried.sort_unstable();
+        assert_eq!(carried, [(1, 1500), (3, 1500)]);
+        assert!(probing.host(0, &[2], || Ok(Lying)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_ladder_narrows_a_gap_by_its_steps(low in SMALLEST.., gap in 2..u16::MAX, steps in 1..=SIZES) {
+            let high = low.saturating_add(gap);
+            let sizes: Vec<u16> = ladder(low, high, steps).collect();
+            prop_assert!(sizes.len() <= steps && sizes.iter().all(|size| *size > low && *size < high));
+            let mut marks = vec![low];
+            marks.extend(&sizes);
+            marks.push(high);
+            let most = usize::from(high - low).div_ceil(steps + 1);
+            prop_assert!(marks.windows(2).all(|pair| usize::from(pair[1] - pair[0]) <= most));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Goes on with the ring of an earlier process, if the kernel says of its socket that it is such a one. The process that passed the
+//! descriptors is not believed.
+
+use super::ring::{Ring, Shape};
+use super::socket::{ALL_PROTOCOLS, PacketSocket, Question, namespace};
+use super::{Interface, PacketError, PacketIngress};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+impl Interface<'_> {
+    /// A queue that takes what came meanwhile first. The files are the socket and its position.
+    pub(super) fn resume_ingress(
+        &self,
+        files: &[Arc<OwnedFd>],
+    ) -> Result<PacketIngress, PacketError> {
+        let interface = || self.options.interface.clone();
+        self.try_resume(files).map_err(|flaw| PacketError::Kept { interface: interface(), flaw })
+    }
+
+    fn try_resume(&self, files: &[Arc<OwnedFd>]) -> Result<PacketIngress, String> {
+        let [socket, position] = files else {
+            return Err(format!("{} in the place of a socket and its position", files.len()));
+        };
+        let socket = socket.try_clone().map_err(|error| error.to_string())?;
+        let socket = Arc::new(PacketSocket::of(socket));
+        self.check(&socket)?;
+        let shape = Shape::fitting(self.mtu, self.options.ring_bytes);
+        let ring = Ring::resume(&socket, shape, position)?;
+        Ok(PacketIngress::resumed(socket, ring, self.index))
+    }
+
+    fn check(&self, socket: &PacketSocket) -> Result<(), String> {
+        let kind = (sockopt::socket_domain(socket), sockopt::socket_type(socket));
+        if kind != (Ok(AddressFamily::PACKET), Ok(SocketType::RAW)) {
+            return Err("it is not a raw packet socket".into());
+        }
+        let unknown = |error: io::Error| format!("the kernel does not describe it: {error}");
+        if socket.bound_to().map_err(unknown)? != (self.index, ALL_PROTOCOLS) {
+            return Err("it is of another interface".into());
+        }
+        if namespace(socket).map_err(unknown)? != namespace(self.link.socket()).map_err(unknown)? {
+            return Err("it is of another network namespace".into());
+        }
+        let version_2 = libc::tpacket_versions::TPACKET_V2 as i32;
+        for (question, wanted, flaw) in [
+            (Question::RingVersion, version_2, "its ring is of another version"),
+            (Question::VnetHeader, 1, "its frames have no virtio-net header"),
+            (Question::IgnoreOutgoing, 1, "it shows frames that are sent"),
+            (Question::Group, 0, "it is one of a group"),
+        ] {
+            if socket.ask(question).map_err(unknown)? != wanted {
+                return Err(flaw.into());
+            }
+        }
+        Ok(())
+    }
+}

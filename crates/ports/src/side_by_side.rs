@@ -1,0 +1,66 @@
+//! Runs tasks that wait for the kernel on their own threads, so that they wait at the same time.
+//!
+//! A ring of an AF_PACKET socket is made after an RCU grace period, and a socket is closed after one or two, 8 to 16 ms each. Those who
+//! wait at the same time share them. So a daemon that starts opens its ports by [`map`], and one that ends closes them by
+//! [`closing`](crate::closing).
+
+use std::panic::resume_unwind;
+use std::thread::{self, ScopedJoinHandle};
+
+/// Most threads at a time.
+const THREADS: usize = 64;
+
+/// A part of the items, under way or done.
+enum Part<'s, R> {
+    UnderWay(ScopedJoinHandle<'s, Vec<R>>),
+    Done(Vec<R>),
+}
+
+/// What `work` makes of each item, in their order. Threads have the namespace and the restrictions of the caller's.
+pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let each = items.len().div_ceil(THREADS).max(1);
+    let all = |items: &[T]| items.iter().map(&work).collect::<Vec<R>>();
+    if items.len() <= 1 {
+        return all(items);
+    }
+    thread::scope(|scope| {
+        let start = |part| match thread::Builder::new().spawn_scoped(scope, move || all(part)) {
+            Ok(thread) => Part::UnderWay(thread),
+            // Where no thread can be made the caller does it.
+            Err(_) => Part::Done(all(part)),
+        };
+        let parts: Vec<_> = items.chunks(each).map(start).collect();
+        parts.into_iter().flat_map(Part::result).collect()
+    })
+}
+
+impl<R> Part<'_, R> {
+    fn result(self) -> Vec<R> {
+        match self {
+            Part::UnderWay(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Part::Done(results) => results,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn results_come_in_the_order_of_the_items() {
+        for count in [0, 1, 2, THREADS, 3 * THREADS + 1] {
+            let items: Vec<usize> = (0..count).collect();
+            assert_eq!(map(&items, |item| item + 1), (1..=count).collect::<Vec<_>>());
+        }
+    }
+
+    /// Done one after another, the first would wait for ever.
+    #[test]
+    fn items_wait_at_the_same_time() {
+        let all = Barrier::new(3);
+        let leaders = map(&[(); 3], |()| all.wait().is_leader());
+        assert_eq!(leaders.iter().filter(|is_leader| **is_leader).count(), 1);
+    }
+}

@@ -1,0 +1,249 @@
+//! A packet port goes on with the ring that an earlier process had, as `open_kept` says.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests, though not only in functions marked so"
+)]
+
+mod support;
+
+use ports::packet::{self, Opened, PacketOptions};
+use ports::{Burst, IngressQueue, Nanos, Offloads, Slice, namespace};
+use std::env;
+use std::fmt::Write;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{Taken, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
+
+const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
+const ADDRESSES: [[u8; 4]; 2] = [[10, 9, 0, 2], [10, 9, 0, 1]];
+/// Bytes of a train, which does not fit a slot.
+const TRAIN: usize = 9000;
+
+/// A ring of 32 slots.
+fn options() -> PacketOptions {
+    PacketOptions { ring_bytes: 0, kept: true, ..PacketOptions::new("mill1") }
+}
+
+/// Who sends, and what is kept.
+fn pair() -> (Opened, Opened) {
+    pair_by(&options())
+}
+
+fn pair_by(kept: &PacketOptions) -> (Opened, Opened) {
+    ip("link add mill0 type veth peer name mill1");
+    ip("link set mill0 up");
+    ip("link set mill1 up");
+    let here = packet::open(&PacketOptions::new("mill0")).expect("open");
+    (here, packet::open(kept).expect("open"))
+}
+
+/// Sends a numbered frame, or a train.
+fn send(here: &mut Opened, number: u16) {
+    let len = length(here, number);
+    let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, len);
+    let mut payload = vec![7; len];
+    payload[..2].copy_from_slice(&number.to_be_bytes());
+    let gso_size = if len > 1472 { 1400 } else { 0 };
+    deliver(&mut here.device.egress[0], udp_vnet(gso_size), &header, &[Slice::from(&payload[..])]);
+}
+
+fn is_ours(frame: &Taken) -> bool {
+    frame.bytes.get(..12) == Some(&[THEIR_MAC, OUR_MAC].concat()[..])
+}
+
+fn numbers(queue: &mut IngressQueue, enough: usize) -> Vec<(u16, usize)> {
+    let frames = take_until(queue, enough, is_ours);
+    frames.iter().map(number).collect()
+}
+
+/// The number of a frame, and the length of its payload.
+fn number(frame: &Taken) -> (u16, usize) {
+    (u16::from_be_bytes([frame.bytes[42], frame.bytes[43]]), frame.bytes.len() - 42)
+}
+
+fn files(opened: &Opened) -> Vec<OwnedFd> {
+    opened.files.iter().map(|file| file.try_clone().expect("a copy")).collect()
+}
+
+/// The same port in the next process.
+fn next(opened: Opened) -> Opened {
+    let files = files(&opened);
+    drop(opened);
+    packet::open_kept(&options(), files).expect("goes on")
+}
+
+/// The length of what is sent under a number, if the kernel takes trains.
+fn length(here: &Opened, number: u16) -> usize {
+    let is_train = number % 5 == 3 && here.device.live.offloads().contains(Offloads::USO);
+    if is_train { TRAIN + usize::from(number) } else { 18 }
+}
+
+/// Often enough that the ring comes round, at a position that differs each time.
+#[test]
+fn each_frame_comes_once_and_in_order_whoever_has_the_ring() {
+    in_namespace(|| {
+        let (mut here, mut there) = pair();
+        let (mut sent, mut came) = (0u16, Vec::new());
+        for round in 0..30 {
+            for step in [3 + round % 4, 5, 2] {
+                for _ in 0..step {
+                    send(&mut here, sent);
+                    sent += 1;
+                }
+                // What came meanwhile waits; at the last step nothing does.
+                there = next(there);
+                let enough = if step == 5 { 4 } else { usize::from(sent) - came.len() };
+                came.extend(numbers(&mut there.device.ingress[0], enough));
+            }
+        }
+        let all: Vec<_> = (0..sent).map(|number| (number, length(&here, number))).collect();
+        assert_eq!(came, all);
+    });
+}
+
+/// It dies in the middle of a turn: what it had not given back comes once more, but trains, which it had received.
+#[test]
+fn after_a_crash_frames_come_again_and_no_train_comes_in_another_one_s_place() {
+    in_namespace(|| {
+        let (mut here, mut there) = pair();
+        (0..10).for_each(|number| send(&mut here, number));
+        let mut burst = Burst::new();
+        there.device.ingress[0].take(Nanos(1), &mut burst).expect("take");
+        assert!(burst.frames().len() >= 10);
+        drop(burst);
+        (10..20).for_each(|number| send(&mut here, number));
+        there = next(there);
+        let wanted = |number: &u16| *number >= 10 || length(&here, *number) == 18;
+        let wanted: Vec<_> = (0..20).filter(wanted).collect();
+        let came = numbers(&mut there.device.ingress[0], wanted.len());
+        let all: Vec<_> = wanted.iter().map(|number| (*number, length(&here, *number))).collect();
+        assert_eq!(came, all);
+    });
+}
+
+/// In the environment of a reader that is to be killed: where it finds the position of the ring. The socket is its standard input.
+const POSITION: &str = "KEPT_POSITION";
+
+/// A ring of 512 slots: of one that is nearly full, readers that die while they give slots back are not followed.
+fn large() -> PacketOptions {
+    PacketOptions { ring_bytes: 1 << 20, ..options() }
+}
+
+/// What a reader reported comes in order and without a gap; what it had not given back comes once more.
+#[test]
+fn a_reader_that_is_killed_at_any_moment_loses_nothing() {
+    if let Some(position) = env::var_os(POSITION) {
+        return read_until_killed(Path::new(&position));
+    }
+    in_namespace(|| {
+        let (mut here, there) = pair_by(&large());
+        let (mut sent, mut next) = (0, 0);
+        for reader in 0..40 {
+            let (mut reader, enough) = (start_reader(&there), next + 200 + 11 * reader);
+            let mut lines = BufReader::new(reader.stdout.take().expect("its output")).lines();
+            let note = |line: &str, next: &mut u16| {
+                let number = line.strip_prefix('#').and_then(|number| number.parse::<u16>().ok());
+                let number = number.filter(|number| number % 5 != 3);
+                number.into_iter().for_each(|number| {
+                    *next += u16::from(*next % 5 == 3);
+                    assert!(number <= *next, "{next} is lost, {number} came");
+                    *next += u16::from(number == *next);
+                });
+            };
+            while next < enough {
+                while sent < next + 64 {
+                    send(&mut here, sent);
+                    sent += 1;
+                }
+                note(&lines.next().expect("it reads").expect("it reads"), &mut next);
+            }
+            reader.kill().expect("kill");
+            assert_eq!(reader.wait().expect("wait").signal(), Some(9));
+            lines.map_while(Result::ok).for_each(|line| note(&line, &mut next));
+        }
+    });
+}
+
+fn start_reader(ring: &Opened) -> Child {
+    let [socket, position] = &ring.files[..] else { panic!("two files") };
+    let position = format!("/proc/{}/fd/{}", std::process::id(), position.as_raw_fd());
+    let name = "a_reader_that_is_killed_at_any_moment_loses_nothing";
+    let mut command = Command::new(env::current_exe().expect("a path"));
+    command.args(["--exact", name, "--nocapture"]).env(POSITION, position);
+    command.stdin(socket.try_clone().expect("a copy")).stdout(Stdio::piped());
+    command.spawn().expect("spawn")
+}
+
+/// Reports the numbers of each burst before it gives that back.
+fn read_until_killed(position: &Path) {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("a copy");
+    let position = File::options().read(true).write(true).open(position).expect("open");
+    let mut opened = packet::open_kept(&large(), vec![socket, position.into()]).expect("goes on");
+    let (queue, start) = (&mut opened.device.ingress[0], Instant::now());
+    while start.elapsed() < Duration::from_secs(20) {
+        let (mut burst, mut report) = (Burst::new(), String::new());
+        queue.take(Nanos(1), &mut burst).expect("take");
+        for frame in burst.frames() {
+            let mut bytes = Vec::new();
+            burst.slices(frame).iter().for_each(|slice| slice.append_to(&mut bytes));
+            let frame = Taken { raw: frame.clone(), bytes };
+            if is_ours(&frame) {
+                writeln!(report, "\n#{}", number(&frame).0).expect("a string");
+            }
+        }
+        drop(burst);
+        if !report.is_empty() {
+            rustix::io::write(std::io::stdout(), report.as_bytes()).expect("report");
+        }
+        queue.release();
+    }
+}
+
+/// Why descriptors are refused.
+fn refusal(files: Vec<OwnedFd>) -> String {
+    packet::open_kept(&options(), files).err().expect("refused").to_string()
+}
+
+#[test]
+fn descriptors_that_are_not_of_the_port_s_ring_are_refused() {
+    in_namespace(|| {
+        let (_here, there) = pair();
+        let own = || files(&there);
+        let other = packet::open(&PacketOptions { interface: "mill0".into(), ..options() });
+        let other = files(&other.expect("open"));
+        let elsewhere = namespace::fresh(|| files(&pair().1)).expect("a namespace");
+        let mut udp = own();
+        udp[0] = UdpSocket::bind("0.0.0.0:0").expect("bind").into();
+        let mut without_ring = own();
+        without_ring[1] = File::open("/dev/null").expect("open").into();
+        for (files, flaw) in [
+            (Vec::new(), "0 for 1 queue"),
+            (own().into_iter().take(1).collect(), "1 in the place"),
+            (own().into_iter().rev().collect(), "not a raw packet socket"),
+            (udp, "not a raw packet socket"),
+            (other, "another interface"),
+            (elsewhere, "another network namespace"),
+            (without_ring, "not in a memory file"),
+        ] {
+            let told = refusal(files);
+            assert!(told.contains(flaw), "{flaw}: {told}");
+        }
+        let position = File::from(there.files[1].try_clone().expect("a copy"));
+        position.write_at(&99u64.to_ne_bytes(), 8).expect("write");
+        assert!(refusal(own()).contains("not one of this ring"));
+        position.write_at(&0u64.to_ne_bytes(), 8).expect("write");
+        drop(packet::open_kept(&options(), own()).expect("goes on"));
+        ip("link set mill1 mtu 9000");
+        assert!(refusal(own()).contains("of another size or number"));
+    });
+}

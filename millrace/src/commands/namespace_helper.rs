@@ -1,0 +1,24 @@
+//! `millrace namespace-helper`: enters network namespaces for a daemon. Started by `run` alone, and hidden.
+
+use crate::output::{Failure, Outcome};
+use clap::Args;
+use control::{Problem, daemon};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What `run` types.
+pub(crate) const COMMAND: &str = "namespace-helper";
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Directories in which it may open namespaces; none: any that its user may.
+    directories: Vec<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let ended = daemon::run_helper(&arguments.directories);
+    ended.map_err(|error| {
+        Failure::Failed(Problem::new("namespaces cannot be entered").seen(error))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

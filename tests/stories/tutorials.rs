@@ -1,0 +1,168 @@
+//! Each tutorial below `docs/tutorials` does what it says, line by line.
+//!
+//! In a block `console` a line that begins with `$ ` is run by bash and must succeed, and what follows it is found in what it prints:
+//! each line, in this order, where `...` is anything and blanks are alike. A block `toml` or `sh` whose first line is `# NAME.toml` or
+//! `# NAME.sh` becomes that file.
+
+use crate::sandbox::{Need, story};
+use crate::switch::millrace;
+use crate::{etcd, qemu};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const TUTORIALS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tutorials");
+const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ping")];
+/// Where the reader would be.
+const HERE: &str = "/run/tutorial";
+
+/// What a reader does next.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Write { name: String, text: String },
+    Run { line: String, expected: Vec<String> },
+}
+
+fn steps(text: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut fence: Option<&str> = None;
+    for line in text.lines() {
+        match (line.strip_prefix("```"), fence) {
+            (Some(_), Some(_)) => fence = None,
+            (Some(kind), None) => fence = Some(kind),
+            (None, Some("console")) => read_console(line, &mut steps),
+            (None, Some("toml" | "sh")) => read_file(line, &mut steps),
+            _ => {}
+        }
+    }
+    steps
+}
+
+fn read_console(line: &str, steps: &mut Vec<Step>) {
+    match (line.strip_prefix("$ "), steps.last_mut()) {
+        (Some(line), _) => steps.push(Step::Run { line: line.to_owned(), expected: Vec::new() }),
+        (None, Some(Step::Run { expected, .. })) => expected.push(line.to_owned()),
+        (None, _) => panic!("no command prints {line}"),
+    }
+}
+
+fn read_file(line: &str, steps: &mut Vec<Step>) {
+    let name = line.strip_prefix("# ").filter(|name| {
+        let is_file = |kind| name.ends_with(kind) && !name.contains(' ');
+        is_file(".toml") || is_file(".sh")
+    });
+    match (name, steps.last_mut()) {
+        (Some(name), _) => {
+            steps.push(Step::Write { name: name.to_owned(), text: String::new() });
+        }
+        (None, Some(Step::Write { text, .. })) => *text += &format!("{line}\n"),
+        (None, _) => panic!("no file has {line}"),
+    }
+}
+
+/// Whether a printed line is what a tutorial shows.
+fn is_like(printed: &str, shown: &str) -> bool {
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (printed, shown) = (words(printed), words(shown));
+    let Some((begin, rest)) = shown.split_once("...") else { return printed == shown };
+    let (middle, end) = rest.rsplit_once("...").unwrap_or(("", rest));
+    let Some(between) = printed.strip_prefix(begin.trim()) else { return false };
+    let Some(mut between) = between.strip_suffix(end.trim()) else { return false };
+    middle.split("...").all(|part| match between.split_once(part.trim()) {
+        Some((_, after)) => {
+            between = after;
+            true
+        }
+        None => false,
+    })
+}
+
+fn follow(name: &str) {
+    let text = fs::read_to_string(Path::new(TUTORIALS).join(name)).unwrap();
+    fs::create_dir_all(format!("{HERE}/bin")).unwrap();
+    let program = PathBuf::from(millrace().get_program());
+    std::os::unix::fs::symlink(program, format!("{HERE}/bin/millrace")).unwrap();
+    let steps = steps(&text);
+    assert!(steps.len() > 5, "hardly a tutorial: {steps:?}");
+    for (number, step) in steps.into_iter().enumerate() {
+        match step {
+            Step::Write { name, text } => fs::write(format!("{HERE}/{name}"), text).unwrap(),
+            Step::Run { line, expected } => try_out(number, &line, &expected),
+        }
+    }
+}
+
+/// After so many seconds a line has hung. Less than a story may take, so that the line is named.
+const LIMIT: &str = "60";
+
+/// Runs a line. What it leaves in the background goes on to print into a file of its own.
+fn try_out(number: usize, line: &str, expected: &[String]) {
+    let output = format!("{HERE}/output-{number}");
+    let file = File::create(&output).unwrap();
+    let path = format!("{HERE}/bin:{}", std::env::var("PATH").unwrap());
+    let mut bash = Command::new("timeout");
+    bash.args(["--foreground", LIMIT, "bash", "-c", line]).current_dir(HERE).env("PATH", path);
+    // The tutorials name both in their files.
+    bash.env_remove("MILLRACE_SOCKET").env_remove("MILLRACE_STATE_DIR");
+    bash.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+    let status = bash.status().unwrap();
+    let printed = fs::read_to_string(&output).unwrap();
+    assert!(status.success(), "{line}: {status}\n{printed}");
+    let mut lines = printed.lines();
+    for shown in expected {
+        let found = lines.any(|printed| is_like(printed, shown));
+        assert!(found, "{line} does not print, or not in this place:\n{shown}\nbut\n{printed}");
+    }
+}
+
+#[test]
+fn steps_are_read_and_compared_as_the_tutorials_need_it() {
+    let text = "$ no\n```console\n$ a b\nc\n$ d\n```\n```toml\n# e.toml\nf = 1\n```\n```sh\n# g.sh\n# h i.sh\n```\n";
+    let run = |line: &str, expected: &[&str]| Step::Run {
+        line: line.to_owned(),
+        expected: expected.iter().map(|&line| line.to_owned()).collect(),
+    };
+    let file = Step::Write { name: "e.toml".to_owned(), text: "f = 1\n".to_owned() };
+    let script = Step::Write { name: "g.sh".to_owned(), text: "# h i.sh\n".to_owned() };
+    assert_eq!(steps(text), [run("a b", &["c"]), run("d", &[]), file, script]);
+    for (printed, shown, alike) in [
+        ("a   b", " a b", true),
+        ("a b c", "a ... c", true),
+        ("a b c", "a ...", true),
+        ("a b c", "... c", true),
+        ("a b c", "a b", false),
+        ("a b c", "b c", false),
+        ("a b c", "a ... b", false),
+        ("a b c d", "a ... c ... d", true),
+        ("a b c d", "a ... x ... d", false),
+    ] {
+        assert_eq!(is_like(printed, shown), alike, "{printed}: {shown}");
+    }
+}
+
+#[test]
+fn the_containers_tutorial_does_what_it_says() {
+    story(&NEEDS, || follow("containers.md"));
+}
+
+#[test]
+fn the_virtual_machine_tutorial_does_what_it_says() {
+    story(&[Need::Tap, Need::Guest("qemu")], || {
+        qemu::lay_out(Path::new(HERE));
+        follow("virtual-machine.md");
+    });
+}
+
+#[test]
+fn the_fleet_tutorial_does_what_it_says() {
+    story(&[Need::Tap, Need::Program("ping"), Need::Guest("qemu"), etcd::NEED], || {
+        qemu::lay_out(Path::new(HERE));
+        std::os::unix::fs::symlink(etcd::PROGRAM, format!("{HERE}/bin/etcd")).unwrap();
+        follow("fleet.md");
+    });
+}
+
+#[test]
+fn the_two_hosts_tutorial_does_what_it_says() {
+    story(&NEEDS, || follow("two-hosts.md"));
+}
