@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 /// The interval between looks at the answers.
 const LOOK: Duration = Duration::from_millis(200);
-/// Within this time the sender listens, if its agent follows.
-const READY: Duration = Duration::from_secs(10);
+/// Within this time a host has begun its part, if its agent follows. The last experiment's process may have to end first.
+const READY: Duration = Duration::from_secs(30);
+/// Within this time there is an outcome: an agent ends its part earlier.
+const LONGEST: Duration = Duration::from_mins(125);
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -52,7 +54,7 @@ impl Validate {
         let mut running = Running { store, number: request.number.clone(), held, tell, stop };
 
         let listens = |answer: &ExperimentAnswer| answer.sender;
-        request.sender = match running.wait(&self.from, Some(READY), listens)? {
+        request.sender = match running.wait(&self.from, READY, listens)? {
             Answered::Stopped => return Ok(None),
             Answered::Late => return Err(late(&self.from)),
             Answered::With(at) => Some(at),
@@ -62,9 +64,10 @@ impl Validate {
             return Err(run_out());
         }
         (running.tell)(&format!("host {} measures; this takes minutes", self.to));
-        match running.wait(&self.to, None, |answer| answer.outcome.clone())? {
+        match running.wait(&self.to, LONGEST, |answer| answer.outcome.clone())? {
             Answered::With(outcome) => Ok(Some(outcome)),
-            Answered::Stopped | Answered::Late => Ok(None),
+            Answered::Stopped => Ok(None),
+            Answered::Late => Err(late(&self.to)),
         }
     }
 
@@ -129,11 +132,11 @@ struct Running<'a> {
 
 impl Running<'_> {
     /// Waits until the host has answered so, at most so long. A host that cannot do its part is an error, and so is one whose agent goes
-    /// away.
+    /// away or does not begin.
     fn wait<T>(
         &mut self,
         host: &Name,
-        patience: Option<Duration>,
+        patience: Duration,
         so: impl Fn(&ExperimentAnswer) -> Option<T>,
     ) -> Result<Answered<T>, Problem> {
         let (begun, mut seen) = (Instant::now(), false);
@@ -154,7 +157,8 @@ impl Running<'_> {
             if let Some(found) = answer.as_ref().and_then(&so) {
                 return Ok(Answered::With(found));
             }
-            if patience.is_some_and(|patience| begun.elapsed() >= patience) {
+            let most = if seen { patience } else { READY };
+            if begun.elapsed() >= most {
                 return Ok(Answered::Late);
             }
             std::thread::sleep(LOOK);
@@ -163,8 +167,8 @@ impl Running<'_> {
 }
 
 fn late(name: &Name) -> Problem {
-    Problem::new(format!("host {name} did not get ready in {} s", READY.as_secs()))
-        .seen("no answer of its agent")
+    Problem::new(format!("host {name} did not do its part in time"))
+        .seen("no answer of its agent, or none that ends the wait")
         .wanted("an agent that follows etcd, and whose --lab-address is there")
         .remedy("see `millrace fleet status` and the agent's log, and try again")
 }

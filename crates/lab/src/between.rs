@@ -23,6 +23,10 @@ use bench::Hosts;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+/// Said where the daemon's processor time cannot be read.
+const UNSEEN: &str = " The switch's process is hidden from this one (ProtectProc, hidepid, or another PID namespace): the switch's CPU and the \
+cost of receiving are missing, and its time counts as that of others.";
+
 /// Who sends, who receives, and which switch is between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Between {
@@ -89,13 +93,14 @@ impl Site {
         feature: &'static Feature,
         between: &Between,
         options: &Options,
+        interrupt: &Interrupt,
     ) -> Result<Site, LabError> {
         options.check_interval()?;
         let running = Running::find(&between.socket, between.port.as_deref(), feature)?;
-        let mut sender = Host::connect("sender", &between.sender)?;
+        let mut sender = Host::connect("sender", &between.sender, interrupt)?;
         let directory = tempfile::tempdir().map_err(LabError::io("making a private directory"))?;
         let mut receiver = match &between.receiver {
-            Receiver::Agent(at) => Host::connect("receiver", at)?,
+            Receiver::Agent(at) => Host::connect("receiver", at, interrupt)?,
             Receiver::Here(namespace) => Host::start_in(
                 "receiver",
                 &options.program,
@@ -130,12 +135,13 @@ impl site::Site for Site {
         };
         let description = format!(
             "Between hosts: {}, {}; the load goes to {} ({}) through port {} of the running switch. Each host counts with \
-              its own clock; throughput uses the receiver's.",
+              its own clock; throughput uses the receiver's.{}",
             machine("sender", sender),
             machine("receiver", receiver),
             self.to,
             self.link,
-            self.running.port.name
+            self.running.port.name,
+            if self.running.is_visible() { "" } else { UNSEEN }
         );
         let host = |role: &str, of: &Identity| HostFacts {
             role: role.to_owned(),
@@ -155,6 +161,10 @@ impl site::Site for Site {
         let hosts = [&self.sender, &self.receiver];
         let theirs = hosts.into_iter().flat_map(|host| host.commands().iter().cloned());
         self.running.port.commands().into_iter().chain(theirs).collect()
+    }
+
+    fn leave(&mut self) -> Option<Check> {
+        self.running.leave()
     }
 
     fn run(&mut self, point: &Point, interrupt: &Interrupt, progress: Tell<'_>) -> Measured {

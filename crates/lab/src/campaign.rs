@@ -177,7 +177,8 @@ fn measure(
         }
         state.write(directory)?;
     }
-    if let Some((_, site)) = &site {
+    if let Some((_, site)) = &mut site {
+        state.note_checks(site.leave().into_iter().collect());
         state.commands.extend(site.commands());
     }
     if state.is_empty() {
@@ -207,7 +208,8 @@ fn visit<'s>(
 ) -> Result<&'s mut dyn Site, LabError> {
     let stays = site.as_ref().is_some_and(|(feature, _)| std::ptr::eq(*feature, point.feature));
     if !stays {
-        if let Some((_, left)) = site.take() {
+        if let Some((_, mut left)) = site.take() {
+            state.note_checks(left.leave().into_iter().collect());
             state.commands.extend(left.commands());
             let command = "(from here on with new hosts)".to_owned();
             state.commands.push(Command { host: "here".into(), command });
@@ -235,7 +237,7 @@ fn choose_site(
 ) -> Result<Box<dyn Site>, LabError> {
     if let Some(between) = &options.between {
         interrupt.watch_signals()?;
-        return Ok(Box::new(between::Site::find(feature, between, options)?));
+        return Ok(Box::new(between::Site::find(feature, between, options, interrupt)?));
     }
     if let (Some(guest), Some(make)) = (&options.guest, feature.site) {
         return make(guest, options, interrupt);

@@ -113,6 +113,11 @@ impl Carried {
         Ok(())
     }
 
+    /// Notes what the switch gave to the toggled port meanwhile.
+    pub(crate) fn crossed(&mut self, bytes: u64) {
+        *self.account.port_bytes.get_or_insert(0) += bytes;
+    }
+
     /// What was counted. `None` where a host did not say, and where nothing was carried.
     pub(crate) fn account(&self) -> Option<Account> {
         (!self.unknown && self.account != Account::default()).then_some(self.account)

@@ -31,12 +31,20 @@ impl Port {
 
     /// Changes keys of it, spelled as in the file; null takes a key away.
     pub(crate) fn change(&self, change: &Value) -> Result<(), LabError> {
-        let keys = change.as_object().into_iter().flatten().map(|(key, value)| match value {
-            Value::Null => format!(" {key}="),
-            value => format!(" {key}={value}"),
-        });
-        self.tell(format!("millrace port set {}{}", self.name, keys.collect::<String>()));
+        self.tell_change(change);
         self.client.change_port(&self.name, change).map(drop).map_err(switch_error)
+    }
+
+    /// The same if its settings still have this tag ([`Port::tagged`]).
+    pub(crate) fn change_tagged(&self, change: &Value, tag: &str) -> Result<(), LabError> {
+        self.tell_change(change);
+        let changed = self.client.change_tagged_port(&self.name, change, tag);
+        changed.map(drop).map_err(switch_error)
+    }
+
+    /// What the daemon says of it, with the tag of its settings.
+    pub(crate) fn tagged(&self) -> Result<(PortBody, String), LabError> {
+        self.client.tagged_port(&self.name).map_err(switch_error)
     }
 
     /// What the daemon says of it.
@@ -64,6 +72,14 @@ impl Port {
     pub(crate) fn commands(&self) -> Vec<Command> {
         let told = self.told.borrow();
         told.iter().map(|line| Command { host: "switch".into(), command: line.clone() }).collect()
+    }
+
+    fn tell_change(&self, change: &Value) {
+        let keys = change.as_object().into_iter().flatten().map(|(key, value)| match value {
+            Value::Null => format!(" {key}="),
+            value => format!(" {key}={value}"),
+        });
+        self.tell(format!("millrace port set {}{}", self.name, keys.collect::<String>()));
     }
 
     /// Notes a change, once however often it is made.

@@ -1,6 +1,7 @@
 //! The user's own daemon, which carries a load that is measured: one port's coalescing is toggled there, and put back.
 //!
-//! Nothing else of it is touched. What was in force before is in force again when this is dropped, whatever happened.
+//! Nothing else of it is touched. What was in force before is in force again when this is dropped, whatever happened: unless someone
+//! else has changed it meanwhile, which ends the measurement.
 
 use crate::LabError;
 use crate::experiments::{Feature, ON, Toggle};
@@ -10,11 +11,13 @@ use control::body::PortBody;
 use control::client::{Client, ClientError};
 use control::config::PortRole;
 use rustix::net::sockopt::socket_peercred;
-use serde_json::{Value, json};
-use std::cell::Cell;
+use serde_json::{Map, Value, json};
+use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
+use traffic::measure::ProcessSample;
 
 /// See the module.
 pub(crate) struct Running {
@@ -28,11 +31,14 @@ pub(crate) struct Running {
     pub(crate) kind: String,
     /// Brings an arm into force at the port.
     toggle: Toggle,
-    /// The keys of the port that are toggled, as they were when we came.
+    /// The keys of the port that are toggled ([`toggled`]), as they were when we came.
     before: Value,
-    /// Whether we have changed any.
-    touched: Cell<bool>,
+    /// The same as we have set them last. `None`: we have not.
+    ours: RefCell<Option<Value>>,
 }
+
+/// How long the daemon is asked to put back what was in force: it may be restarting.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Running {
     /// Finds the daemon on its socket, and the port toward the receiver: the one that is named, or the only vNIC.
@@ -48,22 +54,42 @@ impl Running {
             Some(name) => client.port(name).map_err(switch_error)?,
             None => only_vnic(client.ports().map_err(switch_error)?)?,
         };
-        let (rsc, limit) = (found.config.rsc, found.config.length_limit);
+        let before = toggled(&found);
         Ok(Running {
             port: Port::new(Rc::new(client), found.name),
             process: process(socket),
             mtu: found.mtu,
             kind: found.device.split(' ').next().unwrap_or_default().to_owned(),
             toggle,
-            before: json!({ "rsc": rsc, "length-limit": limit }),
-            touched: Cell::new(false),
+            before,
+            ours: RefCell::default(),
         })
     }
 
     /// Brings an arm into force; done when this returns.
     pub(crate) fn switch(&self, arm: &str) -> Result<(), LabError> {
-        self.touched.set(true);
-        (self.toggle)(&self.port, arm)
+        // Put back even if only the answer is lost.
+        self.ours.borrow_mut().get_or_insert_with(|| self.before.clone());
+        (self.toggle)(&self.port, arm)?;
+        *self.ours.borrow_mut() = Some(toggled(&self.port.body()?));
+        Ok(())
+    }
+
+    /// That the last arm is still in force.
+    pub(crate) fn check(&self) -> Result<(), LabError> {
+        let (ours, now) = (self.ours.borrow(), toggled(&self.port.body()?));
+        match &*ours {
+            Some(ours) if *ours != now => Err(LabError::Switch(format!(
+                "port {} was changed during the measurement: {now} where {ours} was set; measure again while nothing else changes it",
+                self.port.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the daemon's processor time can be read.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.process.is_some_and(|process| ProcessSample::read(process).is_ok())
     }
 
     /// That coalescing is on and works.
@@ -71,15 +97,62 @@ impl Running {
         self.switch(ON)?;
         self.port.rsc_checks()
     }
+
+    /// Puts back what was in force before. `None`: we have changed nothing since that was done last.
+    pub(crate) fn leave(&self) -> Option<Check> {
+        let ours = self.ours.take()?;
+        let until = Instant::now() + PATIENCE;
+        let restored = loop {
+            match self.restore(&ours) {
+                Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(100)),
+                restored => break restored,
+            }
+        };
+        let (port, before) = (&self.port.name, &self.before);
+        let (passed, seen) = match restored {
+            Ok(now) if now == *before => (true, format!("{now} at port {port}, as before")),
+            Ok(now) => (
+                false,
+                format!(
+                    "someone else has set {now} at port {port}, which is left so; before it was {before}"
+                ),
+            ),
+            Err(error) => {
+                (false, format!("port {port} still has {ours}, before it was {before}: {error}"))
+            }
+        };
+        Some(Check { name: "The port was put back".into(), passed, seen })
+    }
+
+    /// Puts back what was in force, but no key that someone else has set. What is in force then.
+    fn restore(&self, ours: &Value) -> Result<Value, LabError> {
+        let (now, tag) = self.port.tagged()?;
+        let mut now = toggled(&now);
+        let is_ours = |key: &String| now[key] == ours[key] && now[key] != self.before[key];
+        let keys = self.before.as_object().into_iter().flatten();
+        let change: Map<String, Value> = keys
+            .filter(|(key, _)| is_ours(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        if change.is_empty() {
+            return Ok(now);
+        }
+        self.port.change_tagged(&Value::Object(change.clone()), &tag)?;
+        change.into_iter().for_each(|(key, value)| now[key] = value);
+        Ok(now)
+    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.touched.get() {
-            // A daemon that is gone has nothing to be put back.
-            let _ = self.port.change(&self.before);
-        }
+        // Where nothing was measured there is no report to say it in.
+        let _ = self.leave();
     }
+}
+
+/// The keys that are toggled, spelled as in the file; null where a port does not have one.
+fn toggled(port: &PortBody) -> Value {
+    json!({ "rsc": port.config.rsc, "length-limit": port.config.length_limit })
 }
 
 /// Who listens on a socket.

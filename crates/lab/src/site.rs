@@ -47,6 +47,11 @@ pub(crate) trait Site {
     fn commands(&self) -> Vec<Command> {
         Vec::new()
     }
+
+    /// Undoes what was changed of a switch that goes on running; none where there is none.
+    fn leave(&mut self) -> Option<Check> {
+        None
+    }
 }
 
 /// Readies this process, while it has one thread, for hosts of its own; a directory for their files.

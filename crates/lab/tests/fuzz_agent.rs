@@ -1,5 +1,5 @@
 //! Fuzz target: whatever requests a peer sends to an agent, with the token or without, those that are done are about
-//! traffic and counters, and the token came with them; the others are refused with a reason, which ends the connection.
+//! traffic and counters, and the token came with them, and load goes to nobody but the peer; the others are refused with a reason, which ends the connection.
 //! A finding starts with `FINDING` and what kind it is.
 //!
 //! `cargo test` runs it for a moment, `fuzz/run` under libFuzzer for as long as it is told, and `fuzz/prove` holds it
@@ -13,18 +13,22 @@ use hyper::{Method, Uri};
 use hyper_util::service::TowerToHyperService;
 use lab::Interrupt;
 use lab::experiments::Bulk;
-use lab::host::{LENGTH_MAX, Listening, PATH, Reply, Request};
+use lab::host::{LENGTH_MAX, Listening, PATH, Reply, Request, Targets};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, LazyLock, Mutex};
 use tokio::runtime::{Builder, Runtime};
 
 const TOKEN: &str = "0123456789abcdef";
+/// Where the agent believes its peer to be.
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Choices of token, method, path and type, choice of body, a number in it, and bytes wherever they may stand.
 type Attack = ((u8, u8, u8, u8), u8, u32, Vec<u8>);
 
 static AGENT: LazyLock<Arc<Listening>> = LazyLock::new(|| {
     let any = ([127, 0, 0, 1], 0).into();
-    Listening::start(any, TOKEN.parse().unwrap(), Interrupt::default(), |_| ()).unwrap()
+    Listening::start(any, (TOKEN.parse().unwrap(), Targets::Client), Interrupt::default(), |_| ())
+        .unwrap()
 });
 
 static RUNTIME: LazyLock<Runtime> =
@@ -120,14 +124,15 @@ fn bearer(token: &str) -> HeaderValue {
 /// How a body begins; bytes follow.
 fn beginning(choice: u8, number: u32) -> String {
     let long = " ".repeat(LENGTH_MAX);
+    let to = if number.is_multiple_of(2) { "127.0.0.1" } else { "10.0.0.1" };
     let bulk = format!("{{\"connections\":{number},\"buffer_bytes\":{}}}", number % 5_000_000);
     match choice % 12 {
         0 => format!("{{\"do\":\"read\",\"link\":\"{number}"),
         1 => format!("{{\"do\":\"answer\",\"port\":{}}}", number % 70_000),
-        2 => format!("{{\"do\":\"send\",\"to\":\"10.0.0.1:5001\",\"bulk\":{bulk}}}"),
+        2 => format!("{{\"do\":\"send\",\"to\":\"{to}:5001\",\"bulk\":{bulk}}}"),
         3 => format!("{{\"do\":\"listen\",\"at\":\"[::]:{}\",\"bulk\":{bulk}}}", number % 70_000),
         4 => format!(
-            "{{\"do\":\"round_trips\",\"to\":\"10.0.0.1:4999\",\"milliseconds\":{}}}",
+            "{{\"do\":\"round_trips\",\"to\":\"{to}:4999\",\"milliseconds\":{}}}",
             number % 100_000
         ),
         5 => "{\"do\":\"run\",\"program\":\"sh\",\"arguments\":[]}".to_owned(),
@@ -180,8 +185,8 @@ fn is_for_peers(request: &Request) -> bool {
         Request::Run { .. } | Request::Start { .. } | Request::Become { .. } => false,
         Request::Listen { at, bulk } => at.port() >= 1024 && possible(bulk),
         Request::Answer { port } => *port >= 1024,
-        Request::Send { bulk, .. } => possible(bulk),
-        Request::RoundTrips { milliseconds, .. } => *milliseconds <= 60_000,
+        Request::Send { to, bulk } => to.ip() == PEER && possible(bulk),
+        Request::RoundTrips { to, milliseconds } => to.ip() == PEER && *milliseconds <= 60_000,
         Request::Ready
         | Request::Machine
         | Request::Link { .. }

@@ -6,7 +6,7 @@ use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand};
 use control::Problem;
 use lab::Interrupt;
-use lab::host::{Listening, Token};
+use lab::host::{Listening, Targets, Token};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -43,6 +43,9 @@ struct Agent {
     /// The token, at least 16 letters [default: random].
     #[arg(long, env = "MILLRACE_LAB_TOKEN", hide_env_values = true)]
     token: Option<Token>,
+    /// Send load only to the address from which the client connects
+    #[arg(long)]
+    only_to_client: bool,
 }
 
 pub(crate) fn run(arguments: Arguments, global: &Global) -> Outcome {
@@ -57,8 +60,9 @@ fn serve(agent: Agent) -> Outcome {
     let token = agent.token.map_or_else(Token::random, Ok)?;
     let interrupt = Interrupt::default();
     interrupt.watch_signals().map_err(failed)?;
+    let targets = if agent.only_to_client { Targets::Client } else { Targets::Any };
     let listening =
-        Listening::start(agent.listen, token.clone(), interrupt, say).map_err(failed)?;
+        Listening::start(agent.listen, (token.clone(), targets), interrupt, say).map_err(failed)?;
     let at = reached_at(listening.address().map_err(failed)?);
     output::print(&format!(
         "Listening on {at}. On the host with the switch, to use this agent as the sender or the receiver:\n\

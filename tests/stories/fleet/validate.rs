@@ -32,6 +32,8 @@ impl Site {
     fn new(name: &'static str, number: u8) -> Site {
         let host = Host::new(name);
         wire(host, name);
+        // As a network has it: frames of one MTU. A veth carries trains whole, and nothing would be left to coalesce.
+        host.run("ethtool -K wire tso off gso off");
         let ports =
             "\n[[port]]\nname = 'up'\npacket = 'wire'\n\n[[port]]\nname = 'host'\ntap = 'host0'\n";
         std::fs::write(format!("/run/{name}.toml"), format!("[switch]\nworkers = 1\n{ports}"))
@@ -127,6 +129,26 @@ fn is_over(far: &Site, near: &Site, before: &Value) -> bool {
     measuring() == 0 && near.files() + far.files() == 0 && near.policy() == *before
 }
 
+/// And what they have set stays.
+fn no_figures_come_of_a_port_that_someone_changes(near: &Site, before: &Value) {
+    let mut command = millrace();
+    let all = "fleet validate rsc --from far --to near --port host --json".split(' ');
+    let measured = command.args(all).stdout(Stdio::piped()).spawn().unwrap();
+    until("an arm is in force", || (near.policy() != *before).then_some(()));
+    let set = |key: &str| {
+        let changed = cli(&format!("port set host {key} --socket /run/near.api"));
+        assert!(changed.status.success(), "{}", error(&changed));
+    };
+    set("length-limit=7");
+    let output = measured.wait_with_output().unwrap();
+    assert_ne!(output.status.code(), Some(0));
+    assert_eq!(near.policy(), *before);
+    let port = cli("port show host --json --socket /run/near.api");
+    let port: Value = serde_json::from_slice(&port.stdout).unwrap();
+    assert_eq!(port["config"]["length-limit"], 7, "{port}");
+    set("length-limit=");
+}
+
 #[test]
 fn two_hosts_measure_a_feature_and_leave_nothing() {
     story(&NEEDS, || {
@@ -152,6 +174,8 @@ fn two_hosts_measure_a_feature_and_leave_nothing() {
         let output = validate("--from far --to near --port nosuch");
         assert_eq!(output.status.code(), Some(1));
         assert!(error(&output).contains("nosuch"), "{}", error(&output));
+
+        no_figures_come_of_a_port_that_someone_changes(&near, &before);
 
         // A second is refused, and Ctrl-C has both hosts end their parts and the switch as it was.
         let mut command = millrace();

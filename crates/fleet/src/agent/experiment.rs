@@ -1,4 +1,4 @@
-// UNSAFETY: between fork and exec a child asks the kernel for a signal when its parent ends, which is one system call.
+// UNSAFETY: between fork and exec a child limits its files and asks the kernel for a signal when its parent ends, which are two system calls.
 //! The host's part in `fleet validate`: the sender's measurement agent, or the receiver's `millrace validate`. Each is a process of
 //! this program, which ends with the experiment and with the agent, so following never waits for either.
 //!
@@ -13,7 +13,9 @@ use crate::Name;
 use crate::store::{ExperimentAnswer, ExperimentRequest, LONGEST_ANSWER, Outcome, Store};
 use control::Problem;
 use control::token::Token;
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, kill_process, set_parent_process_death_signal, setrlimit,
+};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -27,6 +29,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Most bytes of a file that a part writes. Whoever connects to the sender's agent makes it print a line.
+const LARGEST_FILE: u64 = 16 << 20;
 /// After so long an agent ends its part, whatever etcd has.
 const LIMIT: Duration = Duration::from_hours(2);
 /// How long a process may take to end by itself: it puts back what it has toggled.
@@ -59,8 +63,9 @@ pub(super) struct Bench {
     part: Option<Part>,
     /// The thread of the last part, which may still end its process.
     thread: Option<JoinHandle<()>>,
-    /// The last experiment in which this host began its part.
-    last: String,
+    /// The last experiment that this agent has met. None: it has met no request and no absence of one, for it has just started; the
+    /// experiment that it finds then is one that an agent before it had begun.
+    last: Option<String>,
     written: Written<ExperimentAnswer>,
 }
 
@@ -110,7 +115,7 @@ impl Bench {
             bell,
             part: None,
             thread: None,
-            last: String::new(),
+            last: None,
             written: Written::default(),
         }
     }
@@ -121,6 +126,9 @@ impl Bench {
         store: &Store,
         request: Option<&ExperimentRequest>,
     ) -> Result<(), Problem> {
+        let last = self.last.get_or_insert_with(|| {
+            request.map(|request| request.number.clone()).unwrap_or_default()
+        });
         let own = request.filter(|it| it.from == self.host || it.to == self.host);
         let Some(request) = own else {
             self.part = None;
@@ -128,11 +136,11 @@ impl Bench {
         };
         // The receiver begins once the sender listens.
         let begins = request.from == self.host || request.sender.is_some();
-        let Some(lab) = self.lab.clone().filter(|_| begins && self.last != request.number) else {
+        let Some(lab) = self.lab.clone().filter(|_| begins && *last != request.number) else {
             return Ok(());
         };
         let token = store.experiment_token(&self.host, &request.number)?;
-        self.last.clone_from(&request.number);
+        self.last = Some(request.number.clone());
         self.part = Some(self.begin(lab, request.clone(), token));
         Ok(())
     }
@@ -172,6 +180,13 @@ fn not_started(error: &dyn std::fmt::Display) -> Problem {
         .remedy("see the agent's log, and check its --state-dir")
 }
 
+fn too_long() -> Problem {
+    Problem::new("the experiment took too long, and was ended")
+        .seen(format!("{} min", LIMIT.as_secs() / 60))
+        .wanted("an experiment that is shorter")
+        .remedy("measure fewer connection counts or repetitions at once")
+}
+
 /// The process of a part, and its files. It is killed when this is dropped, and the files are removed.
 struct Process {
     child: Child,
@@ -193,7 +208,9 @@ impl Process {
         let sends = request.from == *host;
         let mut command = Command::new(&lab.program);
         if sends {
-            command.args(["lab", "agent", "--listen", &lab.address.to_string()]);
+            // The receiver is not trusted to aim at others.
+            let listen = lab.address.to_string();
+            command.args(["lab", "agent", "--only-to-client", "--listen", &listen]);
             command.env("MILLRACE_LAB_TOKEN", token.to_string());
         } else {
             let sender = request.sender.map(|at| format!("{token}@{at}"));
@@ -205,9 +222,13 @@ impl Process {
             command.stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?);
             // A Ctrl-C on the agent's terminal ends the agent, and that the process.
             command.process_group(0);
-            // SAFETY: the closure makes one system call and touches no memory that the parent shares.
+            // SAFETY: the closure makes two system calls and touches no memory that the parent shares.
             unsafe {
-                command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::INT))?));
+                command.pre_exec(|| {
+                    let most = Some(LARGEST_FILE);
+                    setrlimit(Resource::Fsize, Rlimit { current: most, maximum: most })?;
+                    Ok(set_parent_process_death_signal(Some(Signal::INT))?)
+                });
             }
             command.spawn()
         });
@@ -236,6 +257,9 @@ impl Process {
                     Err(problem) => told.change(|answer| answer.problem = Some(problem)),
                 };
             }
+        }
+        if begun.elapsed() >= LIMIT {
+            told.change(|answer| answer.problem = Some(too_long()));
         }
         self.end();
     }

@@ -3,7 +3,7 @@
 use super::Site;
 use crate::LabError;
 use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::{Load, ON};
+use crate::experiments::{Load, ON, latency};
 use crate::host::{Identity, Reading, Request};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Moment};
@@ -25,6 +25,8 @@ pub(crate) struct Hosts<'s> {
     interrupt: Interrupt,
     begin: Instant,
     carried: Carried,
+    /// Bytes that the toggled port had been given when the load began.
+    given: u64,
 }
 
 /// Everything that is read at both ends of an interval.
@@ -47,8 +49,9 @@ impl<'s> Hosts<'s> {
     ) -> Result<Hosts<'s>, LabError> {
         // Connections begin with the first arm, whatever an earlier load left in force.
         site.running.switch(ON)?;
-        let (meter, begin) = (Meter::new(), Instant::now());
-        let mut bench = Hosts { site, load, meter, interrupt, begin, carried: Carried::default() };
+        let given = site.running.port.counters()?.egress_bytes;
+        let (meter, begin, carried) = (Meter::new(), Instant::now(), Carried::default());
+        let mut bench = Hosts { site, load, meter, interrupt, begin, carried, given };
         if let Load::RoundTrips(_) = load {
             let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
             bench.site.receiver.order(&Request::Answer { port: ROUND_TRIP_PORT }, &line)?;
@@ -64,7 +67,11 @@ impl<'s> Hosts<'s> {
     /// Ends the load, waits until all of it has arrived, and asks everyone what they counted. `None` where nobody answers,
     /// or where there are no bulk connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
+        let sent = self.carried.sends();
         self.carried.end(self.site.pair(), &self.interrupt, payload);
+        if let (true, Ok(now)) = (sent, self.site.running.port.counters()) {
+            self.carried.crossed(now.egress_bytes.saturating_sub(self.given));
+        }
         self.carried.account()
     }
 
@@ -154,7 +161,10 @@ impl Bench for Hosts<'_> {
             }
         }
         let mut values = self.snapshot()?.since(&before, &self.site.identities);
-        values.extend(trips.into_iter().flatten());
+        self.site.running.check()?;
+        // The sender says how long its round trips took, and nothing else.
+        let trips = trips.into_iter().flatten();
+        values.extend(trips.filter(|(key, _)| latency::is_own(key)));
         Ok(Measured { values, usage: Vec::new() })
     }
 

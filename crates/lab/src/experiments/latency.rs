@@ -43,12 +43,20 @@ pub(crate) const PARTS: [(&str, f64); 8] = [
     ("latency_p99_ns", 0.99),
 ];
 
+/// Key of their number.
+const COUNT: &str = "round_trips";
+
 /// The figures of an interval's round trips, in nanoseconds. None at all took no time, which is not the same as 0.
 pub(crate) fn values(trips: &Histogram<u64>) -> Values {
     let times = PARTS.iter().filter(|_| !trips.is_empty());
     let times = times.map(|(key, part)| (*key, trips.value_at_quantile(*part) as f64));
-    let all = times.chain([("round_trips", trips.len() as f64)]);
+    let all = times.chain([(COUNT, trips.len() as f64)]);
     all.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Whether an interval's round trips have a figure of this key.
+pub(crate) fn is_own(key: &str) -> bool {
+    key == COUNT || PARTS.iter().any(|(part, _)| *part == key)
 }
 
 /// The experiment that goes with a bulk one: the same arms and times.
@@ -72,6 +80,7 @@ mod tests {
         trips.record(1000).unwrap();
         let one = values(&trips);
         assert_eq!(one.len(), 1 + PARTS.len());
+        assert!(one.keys().all(|key| is_own(key)) && !is_own("cpu_percent"));
         assert!(MEASURES.iter().all(|measure| one[measure.key] == 1000.0), "{one:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::protocol::{Reply, Request};
 use super::router::PATH;
+use crate::interrupt::Interrupt;
 use control::token::Whereabouts;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -16,10 +17,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// An agent that cannot be reached by then, at all addresses of its name together, does not listen.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long an agent's answer is still waited for once we are interrupted.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How often we look whether we are.
+const GLANCE: Duration = Duration::from_millis(50);
 /// Longest answer of a child, in bytes: it may run programs that print much.
 const CHILD_ANSWER_MAX: usize = 16 << 20;
 /// Longest answer of an agent, in bytes.
@@ -33,6 +38,8 @@ pub(super) struct Client {
     bearer: String,
     /// Our address and an agent's, as they see each other.
     pub(super) addresses: Option<(IpAddr, IpAddr)>,
+    /// An agent that dawdles must not keep us from putting back what we have changed; of a child never set.
+    interrupt: Interrupt,
 }
 
 /// Why there is no answer.
@@ -52,7 +59,7 @@ impl Client {
     }
 
     /// Of an agent.
-    pub(super) fn of_agent(at: &Whereabouts) -> io::Result<Client> {
+    pub(super) fn of_agent(at: &Whereabouts, interrupt: &Interrupt) -> io::Result<Client> {
         let mut addresses = None;
         let connected = async {
             let all: Vec<_> = timeout(CONNECT, lookup_host(&at.at)).await??.collect();
@@ -62,7 +69,7 @@ impl Client {
             Ok(stream)
         };
         let client = Client::over(connected, format!("Bearer {}", at.token))?;
-        Ok(Client { addresses, ..client })
+        Ok(Client { addresses, interrupt: interrupt.clone(), ..client })
     }
 
     fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
@@ -74,16 +81,30 @@ impl Client {
             handshake(TokioIo::new(connected.await?)).await.map_err(io::Error::other)
         })?;
         runtime.spawn(connection);
-        Ok(Client { runtime, sender, bearer, addresses: None })
+        let interrupt = Interrupt::default();
+        Ok(Client { runtime, sender, bearer, addresses: None, interrupt })
     }
 
     /// Asks, and waits for the answer.
     pub(super) fn ask(&mut self, request: &Request, patience: Duration) -> Result<Reply, Lost> {
-        let Client { runtime, sender, bearer, .. } = self;
-        let answer = exchange(sender, bearer, request);
-        let answer = runtime.block_on(async { timeout(patience, answer).await });
-        answer.map_err(|_| Lost::Late)?.map_err(|why| Lost::Gone(with_causes(&*why)))
+        let Client { runtime, sender, bearer, interrupt, .. } = self;
+        let answer = runtime.block_on(async {
+            tokio::select! {
+                answer = exchange(sender, bearer, request) => Some(answer),
+                () = sleep(patience) => None,
+                () = hurried(interrupt), if !bearer.is_empty() => None,
+            }
+        });
+        answer.ok_or(Lost::Late)?.map_err(|why| Lost::Gone(with_causes(&*why)))
     }
+}
+
+/// Ends a moment after the interrupt.
+async fn hurried(interrupt: &Interrupt) {
+    while !interrupt.is_set() {
+        sleep(GLANCE).await;
+    }
+    sleep(FAREWELL).await;
 }
 
 /// The first address that answers, each within an equal part of the time; otherwise why the last one did not.
@@ -173,6 +194,24 @@ mod tests {
         assert_eq!(questions.try_iter().collect::<Vec<_>>(), [Request::Machine]);
         drop(client);
         served.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn an_agent_that_dawdles_is_not_waited_for_once_we_are_interrupted() {
+        let ((asked, questions), (answer, answers)) = (channel(), channel());
+        let (child, served) = host(asked, answers);
+        let interrupt = Interrupt::default();
+        let bearer = "Bearer x".to_owned();
+        let mut agent = Client { bearer, interrupt: interrupt.clone(), ..child };
+        let asking = std::thread::spawn(move || agent.ask(&Request::Machine, PATIENCE));
+        questions.recv().unwrap();
+        let begun = std::time::Instant::now();
+        interrupt.set();
+        assert!(matches!(asking.join().unwrap(), Err(Lost::Late)));
+        assert!(begun.elapsed() < PATIENCE / 2);
+        drop(answer);
+        // The conversation broke off with a request that has no answer.
+        let _ = served.join().unwrap();
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::protocol::{Identity, Reading, Reply, Request};
 use super::{HERE, IN};
 use crate::LabError;
 use crate::experiment::Values;
+use crate::interrupt::Interrupt;
 use crate::report;
 use control::token::Whereabouts;
 use ports::link::{Link, LinkError, LinkOffload};
@@ -51,10 +52,14 @@ impl Host {
         Host::ready(name, client, Some(child), &format!("enter {path}"))
     }
 
-    /// Connects to an agent, which is a host elsewhere.
-    pub(crate) fn connect(name: &str, at: &Whereabouts) -> Result<Host, LabError> {
+    /// Connects to an agent, which is a host elsewhere. Once interrupted, its answers are hardly waited for.
+    pub(crate) fn connect(
+        name: &str,
+        at: &Whereabouts,
+        interrupt: &Interrupt,
+    ) -> Result<Host, LabError> {
         let doing = format!("connecting to the agent at {}", at.at);
-        let client = Client::of_agent(at).map_err(LabError::io(doing))?;
+        let client = Client::of_agent(at, interrupt).map_err(LabError::io(doing))?;
         let because = |why| LabError::Between(format!("the {name}'s agent at {}: {why}", at.at));
         let mut host = Host::ready(name, client, None, "greet")
             .map_err(|error| error.where_refused(because))?;

@@ -17,7 +17,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use control::token::Token;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -45,6 +45,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 pub struct Listening {
     listener: TcpListener,
     token: Token,
+    targets: Targets,
     interrupt: Interrupt,
     /// One for each connection.
     seats: Arc<Semaphore>,
@@ -54,6 +55,27 @@ pub struct Listening {
     say: Box<dyn Fn(&str) + Send + Sync>,
 }
 
+/// Where an agent sends load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// Wherever a client wants it.
+    Any,
+    /// To the address that the client connects from: a client that is not trusted aims at nobody else.
+    Client,
+}
+
+impl Targets {
+    /// Why the agent does not do this for a client at `client`. `None`: it does.
+    fn forbid(self, request: &Request, client: IpAddr) -> Option<String> {
+        let (Request::Send { to, .. } | Request::RoundTrips { to, .. }) = request else {
+            return None;
+        };
+        let (to, client) = (to.ip().to_canonical(), client.to_canonical());
+        (self == Targets::Client && to != client)
+            .then(|| format!("this agent sends only to {client}, which asks, not to {to}"))
+    }
+}
+
 impl Listening {
     /// Listens. `say` is told what happens, for people.
     ///
@@ -61,7 +83,7 @@ impl Listening {
     /// The address is not this host's, or the port is taken.
     pub fn start(
         at: SocketAddr,
-        token: Token,
+        (token, targets): (Token, Targets),
         interrupt: Interrupt,
         say: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Arc<Listening>, LabError> {
@@ -70,7 +92,7 @@ impl Listening {
         listener.set_nonblocking(true).map_err(doing())?;
         let [seats, experiment] = [PEERS_MAX, 1].map(|most| Arc::new(Semaphore::new(most)));
         let say = Box::new(say);
-        Ok(Arc::new(Listening { listener, token, interrupt, seats, experiment, say }))
+        Ok(Arc::new(Listening { listener, token, targets, interrupt, seats, experiment, say }))
     }
 
     /// Where it listens.
@@ -153,7 +175,11 @@ impl Peer {
         self: &Arc<Peer>,
         mut handle: impl FnMut(Request) -> Reply + Send + 'static,
     ) -> Router {
-        let permitted = move |request: Request| match request.forbidden() {
+        let (targets, client) = (self.agent.targets, self.at.ip());
+        let permitted = move |request: Request| match request
+            .forbidden()
+            .or_else(|| targets.forbid(&request, client))
+        {
             Some(why) => Err(Refusal(StatusCode::FORBIDDEN, why)),
             None => Ok(handle(request)),
         };

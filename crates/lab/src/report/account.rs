@@ -23,6 +23,9 @@ pub struct Account {
     pub undelivered_bytes: u64,
     /// TCP payload in the frames that arrived over the receiver's link, by its counters.
     pub interface_payload_bytes: u64,
+    /// Bytes that the switch gave to the toggled port, by that port's counters. `None`: an experiment whose load can take no other way.
+    #[serde(default)]
+    pub port_bytes: Option<u64>,
 }
 
 /// Most that two counts of the same bytes may differ.
@@ -61,7 +64,16 @@ pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
         100.0 * apart
     );
     let passed = apart.abs() <= TOLERANCE;
-    vec![arrived, Check { name: "The kernel's interface counters agree".into(), passed, seen }]
+    let agree = Check { name: "The kernel's interface counters agree".into(), passed, seen };
+    let ports: Option<u64> = accounts.iter().map(|account| account.port_bytes).sum();
+    [arrived, agree].into_iter().chain(ports.map(|given| crossed(given, received))).collect()
+}
+
+/// That the load crossed the toggled port: it was given at least the payload. The headers that coalescing saves are not in it.
+fn crossed(given: u64, received: u64) -> Check {
+    let passed = difference(given, received) >= -TOLERANCE;
+    let seen = format!("the switch gave {given} bytes to the port, {received} arrived");
+    Check { name: "The load crossed the toggled port".into(), passed, seen }
 }
 
 #[cfg(test)]
@@ -76,6 +88,7 @@ mod tests {
             undelivered_connections: 0,
             undelivered_bytes: 0,
             interface_payload_bytes: 1_004_000,
+            port_bytes: None,
         };
         let passed =
             |account| checks(&[honest, account]).iter().map(|check| check.passed).collect();
@@ -102,5 +115,10 @@ mod tests {
             ]
         );
         assert_eq!(checks(&[]), []);
+        let crossed = |given| {
+            let account = Account { port_bytes: Some(given), ..honest };
+            checks(&[account, account]).last().map(|check| check.passed)
+        };
+        assert_eq!([crossed(1_030_000), crossed(400_000)], [Some(true), Some(false)]);
     }
 }

@@ -36,7 +36,8 @@ impl Topology {
         );
         let machine = Machine::boot(&files, (&mut self.receiver, &path), &line, interrupt)?;
         let agent = Whereabouts { token, at: format!("{to}:{AGENT}") };
-        let connect = || Host::connect("receiver", &agent).map_err(std::io::Error::other);
+        let connect =
+            || Host::connect("receiver", &agent, interrupt).map_err(std::io::Error::other);
         let reached = interrupt.wait_for(PATIENCE, || Ok(self.sender.within(connect).ok()))?;
         let (from, to) = ("the sender".to_owned(), format!("the guest at {}", agent.at));
         let receiver = reached.ok_or(LabError::NoTraffic { from, to, waited: PATIENCE })?;

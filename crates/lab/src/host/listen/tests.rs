@@ -21,12 +21,16 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
+        Fixture::for_load(Targets::Any)
+    }
+
+    fn for_load(targets: Targets) -> Fixture {
         let said = Arc::<Mutex<Vec<String>>>::default();
         let log = said.clone();
         let say = move |line: &str| log.lock().unwrap().push(line.to_owned());
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let token = TOKEN.parse().unwrap();
-        let listening = Listening::start(any, token, Interrupt::default(), say).unwrap();
+        let listening = Listening::start(any, (token, targets), Interrupt::default(), say).unwrap();
         let at = listening.address().unwrap();
         let agent = listening.clone();
         let thread = Some(std::thread::spawn(move || agent.serve()));
@@ -63,7 +67,7 @@ impl Fixture {
     /// Connects as a validation does.
     fn host(&self) -> Result<Host, LabError> {
         let whereabouts: Whereabouts = format!("{TOKEN}@{}", self.at).parse().unwrap();
-        Host::connect("receiver", &whereabouts)
+        Host::connect("receiver", &whereabouts, &Interrupt::default())
     }
 
     /// Waits until the agent takes the next one.
@@ -103,6 +107,22 @@ fn does(peer: &mut TcpStream, body: &str) {
         assert!(length > 0, "{answer}");
         answer.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
     }
+}
+
+#[test]
+fn load_goes_nowhere_but_to_the_client_if_that_is_wanted() {
+    let agent = Fixture::for_load(Targets::Client);
+    let send = |to: &str| {
+        agent.hears(post(TOKEN, &format!("{{\"do\":\"send\",\"to\":\"{to}\",{BULK}}}")).as_bytes())
+    };
+    let trips = "{\"do\":\"round_trips\",\"to\":\"127.0.0.2:4999\",\"milliseconds\":1}";
+    let refused = "this agent sends only to 127.0.0.1, which asks, not to 127.0.0.2";
+    for answer in [send("127.0.0.2:5001"), agent.hears(post(TOKEN, trips).as_bytes())] {
+        assert!(answer.starts_with("HTTP/1.1 403") && answer.contains(refused), "{answer}");
+    }
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let answer = send(&nobody.to_string());
+    assert!(answer.contains("error") && !answer.contains("403"), "{answer}");
 }
 
 #[test]
