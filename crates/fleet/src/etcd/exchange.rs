@@ -128,8 +128,11 @@ async fn open(etcd: &Etcd, endpoint: &Endpoint) -> Result<Box<dyn Connection>, E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::etcd::{Access, Identity, fake};
+    use crate::etcd::{Access, Identity, Transaction, fake};
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const NOTHING: Transaction = Transaction { compare: Vec::new(), success: Vec::new() };
 
     #[test]
     fn a_member_without_a_leader_is_not_asked_again_while_another_answers() {
@@ -139,7 +142,24 @@ mod tests {
             });
         let access = Access::new(&[bad, good], &Identity::default(), false).unwrap();
         let etcd = Etcd::new(Arc::new(access)).unwrap();
-        let answers: Vec<bool> = (0..4).map(|_| etcd.get("key").is_ok()).collect();
+        let write = || etcd.transact(&NOTHING);
+        let answers: Vec<bool> = (0..4).map(|_| write().is_ok()).collect();
         assert_eq!(answers[1..], [true; 3]);
+    }
+
+    #[test]
+    fn a_read_is_tried_again_and_a_write_is_not() {
+        for code in [13, 14] {
+            let asked = AtomicUsize::new(0);
+            let answer = move |_| match asked.fetch_add(1, Ordering::Relaxed) % 2 {
+                0 => (503, format!("{{\"code\":{code},\"message\":\"unexpected EOF\"}}")),
+                _ => (200, "{}".to_owned()),
+            };
+            let only = fake::member(answer).parse().unwrap();
+            let access = Access::new(&[only], &Identity::default(), false).unwrap();
+            let etcd = Etcd::new(Arc::new(access)).unwrap();
+            assert!(etcd.get("key").is_ok());
+            assert!(etcd.transact(&NOTHING).is_err());
+        }
     }
 }

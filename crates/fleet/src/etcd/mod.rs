@@ -1,7 +1,7 @@
 //! A client of etcd's HTTP gateway: JSON below `/v3`, which every etcd since 3.4 serves on its client port.
 //!
 //! [`Etcd`] is blocking, with one answer per request; only the answer of [`watch`](Etcd::watch) does not end. Of several endpoints
-//! one is used until it fails or does not answer, then the next. A request that may have been carried out is never sent twice.
+//! one is used until it fails or does not answer, then the next. A write that may have been carried out is never sent twice.
 //! [`Access`] says how etcd is reached, by TLS or on loopback, and as which user.
 
 pub(crate) mod access;
@@ -31,8 +31,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
+
+/// After so long a read that failed is tried once more.
+const AGAIN: Duration = Duration::from_millis(300);
 
 /// A client. It must not be used inside an async runtime.
 pub struct Etcd {
@@ -97,8 +100,16 @@ impl Etcd {
         self.range(&RangeRequest::last(prefix, most))
     }
 
+    /// Asks again if the fault is the member's, which is the next one then, or has had a moment: reading changes nothing.
     fn range(&self, request: &RangeRequest) -> Result<Found, EtcdError> {
-        let answer: RangeAnswer = self.call("/v3/kv/range", request)?;
+        let ask = || self.call("/v3/kv/range", request);
+        let answer: RangeAnswer = ask().or_else(|error| {
+            if !error.is_of_member() {
+                return Err(error);
+            }
+            std::thread::sleep(AGAIN);
+            ask()
+        })?;
         let header = answer.header;
         Ok(Found { keys: answer.kvs, cluster: header.cluster_id, revision: header.revision })
     }
