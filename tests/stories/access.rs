@@ -140,7 +140,8 @@ fn hold_connections() {
     stranger.wait().unwrap();
 }
 
-/// What a tenant tries whose front end has the socket of vm1; the words are a shell's, DAEMON is the daemon. It gets none of it.
+/// What a tenant tries whose front end has the socket of vm1; the words are a shell's, DAEMON is the daemon and HELPER its namespace
+/// helper. It gets none of it.
 const TENANT: &[(&str, &str)] = &[
     ("list ports", "/run/millrace.binary port list"),
     ("change its own port", "/run/millrace.binary port set vm1 vlan=5"),
@@ -158,6 +159,10 @@ const TENANT: &[(&str, &str)] = &[
     ("move its threads to one core", "taskset -a -p 1 $DAEMON"),
     ("lower its priority", "renice 19 $DAEMON"),
     ("stop it", "kill -STOP $DAEMON"),
+    ("see what the helper has open", "ls /proc/$HELPER/fd"),
+    ("use the helper's connection", "test -r /proc/$HELPER/fd/0"),
+    ("enter its namespace", "nsenter --net --target $HELPER true"),
+    ("stop the helper", "kill -STOP $HELPER"),
     ("make a TAP device", "ip tuntap add mode tap name own0"),
     ("see the host's frames", "perl -e 'socket(my $s, 17, 3, 768) or die'"),
 ];
@@ -166,6 +171,17 @@ const TENANT: &[(&str, &str)] = &[
 const NOISE: &str = "use Socket; for my $n (1..30) { socket(my $s, AF_UNIX, SOCK_STREAM, 0); \
     connect($s, sockaddr_un('/run/vms/vm1.sock')) or next; $SIG{PIPE} = 'IGNORE'; \
     syswrite($s, pack('L3', $n, 1, 4096) . chr($n) x 4096); } print 'said'";
+
+/// The process of the daemon's namespace helper, the only one in this story.
+fn helper() -> u32 {
+    let is_one = |process: &u32| {
+        let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|word| word == b"namespace-helper")
+    };
+    let all = std::fs::read_dir("/proc").unwrap();
+    let mut all = all.filter_map(|it| it.unwrap().file_name().to_str()?.parse().ok());
+    all.find(is_one).unwrap()
+}
 
 #[test]
 fn a_tenant_has_its_socket_and_nothing_else() {
@@ -180,11 +196,13 @@ fn a_tenant_has_its_socket_and_nothing_else() {
         let switch = Switch::start(&(groups + &port("vm1", 5000) + &port("vm2", 5001)));
         std::fs::write(PROGRAM, "").unwrap();
         run(&format!("mount --bind {} {PROGRAM}", millrace().get_program().display()));
+        let helper = helper();
         let connect = "use Socket; socket(my \\$s, AF_UNIX, SOCK_STREAM, 0); \
                        connect(\\$s, sockaddr_un(\\$ARGV[0])) or die";
         let as_tenant = |script: &str| {
             let mut command = as_user(5000, "");
             command.env("DAEMON", switch.process().to_string());
+            command.env("HELPER", helper.to_string());
             command.args(["sh", "-c", &script.replace("$CONNECT", connect)]).output().unwrap()
         };
         let other = switch.state("vm2");
