@@ -338,6 +338,21 @@ fn a_guest_moves_there_and_back_over_each_transport_and_its_stream_stays_whole()
 }
 
 #[test]
+fn programs_read_by_iscsi_through_the_switch_and_over_a_veth() {
+    story(&[Need::Tap, Need::Program("tgtd"), Need::Program("iscsi-perf")], || {
+        let short = ["--repetitions", "1", "--seconds", "1", "--mtu", "9000"];
+        let report = measured(&[&["iscsi"][..], &short].concat());
+        let arms = &report["cases"][0]["arms"];
+        for arm in ["millrace", "veth", "always"] {
+            for key in ["sequential_bps", "random_32_per_s", "random_1_per_s"] {
+                let median = arms[arm][key]["median"].as_f64();
+                assert!(median > Some(0.0), "{arm}: {key}: {arms:#}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_guest_with_two_paths_to_its_storage_goes_on_when_a_member_is_pulled() {
     story(&[Need::Guest("qemu")], || {
         let guest = directory("qemu").canonicalize().unwrap().display().to_string();

@@ -239,8 +239,8 @@ fn choose_site(
         interrupt.watch_signals()?;
         return Ok(Box::new(between::Site::find(feature, between, options, interrupt)?));
     }
-    if let (Some(guest), Some(make)) = (&options.guest, feature.site) {
-        return make(guest, options, interrupt);
+    if let Some(make) = feature.site {
+        return make(options, interrupt);
     }
     let root = is_root();
     let only_hosts = !feature.whole_guide || feature.receiver_gro || options.receiver_named;

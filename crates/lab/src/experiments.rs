@@ -4,6 +4,7 @@ pub mod acl;
 pub mod checksum;
 pub mod connections;
 pub mod hotplug;
+pub mod iscsi;
 pub mod itself;
 pub mod jumbo;
 pub mod ladder;
@@ -33,7 +34,6 @@ use crate::site::Site;
 use crate::topology::{Topology, Way};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 /// Name of the arm with the feature, in JSON.
@@ -57,7 +57,7 @@ pub struct Feature {
     pub(crate) steps: bool,
     /// The columns of the table.
     pub(crate) measures: &'static [Measure],
-    /// Makes hosts of its own, given where a guest is; its load has no one way through the switch.
+    /// Makes hosts of its own; its load has no one way through the switch.
     pub(crate) site: Option<MakeSite>,
     /// Which way the load runs.
     pub(crate) way: Way,
@@ -133,6 +133,7 @@ const NO_WORSE: &[Measure] = &[
 pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
     match experiment {
         "sweep" | "connections" => sweep::MEASURES,
+        "iscsi" => iscsi::MEASURES,
         "migration" => migration::MEASURES,
         "storage" => storage::MEASURES,
         "vmmq" => vmmq::MEASURES,
@@ -142,7 +143,7 @@ pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
 }
 
 /// See [`Feature::site`].
-pub(crate) type MakeSite = fn(&Path, &Options, &Interrupt) -> Result<Box<dyn Site>, LabError>;
+pub(crate) type MakeSite = fn(&Options, &Interrupt) -> Result<Box<dyn Site>, LabError>;
 
 /// See [`Feature::toggle`].
 pub(crate) type Toggle = fn(&Port, &str) -> Result<(), LabError>;

@@ -11,7 +11,7 @@ use crate::statistics::FEWEST_PAIRS;
 use crate::topology::Vnic;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// See the module.
@@ -206,6 +206,7 @@ impl Options {
             |option: &str, value: String| line += &format!(" --{option} {}", word(&value));
         let moves = self.receivers.is_none().then_some(self.guest.as_ref()).flatten();
         match (self.tries, moves) {
+            (0, None) if campaign == "iscsi" => {}
             (0, None) => put("connections", list(&self.connections)),
             (0, Some(guest)) => put("guest", guest.display().to_string()),
             (tries, _) => put("tries", tries.to_string()),
@@ -242,6 +243,11 @@ impl Options {
         let [asked, most] = [self.interval, ROUND_TRIPS_MAX].map(|time| time.as_secs_f64());
         let why = || format!("intervals of {asked} s: with an agent {most} s is the maximum");
         (asked <= most).then_some(()).ok_or_else(|| LabError::Between(why()))
+    }
+
+    /// The directory of the guest; where none was named, the one in which `scripts/guests` keeps it.
+    pub(crate) fn guest(&self) -> &Path {
+        self.guest.as_deref().unwrap_or(Path::new("target/guests/qemu"))
     }
 
     /// Most queues of a port, of all arms.

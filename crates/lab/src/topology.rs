@@ -409,7 +409,8 @@ pub(crate) fn wire(
     host.run(&format!("ip link set {link} mtu {mtu} up")).map(drop)
 }
 
-fn address(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabError> {
+/// Gives a link its addresses, 10.NET.0.STATION/24 and fd00:NET::STATION/64, over which TCP has the lab's congestion control.
+pub(crate) fn address(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabError> {
     host.run(&format!("ip address add 10.{net}.0.{station}/24 dev {link}"))?;
     host.run(&format!("ip -6 address add fd00:{net}::{station}/64 dev {link} nodad"))?;
     congestion::choose(host, link, net, station)

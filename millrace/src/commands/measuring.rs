@@ -110,6 +110,7 @@ mod tests {
             ("vmmq", Options::vmmq(2, PathBuf::new())),
             ("vrss", Options::vrss(4, PathBuf::new())),
             ("migration", Options::migration("guests/qemu".into(), PathBuf::new())),
+            ("iscsi", Options { mtu: 9000, ..new() }),
             ("self", Options::itself(PathBuf::new())),
             ("ladder", new()),
             ("connections", Options::connections(PathBuf::new())),

@@ -7,8 +7,8 @@ use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
 use control::Problem;
 use lab::experiments::{
-    Feature, acl, checksum, hotplug, itself, jumbo, limits, lso, migration, rsc, storage, team,
-    vlan, vmmq, vrss, xdp,
+    Feature, acl, checksum, hotplug, iscsi, itself, jumbo, limits, lso, migration, rsc, storage,
+    team, vlan, vmmq, vrss, xdp,
 };
 use lab::options::{Options, Receivers};
 use lab::validate;
@@ -60,6 +60,8 @@ enum What {
     Migration(Migration),
     /// Direct storage: a guest's iSCSI multipath over two members, MTU 9000 and 1500, one member pulled
     Storage(Storage),
+    /// iSCSI between two programs, without a guest: through the switch against a direct veth
+    Iscsi(Iscsi),
     /// The verdicts themselves: two equal arms, and an arm slowed by 5 %, twenty times each
     #[command(name = "self")]
     Itself(Itself),
@@ -312,6 +314,27 @@ struct Storage {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  millrace validate iscsi                          # about five minutes
+  millrace validate iscsi --mtu 9000 --quick
+
+tgtd serves a file to iscsi-perf, each in its own network namespace, in turn over two TAP ports of a
+switch and over a veth between the two; a third arm is the switch with `poll = \"always\"`, which
+shows what the wake-ups of a worker take. In each interval iscsi-perf reads sequentially (128 KiB,
+32 requests at a time), randomly (4 KiB, 32 at a time) and randomly one request at a time, each for
+--seconds, rounded to whole seconds from 1 to 10. No difference above 10 % is expected. The switch
+runs only while its arm is measured. Needs namespaces, /dev/net/tun, and the programs of the
+packages tgt and libiscsi-bin. Exit codes are those of `validate rsc`.")]
+struct Iscsi {
+    #[command(flatten)]
+    measuring: Measuring,
+    /// MTU of every link, in bytes.
+    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
+    mtu: u16,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
   millrace validate self                           # nine minutes, longer on a busy machine
   millrace validate self --quick                   # five tries of each kind, two minutes
   millrace validate self --json --output proof
@@ -385,6 +408,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
             let base = |program| Options::migration(guest.clone(), program);
             prove(storage::FEATURE, &measuring.options(base, &[])?, global)
         }
+        What::Iscsi(iscsi) => prove(iscsi::FEATURE, &iscsi.options()?, global),
         What::Itself(Itself { tries, measuring }) => {
             let options = measuring.options(Options::itself, &[])?;
             let tries = tries.map_or(options.tries, usize::from);
@@ -416,6 +440,13 @@ impl OnAndOff {
     fn options(&self, global: &Global) -> Result<Options, Failure> {
         let options = self.measuring.options(Options::new, &self.connections)?;
         Ok(Options { mtu: self.mtu, between: self.hosts.between(global)?, ..options })
+    }
+}
+
+impl Iscsi {
+    fn options(&self) -> Result<Options, Failure> {
+        let options = self.measuring.options(Options::new, &[])?;
+        Ok(Options { mtu: self.mtu, ..options })
     }
 }
 

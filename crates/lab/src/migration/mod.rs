@@ -69,11 +69,10 @@ pub(crate) struct Site {
 impl Site {
     /// Call it while this process has one thread.
     pub(crate) fn make(
-        guest: &Path,
         options: &Options,
         interrupt: &Interrupt,
     ) -> Result<Box<dyn site::Site>, LabError> {
-        let files = Files::find(guest, "initramfs")?;
+        let files = Files::find(options.guest(), "initramfs")?;
         let directory = site::prepare(interrupt)?;
         let own = (&*options.program, directory.path());
         let mut physical = Host::start("physical", own.0, own.1)?;

@@ -9,6 +9,7 @@
 //! What the guest does is in tests/stories/guest/storage, which is told at its console. Called by the campaign as a [`Site`] of
 //! its own.
 
+mod programs;
 mod target;
 
 use crate::LabError;
@@ -25,6 +26,7 @@ use crate::site::{self, Tell};
 use crate::topology::{MEMBERS, offloads, wire};
 use control::body::{PortBody, StateBody};
 use control::client::Client;
+pub(crate) use programs::Programs;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -59,11 +61,10 @@ pub(crate) struct Site {
 impl Site {
     /// Call it while this process has one thread.
     pub(crate) fn make(
-        guest: &Path,
         options: &Options,
         interrupt: &Interrupt,
     ) -> Result<Box<dyn site::Site>, LabError> {
-        let files = Files::find(guest, "storage")?;
+        let files = Files::find(options.guest(), "storage")?;
         let directory = site::prepare(interrupt)?;
         let at = directory.path();
         let start = |name| Host::start(name, &options.program, at);
@@ -80,7 +81,8 @@ impl Site {
         let of = (path.as_path(), text.as_str());
         let client = daemon::run(&mut switch, &options.program, of, interrupt, are_ready)?;
         let lun = at.join("lun");
-        target::serve(&mut target, &files, &lun)?;
+        let programs = ["tgtd", "tgtadm"].map(|name| files.program(name));
+        target::serve(&mut target, &programs, PORTALS, &lun)?;
         let vnics = PORTS.map(|(name, mac)| vnic(name, &path.with_extension(name), mac));
         let [one, other] = vnics.map(|vnic| format!("{vnic},host_mtu={WIDE}"));
         let path = at.join("console");
