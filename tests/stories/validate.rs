@@ -360,8 +360,11 @@ fn a_guest_with_two_paths_to_its_storage_goes_on_when_a_member_is_pulled() {
         let report = measured(&[&["storage", "--guest", &guest][..], &short].concat());
         let case = &report["cases"][0];
         println!("measured: {:#}", report["checks"]);
-        for arm in ["mtu9000", "mtu1500"] {
+        for (arm, pairs) in
+            [("mtu1500_1", 1.0), ("mtu9000_1", 1.0), ("mtu9000_4", 4.0), ("mtu1500_4", 4.0)]
+        {
             let of = |key: &str| case["arms"][arm][key]["median"].as_f64();
+            assert_eq!(of("queue_pairs"), Some(pairs), "{arm}");
             for key in ["read_bps", "random_reads_per_s", "write_bps"] {
                 assert!(of(key) > Some(0.0), "{arm}: {key}: {:#}", case["arms"][arm]);
             }

@@ -102,11 +102,15 @@ pub(crate) fn start(host: &mut Host, line: &str) -> Result<(), LabError> {
     host.order(&Request::Start { program, arguments: words.collect() }, line)
 }
 
-/// QEMU's options for a vNIC at a port's socket.
-pub(crate) fn vnic(port: &str, socket: &Path, mac: &str) -> String {
+/// QEMU's options for a vNIC at a port's socket, with so many queue pairs at most.
+pub(crate) fn vnic(port: &str, socket: &Path, mac: &str, pairs: u16) -> String {
+    // One for each queue, for the change of the configuration and for the control queue.
+    let (several, vectors) = (if pairs > 1 { "on" } else { "off" }, 2 * pairs + 2);
     format!(
-        "-chardev socket,id={port}-socket,path={},reconnect=1 -netdev vhost-user,id={port}-net,chardev={port}-socket \
-         -device virtio-net-pci,id={port},netdev={port}-net,rx_queue_size=1024,tx_queue_size=1024,mac={mac}",
+        "-chardev socket,id={port}-socket,path={},reconnect=1 \
+         -netdev vhost-user,id={port}-net,chardev={port}-socket,queues={pairs} \
+         -device virtio-net-pci,id={port},netdev={port}-net,mq={several},vectors={vectors},rx_queue_size=1024,\
+         tx_queue_size=1024,mac={mac}",
         socket.display()
     )
 }

@@ -155,6 +155,6 @@ fn start(
     more: &str,
 ) -> Result<(), LabError> {
     let monitor = format!("-qmp unix:{},server=on,wait=off", path.with_extension("qmp").display());
-    let vnic = vnic("vm", &path.with_extension("vm"), MAC);
+    let vnic = vnic("vm", &path.with_extension("vm"), MAC, 1);
     files.start(host, console, &format!("{monitor} {vnic}{more}"))
 }

@@ -58,7 +58,7 @@ enum What {
     Team(Team),
     /// Live migration between two hosts: MTU 1500 and 9000, 1 and 4 channels
     Migration(Migration),
-    /// Direct storage: a guest's iSCSI multipath over two members, MTU 9000 and 1500, one member pulled
+    /// Direct storage: a guest's iSCSI multipath over two members, MTU 1500 and 9000, 1 and 4 queue pairs, one member pulled
     Storage(Storage),
     /// iSCSI between two programs, without a guest: through the switch against a direct veth
     Iscsi(Iscsi),
@@ -293,14 +293,15 @@ struct Migration {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  millrace validate storage --guest target/guests/qemu            # 26 pulls, about five minutes
+  millrace validate storage --guest target/guests/qemu            # 52 pulls, about fifteen minutes
   millrace validate storage --guest target/guests/qemu --quick
 
 An emulated guest has two vNICs, each pinned to its own member of a team. Through each it reaches
-one portal of an iSCSI target; dm-multipath combines the two paths into one disk. At MTU 9000 and
-1500 the report compares sequential 128 KiB and random 4 KiB reads and writes, and the longest
-request time while one member is pulled. Meanwhile the guest copies part of the disk; the check
-fails if a byte is wrong, a request fails, or a path carries nothing.
+one portal of an iSCSI target; dm-multipath combines the two paths into one disk. At MTU 1500 and
+9000, with 1 and 4 queue pairs of each vNIC in use, the report compares sequential 128 KiB and
+random 4 KiB reads and writes, and the longest request time while one member is pulled. Meanwhile
+the guest copies part of the disk; the check fails if a byte is wrong, a request fails, or a path
+carries nothing.
 --guest is the directory that `scripts/guests qemu` prints. --seconds is how long each kind of
 request runs. Needs namespaces. Exit codes are those of `validate rsc`.")]
 struct Storage {

@@ -9,9 +9,24 @@ use crate::report::{Case, Check};
 use crate::statistics::Better;
 use crate::storage::Site;
 
-/// The arms, with the MTU of both paths in bytes.
-pub(crate) const PATHS: [(&str, &str, u16); 2] =
-    [("mtu9000", "MTU 9000", 9000), ("mtu1500", "MTU 1500", 1500)];
+/// What both paths are in an arm.
+pub(crate) struct Paths {
+    /// Key in JSON.
+    pub(crate) name: &'static str,
+    label: &'static str,
+    /// In bytes.
+    pub(crate) mtu: u16,
+    /// Queue pairs that the guest uses of each vNIC.
+    pub(crate) pairs: u16,
+}
+
+/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the whole are the four questions.
+pub(crate) const PATHS: [Paths; 4] = [
+    Paths { name: "mtu1500_1", label: "MTU 1500, 1 queue pair", mtu: 1500, pairs: 1 },
+    Paths { name: "mtu9000_1", label: "MTU 9000, 1 queue pair", mtu: 9000, pairs: 1 },
+    Paths { name: "mtu9000_4", label: "MTU 9000, 4 queue pairs", mtu: 9000, pairs: 4 },
+    Paths { name: "mtu1500_4", label: "MTU 1500, 4 queue pairs", mtu: 1500, pairs: 4 },
+];
 
 const fn rate(key: &'static str, label: &'static str) -> Measure {
     Measure { key, improvement: key, label, ..rsc::THROUGHPUT }
@@ -32,8 +47,9 @@ pub const MEASURES: &[Measure] = &[
 /// `millrace validate storage`.
 pub const FEATURE: &Feature = &Feature {
     name: "storage",
-    title: "Direct storage: iSCSI with multipath over two members, MTU 9000 and 1500",
-    arms: |_| PATHS.map(|(name, label, _)| Arm { name: name.into(), label: label.into() }).into(),
+    title: "Direct storage: iSCSI with multipath over two members, MTU 1500 and 9000, 1 and 4 queue pairs",
+    arms: |_| PATHS.map(|paths| Arm { name: paths.name.into(), label: paths.label.into() }).into(),
+    steps: true,
     measures: MEASURES,
     site: Some(Site::make),
     proof: Some(proof),
@@ -41,24 +57,26 @@ pub const FEATURE: &Feature = &Feature {
         "Four programs (ioping) each make one request at a time, bypassing the guest's page cache; the LUN is in the page cache \
          of the target's machine. The path change is the longest time of a 4 KiB request while one of the two members, in turn, \
          was pulled; it should be below a second. Meanwhile the guest copies one part of the LUN to another, and the copies in \
-         the target's file are compared.",
+         the target's file are compared. The arms form a ring: jumbo frames, then queue pairs, then MTU 1500 again, so that all \
+         steps together compare four queue pairs with one at MTU 1500. A path is one connection, which uses one queue pair.",
     ),
     ..PLAIN
 };
 
-/// That no request failed and no byte was wrong, that the other path went on, and that frames were of each arm's size, with
-/// the 14 bytes of their Ethernet header.
+/// That no request failed and no byte was wrong, that the other path went on, that frames were of each arm's size, with the 14
+/// bytes of their Ethernet header, and that both vNICs used its queue pairs.
 fn proof(case: &Case) -> Option<Check> {
-    let sum = |key: &str| -> f64 { PATHS.iter().filter_map(|one| case.total(one.0, key)).sum() };
+    let sum = |key: &str| -> f64 { PATHS.iter().filter_map(|one| case.total(one.name, key)).sum() };
     let [copied, errors, wrong] = ["copied_bytes", "io_errors", "wrong_copies"].map(sum);
     let mut passed = errors + wrong == 0.0;
     let mut told = Vec::new();
-    for (name, label, mtu) in PATHS {
-        let Some(figures) = case.arms.get(name).filter(|arm| arm.intervals > 0) else { continue };
+    for Paths { name, label, mtu, pairs } in &PATHS {
+        let Some(figures) = case.arms.get(*name).filter(|arm| arm.intervals > 0) else { continue };
         let (size, largest) = (figures.median("frame_bytes")?, f64::from(mtu + 14));
         passed &= size <= largest
             && size > largest / 4.0
             && figures.figures.get("carried_bytes")?.min > 0.0;
+        passed &= case.column(name, "queue_pairs").iter().all(|seen| *seen == f64::from(*pairs));
         told.push(format!("{size:.0} bytes per frame with {label}"));
     }
     let seen = format!(
@@ -86,7 +104,8 @@ mod tests {
                 ("io_errors".into(), 0.0),
                 ("wrong_copies".into(), 0.0),
                 ("copied_bytes".into(), 1e6),
-                ("frame_bytes".into(), f64::from(PATHS[place].2) - 100.0),
+                ("frame_bytes".into(), f64::from(PATHS[place].mtu) - 100.0),
+                ("queue_pairs".into(), f64::from(PATHS[place].pairs)),
                 ("carried_bytes".into(), 1e6),
             ]);
             if place == 1 {
@@ -101,15 +120,16 @@ mod tests {
     fn an_error_a_wrong_byte_and_a_path_that_carries_nothing_fail_the_proof() {
         let whole = checked(("wrong_copies", 0.0));
         assert!(
-            whole.passed && whole.seen.starts_with("4 members pulled; 4 MB copied"),
+            whole.passed && whole.seen.starts_with("8 members pulled; 8 MB copied"),
             "{}",
             whole.seen
         );
         for spoilt in [
             ("io_errors", 1.0),
             ("wrong_copies", 1.0),
-            ("frame_bytes", 8000.0),
+            ("frame_bytes", 1400.0),
             ("carried_bytes", 0.0),
+            ("queue_pairs", 4.0),
         ] {
             let found = checked(spoilt);
             assert!(!found.passed, "{spoilt:?}: {}", found.seen);

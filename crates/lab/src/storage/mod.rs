@@ -16,6 +16,7 @@ use crate::LabError;
 use crate::campaign::Point;
 use crate::daemon;
 use crate::experiment::{Arm, Bench, Measured, Values};
+use crate::experiments::storage::PATHS;
 use crate::guest::{Console, Files, vnic};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
@@ -34,6 +35,10 @@ use target::PORTALS;
 
 /// The guest's ports, each with the address of its vNIC.
 const PORTS: [(&str, &str); 2] = [("vm0", "52:54:00:00:00:01"), ("vm1", "52:54:00:00:00:02")];
+/// The guest's interfaces at these ports.
+const INTERFACES: [&str; 2] = ["eth0", "eth1"];
+/// Queue pairs of each port. The guest uses all or one.
+const PAIRS: u16 = 4;
 /// The target's ends of the members' wires.
 const WIRES: [&str; 2] = ["outer0", "outer1"];
 /// Of all wires and ports, in bytes: what is in force is set at both ends.
@@ -83,7 +88,7 @@ impl Site {
         let lun = at.join("lun");
         let programs = ["tgtd", "tgtadm"].map(|name| files.program(name));
         target::serve(&mut target, &programs, PORTALS, &lun)?;
-        let vnics = PORTS.map(|(name, mac)| vnic(name, &path.with_extension(name), mac));
+        let vnics = PORTS.map(|(name, mac)| vnic(name, &path.with_extension(name), mac, PAIRS));
         let [one, other] = vnics.map(|vnic| format!("{vnic},host_mtu={WIDE}"));
         let path = at.join("console");
         files.start(&mut guest, &Console::device(&path), &format!("{one} {other}"))?;
@@ -108,9 +113,16 @@ impl Site {
         self.console.run(&format!("storage {what}")).map(|said| numbers(&said))
     }
 
+    /// Queue pairs in use, of the vNIC that uses fewer.
+    fn pairs(&self) -> Result<f64, LabError> {
+        let ports = self.client.rss(None).map_err(switch_error)?;
+        let own = ports.iter().filter(|port| PORTS.iter().any(|(name, _)| *name == port.port));
+        Ok(own.map(|port| port.queues_in_use).min().unwrap_or(0) as f64)
+    }
+
     /// Makes requests of each kind for so long. Frames are those that arrive at the target meanwhile with writes.
     fn requests(&mut self, time: Duration) -> Result<Values, LabError> {
-        let mut values = Values::new();
+        let mut values = Values::from([("queue_pairs".to_owned(), self.pairs()?)]);
         for kind in KINDS {
             let before = self.target.read(WIRES[0])?;
             let said = self.ask(&format!("measure {kind} {}", time.as_secs_f64()))?;
@@ -190,16 +202,19 @@ fn configuration(path: &Path) -> String {
     for ((name, mac), member) in PORTS.into_iter().zip(MEMBERS) {
         let (socket, more) = (path.with_extension(name), "follow-uplink = true");
         text += &format!("[[port]]\nname = \"{name}\"\nvhost-user = {socket:?}\nmac = \"{mac}\"\n");
-        text += &format!("mtu = {WIDE}\nteam-member = \"{member}\"\n{more}\n");
+        text += &format!("mtu = {WIDE}\nqueues = {PAIRS}\nteam-member = \"{member}\"\n{more}\n");
     }
     text
 }
 
 impl Bench for Site {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
-        let mtu = arm.name.trim_start_matches("mtu").parse().unwrap_or(WIDE);
-        WIRES.into_iter().try_for_each(|wire| self.target.set_mtu(wire, mtu))?;
-        self.ask(&format!("mtu {mtu}")).map(drop)
+        let Some(paths) = PATHS.iter().find(|paths| paths.name == arm.name) else { return Ok(()) };
+        WIRES.into_iter().try_for_each(|wire| self.target.set_mtu(wire, paths.mtu))?;
+        for interface in INTERFACES {
+            self.console.run(&format!("ethtool -L {interface} combined {}", paths.pairs))?;
+        }
+        self.ask(&format!("mtu {}", paths.mtu)).map(drop)
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), LabError> {
