@@ -47,6 +47,7 @@ pub fn run(directories: &[PathBuf]) -> io::Result<()> {
         let _ = files::allow_namespaces(directories);
     }
     calls::refuse(calls::Role::Helper).map_err(|error| io::Error::other(error.to_string()))?;
+    ports::namespace::helper::when_closed(io::stdin(), || std::process::exit(0))?;
     ports::namespace::helper::serve(io::stdin())
 }
 

@@ -8,7 +8,8 @@
 //! same requests itself.
 //!
 //! [`serve`] is the helper's side. It stores nothing, and ends with the daemon, whose end of the socket closes. Requests come one at
-//! a time. The daemon may have been taken over by a guest, so any message may come, and gets an answer.
+//! a time. The daemon may have been taken over by a guest, so any message may come, and gets an answer. A request can hang, for
+//! example at a path on a disk that does not answer; [`when_closed`] ends the helper also then.
 
 use super::request::{self, ANSWER, MOST_FILES, REQUEST, Refused, Wanted};
 use crate::lock;
@@ -23,7 +24,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::Child;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,13 +52,14 @@ pub(super) struct Helper {
 }
 
 struct Connection {
-    socket: OwnedFd,
+    /// `None`: the helper is asked no more, and has not ended yet.
+    socket: Option<OwnedFd>,
     process: Child,
 }
 
 /// From now on this process enters no namespace itself: the helper at the other end of the socket does. Once in its life.
 pub fn use_for_all(socket: OwnedFd, process: Child) {
-    let connection = Mutex::new(Some(Connection { socket, process }));
+    let connection = Mutex::new(Some(Connection { socket: Some(socket), process }));
     let _ = HELPER.set(Helper { connection, lacking: LOST });
 }
 
@@ -108,7 +110,8 @@ impl Helper {
         let mut connection = lock(&self.connection);
         let answer = connection
             .as_ref()
-            .and_then(|connection| exchange(connection.socket.as_fd(), &message, files).ok());
+            .and_then(|connection| connection.socket.as_ref())
+            .and_then(|socket| exchange(socket.as_fd(), &message, files).ok());
         if answer.is_none() {
             dismiss(&mut connection, Duration::ZERO);
         }
@@ -116,10 +119,15 @@ impl Helper {
         answer.unwrap_or_else(|| Err(Refused::Entry(io::Error::new(kind, lacking))))
     }
 
+    /// Never waits: one that is being asked runs.
     fn runs(&self) -> bool {
-        let mut connection = lock(&self.connection);
-        let Some(Connection { process, .. }) = connection.as_mut() else { return false };
-        let runs = matches!(process.try_wait(), Ok(None));
+        let mut connection = match self.connection.try_lock() {
+            Ok(connection) => connection,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return true,
+        };
+        let Some(Connection { socket, process }) = connection.as_mut() else { return false };
+        let runs = socket.is_some() && matches!(process.try_wait(), Ok(None));
         if !runs {
             dismiss(&mut connection, Duration::ZERO);
         }
@@ -127,53 +135,101 @@ impl Helper {
     }
 }
 
-/// Without its socket a helper ends, which is waited for this long. One that does not answer is not asked again, for what goes on with
-/// it is unknown.
+/// Without its socket a helper ends, which is waited for this long; if it takes longer, a later call collects it. One that does not
+/// answer is not asked again, because it may still answer the last request.
 fn dismiss(connection: &mut Option<Connection>, patience: Duration) {
-    let Some(Connection { socket, mut process }) = connection.take() else { return };
-    drop(socket);
+    let Some(Connection { socket, process }) = connection.as_mut() else { return };
+    drop(socket.take());
     let start = Instant::now();
-    while matches!(process.try_wait(), Ok(None)) && start.elapsed() < patience {
+    while matches!(process.try_wait(), Ok(None)) {
+        if start.elapsed() >= patience {
+            return;
+        }
         thread::sleep(Duration::from_millis(1));
     }
+    *connection = None;
 }
 
-/// Outer error: the helper cannot be asked any more.
+/// Outer error: the helper cannot be asked any more. An inner one is of this request alone, and the next one gets its own answer.
 fn exchange(
     socket: BorrowedFd<'_>,
     message: &[u8],
     files: &[BorrowedFd<'_>],
 ) -> io::Result<Result<OwnedFd, Refused>> {
-    send(socket, message, files)?;
+    match send(socket, message, files) {
+        Err(error) if has_gone(&error) => return Err(error),
+        // Nothing was sent, for example for lack of memory or because too many descriptors are on their way.
+        Err(error) => return Ok(Err(Refused::Making(error))),
+        Ok(()) => {}
+    }
     let readable = &mut [PollFd::new(&socket, PollFlags::IN)];
     if retry_on_intr(|| poll(readable, Some(&PATIENCE)))? == 0 {
         return Err(io::ErrorKind::TimedOut.into());
     }
     let mut bytes = [0; ANSWER];
-    let (length, mut files) = receive(socket, &mut bytes)?;
-    let answer = length.and_then(|length| request::decode_answer(bytes.get(..length)?));
-    match (answer, files.pop(), files.is_empty()) {
-        (Some(Ok(())), Some(file), true) => Ok(Ok(file)),
-        (Some(Err(refused)), None, _) => Ok(Err(refused)),
+    let mut received = receive(socket, &mut bytes)?;
+    let answer = received.length.and_then(|length| request::decode_answer(bytes.get(..length)?));
+    match (answer, received.files.pop(), received.files.is_empty(), received.lacks_files) {
+        (Some(Ok(())), Some(file), true, false) => Ok(Ok(file)),
+        // It was made, and this process has no room for it.
+        (Some(Ok(())), _, _, true) => Ok(Err(Refused::Making(Errno::MFILE.into()))),
+        (Some(Err(refused)), None, _, false) => Ok(Err(refused)),
         _ => Err(io::Error::other("an answer that is none")),
     }
+}
+
+/// Whether the process at the other end has closed its socket.
+fn has_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)
+}
+
+/// Calls `end` on a thread of its own when the other end closes, also while [`serve`] hangs in a request. The helper ends its process
+/// so. A signal at the daemon's death (`PR_SET_PDEATHSIG`) would not do: it would spare a helper that a living daemon has dismissed, and
+/// Landlock keeps a restricted daemon, as the sender, from signalling the helper.
+pub fn when_closed(
+    socket: impl AsFd + Send + 'static,
+    end: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let wait = move || {
+        // No event is asked for: what is reported is that the other end has closed.
+        let closed = &mut [PollFd::new(&socket, PollFlags::empty())];
+        while let Err(Errno::INTR | Errno::NOMEM) = poll(closed, None) {}
+        end();
+    };
+    thread::Builder::new().name("daemon".into()).spawn(wait).map(drop)
 }
 
 /// Serves requests until the other end closes.
 pub fn serve(socket: impl AsFd) -> io::Result<()> {
     let mut bytes = vec![0; REQUEST];
     loop {
-        let (length, files) = receive(socket.as_fd(), &mut bytes)?;
+        let Received { length, files, lacks_files } = receive(socket.as_fd(), &mut bytes)?;
         if length == Some(0) {
             return Ok(());
         }
-        let made = answer(length.and_then(|length| bytes.get(..length)), &files);
-        let answer = request::encode_answer(&made);
-        send(socket.as_fd(), &answer, made.as_ref().ok().map(OwnedFd::as_fd).as_slice())?;
+        let message = length.filter(|_| !lacks_files).and_then(|length| bytes.get(..length));
+        let made = answer(message, &files);
+        reply(&made, |answer, file| send(socket.as_fd(), answer, file.as_slice()))?;
     }
 }
 
-/// What is made for a message; `None`: it was too long.
+/// Sends an answer. If what was made cannot be sent, for example because too many descriptors are on their way, the answer is why.
+fn reply(
+    made: &Result<OwnedFd, Refused>,
+    mut send: impl FnMut(&[u8], Option<BorrowedFd<'_>>) -> io::Result<()>,
+) -> io::Result<()> {
+    let file = made.as_ref().ok().map(OwnedFd::as_fd);
+    match send(&request::encode_answer(made), file) {
+        Err(error) if file.is_some() && !has_gone(&error) => {
+            let refused: Result<OwnedFd, _> = Err(Refused::Making(error));
+            send(&request::encode_answer(&refused), None)
+        }
+        sent => sent,
+    }
+}
+
+/// What is made for a message; `None`: it was too long, or lacks descriptors.
 fn answer(message: Option<&[u8]>, files: &[OwnedFd]) -> Result<OwnedFd, Refused> {
     let malformed = || Refused::Making(Errno::INVAL.into());
     let (path, wanted) = message.and_then(request::decode).ok_or_else(malformed)?;
@@ -198,8 +254,16 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::R
     Ok(())
 }
 
-/// One message with its descriptors: its length, `None` if it or they were too many; 0 at the end.
-fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(Option<usize>, Vec<OwnedFd>)> {
+/// A message.
+struct Received {
+    /// Its length, 0 at the end; `None`: it is longer than the buffer.
+    length: Option<usize>,
+    files: Vec<OwnedFd>,
+    /// Whether descriptors did not arrive: they were too many, or are more than this process may have open.
+    lacks_files: bool,
+}
+
+fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let pieces = &mut [IoSliceMut::new(bytes)];
@@ -210,8 +274,8 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(Option<usize
         _ => None,
     });
     let files = files.flatten().collect();
-    let whole = !message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    Ok((whole.then_some(message.bytes), files))
+    let length = (!message.flags.contains(ReturnFlags::TRUNC)).then_some(message.bytes);
+    Ok(Received { length, files, lacks_files: message.flags.contains(ReturnFlags::CTRUNC) })
 }
 
 #[cfg(test)]
@@ -292,11 +356,109 @@ mod tests {
         }
     }
 
+    /// Sends an answer with more descriptors than are received, as it looks to a process that may open no more.
+    fn send_too_many(socket: BorrowedFd<'_>, answer: &[u8]) {
+        const MANY: usize = 4 * MOST_FILES;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MANY))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files = [socket; MANY];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+        sendmsg(socket, &[IoSlice::new(answer)], &mut control, SendFlags::empty()).unwrap();
+    }
+
+    /// The helper was dismissed, and no namespace entered any more until the daemon was restarted.
+    #[test]
+    fn a_descriptor_that_does_not_arrive_fails_one_request() {
+        let (ours, its) = pair();
+        let made: Result<(), Refused> = Ok(());
+        let made = request::encode_answer(&made);
+        send_too_many(its.as_fd(), &made);
+        let message = request::encode(Path::new("/n"), Wanted::Links).unwrap();
+        let told = refusal(exchange(ours.as_fd(), &message, &[]));
+        assert_eq!(told, (false, Some(libc::EMFILE)));
+        send(its.as_fd(), &made, &[its.as_fd()]).unwrap();
+        exchange(ours.as_fd(), &message, &[]).unwrap().unwrap();
+    }
+
+    /// The same, where the kernel refuses to send a request.
+    #[test]
+    fn a_request_that_cannot_be_sent_fails_alone() {
+        with_helper(|socket| {
+            // More than fits the socket's buffer.
+            let told = refusal(exchange(socket, &vec![0; 64 << 20], &[]));
+            assert_eq!(told, (false, Some(libc::EMSGSIZE)));
+            let message = request::encode(Path::new("/nowhere"), Wanted::Links).unwrap();
+            assert_eq!(refusal(exchange(socket, &message, &[])), (true, Some(libc::ENOENT)));
+        });
+    }
+
+    /// The helper ended.
+    #[test]
+    fn what_was_made_and_cannot_be_sent_is_answered_with_the_reason() {
+        let (file, _) = pair();
+        let mut sent = Vec::new();
+        let answered = reply(&Ok(file), |answer, file| {
+            sent.push((request::decode_answer(answer).unwrap().is_ok(), file.is_some()));
+            if file.is_some() { Err(Errno::TOOMANYREFS.into()) } else { Ok(()) }
+        });
+        answered.unwrap();
+        assert_eq!(sent, [(true, true), (false, false)]);
+        let (file, _) = pair();
+        let ended = reply(&Ok(file), |_, _| Err(Errno::PIPE.into())).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    /// `status` and the control plane waited as long as a request took, up to 10 s.
+    #[test]
+    fn whether_a_helper_runs_is_known_while_it_is_asked() {
+        let (ours, its) = pair();
+        let process = std::process::Command::new("true").spawn().unwrap();
+        let connection = Mutex::new(Some(Connection { socket: Some(ours), process }));
+        let helper = Helper { connection, lacking: LOST };
+        thread::scope(|scope| {
+            let path = Path::new("/n");
+            let asking = scope.spawn(|| helper.ask(path, Wanted::Links, &[]).is_err());
+            // The lock is held from before the request is sent until there is an answer.
+            receive(its.as_fd(), &mut [0; REQUEST]).unwrap();
+            assert!(helper.runs());
+            drop(its);
+            assert!(asking.join().unwrap());
+        });
+        assert!(!helper.runs());
+    }
+
+    /// One that hung in a request outlived the daemon.
+    #[test]
+    fn a_helper_learns_that_it_is_dismissed_while_a_request_hangs() {
+        let (ours, its) = pair();
+        let (told, ended) = std::sync::mpsc::channel();
+        // Nothing is received: a request hangs, and the next one waits.
+        send(ours.as_fd(), &[0; REQUEST], &[]).unwrap();
+        when_closed(its, move || told.send(()).unwrap()).unwrap();
+        assert!(ended.try_recv().is_err());
+        drop(ours);
+        ended.recv().unwrap();
+    }
+
+    #[test]
+    fn a_helper_that_ends_after_it_was_dismissed_is_collected() {
+        let (ours, _its) = pair();
+        let mut command = std::process::Command::new("cat");
+        let mut process = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let input = process.stdin.take();
+        let mut connection = Some(Connection { socket: Some(ours), process });
+        dismiss(&mut connection, Duration::ZERO);
+        assert!(connection.as_ref().is_some_and(|connection| connection.socket.is_none()));
+        drop(input);
+        dismiss(&mut connection, Duration::MAX);
+        assert!(connection.is_none());
+    }
+
     #[test]
     fn a_helper_that_ended_or_answers_nonsense_is_asked_no_more() {
         let helper = |socket| {
             let process = std::process::Command::new("true").spawn().unwrap();
-            let connection = Mutex::new(Some(Connection { socket, process }));
+            let connection = Mutex::new(Some(Connection { socket: Some(socket), process }));
             Helper { connection, lacking: LOST }
         };
         let told = |helper: &Helper| {
