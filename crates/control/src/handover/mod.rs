@@ -6,20 +6,21 @@
 //! to a successor that asks for them, once this process has stopped its ports (`successor`). The successor closes descriptors
 //! that it does not want or cannot use, in systemd's store too, before it opens anything anew.
 
+mod inherited;
 mod listener;
 mod manifest;
 mod message;
 mod successor;
 mod systemd;
 
+pub(crate) use inherited::{Carrier, Inherited};
 pub(crate) use listener::Listener;
 pub use manifest::{List, What, parse};
 pub(crate) use successor::{hand_over, take_over};
 
-use crate::Problem;
 use crate::config::{MacAddress, PortConfig};
+use inherited::{Sorted, sort};
 use manifest::Manifest;
-use rustix::net::{Shutdown, shutdown};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -62,48 +63,6 @@ struct Entry {
     /// A stopped session.
     session: Option<OwnedFd>,
     number: u64,
-}
-
-/// What an earlier process left for a port.
-pub(crate) struct Inherited {
-    what: What,
-    /// The address that the port had there, if its configuration has none.
-    pub(crate) address: Option<MacAddress>,
-    /// One per queue of a TAP device, those of a ring, or a guest's socket.
-    pub(crate) files: Vec<OwnedFd>,
-    /// A guest's session.
-    pub(crate) session: Option<Carrier>,
-}
-
-/// A guest's session, until a port takes it. It is closed on another thread, because the front end chose its files, and some
-/// take long to close.
-pub(crate) struct Carrier(Option<OwnedFd>);
-
-impl Carrier {
-    pub(crate) fn take(mut self) -> Option<OwnedFd> {
-        self.0.take()
-    }
-}
-
-impl Drop for Carrier {
-    fn drop(&mut self) {
-        close_aside(self.0.take().into_iter().collect());
-    }
-}
-
-impl Inherited {
-    /// Closes the descriptors. When this returns, the device is no longer busy and the path's socket takes no connections.
-    fn close(self) {
-        if let What::Tap { .. } = self.what {
-            return;
-        }
-        // Closing a socket also closes files that front ends have sent and chosen.
-        for listener in &self.files {
-            // The descriptor may be of any kind.
-            let _ = shutdown(listener, Shutdown::Both);
-        }
-        close_aside(self.files);
-    }
 }
 
 /// Keeps a port's descriptors until dropped.
@@ -317,57 +276,6 @@ fn full_names(port: &str, queues: usize) -> Vec<String> {
 /// The name of a port's session. Names of its other descriptors end with a number.
 fn session_name(port: &str) -> String {
     format!("{port}{SESSION}")
-}
-
-/// Descriptors of an earlier process that its manifest describes completely.
-#[derive(Default)]
-struct Sorted {
-    manifest: Option<Manifest>,
-    ports: BTreeMap<String, Inherited>,
-    /// The problem with the others.
-    problem: Option<Problem>,
-}
-
-fn sort(given: Vec<(String, OwnedFd)>) -> Sorted {
-    let (sessions, files): (Vec<_>, Vec<_>) =
-        given.into_iter().partition(|(name, _)| name.ends_with(SESSION));
-    let mut files: BTreeMap<String, OwnedFd> = files.into_iter().collect();
-    let sessions = sessions.into_iter().map(|(name, file)| (name, Carrier(Some(file))));
-    let mut sessions: BTreeMap<String, Carrier> = sessions.collect();
-    let Some(manifest) = files.remove(MANIFEST).map(Manifest::of) else {
-        return Sorted {
-            problem: Some(Problem::new("there is no manifest that describes them")),
-            ..Sorted::default()
-        };
-    };
-    let list = match manifest.read() {
-        Ok(list) => list,
-        Err(problem) => return Sorted { problem: Some(problem), ..Sorted::default() },
-    };
-    let mut ports = BTreeMap::new();
-    let mut missing = None;
-    for (port, what) in list.ports {
-        let address = list.addresses.get(&port).copied();
-        let session = sessions.remove(&session_name(&port));
-        let names = full_names(&port, what.files().into());
-        let of_port: Option<Vec<OwnedFd>> = names.iter().map(|name| files.remove(name)).collect();
-        match of_port {
-            Some(files) => drop(ports.insert(port, Inherited { what, address, files, session })),
-            None => missing = Some(Problem::new(format!("a descriptor of port {port} is missing"))),
-        }
-    }
-    let rest = files
-        .pop_first()
-        .map(|(name, _)| Problem::new("the manifest does not describe a descriptor").seen(name));
-    Sorted { manifest: Some(manifest), ports, problem: missing.or(rest) }
-}
-
-/// Closes files on another thread.
-fn close_aside(files: Vec<OwnedFd>) {
-    if !files.is_empty() {
-        // If no thread can be started, they are closed here.
-        let _ = std::thread::Builder::new().name("close".into()).spawn(move || drop(files));
-    }
 }
 
 #[cfg(test)]
