@@ -90,13 +90,16 @@ impl Handle {
         worker.round(now, clock).0
     }
 
-    /// Waits for the end of a worker that was sent [`Letter::Stop`]. A thread that hangs is left to the end of the process.
-    pub(crate) fn join(&mut self) {
-        let Some(Thread { handle, ended }) = self.thread.take() else { return };
+    /// Waits for the end of a worker that was sent [`Letter::Stop`], and returns whether it has ended. A thread that hangs is left
+    /// to the end of the process; it may still use its queues.
+    pub(crate) fn join(&mut self) -> bool {
+        let Some(Thread { handle, ended }) = self.thread.take() else { return true };
         let ended = ended.recv_timeout(self.patience(Instant::now())).err();
-        if ended != Some(RecvTimeoutError::Timeout) {
+        let has_ended = ended != Some(RecvTimeoutError::Timeout);
+        if has_ended {
             let _ = handle.join();
         }
+        has_ended
     }
 
     /// How long to wait for an answer to what was asked at this time.

@@ -96,10 +96,12 @@ impl Switch {
         }
     }
 
-    /// Ends the workers, each after its turn: what they have taken is delivered, what they have not waits in the devices.
-    pub fn stop(&mut self) {
+    /// Ends the workers, each after its turn: what they have taken is delivered, what they have not waits in the devices. Returns
+    /// whether all have ended; one that hangs may still take from its ports. Call it once.
+    pub fn stop(&mut self) -> bool {
         self.workers.iter_mut().for_each(|handle| handle.post(Letter::Stop));
-        self.workers.iter_mut().for_each(Handle::join);
+        let hanging = self.workers.iter_mut().map(Handle::join).filter(|has_ended| !has_ended);
+        hanging.count() == 0
     }
 
     /// One round of every worker of a stepped switch; the frames taken.

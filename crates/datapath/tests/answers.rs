@@ -80,6 +80,13 @@ fn a_worker_that_hangs_holds_nothing_up_and_catches_up() {
     arrives(&stuck_peer, &fourth_peer);
 }
 
+#[test]
+fn a_switch_whose_workers_end_says_so() {
+    let workers = vec![Default::default(); 2];
+    let mut switch = Switch::start(SwitchOptions { workers, ..Default::default() }).unwrap();
+    assert!(switch.stop());
+}
+
 /// Nothing was asked of it.
 #[test]
 fn a_worker_that_hangs_is_found_and_does_not_keep_the_switch() {
@@ -88,6 +95,7 @@ fn a_worker_that_hangs_is_found_and_does_not_keep_the_switch() {
     let hang = peer.hang();
     let hangs = HealthEvent::WorkerHangs { worker: 0, port: Some(stuck) };
     eventually(|| switch.take_events().contains(&hangs).then_some(()));
+    assert!(!switch.stop(), "it may still take frames");
     drop(switch);
     drop(hang);
 }
