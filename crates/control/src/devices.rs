@@ -21,6 +21,7 @@ use std::fmt::Display;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::Mac;
 
@@ -164,7 +165,7 @@ fn resume<T, E: Display>(
     let name = port.name.as_str();
     let left = store.take(name, what)?;
     let count = left.files.len();
-    match open(left.files) {
+    match open(left.files.into_iter().filter_map(Arc::into_inner).collect()) {
         Ok(opened) => {
             tracing::info!("port {name} resumes with the previous process's descriptors");
             Some((opened, left.address.map(|address| address.0)))

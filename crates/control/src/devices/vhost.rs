@@ -19,7 +19,10 @@ pub(super) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Op
     let resumed = left.as_ref().filter(|left| left.session.is_some());
     let earlier_mac = resumed.and_then(|left| left.address).map(|address| address.0);
     let (mut files, session) = left.map(|left| (left.files, left.session)).unwrap_or_default();
-    let inherited = Inherited { listener: files.pop(), session: session.and_then(Carrier::take) };
+    let inherited = Inherited {
+        listener: files.pop().and_then(Arc::into_inner),
+        session: session.and_then(Carrier::take),
+    };
     let is_listening = inherited.listener.is_some();
     let opened = vhost::open_kept(&options, inherited)
         .map_err(|error| OpenError { denied: vhost_denied(&error), reason: error.to_string() })?;

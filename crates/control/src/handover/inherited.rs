@@ -1,12 +1,13 @@
 //! What an earlier process left: descriptors of ports, by its manifest, until ports take them.
 
-use super::manifest::{Manifest, What};
+use super::manifest::{List, Manifest, What};
 use super::{MANIFEST, SESSION, full_names, session_name};
 use crate::Problem;
 use crate::config::MacAddress;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// What was left for a port.
 pub(crate) struct Inherited {
@@ -14,7 +15,7 @@ pub(crate) struct Inherited {
     /// The address that the port had there, if its configuration has none.
     pub(crate) address: Option<MacAddress>,
     /// One per queue of a TAP device, those of a ring, or a guest's socket.
-    pub(crate) files: Vec<OwnedFd>,
+    pub(crate) files: Vec<Arc<OwnedFd>>,
     /// A guest's session.
     pub(crate) session: Option<Carrier>,
 }
@@ -46,8 +47,15 @@ impl Inherited {
             // The descriptor may be of any kind.
             let _ = shutdown(listener, Shutdown::Both);
         }
-        close_aside(self.files);
+        close_aside(self.files.into_iter().filter_map(Arc::into_inner).collect());
     }
+}
+
+/// What was left, as a list.
+pub(super) fn list_of(inherited: &BTreeMap<String, Inherited>) -> List {
+    let ports = inherited.iter().map(|(name, left)| (name.clone(), left.what.clone()));
+    let addresses = inherited.iter().filter_map(|(name, left)| Some((name.clone(), left.address?)));
+    List { ports: ports.collect(), addresses: addresses.collect() }
 }
 
 /// Descriptors that their manifest describes completely.
@@ -82,7 +90,8 @@ pub(super) fn sort(given: Vec<(String, OwnedFd)>) -> Sorted {
         let address = list.addresses.get(&port).copied();
         let session = sessions.remove(&session_name(&port));
         let names = full_names(&port, what.files().into());
-        let of_port: Option<Vec<OwnedFd>> = names.iter().map(|name| files.remove(name)).collect();
+        let of_port: Option<Vec<_>> =
+            names.iter().map(|name| files.remove(name).map(Arc::new)).collect();
         match of_port {
             Some(files) => drop(ports.insert(port, Inherited { what, address, files, session })),
             None => missing = Some(Problem::new(format!("a descriptor of port {port} is missing"))),

@@ -106,6 +106,14 @@ pub struct List {
     pub addresses: BTreeMap<String, MacAddress>,
 }
 
+impl List {
+    /// Takes a port out.
+    pub(super) fn remove(&mut self, port: &str) {
+        self.ports.remove(port);
+        self.addresses.remove(port);
+    }
+}
+
 #[derive(Serialize)]
 struct Written<'a> {
     version: u64,

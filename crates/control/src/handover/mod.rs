@@ -19,7 +19,7 @@ pub use manifest::{List, What, parse};
 pub(crate) use successor::{hand_over, take_over};
 
 use crate::config::{MacAddress, PortConfig};
-use inherited::{Sorted, sort};
+use inherited::{Sorted, list_of, sort};
 use manifest::Manifest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -40,6 +40,9 @@ pub struct Store(Arc<Mutex<Content>>);
 struct Content {
     /// Descriptors of an earlier process that no port has taken yet.
     inherited: BTreeMap<String, Inherited>,
+    /// The part of that process's list that the next process still needs: a port stays in it until its descriptors are kept anew or
+    /// closed, so that a process that ends before all ports are open loses none.
+    left: List,
     /// Names in systemd's store that the next process must not find: sessions, and those in no manifest.
     unknown: Vec<String>,
     kept: BTreeMap<String, Entry>,
@@ -98,6 +101,7 @@ impl Store {
         let mut known: BTreeSet<String> = ports.iter().flat_map(of).collect();
         known.extend(manifest.iter().map(|_| MANIFEST.to_owned()));
         let unknown: Vec<String> = content.pushed.difference(&known).cloned().collect();
+        content.left = list_of(&ports);
         (content.manifest, content.inherited) = (manifest, ports);
         content.unknown = unknown;
     }
@@ -124,6 +128,7 @@ impl Store {
             }
             tracing::info!("port {name} has changed: its kept descriptors are closed");
             names.extend(full_names(&name, left.files.len()));
+            content.left.remove(&name);
             left.close();
         }
         content.remove_from_systemd(&names);
@@ -143,13 +148,16 @@ impl Store {
 
     /// Has systemd close descriptors that could not be used.
     pub(crate) fn discard(&self, name: &str, count: usize) {
-        self.content().remove_from_systemd(&full_names(name, count));
+        let mut content = self.content();
+        content.left.remove(name);
+        content.remove_from_systemd(&full_names(name, count));
     }
 
     /// Keeps the descriptors of a port.
     pub(crate) fn keep(&self, name: &str, what: What, files: &[Arc<OwnedFd>]) -> Keeping {
         let mut content = self.content();
         content.forget(name);
+        content.left.remove(name);
         content.number += 1;
         let number = content.number;
         let entry = Entry { what, files: files.to_vec(), session: None, number };
@@ -233,8 +241,10 @@ impl Content {
     fn try_write(&mut self) -> std::io::Result<()> {
         let manifest = self.manifest.take().map_or_else(Manifest::new, Ok)?;
         self.push(MANIFEST, manifest.as_fd());
-        let ports = self.kept.iter().map(|(name, entry)| (name.clone(), entry.what.clone()));
-        let list = List { ports: ports.collect(), addresses: self.addresses.clone() };
+        let kept = self.kept.iter().map(|(name, entry)| (name.clone(), entry.what.clone()));
+        let mut list = self.left.clone();
+        list.ports.extend(kept);
+        list.addresses.extend(self.addresses.clone());
         self.manifest.insert(manifest).write(&list)
     }
 
@@ -254,17 +264,19 @@ impl Content {
         self.pushed.retain(|name| !names.contains(name));
     }
 
-    /// All kept descriptors, the manifest last.
+    /// All kept descriptors, also those that no port has taken, and the manifest last.
     fn all(&self) -> Vec<(String, BorrowedFd<'_>)> {
-        let of = |(name, entry): (&String, &Entry)| full_names(name, entry.files.len());
-        let names = self.kept.iter().flat_map(of);
-        let files =
-            self.kept.values().flat_map(|entry| entry.files.iter().map(|file| file.as_fd()));
+        let kept = self.kept.iter().map(|(name, entry)| (name, &entry.files));
+        let inherited = self.inherited.iter().map(|(name, left)| (name, &left.files));
+        let files = kept
+            .chain(inherited)
+            .flat_map(|(name, files)| full_names(name, files.len()).into_iter().zip(files))
+            .map(|(name, file)| (name, file.as_fd()));
         let sessions = self.kept.iter().filter_map(|(name, entry)| {
             Some((session_name(name), entry.session.as_ref()?.as_fd()))
         });
         let manifest = self.manifest.iter().map(|file| (MANIFEST.to_owned(), file.as_fd()));
-        names.zip(files).chain(sessions).chain(manifest).collect()
+        files.chain(sessions).chain(manifest).collect()
     }
 }
 
@@ -327,6 +339,34 @@ mod tests {
         let next = Store::default();
         next.inherit(given(&store));
         assert_eq!(next.take("a", &what).unwrap().address, Some(address));
+    }
+
+    /// The first port that opened wrote a list of itself alone, so a process that died before all were open lost the others.
+    #[test]
+    fn a_port_that_is_not_open_yet_is_not_lost_when_another_opens_and_the_process_dies() {
+        let (tap, uplink) = (port("tap='tap0'"), port("packet='eth1'"));
+        let what = |port: &PortConfig| What::of(port).unwrap();
+        let address = MacAddress(wire::Mac([2, 0, 0, 0, 0, 1]));
+        let first = Store::default();
+        let _a = first.keep("a", what(&tap), &[Arc::new(file())]);
+        let _b = first.keep("b", what(&uplink), &[file(), file()].map(Arc::new));
+        let _c = first.keep("c", what(&tap), &[Arc::new(file())]);
+        first.note_addresses([("b".to_owned(), address)].into());
+        let second = Store::default();
+        second.inherit(given(&first));
+        // One is being opened, one is open, one has been given up, and one waits.
+        let taken = second.take("c", &what(&tap));
+        let _a = second.keep("a", what(&tap), &[Arc::new(file())]);
+        let third = Store::default();
+        third.inherit(given(&second));
+        let list = third.content().left.clone();
+        assert_eq!(list.ports.keys().collect::<Vec<_>>(), ["a", "b"], "c has no descriptors here");
+        assert_eq!(third.take("b", &what(&uplink)).unwrap().address, Some(address));
+        assert!(third.take("a", &what(&tap)).is_some());
+        assert!(second.content().left.ports.contains_key("c"), "systemd has them still");
+        drop(taken);
+        second.discard("c", 1);
+        assert!(!second.content().left.ports.contains_key("c"));
     }
 
     #[test]
