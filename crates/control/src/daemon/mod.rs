@@ -202,10 +202,13 @@ async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
     }
 }
 
-/// Hands the descriptors that outlive the daemon to its successor, or leaves them with systemd.
+/// Hands the descriptors that outlive the daemon to its successor, or leaves them with systemd, which uses them only after the end of
+/// this process and of a worker that hangs.
 fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
     if let Some(successor) = successor {
-        shared.lock().give_up();
+        if !shared.lock().give_up() {
+            store.withhold_rings();
+        }
         handover::hand_over(store, &successor);
     } else if store.is_with_systemd() {
         shared.lock().give_up();

@@ -186,6 +186,20 @@ impl Store {
         content.write();
     }
 
+    /// Hands over no rings: a worker that hangs may still give back slots, which a successor has taken by then. Other descriptors
+    /// can be used by two processes: a TAP device gives each frame to one of them.
+    pub(crate) fn withhold_rings(&self) {
+        let mut content = self.content();
+        let is_ring = |_: &String, entry: &mut Entry| matches!(entry.what, What::Packet { .. });
+        let names: Vec<String> =
+            content.kept.extract_if(.., is_ring).map(|(name, _)| name).collect();
+        if !names.is_empty() {
+            let names = names.join(", ");
+            tracing::warn!("a worker hangs: the successor opens the packet ports anew: {names}");
+            content.write();
+        }
+    }
+
     /// From now on ports close because the process ends; their descriptors are kept.
     pub(crate) fn seal(&self) {
         self.content().is_sealed = true;
@@ -417,6 +431,21 @@ mod tests {
         store.seal();
         drop(keeping);
         assert_eq!(given(&store).len(), 3);
+    }
+
+    /// The hung worker and the successor gave the same slots back to the kernel.
+    #[test]
+    fn a_ring_that_a_worker_may_still_read_is_not_handed_over() {
+        let (store, tap, _keeping) = two_queues();
+        let uplink = What::of(&port("packet='eth1'")).unwrap();
+        let _ring = store.keep("b", uplink.clone(), &[file(), file()].map(Arc::new));
+        store.withhold_rings();
+        let next = Store::default();
+        next.inherit(given(&store));
+        assert!(next.take("b", &uplink).is_none());
+        assert!(next.take("a", &tap).is_some());
+        let given = given(&store);
+        assert!(given.iter().all(|(name, _)| !name.starts_with("b.")), "not even unused");
     }
 
     #[test]

@@ -49,10 +49,11 @@ impl Running {
     }
 
     /// Ends the workers and closes the ports, so that another process can resume with their devices. After that this process can
-    /// only end.
-    pub(crate) fn give_up(&mut self) {
+    /// only end. Returns whether all workers have ended: one that hangs may still use a device.
+    pub(crate) fn give_up(&mut self) -> bool {
+        let mut have_ended = false;
         closing::at_once(|| {
-            self.switch.stop();
+            have_ended = self.switch.stop();
             self.opener.store().note_addresses(self.addresses_to_keep());
             let open = self.ports.values().filter_map(RunningPort::open);
             open.for_each(|open| open.watch.suspend());
@@ -67,6 +68,7 @@ impl Running {
             let none = SwitchOptions { workers: Vec::new(), ..SwitchOptions::default() };
             self.switch = Switch::stepped(none);
         });
+        have_ended
     }
 
     /// The addresses that ports without a configured one are held to.
