@@ -4,7 +4,7 @@
 
 use crate::Problem;
 use crate::config::{self, MacAddress, Namespace, PortConfig};
-use rustix::fs::{FileType, MemfdFlags, fstat, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, fcntl_get_seals, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -156,8 +156,8 @@ impl Manifest {
         let failed = |error: &dyn std::fmt::Display| {
             Problem::new("the list of kept descriptors cannot be read").seen(error)
         };
-        let kind = fstat(&self.0).map(|facts| FileType::from_raw_mode(facts.st_mode));
-        if kind != Ok(FileType::RegularFile) {
+        // Of another file, for example one of FUSE, a read can take as long as its owner likes.
+        if fcntl_get_seals(&self.0).is_err() {
             return Err(failed(&"not a memory file"));
         }
         let mut bytes = vec![0; LONGEST + 1];
@@ -216,6 +216,17 @@ mod tests {
         for list in [tap(10_000), tap(1), List::default()] {
             manifest.write(&list).unwrap();
             assert_eq!(manifest.read(), Ok(list));
+        }
+    }
+
+    /// A file of FUSE held up the start of the next daemon.
+    #[test]
+    fn a_list_is_read_from_memory_only() {
+        let regular = std::fs::File::open("/proc/self/status").unwrap();
+        let (pipe, _) = std::io::pipe().unwrap();
+        for other in [OwnedFd::from(regular), pipe.into()] {
+            let problem = Manifest::of(other).read().unwrap_err().to_string();
+            assert!(problem.contains("not a memory file"), "{problem}");
         }
     }
 
