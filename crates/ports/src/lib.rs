@@ -25,6 +25,7 @@ pub mod closing;
 mod contract;
 pub mod fault;
 mod ioctl;
+mod kept;
 pub mod link;
 pub mod memory;
 pub mod namespace;

@@ -171,13 +171,14 @@ const SOCKET_BUFFER: i32 = 16 << 20;
 
 /// Opens an interface as a port. It may be down: the port works when it comes up. With several queues that takes Linux 6.13.
 pub fn open(options: &PacketOptions) -> Result<Opened, PacketError> {
-    open_with(options, Vec::new())
+    open_with(options, &[])
 }
 
 /// Goes on with the ring of an earlier process, by its [`Opened::files`]: first come the frames that it had not given back, then those
-/// that came meanwhile. Frames that it had sent are the kernel's, with or without its sockets. Descriptors that are not of such a ring
-/// of the interface are closed.
-pub fn open_kept(options: &PacketOptions, files: Vec<OwnedFd>) -> Result<Opened, PacketError> {
+/// that came meanwhile. Frames that it had sent are the kernel's, with or without
+/// its sockets. Descriptors that are not of such a ring of the interface are refused ([`PacketError::Kept`]). After any other error
+/// they can be tried again.
+pub fn open_kept(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, PacketError> {
     if files.is_empty() || options.queues > 1 {
         let flaw = format!("{} for {} queue(s)", files.len(), options.queues);
         return Err(PacketError::Kept { interface: options.interface.clone(), flaw });
@@ -185,13 +186,13 @@ pub fn open_kept(options: &PacketOptions, files: Vec<OwnedFd>) -> Result<Opened,
     open_with(options, files)
 }
 
-fn open_with(options: &PacketOptions, files: Vec<OwnedFd>) -> Result<Opened, PacketError> {
+fn open_with(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, PacketError> {
     let link = Link::open(&options.interface, options.netns.as_deref())?;
     let (index, mtu) = (link.index()?, link.mtu()?);
     let interface = Interface { options, link: &link, index, mtu };
     let mut degraded = Vec::new();
     let offloads = egress_offloads(&options.interface, &mut degraded);
-    let mut files: Vec<_> = files.into_iter().map(Arc::new).collect();
+    let mut files = files.to_vec();
     let (mut ingress, spread) = if files.is_empty() {
         interface.open_ingress()?
     } else {

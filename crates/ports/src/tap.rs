@@ -11,6 +11,7 @@ mod kept;
 mod queue;
 
 use crate::ioctl::{self, Plain, Request, TapSetting};
+use crate::kept::Flaw;
 use crate::link::{Link, LinkError};
 use crate::namespace::{self, TAP, Wanted};
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, probe};
@@ -133,16 +134,28 @@ pub fn open(options: &TapOptions) -> Result<Opened, TapError> {
 }
 
 /// Goes on with a device by the descriptors that an earlier process had, one for each queue in their order. What waits in its
-/// queues is not lost, and its carrier stays. Descriptors that are not of the device that `options` describe are closed.
-pub fn open_kept(options: &TapOptions, files: Vec<OwnedFd>) -> Result<Opened, TapError> {
+/// queues is not lost, and its carrier stays. Descriptors that are not of the device that `options` describe are refused
+/// ([`TapError::Kept`]). After any other error they can be tried again.
+pub fn open_kept(options: &TapOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, TapError> {
     let link = Link::open(&options.name, options.netns.as_deref())?;
-    kept::check(options, &files, link.socket())
-        .map_err(|flaw| TapError::Kept { name: options.name.clone(), flaw })?;
-    set_up(options, options.name.clone(), files)
+    kept::check(options, files, link.socket()).map_err(|flaw| kept_error(&options.name, flaw))?;
+    set_up(options, options.name.clone(), files.to_vec())
+}
+
+fn kept_error(name: &str, flaw: Flaw) -> TapError {
+    let doing = "resume with its kept descriptors";
+    flaw.told(
+        |flaw| TapError::Kept { name: name.to_owned(), flaw },
+        |source| TapError::Set { name: name.to_owned(), doing, source },
+    )
 }
 
 /// Settings belong to the device or to its queues, and an earlier process may have had others: all are made anew.
-fn set_up(options: &TapOptions, name: String, files: Vec<OwnedFd>) -> Result<Opened, TapError> {
+fn set_up(
+    options: &TapOptions,
+    name: String,
+    files: Vec<Arc<OwnedFd>>,
+) -> Result<Opened, TapError> {
     let mut degraded = Vec::new();
     let Some(first) = files.first() else {
         return Err(TapError::Queues { name, queues: 0 });
@@ -164,7 +177,6 @@ fn set_up(options: &TapOptions, name: String, files: Vec<OwnedFd>) -> Result<Ope
     degraded.extend(probe::refused(&name, offloads));
     let mtu = u16::try_from(link.mtu()?).unwrap_or(u16::MAX);
     let mac = Some(link.mac()?);
-    let files: Vec<_> = files.into_iter().map(Arc::new).collect();
     let device = Device {
         ingress: files
             .iter()
@@ -179,7 +191,7 @@ fn set_up(options: &TapOptions, name: String, files: Vec<OwnedFd>) -> Result<Ope
 }
 
 /// One descriptor a queue, and the device's name as the kernel has it.
-fn attach(options: &TapOptions) -> Result<(String, Vec<OwnedFd>), TapError> {
+fn attach(options: &TapOptions) -> Result<(String, Vec<Arc<OwnedFd>>), TapError> {
     let mut name = options.name.clone();
     let mut files = Vec::new();
     for _ in 0..options.queues {
@@ -187,7 +199,7 @@ fn attach(options: &TapOptions) -> Result<(String, Vec<OwnedFd>), TapError> {
             .map_err(|refusal| refusal.told(TapError::NoTun))?;
         name = attach_queue(&file, &name, options)
             .map_err(|source| attach_error(&name, options.queues, source))?;
-        files.push(file);
+        files.push(Arc::new(file));
     }
     Ok((name, files))
 }

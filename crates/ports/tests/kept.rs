@@ -8,7 +8,7 @@
 
 mod support;
 
-use ports::packet::{self, Opened, PacketOptions};
+use ports::packet::{self, Opened, PacketError, PacketOptions};
 use ports::{Burst, IngressQueue, Nanos, Offloads, Slice, namespace};
 use std::env;
 use std::fmt::Write;
@@ -20,6 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Taken, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
 
@@ -71,15 +72,16 @@ fn number(frame: &Taken) -> (u16, usize) {
     (u16::from_be_bytes([frame.bytes[42], frame.bytes[43]]), frame.bytes.len() - 42)
 }
 
-fn files(opened: &Opened) -> Vec<OwnedFd> {
-    opened.files.iter().map(|file| file.try_clone().expect("a copy")).collect()
+/// As another process gets them.
+fn files(opened: &Opened) -> Vec<Arc<OwnedFd>> {
+    opened.files.iter().map(|file| Arc::new(file.try_clone().expect("a copy"))).collect()
 }
 
 /// The same port in the next process.
 fn next(opened: Opened) -> Opened {
     let files = files(&opened);
     drop(opened);
-    packet::open_kept(&options(), files).expect("goes on")
+    packet::open_kept(&options(), &files).expect("goes on")
 }
 
 /// The length of what is sent under a number, if the kernel takes trains.
@@ -188,7 +190,8 @@ fn start_reader(ring: &Opened) -> Child {
 fn read_until_killed(position: &Path) {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("a copy");
     let position = File::options().read(true).write(true).open(position).expect("open");
-    let mut opened = packet::open_kept(&large(), vec![socket, position.into()]).expect("goes on");
+    let files = [socket, position.into()].map(Arc::new);
+    let mut opened = packet::open_kept(&large(), &files).expect("goes on");
     let (queue, start) = (&mut opened.device.ingress[0], Instant::now());
     while start.elapsed() < Duration::from_secs(20) {
         let (mut burst, mut report) = (Burst::new(), String::new());
@@ -210,8 +213,10 @@ fn read_until_killed(position: &Path) {
 }
 
 /// Why descriptors are refused.
-fn refusal(files: Vec<OwnedFd>) -> String {
-    packet::open_kept(&options(), files).err().expect("refused").to_string()
+fn refusal(files: Vec<Arc<OwnedFd>>) -> String {
+    let refused = packet::open_kept(&options(), &files).err().expect("refused");
+    assert!(matches!(refused, PacketError::Kept { .. }), "{refused}");
+    refused.to_string()
 }
 
 #[test]
@@ -223,9 +228,9 @@ fn descriptors_that_are_not_of_the_port_s_ring_are_refused() {
         let other = files(&other.expect("open"));
         let elsewhere = namespace::fresh(|| files(&pair().1)).expect("a namespace");
         let mut udp = own();
-        udp[0] = UdpSocket::bind("0.0.0.0:0").expect("bind").into();
+        udp[0] = Arc::new(UdpSocket::bind("0.0.0.0:0").expect("bind").into());
         let mut without_ring = own();
-        without_ring[1] = File::open("/dev/null").expect("open").into();
+        without_ring[1] = Arc::new(File::open("/dev/null").expect("open").into());
         for (files, flaw) in [
             (Vec::new(), "0 for 1 queue"),
             (own().into_iter().take(1).collect(), "1 in the place"),
@@ -242,7 +247,7 @@ fn descriptors_that_are_not_of_the_port_s_ring_are_refused() {
         position.write_at(&99u64.to_ne_bytes(), 8).expect("write");
         assert!(refusal(own()).contains("not one of this ring"));
         position.write_at(&0u64.to_ne_bytes(), 8).expect("write");
-        drop(packet::open_kept(&options(), own()).expect("goes on"));
+        drop(packet::open_kept(&options(), &own()).expect("goes on"));
         ip("link set mill1 mtu 9000");
         assert!(refusal(own()).contains("of another size or number"));
     });

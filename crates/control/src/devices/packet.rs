@@ -13,18 +13,20 @@ pub(super) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
     options.promiscuous = port.promiscuous.unwrap_or(true);
     let what = What::of(port);
     options.kept = what.is_some();
-    let by = |files| packet::open_kept(&options, files);
-    let kept = what.as_ref().and_then(|what| resume(port, what, store, by));
-    let (kept, earlier_mac) = kept.unzip();
-    let opened = kept
-        .map_or_else(|| packet::open(&options), Ok)
+    let by = |files: &[_]| packet::open_kept(&options, files);
+    let opened = resume(port, store, by, |error| matches!(error, PacketError::Kept { .. }))
+        .and_then(|kept| match kept {
+            Some((opened, earlier_mac)) => Ok((opened, earlier_mac)),
+            None => packet::open(&options).map(|opened| (opened, None)),
+        });
+    let (opened, earlier_mac) = opened
         .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
     let what = what.filter(|_| !opened.files.is_empty());
     let keeping = what.map(|what| store.keep(port.name.as_str(), what, &opened.files));
     let (link, spread, stalls) = (opened.link, opened.spread, Some(opened.stalls));
     let watch = Box::new(HostLink { link, ours: false, spread, stalls, fit: None, keeping });
     let (device, degraded) = (opened.device, opened.degraded);
-    Ok(Opened { device, degraded, watch, earlier_mac: earlier_mac.flatten() })
+    Ok(Opened { device, degraded, watch, earlier_mac })
 }
 
 pub(super) fn packet_denied(error: &PacketError) -> bool {

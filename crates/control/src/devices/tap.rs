@@ -12,16 +12,18 @@ pub(super) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
     options.mtu = port.mtu.map(|mtu| mtu.0);
     options.netns = netns(port);
     options.napi = port.napi.unwrap_or(false);
-    let what = What::of(port);
-    let by = |files| tap::open_kept(&options, files);
-    let kept = what.as_ref().and_then(|what| resume(port, what, store, by));
-    let (kept, earlier_mac) = kept.unzip();
-    let opened = kept
-        .map_or_else(|| tap::open(&options), Ok)
+    let by = |files: &[_]| tap::open_kept(&options, files);
+    let opened =
+        resume(port, store, by, |error| matches!(error, TapError::Kept { .. })).and_then(|kept| {
+            match kept {
+                Some((opened, earlier_mac)) => Ok((opened, earlier_mac)),
+                None => tap::open(&options).map(|opened| (opened, None)),
+            }
+        });
+    let (opened, earlier_mac) = opened
         .map_err(|error| OpenError { denied: tap_denied(&error), reason: error.to_string() })?;
-    let earlier_mac = earlier_mac.flatten();
     let (link, spread) = (opened.link, Spread::Single);
-    let keeping = what.map(|what| store.keep(port.name.as_str(), what, &opened.files));
+    let keeping = What::of(port).map(|what| store.keep(port.name.as_str(), what, &opened.files));
     let watch = Box::new(HostLink { link, ours: true, spread, stalls: None, fit: None, keeping });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch, earlier_mac })
 }

@@ -19,16 +19,15 @@ pub(super) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Op
     let resumed = left.as_ref().filter(|left| left.session.is_some());
     let earlier_mac = resumed.and_then(|left| left.address).map(|address| address.0);
     let (mut files, session) = left.map(|left| (left.files, left.session)).unwrap_or_default();
-    let inherited = Inherited {
-        listener: files.pop().and_then(Arc::into_inner),
-        session: session.and_then(Carrier::take),
-    };
-    let is_listening = inherited.listener.is_some();
-    let opened = vhost::open_kept(&options, inherited)
-        .map_err(|error| OpenError { denied: vhost_denied(&error), reason: error.to_string() })?;
-    if is_listening && !opened.session.is_adopted() {
-        store.discard(name, 1);
+    let listener = files.pop().and_then(Arc::into_inner);
+    let is_listening = listener.is_some();
+    let inherited = Inherited { listener, session: session.and_then(Carrier::take) };
+    let opened = vhost::open_kept(&options, inherited);
+    if is_listening && !opened.as_ref().is_ok_and(|opened| opened.session.is_adopted()) {
+        store.forget_left(name, 1);
     }
+    let opened = opened
+        .map_err(|error| OpenError { denied: vhost_denied(&error), reason: error.to_string() })?;
     let keeping = keep_listener(port, &opened.session, store);
     let watch = Box::new(Guest { session: opened.session, options, keeping });
     Ok(Opened { device: opened.device, degraded: Vec::new(), watch, earlier_mac })

@@ -140,14 +140,30 @@ impl Store {
         if left.what == *wanted {
             return Some(left);
         }
-        let count = left.files.len();
-        left.close();
-        self.discard(name, count);
+        self.discard(name, left);
         None
     }
 
-    /// Has systemd close descriptors that could not be used.
-    pub(crate) fn discard(&self, name: &str, count: usize) {
+    /// Keeps what an earlier process left for the next attempt to open the port, or for the next process.
+    pub(crate) fn put_back(&self, name: &str, left: Inherited) {
+        self.content().inherited.insert(name.to_owned(), left);
+    }
+
+    /// Closes descriptors that are of no use, in systemd's store too.
+    pub(crate) fn discard(&self, name: &str, left: Inherited) {
+        let count = left.files.len();
+        left.close();
+        self.forget_left(name, count);
+    }
+
+    /// Closes what an earlier process left for a port that is removed.
+    pub(crate) fn discard_left(&self, name: &str) {
+        let left = self.content().inherited.remove(name);
+        left.into_iter().for_each(|left| self.discard(name, left));
+    }
+
+    /// Has systemd close descriptors that an earlier process left for a port, and that this one has closed.
+    pub(crate) fn forget_left(&self, name: &str, count: usize) {
         let mut content = self.content();
         content.left.remove(name);
         content.remove_from_systemd(&full_names(name, count));
@@ -213,6 +229,14 @@ impl Store {
             content.forget(name);
             content.write();
         }
+    }
+
+    /// What it hands over, as another process gets it.
+    #[cfg(test)]
+    pub(crate) fn given(&self) -> Vec<(String, OwnedFd)> {
+        let content = self.content();
+        let all = content.all().into_iter();
+        all.map(|(name, file)| (name, file.try_clone_to_owned().unwrap())).collect()
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
@@ -319,11 +343,8 @@ mod tests {
         Config::from_toml("t", &format!("[[port]]\nname='a'\n{text}")).unwrap().ports.remove(0)
     }
 
-    /// What a store hands over, as another process gets it.
     fn given(store: &Store) -> Vec<(String, OwnedFd)> {
-        let content = store.content();
-        let all = content.all().into_iter();
-        all.map(|(name, file)| (name, file.try_clone_to_owned().unwrap())).collect()
+        store.given()
     }
 
     fn two_queues() -> (Store, What, Keeping) {
@@ -379,7 +400,7 @@ mod tests {
         assert!(third.take("a", &what(&tap)).is_some());
         assert!(second.content().left.ports.contains_key("c"), "systemd has them still");
         drop(taken);
-        second.discard("c", 1);
+        second.forget_left("c", 1);
         assert!(!second.content().left.ports.contains_key("c"));
     }
 

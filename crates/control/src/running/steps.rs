@@ -98,6 +98,8 @@ impl Running {
             done = Err(error.to_string());
         }
         self.forget_in_teams(&addresses);
+        // It could not be opened with them yet.
+        self.opener.store().discard_left(name.as_str());
         self.events.note(Level::INFO, now, format!("port {name} is removed"));
         self.events.forget(name.as_str());
         done

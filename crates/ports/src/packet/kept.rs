@@ -4,6 +4,7 @@
 use super::ring::{Ring, Shape};
 use super::socket::{ALL_PROTOCOLS, PacketSocket, Question, namespace};
 use super::{Interface, PacketError, PacketIngress};
+use crate::kept::Flaw;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,27 +17,33 @@ impl Interface<'_> {
         files: &[Arc<OwnedFd>],
     ) -> Result<PacketIngress, PacketError> {
         let interface = || self.options.interface.clone();
-        self.try_resume(files).map_err(|flaw| PacketError::Kept { interface: interface(), flaw })
+        let (socket, ring) = self.find_ring(files).map_err(|flaw| {
+            flaw.told(
+                |flaw| PacketError::Kept { interface: interface(), flaw },
+                self.set_error("resume with its kept ring"),
+            )
+        })?;
+        Ok(PacketIngress::resumed(socket, ring, self.index))
     }
 
-    fn try_resume(&self, files: &[Arc<OwnedFd>]) -> Result<PacketIngress, String> {
+    fn find_ring(&self, files: &[Arc<OwnedFd>]) -> Result<(Arc<PacketSocket>, Ring), Flaw> {
         let [socket, position] = files else {
-            return Err(format!("{} in the place of a socket and its position", files.len()));
+            return Err(format!("{} in the place of a socket and its position", files.len()).into());
         };
-        let socket = socket.try_clone().map_err(|error| error.to_string())?;
+        let socket = socket.try_clone().map_err(|error| Flaw::of("it cannot be used", &error))?;
         let socket = Arc::new(PacketSocket::of(socket));
         self.check(&socket)?;
         let shape = Shape::fitting(self.mtu, self.options.ring_bytes);
         let ring = Ring::resume(&socket, shape, position)?;
-        Ok(PacketIngress::resumed(socket, ring, self.index))
+        Ok((socket, ring))
     }
 
-    fn check(&self, socket: &PacketSocket) -> Result<(), String> {
+    fn check(&self, socket: &PacketSocket) -> Result<(), Flaw> {
         let kind = (sockopt::socket_domain(socket), sockopt::socket_type(socket));
         if kind != (Ok(AddressFamily::PACKET), Ok(SocketType::RAW)) {
             return Err("it is not a raw packet socket".into());
         }
-        let unknown = |error: io::Error| format!("the kernel does not describe it: {error}");
+        let unknown = |error: io::Error| Flaw::of("the kernel does not describe it", &error);
         if socket.bound_to().map_err(unknown)? != (self.index, ALL_PROTOCOLS) {
             return Err("it is of another interface".into());
         }

@@ -8,6 +8,7 @@
 
 use super::gate::Slots;
 use super::ring::Shape;
+use crate::kept::Flaw;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
@@ -41,7 +42,7 @@ impl Position {
     }
 
     /// The file of an earlier process, whose ring has this shape. It may be any file with any bytes.
-    pub(super) fn adopt(file: impl AsFd, shape: Shape) -> Result<Position, String> {
+    pub(super) fn adopt(file: impl AsFd, shape: Shape) -> Result<Position, Flaw> {
         // One that can shrink would end this process at the next access.
         let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if !is_sealed || !fstat(&file).is_ok_and(|facts| facts.st_size == SIZE.cast_signed() as i64)
@@ -49,7 +50,7 @@ impl Position {
             return Err("its position is not in a memory file of ours".into());
         }
         let position = Position::map(&file)
-            .map_err(|error| format!("its position cannot be mapped: {error}"))?;
+            .map_err(|error| Flaw::of("its position cannot be mapped", &error))?;
         if position.words()[0].load(Ordering::Relaxed) != packed(shape.slot_size, shape.slots) {
             return Err(
                 "its slots are of another size or number, as after a change of the MTU".into()
@@ -269,14 +270,18 @@ mod tests {
         };
         assert_eq!(find(file.as_fd(), SHAPE), Ok(Ok(7)));
         let other = Shape { slot_size: 4096, slots: 16 };
-        assert!(find(file.as_fd(), other).unwrap_err().contains("slots"));
+        let flaw = |file: BorrowedFd<'_>, shape| match find(file, shape).unwrap_err() {
+            Flaw::Unfit(flaw) => flaw,
+            Flaw::Shortage(number) => panic!("error {number}"),
+        };
+        assert!(flaw(file.as_fd(), other).contains("slots"));
         let unsealed = memfd_create("other", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&unsealed, SIZE as u64).unwrap();
         let empty = memfd_create("other", MemfdFlags::ALLOW_SEALING).unwrap();
         fcntl_add_seals(&empty, SealFlags::SHRINK).unwrap();
         let device: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
         for other in [unsealed, empty, device] {
-            assert!(find(other.as_fd(), SHAPE).unwrap_err().contains("memory file"));
+            assert!(flaw(other.as_fd(), SHAPE).contains("memory file"));
         }
     }
 }

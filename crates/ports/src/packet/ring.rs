@@ -12,6 +12,7 @@ use super::position::Position;
 use super::socket::processors;
 use super::{VNET_LEN, socket::PacketSocket};
 use crate::Slice;
+use crate::kept::Flaw;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::cell::Cell;
 use std::io;
@@ -128,10 +129,10 @@ impl Ring {
         socket: &PacketSocket,
         shape: Shape,
         position: impl AsFd,
-    ) -> Result<Ring, String> {
+    ) -> Result<Ring, Flaw> {
         let position = Position::adopt(position, shape)?;
         let ring =
-            Ring::of(socket, shape).map_err(|error| format!("it has no such ring: {error}"))?;
+            Ring::of(socket, shape).map_err(|error| Flaw::of("it has no such ring", &error))?;
         ring.next.set(position.find(&*ring.mapping, processors() as u64)?);
         Ok(Ring { position: Some(position), ..ring })
     }

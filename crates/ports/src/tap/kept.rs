@@ -3,27 +3,29 @@
 
 use super::{TapOptions, flags};
 use crate::ioctl::{self, Plain, Request};
+use crate::kept::Flaw;
 use rustix::fs::fstat;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// What does not fit, for people. The socket is of the namespace that the device shall be in.
 pub(super) fn check(
     options: &TapOptions,
-    files: &[OwnedFd],
+    files: &[Arc<OwnedFd>],
     socket: BorrowedFd<'_>,
-) -> Result<(), String> {
+) -> Result<(), Flaw> {
     if files.len() != usize::from(options.queues) {
-        return Err(format!("{} for {} queue(s)", files.len(), options.queues));
+        return Err(format!("{} for {} queue(s)", files.len(), options.queues).into());
     }
     files.iter().try_for_each(|file| check_queue(options, file, socket))
 }
 
-fn check_queue(options: &TapOptions, file: &OwnedFd, socket: BorrowedFd<'_>) -> Result<(), String> {
+fn check_queue(options: &TapOptions, file: &OwnedFd, socket: BorrowedFd<'_>) -> Result<(), Flaw> {
     let attached = Request::new("").and_then(|request| request.call(file, Plain::Attached));
     let attached = attached.map_err(|error| format!("not one of a TAP device: {error}"))?;
     if attached.name() != options.name {
-        return Err(format!("one is of {}", attached.name()));
+        return Err(format!("one is of {}", attached.name()).into());
     }
     let has = |bit| attached.as_short() & flags(bit) != 0;
     let is_tap = has(libc::IFF_TAP) && has(libc::IFF_NO_PI) && has(libc::IFF_VNET_HDR);
@@ -39,7 +41,7 @@ fn check_queue(options: &TapOptions, file: &OwnedFd, socket: BorrowedFd<'_>) -> 
     match share_a_namespace(file, socket) {
         Ok(true) => Ok(()),
         Ok(false) => Err("the device is in another network namespace".into()),
-        Err(error) => Err(format!("its network namespace is unknown: {error}")),
+        Err(error) => Err(Flaw::of("its network namespace is unknown", &error)),
     }
 }
 
