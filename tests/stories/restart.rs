@@ -123,7 +123,7 @@ fn a_list_of_another_version_is_refused_and_all_is_opened_anew() {
         let systemd = Systemd::new();
         let (mut switch, (a, ..)) = two_taps(|| systemd.start());
         let all = ["a.0", "b.0", "b.1", "manifest"];
-        for list in [r#"{"version":2}"#, r#"{"version":4,"ports":{}}"#, "", "{"] {
+        for list in [r#"{"version":2}"#, r#"{"version":5,"ports":{}}"#, "", "{"] {
             systemd.wait_for(&all);
             a.address("tap0", 3);
             systemd.rewrite("manifest", list);
@@ -142,7 +142,7 @@ fn one_that_speaks_another_version_is_refused_and_the_daemon_goes_on() {
     story(&[Need::Tap], || {
         let (switch, (a, ..)) = two_taps(|| Switch::start(PORTS));
         let before = index(a);
-        for said in ["millrace hand-over 2", "millrace hand-over 4", ""] {
+        for said in ["millrace hand-over 3", "millrace hand-over 5", ""] {
             let answer = ask(said);
             assert!(answer.starts_with("refused: "), "{said}: {answer}");
         }

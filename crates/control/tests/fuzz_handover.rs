@@ -13,14 +13,15 @@ fn fuzz_handover() {
             |before: &str, after: &str| [before.as_bytes(), bytes, after.as_bytes()].concat();
         let tap = "{\"kind\":\"tap\",\"device\":\"t\",\"netns\":null,\"napi\":false,\"queues\":";
         let guest = "{\"kind\":\"vhost-user\",\"file\":[1,2],\"keys\":{\"vhost-user\":";
-        let uplink = "{\"kind\":\"packet\",\"interface\":\"e\",\"netns\":null,\"promiscuous\":";
+        let uplink =
+            "{\"kind\":\"packet\",\"interface\":\"e\",\"netns\":null,\"vlans\":{},\"promiscuous\":";
         let list = match start % 7 {
-            0 => inside("{\"version\":3,\"ports\":{", "}}"),
-            1 => inside(&format!("{{\"version\":3,\"ports\":{{\"a\":{tap}"), "}}}"),
-            3 => inside(&format!("{{\"version\":3,\"ports\":{{\"a\":{guest}"), "}}}}"),
+            0 => inside("{\"version\":4,\"ports\":{", "}}"),
+            1 => inside(&format!("{{\"version\":4,\"ports\":{{\"a\":{tap}"), "}}}"),
+            3 => inside(&format!("{{\"version\":4,\"ports\":{{\"a\":{guest}"), "}}}}"),
             2 => inside("{\"version\":", ",\"ports\":{}}"),
-            5 => inside(&format!("{{\"version\":3,\"ports\":{{\"a\":{uplink}"), "}}}"),
-            4 => inside("{\"version\":3,\"ports\":{},\"addresses\":{\"a\":", "}}"),
+            5 => inside(&format!("{{\"version\":4,\"ports\":{{\"a\":{uplink}"), "}}}"),
+            4 => inside("{\"version\":4,\"ports\":{},\"addresses\":{\"a\":", "}}"),
             _ => bytes.clone(),
         };
         match handover::parse(&list) {

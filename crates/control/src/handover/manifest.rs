@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// Version of the schema below. It changes whenever another Millrace would misinterpret a descriptor.
-pub(super) const VERSION: u64 = 3;
+pub(super) const VERSION: u64 = 4;
 /// Longest text that is read, in bytes.
 const LONGEST: usize = 4 << 20;
 
@@ -42,6 +42,8 @@ pub enum What {
         netns: Option<PathBuf>,
         /// Whether it takes frames for all stations.
         promiscuous: bool,
+        /// The keys that say which VLANs its frames belong to, as written: frames in the ring came while these held.
+        vlans: BTreeMap<String, Value>,
     },
     /// A guest's port, with its socket's descriptor if it listens.
     VhostUser {
@@ -59,7 +61,7 @@ impl What {
             let listens = port.vhost_client != Some(true);
             let found = std::fs::symlink_metadata(socket.as_path()).ok().filter(|_| listens);
             let file = found.map(|found| (found.dev(), found.ino()));
-            return Some(What::VhostUser { keys: keys(port), file });
+            return Some(What::VhostUser { keys: keys(port, |key| port.reopens(key)), file });
         }
         if let Some(interface) = &port.packet {
             // Several queues have tables of steering, whose flows would have to be fenced from one process to the next.
@@ -67,6 +69,7 @@ impl What {
                 interface: interface.as_str().to_owned(),
                 netns: port.netns.as_ref().map(Namespace::path),
                 promiscuous: port.promiscuous.unwrap_or(true),
+                vlans: keys(port, |key| VLANS.contains(&key)),
             });
         }
         let device = port.tap.as_ref()?.as_str().to_owned();
@@ -88,12 +91,15 @@ impl What {
     }
 }
 
-/// Keys whose change reopens a port.
-fn keys(port: &PortConfig) -> BTreeMap<String, Value> {
+/// Keys that say which VLANs a port's frames belong to.
+const VLANS: [&str; 3] = ["vlan", "trunk", "native"];
+
+/// The wanted ones of the keys with which a port is configured.
+fn keys(port: &PortConfig, is_wanted: impl Fn(&str) -> bool) -> BTreeMap<String, Value> {
     let written = serde_json::to_value(port).unwrap_or_default();
     let all = written.as_object().into_iter().flatten();
-    let reopening = all.filter(|(key, _)| port.reopens(key));
-    reopening.map(|(key, value)| (key.clone(), value.clone())).collect()
+    let wanted = all.filter(|(key, _)| is_wanted(key));
+    wanted.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// The list, by the names of ports.
@@ -206,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_list_without_addresses_is_read() {
-        let list = parse(br#"{"version":3,"ports":{}}"#).unwrap();
+        let list = parse(br#"{"version":4,"ports":{}}"#).unwrap();
         assert_eq!(list, List::default());
     }
 
@@ -232,7 +238,7 @@ mod tests {
 
     #[test]
     fn an_older_and_a_newer_version_are_refused_whatever_else_they_say() {
-        for version in [0, 1, 2, VERSION + 1, u64::MAX] {
+        for version in [0, 1, 2, 3, VERSION + 1, u64::MAX] {
             let text = format!(r#"{{"version":{version},"sessions":[1]}}"#);
             let problem = parse(text.as_bytes()).unwrap_err();
             assert!(problem.error.contains("another version"), "{problem}");

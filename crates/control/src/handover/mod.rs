@@ -185,6 +185,18 @@ impl Store {
         Keeping { store: self.clone(), name: name.to_owned(), number }
     }
 
+    /// Notes that a port with a kept ring is configured otherwise while it is open. Other kinds keep what they were opened with.
+    pub(crate) fn note_change(&self, port: &PortConfig) {
+        let mut content = self.content();
+        let entry = content.kept.get_mut(port.name.as_str());
+        if let (Some(entry), Some(what @ What::Packet { .. })) = (entry, What::of(port))
+            && entry.what != what
+        {
+            entry.what = what;
+            content.write();
+        }
+    }
+
     /// Whether kept descriptors outlive the process without a successor.
     pub(crate) fn is_with_systemd(&self) -> bool {
         self.content().systemd.is_some()
@@ -426,6 +438,8 @@ mod tests {
     fn a_ring_goes_to_the_same_interface_of_one_queue() {
         for (text, is_same) in [
             ("packet='eth1'\nqueues=1\nmtu=1500", true),
+            ("packet='eth1'\nvlan=7", false),
+            ("packet='eth1'\ntrunk='7-9'", false),
             ("packet='eth1'\nqueues=2", false),
             ("packet='eth1'\npromiscuous=false", false),
             ("packet='eth1'\nnetns='other'", false),
@@ -440,6 +454,21 @@ mod tests {
             next.inherit(given(&store));
             next.want([port(text)].iter());
             assert_eq!(next.take("a", &what).is_some(), is_same, "{text}");
+        }
+    }
+
+    /// Frames that had come in one VLAN were delivered in another one.
+    #[test]
+    fn a_ring_goes_to_the_vlans_that_its_port_had_last() {
+        let store = Store::default();
+        let (before, after) = (port("packet='eth1'\nvlan=7"), port("packet='eth1'\nvlan=8"));
+        let what = |port: &PortConfig| What::of(port).unwrap();
+        let _keeping = store.keep("a", what(&before), &[file(), file()].map(Arc::new));
+        store.note_change(&after);
+        for (port, is_same) in [(&before, false), (&after, true)] {
+            let next = Store::default();
+            next.inherit(given(&store));
+            assert_eq!(next.take("a", &what(port)).is_some(), is_same);
         }
     }
 

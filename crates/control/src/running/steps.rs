@@ -113,6 +113,7 @@ impl Running {
         let Some(running) = self.ports.get_mut(&port.name) else { return Ok(()) };
         let mtu = port.mtu.filter(|mtu| running.config.mtu != Some(*mtu));
         running.config = port.clone();
+        self.opener.store().note_change(port);
         if let (PortDevice::Open(open), Some(mtu)) = (&mut running.device, mtu) {
             match open.watch.set_mtu(mtu.0) {
                 Ok(()) => open.mtu = open.watch.state().mtu,
