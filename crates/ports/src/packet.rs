@@ -34,6 +34,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use wire::toeplitz::Key;
 use wire::vnet::VnetHeader;
 
@@ -55,10 +56,12 @@ pub struct PacketOptions {
     pub key: Option<Key>,
     /// Have [`Opened::files`], by which another process can go on. Only with one queue.
     pub kept: bool,
+    /// How long a frame may have waited in a ring with which [`open_kept`] goes on.
+    pub longest_wait: Duration,
 }
 
 impl PacketOptions {
-    /// One queue, promiscuous, in this namespace, with a ring of 8 MiB (4096 slots at MTU 1500).
+    /// One queue, promiscuous, in this namespace, with a ring of 8 MiB (4096 slots at MTU 1500), whose frames may be 10 s old.
     pub fn new(interface: &str) -> PacketOptions {
         PacketOptions {
             interface: interface.to_owned(),
@@ -68,6 +71,7 @@ impl PacketOptions {
             ring_bytes: 8 << 20,
             key: None,
             kept: false,
+            longest_wait: ingress::LONGEST_WAIT,
         }
     }
 }
@@ -175,7 +179,7 @@ pub fn open(options: &PacketOptions) -> Result<Opened, PacketError> {
 }
 
 /// Goes on with the ring of an earlier process, by its [`Opened::files`]: first come the frames that it had not given back, then those
-/// that came meanwhile. Frames that it had sent are the kernel's, with or without
+/// that came meanwhile; those that have waited for too long are lost. Frames that it had sent are the kernel's, with or without
 /// its sockets. Descriptors that are not of such a ring of the interface are refused ([`PacketError::Kept`]). After any other error
 /// they can be tried again.
 pub fn open_kept(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, PacketError> {

@@ -212,6 +212,27 @@ fn read_until_killed(position: &Path) {
     }
 }
 
+/// After an outage of hours the oldest frames were delivered, and meant nothing any more.
+#[test]
+fn frames_that_waited_too_long_are_lost_with_their_trains_and_newer_ones_come() {
+    in_namespace(|| {
+        let (mut here, there) = pair();
+        (0..20).for_each(|number| send(&mut here, number));
+        let files = files(&there);
+        drop(there);
+        // Everything that is there has waited for longer.
+        let strict = PacketOptions { longest_wait: Duration::ZERO, ..options() };
+        let mut there = packet::open_kept(&strict, &files).expect("goes on");
+        let lost = there.device.ingress[0].lost();
+        assert!(lost >= 20, "{lost}");
+        (20..40).for_each(|number| send(&mut here, number));
+        let came = numbers(&mut there.device.ingress[0], 20);
+        let all: Vec<_> = (20..40).map(|number| (number, length(&here, number))).collect();
+        assert_eq!(came, all);
+        assert_eq!(there.device.ingress[0].lost(), lost);
+    });
+}
+
 /// Why descriptors are refused.
 fn refusal(files: Vec<Arc<OwnedFd>>) -> String {
     let refused = packet::open_kept(&options(), &files).err().expect("refused");

@@ -3,7 +3,7 @@
 use super::VNET_LEN;
 use super::fence::Fence;
 use super::gate::Gate;
-use super::ring::Ring;
+use super::ring::{Filled, Ring};
 use super::socket::PacketSocket;
 use super::stall::Watched;
 use crate::{Burst, Ingress, Nanos, PortFault, Slice, VlanTag};
@@ -12,6 +12,12 @@ use rustix::net::{RecvFlags, netdevice, recv};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long a frame may have waited in a kept ring, by default: longer than a restart takes, even one that systemd tries again after
+/// a second, and shorter than anybody waits for an answer. What waited longer was meant for a configuration and for peers of another
+/// time.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// How often a queue that is only polled looks for an error of the socket.
 const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
@@ -84,9 +90,30 @@ impl PacketIngress {
         }
     }
 
-    /// Goes on with a ring that another process had.
-    pub(super) fn resumed(socket: Arc<PacketSocket>, ring: Ring, index: u32) -> PacketIngress {
-        PacketIngress { is_resumed: true, ..PacketIngress::new(socket, ring, index, None) }
+    /// Goes on with a ring that another process had. Frames that have waited for longer are lost.
+    pub(super) fn resumed(
+        socket: Arc<PacketSocket>,
+        ring: Ring,
+        index: u32,
+        longest_wait: Duration,
+    ) -> PacketIngress {
+        let new = PacketIngress::new(socket, ring, index, None);
+        let mut queue = PacketIngress { is_resumed: true, ..new };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        queue.discard(|header| is_stale(header, now, longest_wait));
+        queue
+    }
+
+    /// Gives back the oldest slots as long as they are stale, with their trains, and counts them as lost.
+    fn discard(&mut self, is_stale: impl Fn(&libc::tpacket2_hdr) -> bool) {
+        while let Some(slot) = self.ring.take_if(&is_stale) {
+            self.lost += 1;
+            if slot.bytes.len() != slot.header.tp_len as usize {
+                let (room, told) = (&mut self.trains.as_mut_slice(), &mut self.error);
+                receive_train(&self.socket, &slot, room, &mut self.is_resumed, told);
+            }
+        }
+        self.ring.release();
     }
 
     /// Notes the position of its ring from now on. Returns the socket, and the position's file.
@@ -138,14 +165,9 @@ impl Ingress for PacketIngress {
             let len = slot.header.tp_len as usize;
             let frame = if slot.bytes.len() == len {
                 Some(slot.bytes)
-            } else if slot.header.tp_status & libc::TP_STATUS_COPY != 0 {
-                let told = &mut self.error;
-                if self.is_resumed && is_next(&self.socket, slot.bytes, room, len, told) {
-                    self.is_resumed = false;
-                }
-                if self.is_resumed { None } else { receive(&self.socket, &mut room, len, told) }
             } else {
-                None
+                let (is_resumed, told) = (&mut self.is_resumed, &mut self.error);
+                receive_train(&self.socket, &slot, &mut room, is_resumed, told)
             };
             match frame {
                 Some(frame) => burst.push(slot.vnet, tag(&slot.header), &[frame]),
@@ -184,7 +206,31 @@ impl Ingress for PacketIngress {
     }
 }
 
-/// Receives the frame that did not fit its slot. Such frames wait whole beside the ring, in the order of the slots.
+/// Whether the kernel filled a slot longer ago than that. Both times are since 1970, by a clock that can be set meanwhile: a frame from
+/// the future is as doubtful as an old one.
+fn is_stale(header: &libc::tpacket2_hdr, now: Duration, longest_wait: Duration) -> bool {
+    Duration::new(header.tp_sec.into(), header.tp_nsec).abs_diff(now) > longest_wait
+}
+
+/// Receives the frame that did not fit its slot, if it is there.
+fn receive_train<'q>(
+    socket: &PacketSocket,
+    slot: &Filled<'_>,
+    room: &mut &'q mut [u8],
+    is_resumed: &mut bool,
+    told: &mut Option<Errno>,
+) -> Option<Slice<'q>> {
+    let len = slot.header.tp_len as usize;
+    if slot.header.tp_status & libc::TP_STATUS_COPY == 0 {
+        return None;
+    }
+    if *is_resumed && is_next(socket, slot.bytes, room, len, told) {
+        *is_resumed = false;
+    }
+    if *is_resumed { None } else { receive(socket, room, len, told) }
+}
+
+/// Receives the frame that waits first. Such frames wait whole beside the ring, in the order of the slots.
 fn receive<'q>(
     socket: &PacketSocket,
     room: &mut &'q mut [u8],
@@ -261,6 +307,22 @@ mod tests {
             tp_vlan_tpid: 0x88a8,
             tp_padding: [0; 4],
         }
+    }
+
+    #[test]
+    fn a_frame_is_stale_after_its_time_and_if_it_is_of_the_future() {
+        let at = |tp_sec, tp_nsec| libc::tpacket2_hdr { tp_sec, tp_nsec, ..header(0) };
+        let is_stale = |slot| is_stale(&slot, Duration::new(1000, 500), LONGEST_WAIT);
+        assert!(
+            ![at(990, 500), at(1000, 0), at(1000, 500), at(1010, 500)]
+                .map(is_stale)
+                .contains(&true)
+        );
+        assert!(
+            ![at(990, 499), at(0, 0), at(1010, 501), at(u32::MAX, u32::MAX)]
+                .map(is_stale)
+                .contains(&false)
+        );
     }
 
     #[test]

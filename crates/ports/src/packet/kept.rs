@@ -23,7 +23,7 @@ impl Interface<'_> {
                 self.set_error("resume with its kept ring"),
             )
         })?;
-        Ok(PacketIngress::resumed(socket, ring, self.index))
+        Ok(PacketIngress::resumed(socket, ring, self.index, self.options.longest_wait))
     }
 
     fn find_ring(&self, files: &[Arc<OwnedFd>]) -> Result<(Arc<PacketSocket>, Ring), Flaw> {

@@ -159,16 +159,27 @@ impl Ring {
 
     /// The next filled slot, lent until [`Ring::release`].
     pub(super) fn take(&self) -> Option<Filled<'_>> {
+        self.take_if(|_| true)
+    }
+
+    /// The next filled slot if its header is wanted, lent until [`Ring::release`].
+    pub(super) fn take_if(
+        &self,
+        is_wanted: impl FnOnce(&libc::tpacket2_hdr) -> bool,
+    ) -> Option<Filled<'_>> {
         // The acquiring load pairs with the kernel's write barrier between filling a slot and setting its status.
         if !self.has_filled() {
             return None;
         }
         let shape = self.mapping.shape;
         let slot = self.mapping.slot(self.next.get());
-        self.next.set((self.next.get() + 1) % shape.slots);
-        self.lent.set(self.lent.get() + 1);
         // SAFETY: the slot is ours and begins with its header, aligned to 16 bytes.
         let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
+        if !is_wanted(&header) {
+            return None;
+        }
+        self.next.set((self.next.get() + 1) % shape.slots);
+        self.lent.set(self.lent.get() + 1);
         let size = shape.slot_size as usize;
         let start = usize::from(header.tp_mac).min(size);
         let len = (header.tp_snaplen as usize).min(size - start);
