@@ -256,19 +256,24 @@ impl Interface<'_> {
     /// A socket for ingress, without a ring and not bound yet.
     fn open_ingress_socket(&self) -> Result<Arc<PacketSocket>, PacketError> {
         let socket = self.open_socket()?;
+        let version_2 = libc::tpacket_versions::TPACKET_V2 as i32;
+        socket
+            .set(Setting::RingVersion, version_2)
+            .map_err(self.set_error("choose ring version 2"))?;
+        self.set_up_ingress(&socket)?;
+        Ok(Arc::new(socket))
+    }
+
+    /// Settings that a socket takes with its ring too.
+    fn set_up_ingress(&self, socket: &PacketSocket) -> Result<(), PacketError> {
         for (doing, setting, value) in [
-            (
-                "choose ring version 2",
-                Setting::RingVersion,
-                libc::tpacket_versions::TPACKET_V2 as i32,
-            ),
             ("leave out its own frames", Setting::IgnoreOutgoing, 1),
             ("receive trains longer than a slot", Setting::CopyThreshold, 1),
             ("size its receive buffer", Setting::ReceiveBuffer, SOCKET_BUFFER),
         ] {
             socket.set(setting, value).map_err(self.set_error(doing))?;
         }
-        Ok(Arc::new(socket))
+        Ok(())
     }
 
     /// Makes its ring. The kernel takes a grace period for that.

@@ -233,6 +233,22 @@ fn frames_that_waited_too_long_are_lost_with_their_trains_and_newer_ones_come() 
     });
 }
 
+/// A process that passes a ring may not have made its interface promiscuous, and the kernel does not tell.
+#[test]
+fn an_interface_is_promiscuous_again_whatever_the_earlier_process_did() {
+    in_namespace(|| {
+        let (_here, there) = pair_by(&PacketOptions { promiscuous: false, ..options() });
+        let is_promiscuous = |is| {
+            let wanted = format!("promiscuity {}", u8::from(is));
+            let told = Command::new("ip").args(["-details", "link", "show", "mill1"]).output();
+            String::from_utf8_lossy(&told.expect("ip").stdout).contains(&wanted)
+        };
+        assert!(is_promiscuous(false));
+        let _there = next(there);
+        assert!(is_promiscuous(true));
+    });
+}
+
 /// Why descriptors are refused.
 fn refusal(files: Vec<Arc<OwnedFd>>) -> String {
     let refused = packet::open_kept(&options(), &files).err().expect("refused");

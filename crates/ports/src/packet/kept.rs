@@ -1,5 +1,6 @@
 //! Goes on with the ring of an earlier process, if the kernel says of its socket that it is such a one. The process that passed the
-//! descriptors is not believed.
+//! descriptors is not believed, except in what the kernel does not tell: how the ring's memory is divided into slots, of which it
+//! confirms the sum; and what the slots hold, which that process could write. Wherever that leads, it stays inside the mapping.
 
 use super::ring::{Ring, Shape};
 use super::socket::{ALL_PROTOCOLS, PacketSocket, Question, namespace};
@@ -23,6 +24,9 @@ impl Interface<'_> {
                 self.set_error("resume with its kept ring"),
             )
         })?;
+        // The kernel does not tell whether the other process did the same.
+        self.set_up_ingress(&socket)?;
+        self.make_promiscuous(&socket)?;
         Ok(PacketIngress::resumed(socket, ring, self.index, self.options.longest_wait))
     }
 
@@ -33,6 +37,7 @@ impl Interface<'_> {
         let socket = socket.try_clone().map_err(|error| Flaw::of("it cannot be used", &error))?;
         let socket = Arc::new(PacketSocket::of(socket));
         self.check(&socket)?;
+        socket.remove_filter().map_err(|error| Flaw::of("its filter cannot be removed", &error))?;
         let shape = Shape::fitting(self.mtu, self.options.ring_bytes);
         let ring = Ring::resume(&socket, shape, position)?;
         Ok((socket, ring))

@@ -188,6 +188,16 @@ impl PacketSocket {
         unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
     }
 
+    /// Shows all frames from now on.
+    pub(super) fn remove_filter(&self) -> io::Result<()> {
+        // SAFETY: the option reads one int, and ignores it.
+        match unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0) } {
+            // There is none.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            done => done,
+        }
+    }
+
     /// Joins a group of sockets bound alike; `None` makes one.
     pub(super) fn join(&self, fanout: Fanout, group: Option<u16>) -> io::Result<()> {
         let flags = Fanout::IGNORE_OUTGOING | group.map_or(Fanout::NEW, |_| 0);
@@ -359,5 +369,30 @@ impl<'a> Batch<'a> {
         };
         usize::try_from(sent)
             .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    /// A process that passes a socket may have left one, and the kernel does not tell.
+    #[test]
+    fn without_its_filter_a_socket_shows_frames_again() {
+        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+        here.set_nonblocking(true).unwrap();
+        let to = here.local_addr().unwrap();
+        let socket = PacketSocket::of(here.try_clone().unwrap().into());
+        let shows = || {
+            UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[1], to).unwrap();
+            here.recv(&mut [0]).is_ok()
+        };
+        assert!(shows());
+        socket.filter(Filter::Nothing).unwrap();
+        assert!(!shows());
+        socket.remove_filter().unwrap();
+        assert!(shows());
+        socket.remove_filter().unwrap();
     }
 }
