@@ -96,10 +96,7 @@ impl Handle {
         let Some(Thread { handle, ended }) = self.thread.take() else { return true };
         let ended = ended.recv_timeout(self.patience(Instant::now())).err();
         let has_ended = ended != Some(RecvTimeoutError::Timeout);
-        if has_ended {
-            let _ = handle.join();
-        }
-        has_ended
+        has_ended.then(|| handle.join()).is_some()
     }
 
     /// How long to wait for an answer to what was asked at this time.

@@ -100,8 +100,7 @@ impl Switch {
     /// whether all have ended; one that hangs may still take from its ports. Call it once.
     pub fn stop(&mut self) -> bool {
         self.workers.iter_mut().for_each(|handle| handle.post(Letter::Stop));
-        let hanging = self.workers.iter_mut().map(Handle::join).filter(|has_ended| !has_ended);
-        hanging.count() == 0
+        self.workers.iter_mut().fold(true, |all, handle| all & handle.join())
     }
 
     /// One round of every worker of a stepped switch; the frames taken.
