@@ -43,6 +43,8 @@ pub(crate) enum Need {
     Brought(&'static str, &'static str),
     /// What generates clients from the API's document, in this directory.
     OpenApi(&'static str),
+    /// Minutes, for which `MILLRACE_LONG=1` asks.
+    Long,
 }
 
 /// Runs `body` in a world of its own, or says why not.
@@ -141,6 +143,9 @@ impl Need {
                 let there = Path::new(tools).join("openapi-python-client").is_file();
                 (!there).then(|| "a generator of clients: scripts/openapi --tools".to_owned())
             }
+            Need::Long => env::var_os("MILLRACE_LONG")
+                .is_none()
+                .then(|| "minutes: MILLRACE_LONG=1".to_owned()),
             Need::Root => (!rustix::process::geteuid().is_root()).then(|| "root".to_owned()),
             Need::Tap => {
                 let opened = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
