@@ -2,7 +2,7 @@
 
 use crate::LabError;
 use crate::experiments::Bulk;
-use crate::host::{Host, Reading, Request, connecting};
+use crate::host::{Host, ONLY_TO_CLIENT, Reading, Request, connecting};
 use crate::interrupt::Interrupt;
 use crate::report::Account;
 use crate::topology::PORT;
@@ -56,7 +56,12 @@ impl Carried {
         let nobody =
             || LabError::NoTraffic { from: "the sender".into(), to: to.to_string(), waited };
         let sent = sender.order(&Request::Send { to, bulk }, &bulk.command('s', to));
-        sent.map_err(|error| error.where_refused(|_| nobody()))?;
+        sent.map_err(|error| {
+            error.where_refused(|why| match why.starts_with(ONLY_TO_CLIENT) {
+                true => LabError::Between(why),
+                false => nobody(),
+            })
+        })?;
         let all_there = || {
             let reading = receiver.read(link)?;
             let flows = reading.connections == bulk.connections && reading.received_bytes > 0;

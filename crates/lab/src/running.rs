@@ -12,7 +12,7 @@ use control::client::{Client, ClientError};
 use control::config::PortRole;
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Map, Value, json};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
@@ -35,6 +35,8 @@ pub(crate) struct Running {
     before: Value,
     /// The same as we have set them last. `None`: we have not.
     ours: RefCell<Option<Value>>,
+    /// Whether an arm may be in force whose keys are not known: its answer was lost.
+    pending: Cell<bool>,
 }
 
 /// How long the daemon is asked to put back what was in force: it may be restarting.
@@ -63,15 +65,18 @@ impl Running {
             toggle,
             before,
             ours: RefCell::default(),
+            pending: Cell::new(false),
         })
     }
 
-    /// Brings an arm into force; done when this returns.
+    /// Brings an arm into force; done when this returns. The last one still has to be.
     pub(crate) fn switch(&self, arm: &str) -> Result<(), LabError> {
-        // Put back even if only the answer is lost.
+        self.check()?;
         self.ours.borrow_mut().get_or_insert_with(|| self.before.clone());
+        self.pending.set(true);
         (self.toggle)(&self.port, arm)?;
         *self.ours.borrow_mut() = Some(toggled(&self.port.body()?));
+        self.pending.set(false);
         Ok(())
     }
 
@@ -124,11 +129,14 @@ impl Running {
         Some(Check { name: "The port was put back".into(), passed, seen })
     }
 
-    /// Puts back what was in force, but no key that someone else has set. What is in force then.
+    /// Puts back what was in force, but no key that someone else has set: what differs from before is ours where an answer was lost.
+    /// What is in force then.
     fn restore(&self, ours: &Value) -> Result<Value, LabError> {
         let (now, tag) = self.port.tagged()?;
         let mut now = toggled(&now);
-        let is_ours = |key: &String| now[key] == ours[key] && now[key] != self.before[key];
+        let is_ours = |key: &String| {
+            now[key] != self.before[key] && (now[key] == ours[key] || self.pending.get())
+        };
         let keys = self.before.as_object().into_iter().flatten();
         let change: Map<String, Value> = keys
             .filter(|(key, _)| is_ours(key))

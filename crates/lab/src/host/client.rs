@@ -47,6 +47,8 @@ pub(super) struct Client {
 pub(super) enum Lost {
     /// It has not come in time. When it does, it is read and forgotten.
     Late,
+    /// We were interrupted, and it has not come in a moment.
+    Interrupted,
     /// The host has ended the conversation, or speaks something else: what was seen of it.
     Gone(String),
 }
@@ -90,12 +92,12 @@ impl Client {
         let Client { runtime, sender, bearer, interrupt, .. } = self;
         let answer = runtime.block_on(async {
             tokio::select! {
-                answer = exchange(sender, bearer, request) => Some(answer),
-                () = sleep(patience) => None,
-                () = hurried(interrupt), if !bearer.is_empty() => None,
+                answer = exchange(sender, bearer, request) => Ok(answer),
+                () = sleep(patience) => Err(Lost::Late),
+                () = hurried(interrupt), if !bearer.is_empty() => Err(Lost::Interrupted),
             }
         });
-        answer.ok_or(Lost::Late)?.map_err(|why| Lost::Gone(with_causes(&*why)))
+        answer?.map_err(|why| Lost::Gone(with_causes(&*why)))
     }
 }
 
@@ -207,7 +209,7 @@ mod tests {
         questions.recv().unwrap();
         let begun = std::time::Instant::now();
         interrupt.set();
-        assert!(matches!(asking.join().unwrap(), Err(Lost::Late)));
+        assert!(matches!(asking.join().unwrap(), Err(Lost::Interrupted)));
         assert!(begun.elapsed() < PATIENCE / 2);
         drop(answer);
         // The conversation broke off with a request that has no answer.

@@ -256,6 +256,7 @@ impl Host {
             Err(Lost::Late) => {
                 Err(self.refused(doing, &format!("no answer in {} s", patience.as_secs())))
             }
+            Err(Lost::Interrupted) => Err(LabError::Interrupted),
             Err(Lost::Gone(why)) => Err(self.died(doing, &why)),
         }
     }

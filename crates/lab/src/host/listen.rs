@@ -55,6 +55,9 @@ pub struct Listening {
     say: Box<dyn Fn(&str) + Send + Sync>,
 }
 
+/// Begin of what a client is told whose load would go elsewhere.
+pub(crate) const ONLY_TO_CLIENT: &str = "this agent sends only to";
+
 /// Where an agent sends load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
@@ -72,7 +75,7 @@ impl Targets {
         };
         let (to, client) = (to.ip().to_canonical(), client.to_canonical());
         (self == Targets::Client && to != client)
-            .then(|| format!("this agent sends only to {client}, which asks, not to {to}"))
+            .then(|| format!("{ONLY_TO_CLIENT} {client}, which asks, not to {to}"))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::options::Options;
-use crate::report::{BenchFacts, Check, Command};
+use crate::report::{BenchFacts, Command};
 use crate::site::{self, Tell};
 use crate::usage::{Reading as _, Sides, used_s};
 use frames::Answers;
@@ -242,10 +242,6 @@ impl site::Site for Site {
             vnic: Some("vhost-user".into()),
             ..BenchFacts::default()
         }
-    }
-
-    fn checks(&mut self, _: &Interrupt) -> Result<Vec<Check>, LabError> {
-        Ok(Vec::new())
     }
 
     fn run(&mut self, point: &Point, _: &Interrupt, progress: Tell<'_>) -> site::Measured {

@@ -18,7 +18,7 @@ use crate::experiments::iscsi::{LOADS, WAYS};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
-use crate::report::{BenchFacts, Check, Command};
+use crate::report::{BenchFacts, Command};
 use crate::site::{self, Tell};
 use crate::topology::{VNIC, WIRE, address, congestion, wire};
 use control::body::{PortBody, StateBody};
@@ -200,10 +200,6 @@ impl site::Site for Programs {
             congestion: congestion(),
             ..BenchFacts::default()
         }
-    }
-
-    fn checks(&mut self, _: &Interrupt) -> Result<Vec<Check>, LabError> {
-        Ok(Vec::new())
     }
 
     fn run(&mut self, point: &Point, _: &Interrupt, progress: Tell<'_>) -> site::Measured {

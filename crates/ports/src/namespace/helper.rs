@@ -208,8 +208,11 @@ pub fn serve(socket: impl AsFd) -> io::Result<()> {
         if length == Some(0) {
             return Ok(());
         }
-        let message = length.filter(|_| !lacks_files).and_then(|length| bytes.get(..length));
-        let made = answer(message, &files);
+        let message = length.and_then(|length| bytes.get(..length));
+        let made = match lacks_files {
+            true => Err(Refused::Making(Errno::MFILE.into())),
+            false => answer(message, &files),
+        };
         reply(&made, |answer, file| send(socket.as_fd(), answer, file.as_slice()))?;
     }
 }

@@ -376,23 +376,24 @@ impl<'a> Batch<'a> {
 mod tests {
     use super::*;
     use std::net::UdpSocket;
+    use std::time::Duration;
 
     /// A process that passes a socket may have left one, and the kernel does not tell.
     #[test]
     fn without_its_filter_a_socket_shows_frames_again() {
         let here = UdpSocket::bind("127.0.0.1:0").unwrap();
-        here.set_nonblocking(true).unwrap();
         let to = here.local_addr().unwrap();
         let socket = PacketSocket::of(here.try_clone().unwrap().into());
-        let shows = || {
+        let shows = |patience: u64| {
             UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[1], to).unwrap();
+            here.set_read_timeout(Some(Duration::from_millis(patience))).unwrap();
             here.recv(&mut [0]).is_ok()
         };
-        assert!(shows());
+        assert!(shows(10_000));
         socket.filter(Filter::Nothing).unwrap();
-        assert!(!shows());
+        assert!(!shows(100));
         socket.remove_filter().unwrap();
-        assert!(shows());
+        assert!(shows(10_000));
         socket.remove_filter().unwrap();
     }
 }
