@@ -16,6 +16,53 @@ use std::time::{Duration, Instant};
 /// on small machines the guest needs the core that polling would take.
 const EMPTY_ROUNDS: u32 = 16;
 
+/// So many gaps in a row that were short and between few frames are an exchange: one side waits for the other's answer, and
+/// each sleep of the worker delays an answer by a wake-up.
+const EXCHANGE: u32 = 8;
+/// Most frames between two gaps of an exchange. More are a stream, which is not slower if the worker sleeps in between.
+const FEW: usize = 8;
+/// A gap below this is short, and so long an adaptive worker polls in an exchange: twice what sleeping and waking up take.
+const SHORT: Nanos = Nanos(100_000);
+
+/// How frames have come to a worker so far. A gap is a time of more than [`EMPTY_ROUNDS`] empty rounds.
+#[derive(Default)]
+struct Pace {
+    empty_rounds: u32,
+    /// When the first of these began.
+    idle_since: Nanos,
+    /// Taken since the last gap.
+    frames: usize,
+    /// In a row, see [`EXCHANGE`].
+    short_gaps: u32,
+}
+
+impl Pace {
+    /// A round that began then found so many frames.
+    fn busy(&mut self, now: Nanos, frames: usize) {
+        if self.empty_rounds > EMPTY_ROUNDS {
+            let is_short = now.since(self.idle_since) < SHORT && self.frames <= FEW;
+            self.short_gaps = if is_short { self.short_gaps.saturating_add(1) } else { 0 };
+            self.frames = 0;
+        }
+        self.frames += frames;
+        self.empty_rounds = 0;
+    }
+
+    /// A round that began then found none.
+    fn empty(&mut self, now: Nanos) {
+        if self.empty_rounds == 0 {
+            self.idle_since = now;
+        }
+        self.empty_rounds = self.empty_rounds.saturating_add(1);
+    }
+
+    /// The next frame may come too soon for a sleep to be worth its wake-up.
+    fn is_quick(&self, now: Nanos) -> bool {
+        self.empty_rounds <= EMPTY_ROUNDS
+            || self.short_gaps >= EXCHANGE && now.since(self.idle_since) < SHORT
+    }
+}
+
 /// The waking side, held by the control plane.
 #[derive(Clone)]
 pub(crate) struct Waker(Arc<OwnedFd>);
@@ -33,7 +80,7 @@ pub(crate) struct Waiter {
     start: Instant,
     epoll: OwnedFd,
     wake: Waker,
-    empty_rounds: u32,
+    pace: Pace,
 }
 
 /// The workers' time in a switch that was started then. Starts at a second, so that a stamp of 0 is always old.
@@ -47,7 +94,7 @@ impl Waiter {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        Ok(Waiter { mode, start, epoll, wake: Waker(Arc::new(wake)), empty_rounds: 0 })
+        Ok(Waiter { mode, start, epoll, wake: Waker(Arc::new(wake)), pace: Pace::default() })
     }
 
     pub(crate) fn waker(&self) -> Waker {
@@ -78,10 +125,10 @@ impl Waiter {
         }
     }
 
-    /// The round found frames.
+    /// The round that began then found so many frames.
     #[inline]
-    pub(crate) fn busy(&mut self) {
-        self.empty_rounds = 0;
+    pub(crate) fn busy(&mut self, now: Nanos, frames: usize) {
+        self.pace.busy(now, frames);
     }
 
     /// The round found no frames: polls on or sleeps, as the mode says. `true`: it slept.
@@ -91,13 +138,13 @@ impl Waiter {
         now: Nanos,
         mail: impl Fn() -> bool,
     ) -> bool {
-        self.empty_rounds = self.empty_rounds.saturating_add(1);
-        let patience = match self.mode {
-            Wait::Always => u32::MAX,
-            Wait::Adaptive => EMPTY_ROUNDS,
-            Wait::Never => 0,
+        self.pace.empty(now);
+        let polls_on = match self.mode {
+            Wait::Always => true,
+            Wait::Adaptive => self.pace.is_quick(now),
+            Wait::Never => false,
         };
-        if self.empty_rounds <= patience {
+        if polls_on {
             // A ring starts with notifications on, and each one costs its guest more than this call.
             queues.iter_mut().for_each(|queue| queue.ingress.disarm());
             std::hint::spin_loop();
@@ -144,6 +191,42 @@ mod tests {
     use crate::settings::PortId;
     use ports::memory;
     use wire::vnet::VnetHeader;
+
+    /// Frames that come by so many, each time after a gap of so long.
+    fn come(pace: &mut Pace, now: &mut Nanos, times: u32, frames: usize, gap: Nanos) {
+        for _ in 0..times {
+            pace.busy(*now, frames);
+            (0..=EMPTY_ROUNDS).for_each(|_| pace.empty(*now));
+            *now = *now + gap;
+        }
+    }
+
+    #[test]
+    fn a_worker_polls_for_a_short_time_in_an_exchange_only() {
+        let soon = Nanos(SHORT.0 / 2);
+        let polls = |times, frames, gap| {
+            let (mut pace, mut now) = (Pace::default(), Nanos::SECOND);
+            come(&mut pace, &mut now, times, frames, gap);
+            pace.busy(now, frames);
+            (0..=EMPTY_ROUNDS).for_each(|_| pace.empty(now));
+            [now, now + soon, now + SHORT].map(|now| pace.is_quick(now))
+        };
+        assert_eq!(polls(EXCHANGE, FEW, soon), [true, true, false], "an exchange, and its end");
+        assert_eq!(polls(EXCHANGE - 1, FEW, soon), [false; 3], "not yet an exchange");
+        assert_eq!(polls(EXCHANGE, FEW + 1, soon), [false; 3], "a stream");
+        assert_eq!(polls(EXCHANGE, 1, SHORT), [false; 3], "answers that take long");
+    }
+
+    #[test]
+    fn one_long_gap_ends_an_exchange() {
+        let (mut pace, mut now) = (Pace::default(), Nanos::SECOND);
+        come(&mut pace, &mut now, 2 * EXCHANGE, 1, Nanos(1000));
+        assert!(pace.is_quick(now));
+        come(&mut pace, &mut now, 1, 1, SHORT);
+        pace.busy(now, 1);
+        (0..=EMPTY_ROUNDS).for_each(|_| pace.empty(now));
+        assert!(!pace.is_quick(now));
+    }
 
     /// A worker whose only queue was held back used to arm it, see its frames, and look again, for as long as it was held.
     #[test]

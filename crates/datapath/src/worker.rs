@@ -130,7 +130,7 @@ impl Worker {
             if taken > 0 {
                 counters.busy_turns.add(1);
                 counters.frames.add(taken as u64);
-                waiter.busy();
+                waiter.busy(now, taken);
                 now = end;
             } else {
                 counters.idle_turns.add(1);
