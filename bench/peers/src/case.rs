@@ -67,7 +67,7 @@ pub(crate) struct Case {
 }
 
 /// What all cases have in common.
-const PLAIN: Case = Case {
+pub(crate) const PLAIN: Case = Case {
     name: "64 B",
     load: Load::Frames,
     unit: Unit::Mpps,

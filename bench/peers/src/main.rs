@@ -2,7 +2,7 @@
 //!
 //! The generator is the guest behind both vNICs of the switch under test ([`vnic`], [`way`]). A [`run`] goes through
 //! the [cases](case) and, round by round, through the [switches](peer), takes a sample of each ([`measure`]) and ends with a
-//! table of ratios and a file ([`report`]).
+//! table of ratios and a file ([`report`]). The case in which frames come by an [uplink] has arms and a table of its own.
 
 mod case;
 mod distance;
@@ -20,6 +20,7 @@ mod slots;
 mod split;
 mod stop;
 mod stream;
+mod uplink;
 mod vnic;
 mod way;
 
@@ -93,7 +94,14 @@ fn compare(arguments: &Arguments) -> Result<()> {
         None => std::env::current_exe()?.with_file_name("millrace"),
     };
     let cases: Vec<Case> = CASES.iter().copied().filter(|case| arguments.wants(case)).collect();
-    ensure!(!cases.is_empty(), "no case is called {:?}: {}", arguments.only, names());
+    let with_uplink = arguments.wants_uplink();
+    ensure!(
+        !cases.is_empty() || with_uplink,
+        "no case is called {:?}: {}; {}",
+        arguments.only,
+        names(),
+        uplink::NAME
+    );
     let stop = Stop::at_signals()?;
     // Before this process is pinned and sees only one processor.
     let machine = Machine::read(None);
@@ -117,8 +125,17 @@ fn compare(arguments: &Arguments) -> Result<()> {
     };
     let samples = plan.run(&distance, &stop);
     let rows = report::rows(&plan, &samples);
-    writeln!(std::io::stdout(), "{}", report::table(&rows))?;
-    report::write(&arguments.output, machine, &plan, versions, &rows, &samples)?;
+    if !rows.is_empty() {
+        writeln!(std::io::stdout(), "{}", report::table(&rows))?;
+    }
+    let uplink = match with_uplink {
+        true => uplink::run(&plan, &distance, &stop),
+        false => uplink::Results::default(),
+    };
+    if !uplink.rows.is_empty() {
+        writeln!(std::io::stdout(), "{}", uplink::table(&uplink.rows))?;
+    }
+    report::write(&arguments.output, machine, &plan, versions, &rows, &samples, &uplink)?;
     note(&format!("all samples are in {}", arguments.output.display()));
     stop.check()
 }
@@ -130,6 +147,10 @@ impl Arguments {
             case.name == part || (!is_name(part) && case.name.contains(part.as_str()))
         };
         self.only.is_empty() || self.only.iter().any(meant)
+    }
+
+    fn wants_uplink(&self) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| uplink::NAME.contains(part.as_str()))
     }
 
     /// Switches that can be measured, and the versions that all requested ones report.

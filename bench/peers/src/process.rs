@@ -32,6 +32,13 @@ pub(crate) fn contained(program: &Path) -> Command {
     command
 }
 
+/// A command in our network namespace; the kernel kills it if we die.
+pub(crate) fn tied(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
 impl Process {
     /// Starts a command; its output goes into a file in `directory`.
     pub(crate) fn start(
@@ -73,11 +80,14 @@ impl Process {
         lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ")
     }
 
-    fn end(&mut self) -> Result<()> {
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            kill_process(pid, Signal::TERM)?;
-        }
+        Ok(pid.map_or(Ok(()), |pid| kill_process(pid, signal))?)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
         let begin = Instant::now();
         while self.child.try_wait()?.is_none() {
             if begin.elapsed() > GRACE {

@@ -4,6 +4,7 @@ use crate::case::{Case, Unit};
 use crate::measure::{Sample, Slice};
 use crate::peer::Peer;
 use crate::run::{Plan, Taken};
+use crate::uplink::Results;
 use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table};
 use lab::report::{Machine, now_utc};
@@ -61,6 +62,7 @@ pub(crate) struct Report<'r> {
     pub(crate) cases: &'r [Case],
     pub(crate) rows: &'r [Row],
     pub(crate) samples: &'r [Taken],
+    pub(crate) uplink: &'r Results,
 }
 
 /// Which slices of a sample count.
@@ -253,6 +255,7 @@ pub(crate) fn write(
     versions: BTreeMap<&'static str, String>,
     rows: &[Row],
     samples: &[Taken],
+    uplink: &Results,
 ) -> Result<()> {
     let report = Report {
         written: now_utc(),
@@ -265,6 +268,7 @@ pub(crate) fn write(
         cases: &plan.cases,
         rows,
         samples,
+        uplink,
     };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)

@@ -110,6 +110,7 @@ impl Plan {
             switch_core: self.switch_core,
             generator_core: self.generator_core,
             millrace: self.millrace.clone(),
+            uplink: None,
         };
         // Declared before the sessions, so it ends after them.
         let running = peer.start(case, &site, stop)?;

@@ -18,15 +18,17 @@ const STAMP: usize = 54;
 /// Distinguishes a stamp from anything else.
 const MAGIC: u64 = 0x6d69_6c6c << 32;
 /// Bytes of Ethernet, IPv4 and TCP headers.
-const TCP_HEADERS: usize = 54;
+pub(crate) const TCP_HEADERS: usize = 54;
 /// Where TCP's sequence number is.
 const TCP_SEQUENCE: usize = 38;
 /// Where TCP's checksum is.
 const TCP_CHECKSUM: std::ops::Range<usize> = 50..52;
 /// Payload bytes of each segment of a train: what TCP with timestamps puts into 1500 bytes.
 pub(crate) const SEGMENT: usize = 1448;
-/// A train: 45 segments, the most that fit into an IPv4 packet.
-pub(crate) const TRAIN: usize = TCP_HEADERS + 45 * SEGMENT;
+/// Segments of a train, the most that fit into an IPv4 packet.
+pub(crate) const SEGMENTS: usize = 45;
+/// Bytes of a train.
+pub(crate) const TRAIN: usize = TCP_HEADERS + SEGMENTS * SEGMENT;
 
 /// The side that frames come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,12 +117,17 @@ impl Stream {
     pub(crate) fn frame(&self, sequence: u32) -> Vec<u8> {
         let mut frame = pattern(self.len);
         frame[..HEAD].copy_from_slice(&self.heads[self.flow(sequence)]);
+        self.stamp(&mut frame, sequence);
+        frame
+    }
+
+    /// Makes a frame of the same flow the one with this sequence number.
+    pub(crate) fn stamp(&self, frame: &mut [u8], sequence: u32) {
         frame[STAMP..STAMP + 8].copy_from_slice(&(MAGIC | u64::from(sequence)).to_le_bytes());
         if self.train {
             let tcp = self.tcp_sequence(sequence).to_be_bytes();
             frame[TCP_SEQUENCE..TCP_SEQUENCE + 4].copy_from_slice(&tcp);
         }
-        frame
     }
 
     /// Whether a frame that arrived with this virtio header is still one frame: a train may have another segment size

@@ -1,8 +1,9 @@
-//! Millrace: two vhost-user ports, one worker, all other settings at their defaults.
+//! Millrace: two vhost-user ports, an uplink if the case has one, one worker, all other settings at their defaults.
 
 use super::{Running, Site, VNICS, connect};
-use crate::process::{Process, contained, output};
+use crate::process::{Process, output};
 use crate::stop::Stop;
+use crate::uplink::{Driver, UPLINK};
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 use std::path::Path;
@@ -20,7 +21,7 @@ pub(super) fn version(program: &Path) -> Result<String> {
 pub(super) fn start(site: &Site, poll: &str, stop: &Stop) -> Result<Running> {
     let file = site.directory.join("millrace.toml");
     std::fs::write(&file, configuration(site, poll)?).context("writing the configuration")?;
-    let mut command = contained(&site.millrace);
+    let mut command = site.command(&site.millrace);
     command.args(["run", "-c"]).arg(&file);
     connect(Process::start("millrace", &mut command, &site.directory)?, site, stop)
 }
@@ -36,6 +37,13 @@ fn configuration(site: &Site, poll: &str) -> Result<String> {
             text,
             "[[port]]\nname = \"{vnic}\"\nvhost-user = {socket:?}\nmtu = 9000\nmac-spoofing = \"allow\"\nmac-limit = 0"
         )?;
+        if site.uplink.is_some_and(|uplink| !uplink.rsc) {
+            writeln!(text, "rsc = \"off\"")?;
+        }
+    }
+    if let Some(uplink) = site.uplink {
+        let key = if uplink.driver == Driver::Xdp { "xdp" } else { "packet" };
+        writeln!(text, "[[port]]\nname = {UPLINK:?}\n{key} = {UPLINK:?}")?;
     }
     Ok(text)
 }

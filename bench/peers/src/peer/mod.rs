@@ -8,11 +8,14 @@ mod ovs;
 mod testpmd;
 
 use crate::case::Case;
-use crate::process::Process;
+use crate::process::{Process, contained, tied};
 use crate::stop::Stop;
+use crate::uplink::Uplink;
 use anyhow::{Context, Result};
+use rustix::process::Signal;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 use traffic::measure::ProcessSample;
 
@@ -53,11 +56,18 @@ pub(crate) struct Site {
     pub(crate) generator_core: usize,
     /// The Millrace binary.
     pub(crate) millrace: PathBuf,
+    /// The switch's uplink, a device in our network namespace; without one the switch runs in a namespace of its own.
+    pub(crate) uplink: Option<Uplink>,
 }
 
 impl Site {
     fn socket(&self, vnic: &str) -> PathBuf {
         self.directory.join(vnic).with_extension("sock")
+    }
+
+    /// The command of a switch.
+    fn command(&self, program: &Path) -> Command {
+        if self.uplink.is_some() { tied(program) } else { contained(program) }
     }
 }
 
@@ -72,6 +82,11 @@ impl Running {
     /// The processor time of each of its processes.
     pub(crate) fn processor(&self) -> Result<Vec<ProcessSample>> {
         self.processes.iter().map(Process::processor).collect()
+    }
+
+    /// Stops it where it is, or lets it continue.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        self.processes.iter().try_for_each(|process| process.signal(signal))
     }
 
     /// Processors that it has kept busy since.

@@ -1,4 +1,5 @@
-//! Open vSwitch with DPDK: one bridge that learns addresses (NORMAL), one polling thread, two vhost-user ports.
+//! Open vSwitch with DPDK: one bridge that learns addresses (NORMAL), one polling thread, two vhost-user ports, and an uplink
+//! if the case has one.
 //!
 //! The switch connects to our sockets, which trains require and everything else permits. Its database is in the sample's
 //! directory, and its devices are in its own network namespace: an Open vSwitch of the host is not touched.
@@ -7,6 +8,7 @@ use super::{Running, Site, VNICS, accept};
 use crate::case::{Case, Load};
 use crate::process::{Process, contained, output};
 use crate::stop::Stop;
+use crate::uplink::{Driver, UPLINK};
 use anyhow::{Context, Result, ensure};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -31,7 +33,7 @@ pub(super) fn start(case: &Case, site: &Site, stop: &Stop) -> Result<Running> {
     let listeners = [first?, second?];
     let database = start_database(site, stop)?;
     configure(case, site)?;
-    let mut command = contained(Path::new(SWITCH));
+    let mut command = site.command(Path::new(SWITCH));
     command.arg(remote(site)).arg(control(site, "switch")).arg("--no-chdir");
     surround(&mut command, site);
     let switch = Process::start("ovs-vswitchd", &mut command, &site.directory)?;
@@ -107,5 +109,17 @@ fn add_ports(case: &Case, site: &Site) -> Result<()> {
         }
         vsctl(site, &set)?;
     }
-    Ok(())
+    add_uplink(site)
+}
+
+/// DPDK's af_packet device has a ring as long as Millrace's, instead of its own 512 frames.
+fn add_uplink(site: &Site) -> Result<()> {
+    let device = format!("options:dpdk-devargs=net_af_packet0,iface={UPLINK},framecnt=4096");
+    let kind = match site.uplink.map(|uplink| uplink.driver) {
+        Some(Driver::Packet) => ["type=dpdk", &device],
+        Some(Driver::Xdp) => ["type=afxdp", "options:xdp-mode=native"],
+        None => return Ok(()),
+    };
+    let set = ["add-port", "bridge", UPLINK, "--", "set", "Interface", UPLINK];
+    vsctl(site, &[&set[..], &kind[..]].concat())
 }
