@@ -81,7 +81,7 @@ fn near_within(taken: &[Taken]) -> Option<f64> {
 }
 
 fn slices(taken: &[Taken]) -> impl Iterator<Item = &Slice> {
-    taken.iter().filter_map(Taken::sample).flat_map(|sample| &sample.slices)
+    taken.iter().filter_map(|taken| taken.outcome.sample()).flat_map(|sample| &sample.slices)
 }
 
 /// A row for each case and peer, in the order of the plan.
@@ -189,7 +189,7 @@ fn values(
     of: impl Fn(&Sample) -> Option<f64>,
 ) -> BTreeMap<usize, f64> {
     let here = taken.iter().filter(|taken| taken.case == case.name && taken.peer == peer);
-    here.filter_map(|taken| Some((taken.round, of(taken.sample()?)?))).collect()
+    here.filter_map(|taken| Some((taken.round, of(taken.outcome.sample()?)?))).collect()
 }
 
 /// The printed table: a line for the whole intervals, and one each for near and far cores, if there were any.

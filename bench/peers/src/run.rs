@@ -3,15 +3,18 @@
 use crate::case::Case;
 use crate::distance::Distance;
 use crate::measure::{Sample, Terms, measure};
-use crate::peer::{Peer, Site};
+use crate::peer::{Peer, Running, Site};
 use crate::stop::Stop;
+use crate::uplink::Uplink;
 use crate::vnic::Vnic;
 use anyhow::{Context, Result};
 use lab::statistics::sequence;
 use serde::{Serialize, Serializer};
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// The plan of a run.
 #[derive(Clone, Debug)]
@@ -35,24 +38,38 @@ pub(crate) struct Taken {
     pub(crate) peer: Peer,
     pub(crate) round: usize,
     #[serde(flatten)]
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Outcome<Sample>,
 }
 
 /// See [`Taken`].
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Outcome {
-    Sample(Sample),
+pub(crate) enum Outcome<S> {
+    Sample(S),
     Failure(String),
 }
 
-impl Taken {
-    pub(crate) fn sample(&self) -> Option<&Sample> {
-        match &self.outcome {
+impl<S> Outcome<S> {
+    pub(crate) fn of(result: Result<S>) -> Outcome<S> {
+        match result {
+            Ok(sample) => Outcome::Sample(sample),
+            Err(error) => Outcome::Failure(format!("{error:#}")),
+        }
+    }
+
+    pub(crate) fn sample(&self) -> Option<&S> {
+        match self {
             Outcome::Sample(sample) => Some(sample),
             Outcome::Failure(_) => None,
         }
     }
+}
+
+/// A running switch with the guests behind its vNICs. Fields are dropped in this order.
+pub(crate) struct Started {
+    pub(crate) vnics: [Vnic; 2],
+    pub(crate) switch: Running,
+    _directory: TempDir,
 }
 
 fn name<S: Serializer>(peer: &Peer, output: S) -> Result<S::Ok, S::Error> {
@@ -71,7 +88,7 @@ impl Plan {
                 let peer = peers[place];
                 let outcome = match hopeless(&all, case, peer) {
                     true => None,
-                    false => Some(self.sample(case, peer, distance, stop)),
+                    false => Some(Outcome::of(self.sample(case, peer, distance, stop))),
                 };
                 if stop.is_set() {
                     return all;
@@ -89,20 +106,20 @@ impl Plan {
         self.cases.iter().map(run).sum()
     }
 
-    fn sample(&self, case: &Case, peer: Peer, distance: &Distance, stop: &Stop) -> Outcome {
-        match self.try_sample(case, peer, distance, stop) {
-            Ok(sample) => Outcome::Sample(sample),
-            Err(error) => Outcome::Failure(format!("{error:#}")),
-        }
+    fn sample(&self, case: &Case, peer: Peer, distance: &Distance, stop: &Stop) -> Result<Sample> {
+        let Started { vnics, switch, .. } = &mut self.start(case, peer, None, stop)?;
+        let terms = Terms { case, interval: self.interval, switch, distance, stop };
+        measure(vnics, &terms)
     }
 
-    fn try_sample(
+    /// Starts a switch, and connects both its guests.
+    pub(crate) fn start(
         &self,
         case: &Case,
         peer: Peer,
-        distance: &Distance,
+        uplink: Option<Uplink>,
         stop: &Stop,
-    ) -> Result<Sample> {
+    ) -> Result<Started> {
         let directory = tempfile::Builder::new().prefix("millrace-peers-").tempdir();
         let directory = directory.context("making a directory for the switch")?;
         let site = Site {
@@ -110,17 +127,15 @@ impl Plan {
             switch_core: self.switch_core,
             generator_core: self.generator_core,
             millrace: self.millrace.clone(),
-            uplink: None,
+            uplink,
         };
-        // Declared before the sessions, so it ends after them.
-        let running = peer.start(case, &site, stop)?;
-        let [first, second] = &running.connections;
-        let start = |connection: &std::os::unix::net::UnixStream| {
+        let switch = peer.start(case, &site, stop)?;
+        let [first, second] = &switch.connections;
+        let connect = |connection: &UnixStream| {
             Vnic::start(connection.try_clone()?, case).context("the session fails")
         };
-        let mut vnics = [start(first)?, start(second)?];
-        let terms = Terms { case, interval: self.interval, switch: &running, distance, stop };
-        measure(&mut vnics, &terms)
+        let vnics = [connect(first)?, connect(second)?];
+        Ok(Started { vnics, switch, _directory: directory })
     }
 }
 
@@ -142,7 +157,7 @@ impl Progress {
         Progress { begin: Instant::now(), done: 0, total }
     }
 
-    fn step(&mut self, case: &Case, peer: Peer, round: usize, outcome: Option<&Outcome>) {
+    fn step(&mut self, case: &Case, peer: Peer, round: usize, outcome: Option<&Outcome<Sample>>) {
         self.done += 1;
         let each = self.begin.elapsed().as_secs_f64() / self.done as f64;
         let left = each * (self.total - self.done) as f64;

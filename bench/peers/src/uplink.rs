@@ -15,13 +15,12 @@ mod veth;
 use crate::case::{Case, Load, PLAIN, Unit};
 use crate::distance::Distance;
 use crate::note;
-use crate::peer::{Peer, Running, Site};
-use crate::run::Plan;
+use crate::peer::{Peer, Running};
+use crate::run::{Outcome, Plan, Started};
 use crate::stop::Stop;
 use crate::stream::{SEGMENT, Side, Stream, TCP_HEADERS, TRAIN};
-use crate::vnic::Vnic;
 use crate::way::Way;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use lab::statistics::{median, sequence};
 use receiver::Receiver;
 use rustix::process::Signal;
@@ -114,15 +113,7 @@ pub(crate) struct Taken {
     arm: Arm,
     round: usize,
     #[serde(flatten)]
-    outcome: Outcome,
-}
-
-/// See [`Taken`].
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Outcome {
-    Sample(Sample),
-    Failure(String),
+    outcome: Outcome<Sample>,
 }
 
 /// Counts of an interval.
@@ -197,10 +188,7 @@ pub(crate) fn run(plan: &Plan, distance: &Distance, stop: &Stop) -> Results {
         if stop.is_set() {
             break;
         }
-        let outcome = match sample {
-            Ok(sample) => Outcome::Sample(sample),
-            Err(error) => Outcome::Failure(format!("{error:#}")),
-        };
+        let outcome = Outcome::of(sample);
         note(&format!("{NAME}: round {}, {}: {outcome:?}", round + 1, arm.name));
         all.push(Taken { arm, round, outcome });
     }
@@ -208,23 +196,10 @@ pub(crate) fn run(plan: &Plan, distance: &Distance, stop: &Stop) -> Results {
 }
 
 fn sample(plan: &Plan, arm: Arm, distance: &Distance, stop: &Stop) -> Result<Sample> {
-    let directory = tempfile::Builder::new().prefix("millrace-peers-").tempdir();
-    let directory = directory.context("making a directory for the switch")?;
     // Declared before the switch, so it ends after it.
     let _veth = Veth::new(arm.uplink.gro)?;
-    let site = Site {
-        directory: directory.path().to_owned(),
-        switch_core: plan.switch_core,
-        generator_core: plan.generator_core,
-        millrace: plan.millrace.clone(),
-        uplink: Some(arm.uplink),
-    };
-    let switch = arm.peer.start(&GUEST, &site, stop)?;
-    let mut vnics = Vec::new();
-    for connection in &switch.connections {
-        vnics.push(Vnic::start(connection.try_clone()?, &GUEST).context("the session fails")?);
-    }
-    let [guest, silent] = vnics.as_mut_slice() else { bail!("not two sessions") };
+    let Started { vnics: [guest, silent], switch, .. } =
+        &mut plan.start(&GUEST, arm.peer, Some(arm.uplink), stop)?;
     let first = Stream::new(&GUEST, Side::First);
     let mut way = Way::new(&mut guest.ingress, &mut silent.egress, first, &GUEST);
     let sender = Sender::new(&TRAINS)?;
@@ -238,7 +213,7 @@ fn sample(plan: &Plan, arm: Arm, distance: &Distance, stop: &Stop) -> Result<Sam
     let sample = traffic.run(plan.interval)?;
     ensure!(sample.arrived > 0, "no frame arrived within {:?}", plan.interval);
     let switch_s = used()? - before;
-    let backlog = traffic.drain_rings(&switch)?;
+    let backlog = traffic.drain_rings(switch)?;
     Ok(Sample { switch_s, backlog, round_trip_ns, ..sample })
 }
 

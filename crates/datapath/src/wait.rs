@@ -16,15 +16,16 @@ use std::time::{Duration, Instant};
 /// on small machines the guest needs the core that polling would take.
 const EMPTY_ROUNDS: u32 = 16;
 
-/// So many gaps in a row that were short and between few frames are an exchange: one side waits for the other's answer, and
-/// each sleep of the worker delays an answer by a wake-up.
+/// This many short gaps in a row, each after few frames, make an exchange: one side waits for the other's answer, and each
+/// sleep of the worker delays an answer by a wake-up.
 const EXCHANGE: u32 = 8;
 /// Most frames between two gaps of an exchange. More are a stream, which is not slower if the worker sleeps in between.
 const FEW: usize = 8;
-/// A gap below this is short, and so long an adaptive worker polls in an exchange: twice what sleeping and waking up take.
+/// A gap is short if it is below this, which is also how long an adaptive worker polls in an exchange: twice the time that
+/// sleeping and waking up take.
 const SHORT: Nanos = Nanos(100_000);
 
-/// How frames have come to a worker so far. A gap is a time of more than [`EMPTY_ROUNDS`] empty rounds.
+/// The rhythm in which frames reach a worker. A gap is a time with more than [`EMPTY_ROUNDS`] empty rounds.
 #[derive(Default)]
 struct Pace {
     empty_rounds: u32,
@@ -37,7 +38,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// A round that began then found so many frames.
+    /// A round that began at `now` found `frames` frames.
     fn busy(&mut self, now: Nanos, frames: usize) {
         if self.empty_rounds > EMPTY_ROUNDS {
             let is_short = now.since(self.idle_since) < SHORT && self.frames <= FEW;
@@ -48,7 +49,7 @@ impl Pace {
         self.empty_rounds = 0;
     }
 
-    /// A round that began then found none.
+    /// A round that began at `now` found none.
     fn empty(&mut self, now: Nanos) {
         if self.empty_rounds == 0 {
             self.idle_since = now;
@@ -125,7 +126,7 @@ impl Waiter {
         }
     }
 
-    /// The round that began then found so many frames.
+    /// The round that began at `now` found `frames` frames.
     #[inline]
     pub(crate) fn busy(&mut self, now: Nanos, frames: usize) {
         self.pace.busy(now, frames);
@@ -192,7 +193,7 @@ mod tests {
     use ports::memory;
     use wire::vnet::VnetHeader;
 
-    /// Frames that come by so many, each time after a gap of so long.
+    /// `times` bursts of `frames` frames, each followed by a gap.
     fn come(pace: &mut Pace, now: &mut Nanos, times: u32, frames: usize, gap: Nanos) {
         for _ in 0..times {
             pace.busy(*now, frames);
@@ -207,8 +208,7 @@ mod tests {
         let polls = |times, frames, gap| {
             let (mut pace, mut now) = (Pace::default(), Nanos::SECOND);
             come(&mut pace, &mut now, times, frames, gap);
-            pace.busy(now, frames);
-            (0..=EMPTY_ROUNDS).for_each(|_| pace.empty(now));
+            come(&mut pace, &mut now, 1, frames, Nanos(0));
             [now, now + soon, now + SHORT].map(|now| pace.is_quick(now))
         };
         assert_eq!(polls(EXCHANGE, FEW, soon), [true, true, false], "an exchange, and its end");
@@ -223,8 +223,7 @@ mod tests {
         come(&mut pace, &mut now, 2 * EXCHANGE, 1, Nanos(1000));
         assert!(pace.is_quick(now));
         come(&mut pace, &mut now, 1, 1, SHORT);
-        pace.busy(now, 1);
-        (0..=EMPTY_ROUNDS).for_each(|_| pace.empty(now));
+        come(&mut pace, &mut now, 1, 1, Nanos(0));
         assert!(!pace.is_quick(now));
     }
 

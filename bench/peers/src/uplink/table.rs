@@ -1,6 +1,6 @@
 //! The table of the uplink case: a line for each arm, with the ratio of Millrace's to each of Open vSwitch's.
 
-use super::{Arm, Outcome, Sample, Taken};
+use super::{Arm, Sample, Taken};
 use crate::peer::Peer;
 use comfy_table::Table;
 use lab::statistics::{Better, Comparison, Interval, Summary, compare};
@@ -44,7 +44,10 @@ pub(crate) fn rows(taken: &[Taken]) -> Vec<Row> {
 fn row(arm: Arm, arms: impl Iterator<Item = Arm>, taken: &[Taken]) -> Row {
     let others = arms.filter(|other| arm.peer != Peer::Ovs && other.peer == Peer::Ovs);
     let of = |value: fn(&Sample) -> f64| {
-        let samples = taken.iter().filter(|taken| taken.arm == arm).filter_map(Taken::sample);
+        let samples = taken
+            .iter()
+            .filter(|taken| taken.arm == arm)
+            .filter_map(|taken| taken.outcome.sample());
         Summary::of(&samples.map(value).collect::<Vec<_>>())
     };
     let rate = of(Sample::rate);
@@ -69,21 +72,12 @@ fn ratio(arm: Arm, other: Arm, taken: &[Taken]) -> Option<Ratio> {
 fn compared(arm: Arm, other: Arm, taken: &[Taken], of: fn(&Sample) -> f64) -> Option<Comparison> {
     let at = |arm: Arm, round: usize| {
         let mut here = taken.iter().filter(|taken| taken.arm == arm && taken.round == round);
-        Some(of(here.next()?.sample()?))
+        Some(of(here.next()?.outcome.sample()?))
     };
     let rounds = taken.iter().map(|taken| taken.round).max()?;
     let (ours, theirs): (Vec<f64>, Vec<f64>) =
         (0..=rounds).filter_map(|round| Some((at(arm, round)?, at(other, round)?))).unzip();
     compare(&ours, &theirs, Better::Higher.into())
-}
-
-impl Taken {
-    fn sample(&self) -> Option<&Sample> {
-        match &self.outcome {
-            Outcome::Sample(sample) => Some(sample),
-            Outcome::Failure(_) => None,
-        }
-    }
 }
 
 /// The printed table: medians, least to most; ratios with their intervals.
