@@ -134,7 +134,7 @@ impl Setting {
         self.buffer_bytes.is_none()
     }
 
-    /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one.
+    /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one; without sender and receiver `under load`.
     pub fn words(&self) -> String {
         if self.is_round_trips() {
             let words = match self.beside {
@@ -143,10 +143,8 @@ impl Setting {
             };
             return words + self.receiver();
         }
-        let mut words = plural(self.connections, "connection");
-        if let Some(way) = self.way {
-            words = format!("{}, {words}", way.words());
-        }
+        let Some(way) = self.way else { return "under load".to_owned() };
+        let mut words = format!("{}, {}", way.words(), plural(self.connections, "connection"));
         if let Some(bytes) = self.buffer_bytes.filter(|bytes| *bytes != BUFFER_BYTES) {
             words += &format!(", {}", block(bytes));
         }
@@ -160,7 +158,8 @@ impl Setting {
 
     /// `4 connections`, with the way and the block where they are not the usual ones.
     pub(super) fn short(&self) -> String {
-        Setting { way: self.way.filter(|way| *way != Way::ToVnic), ..*self }.words()
+        let (words, usual) = (self.words(), format!("{}, ", Way::ToVnic.words()));
+        words.strip_prefix(&usual).unwrap_or(&words).to_owned()
     }
 }
 
