@@ -324,7 +324,14 @@ fn a_guest_moves_there_and_back_over_each_transport_and_its_stream_stays_whole()
         let report = measured(&[&["migration", "--guest", &guest][..], &short].concat());
         let case = &report["cases"][0];
         let order = ["mtu1500_1", "mtu9000_1", "mtu9000_4", "mtu1500_4"];
-        assert_eq!(case["order"], Value::from(order.to_vec()));
+        let arms = case["order"].as_array().unwrap();
+        assert_eq!(arms[..order.len()], order.map(Value::from));
+        let (peer, notes) =
+            (&case["arms"]["ovs_dpdk"]["ping_outage_ms"], report["notes"].to_string());
+        assert!(
+            peer.is_object() || notes.contains("OVS-DPDK, MTU 1500, 1 channel was left out"),
+            "{notes}"
+        );
         println!("measured: {}", report["checks"][0]["seen"]);
         for arm in order {
             let of = |key: &str| case["arms"][arm][key]["median"].as_f64();

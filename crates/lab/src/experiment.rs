@@ -75,8 +75,9 @@ pub struct Experiment {
     /// The arm that should be better, the baseline, and any that the first is held against beside; with `steps`, the
     /// baseline and what is added to it step by step; or a single one.
     pub arms: Vec<Arm>,
-    /// Each arm stands on the one before it.
-    pub steps: bool,
+    /// How many arms, from the first on, each stand on the one before; 0 if none do. Of those after them, if any, the first is held
+    /// against each further one.
+    pub steps: usize,
     /// What each interval yields.
     pub measures: &'static [Measure],
     /// Runs before anything is measured, and is thrown away.
@@ -343,22 +344,18 @@ impl Experiment {
     }
 }
 
-/// Which arms are compared, treatment and baseline: the whole first, then each step with the one before it, or the treatment
-/// with each further arm.
-pub(crate) fn questions(arms: &[String], steps: bool) -> Vec<[&str; 2]> {
-    match arms {
-        [first, .., last] if steps => {
-            let pairs = arms.windows(2).filter_map(|pair| Some([pair.last()?, pair.first()?]));
-            std::iter::once([last, first])
-                .chain(pairs)
-                .map(|pair| pair.map(String::as_str))
-                .collect()
-        }
-        [treatment, others @ ..] => {
-            others.iter().map(|other| [treatment.as_str(), other]).collect()
-        }
-        _ => Vec::new(),
-    }
+/// Which arms are compared, treatment and baseline: all steps together, each step with the one before it, and of the arms that
+/// are no steps the first with each further one.
+pub(crate) fn questions(arms: &[String], steps: usize) -> Vec<[&str; 2]> {
+    let (own, others) = arms.split_at(steps.min(arms.len()));
+    let whole = match own {
+        [first, .., last] => Some([last, first]),
+        _ => None,
+    };
+    let pairs = own.windows(2).filter_map(|pair| Some([pair.last()?, pair.first()?]));
+    let others = others.iter().skip(1).filter_map(|other| Some([others.first()?, other]));
+    let all = whole.into_iter().chain(pairs).chain(others);
+    all.map(|pair| pair.map(String::as_str)).collect()
 }
 
 /// One arm against another in one measure, whole rounds only.
@@ -461,7 +458,7 @@ mod tests {
         Experiment {
             name: "fake",
             arms: vec![arm("on"), arm("off")],
-            steps: false,
+            steps: 0,
             measures: MEASURES,
             warm_up: Duration::from_secs(5),
             settle: Duration::from_secs(1),
@@ -511,8 +508,11 @@ mod tests {
         assert_eq!([of("on"), of("off"), of("peer")], [4, 4, 2]);
         assert_eq!(bench.given_up.len(), 1, "asked once: {:?}", bench.given_up);
         let all = experiment.arms.iter().map(|arm| arm.name.clone()).collect::<Vec<_>>();
-        let pairs = questions(&all, false);
+        let pairs = questions(&all, 0);
         assert_eq!(pairs, [["on", "off"], ["on", "peer"]]);
+        assert_eq!(questions(&all, 2), [["off", "on"], ["off", "on"]]);
+        assert_eq!(questions(&all, usize::MAX).len(), 3, "all are steps");
+        assert!(questions(&all[..1], 0).is_empty() && questions(&[], 0).is_empty());
         let found = compare_arms(&ended.samples, &MEASURES[0], pairs[1], 0.99).unwrap();
         assert_eq!(found.pairs, 2, "its whole rounds are compared");
         let mut bench = FakeBench { breaks: Some(("off", 0)), ..FakeBench::default() };

@@ -88,7 +88,7 @@ impl Feature {
         Experiment {
             name: self.name,
             arms: (self.arms)(mtu),
-            steps: self.steps,
+            steps: if self.steps { usize::MAX } else { 0 },
             measures: self.measures,
             warm_up: interval.max(Duration::from_millis(500)),
             settle: (interval / 4).max(Duration::from_millis(50)),

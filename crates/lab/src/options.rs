@@ -163,7 +163,7 @@ impl Options {
         Options { connections, queues: vec![queues], ..Options::new(program) }
     }
 
-    /// What `validate migration` does with the guest in this directory, 52 migrations, and `validate storage`, 52 pulls.
+    /// What `validate migration` does with the guest in this directory, 78 migrations, and `validate storage`, 52 pulls.
     pub fn migration(guest: PathBuf, program: PathBuf) -> Options {
         Options {
             guest: Some(guest),

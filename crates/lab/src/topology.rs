@@ -11,7 +11,7 @@
 //! checksum offload stays on, as every NIC has it. Addresses exist inside these namespaces only.
 
 mod congestion;
-mod ovs;
+pub(crate) mod ovs;
 mod team;
 mod virtual_machine;
 

@@ -271,7 +271,7 @@ struct Team {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  millrace validate migration --guest target/guests/qemu          # 52 migrations, about seven minutes
+  millrace validate migration --guest target/guests/qemu          # 78 migrations, about five minutes
   millrace validate migration --guest target/guests/qemu --quick
 
 An emulated guest migrates back and forth between two hosts, each with a switch. Its memory goes
@@ -279,6 +279,8 @@ through the uplinks, in turn at MTU 1500 and 9000 and over 1 and 4 connections (
 The report compares QEMU's total time, rate and downtime, the processor time per GiB, the longest
 time without an answer to pings, and the switch's share of it. A stream to the guest and back runs
 throughout; the check fails if one of its bytes is wrong or missing, or a ping is answered twice.
+In two more arms memory goes past the switch, and the switches are Millrace or OVS-DPDK, if Debian's
+openvswitch-switch-dpdk is installed: these two are compared.
 --guest is the directory that `scripts/guests qemu` prints: kernel, initramfs and QEMU. --seconds is
 how long the load runs before and after each migration. Needs namespaces, /dev/net/tun and `ping`.
 Exit codes are those of `validate rsc`.")]

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// From one echo request to the next.
 const EVERY: &str = "0.005";
@@ -67,20 +68,22 @@ pub(super) struct Answers {
     pub(super) count: usize,
     /// More than one to a request.
     pub(super) twice: usize,
-    /// The longest time without one, in milliseconds.
+    /// The longest time without one, in milliseconds; at least this where none came before the end.
     pub(super) outage_ms: f64,
 }
 
 impl Answers {
     pub(super) fn of(pings: Running) -> Result<Answers, LabError> {
-        pings.end().map(|text| Answers::read(&text))
+        let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        pings.end().map(|text| Answers::read(&text, end.as_secs_f64()))
     }
 
-    fn read(text: &str) -> Answers {
+    fn read(text: &str, end: f64) -> Answers {
         let answers = text.lines().filter(|line| line.contains("icmp_seq="));
         let time = |line: &str| line.strip_prefix('[')?.split_once(']')?.0.parse().ok();
         let times: Vec<f64> = answers.clone().filter_map(time).collect();
-        let gaps = times.iter().zip(times.iter().skip(1)).map(|(one, next)| next - one);
+        let gaps =
+            times.iter().zip(times.iter().skip(1).chain([&end])).map(|(one, next)| next - one);
         Answers {
             count: times.len(),
             twice: answers.filter(|line| line.contains("DUP!")).count(),
@@ -139,9 +142,10 @@ mod tests {
             [100.010] 64 bytes from 10.9.0.1: icmp_seq=2 ttl=64 time=1.00 ms (DUP!)\n\
             [100.135] 64 bytes from 10.9.0.1: icmp_seq=9 ttl=64 time=1.00 ms\n\
             [100.140] 64 bytes from 10.9.0.1: icmp_seq=10 ttl=64 time=1.00 ms\n";
-        let Answers { count, twice, outage_ms } = Answers::read(text);
+        let Answers { count, twice, outage_ms } = Answers::read(text, 100.145);
         assert!((count, twice) == (5, 1) && (124.9..125.1).contains(&outage_ms), "{outage_ms}");
-        assert_eq!(Answers::read("").count, 0);
+        assert!(Answers::read(text, 101.0).outage_ms > 859.0, "no answer came after the pause");
+        assert_eq!(Answers::read("", 100.0).count, 0);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One of the two hosts: a daemon with a guest's port, the host's own port and an uplink, and the namespace in which QEMU runs
+//! One of the two hosts: a switch with a guest's port, the host's own port and an uplink, and the namespace in which QEMU runs
 //! and from which memory is sent.
 
 use super::PORT;
@@ -9,25 +9,41 @@ use crate::interrupt::Interrupt;
 use crate::machine::MAC;
 use crate::port::Port;
 use crate::report::Command;
-use crate::topology::{UPLINK, VNIC, offloads, wire};
+use crate::topology::{UPLINK, VNIC, offloads, ovs, wire};
 use control::body::{PortBody, StateBody};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+/// The host's end of the wire past the switch, and its MTU in bytes.
+const PAST: &str = "past0";
+const MTU: u16 = 1500;
 /// MTU of the wire, in bytes: the ports decide which frames there are.
 const WIDE: u16 = 9000;
+
+/// Open vSwitch with DPDK, as Debian has it. A polling thread of it sleeps for at most 0.5 ms if little arrives: two that never
+/// sleep would take both processors of a small machine. One guest needs no huge pages.
+const OVS_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const SETTINGS: &str = "other_config:dpdk-init=true other_config:pmd-maxsleep=500 \
+                        'other_config:dpdk-extra=\"--legacy-mem --no-huge --no-pci -m 1024\"'";
+
+/// What the switches of a course are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Millrace,
+    OpenVswitch,
+}
 
 /// See the module. It ends with its two processes.
 pub(super) struct Place {
     name: &'static str,
-    /// Where memory is sent from and to.
-    pub(super) address: &'static str,
-    /// QEMU's namespace, with the host's own vNIC.
+    /// Last byte of its addresses.
+    station: u8,
+    /// QEMU's namespace, with the host's own vNIC and a wire past the switch.
     pub(super) host: Host,
     /// Becomes the daemon.
     pub(super) switch: Host,
-    /// The ports whose MTU is that of the arm.
+    /// The ports whose MTU is that of the arm; none of another switch.
     ports: Vec<Port>,
     /// What the paths of its files begin with.
     path: PathBuf,
@@ -36,25 +52,43 @@ pub(super) struct Place {
 impl Place {
     /// Starts a host that is wired to the physical switch.
     pub(super) fn start(
-        (name, address): (&'static str, &'static str),
+        (name, station): (&'static str, u8),
+        kind: Kind,
         physical: &mut Host,
         (program, directory): (&Path, &Path),
         interrupt: &Interrupt,
     ) -> Result<Place, LabError> {
-        let host = Host::start(&format!("{name} (QEMU)"), program, directory)?;
+        let mut host = Host::start(&format!("{name} (QEMU)"), program, directory)?;
         let mut switch = Host::start(name, program, directory)?;
+        let past = past_link(name);
         wire(physical, name, UPLINK, switch.process(), WIDE)?;
-        physical.run(&format!("ip link set {name} master bridge0"))?;
-        physical.set_offloads(name, &offloads(false, false))?;
+        wire(physical, &past, PAST, host.process(), MTU)?;
+        for link in [name, &past] {
+            physical.run(&format!("ip link set {link} master bridge0"))?;
+            physical.set_offloads(link, &offloads(false, false))?;
+        }
+        host.set_offloads(PAST, &offloads(false, false))?;
+        host.run(&format!("ip address add 10.79.0.{station}/24 dev {PAST}"))?;
+        host.run(&format!("ip link set {PAST} up"))?;
         switch.run(&format!("ip link set {UPLINK} mtu {WIDE} up"))?;
         // Frames of MTU size leave, as over a wire.
         switch.set_offloads(UPLINK, &offloads(false, false))?;
         let path = directory.join(name);
-        let mut place = Place { name, address, host, switch, ports: Vec::new(), path };
-        place.run_switch(program, interrupt)?;
-        place.host.run(&format!("ip address add {address}/24 dev {VNIC}"))?;
-        place.host.run(&format!("ip link set {VNIC} up"))?;
+        let mut place = Place { name, station, host, switch, ports: Vec::new(), path };
+        match kind {
+            Kind::Millrace => place.run_switch(program, interrupt)?,
+            Kind::OpenVswitch => place.run_ovs()?,
+        }
         Ok(place)
+    }
+
+    /// The physical switch's link that memory takes, through our switch or past it, and the address to which it is sent.
+    pub(super) fn memory(&self, past: bool) -> (String, String) {
+        let station = self.station;
+        match past {
+            true => (past_link(self.name), format!("10.79.0.{station}")),
+            false => (self.name.to_owned(), format!("10.78.0.{station}")),
+        }
     }
 
     /// A file of this host's.
@@ -85,7 +119,29 @@ impl Place {
         let client = Rc::new(client);
         self.ports =
             ["uplink", "host"].map(|name| Port::new(client.clone(), name.to_owned())).into();
-        Ok(())
+        self.host.run(&format!("ip address add 10.78.0.{}/24 dev {VNIC}", self.station))?;
+        self.host.run(&format!("ip link set {VNIC} up")).map(drop)
+    }
+
+    /// Turns the switch host into Open vSwitch and waits until it serves the guest's port. It carries no memory: through its packet
+    /// sockets that took seven times as long, and the outage would be about that.
+    fn run_ovs(&mut self) -> Result<(), LabError> {
+        if !Path::new(OVS_DPDK).exists() {
+            let package = "openvswitch-switch-dpdk";
+            return Err(LabError::ProgramMissing { program: OVS_DPDK.into(), package });
+        }
+        // The socket of such a port is called as the port.
+        let directory = self.path.with_extension("ovs");
+        std::fs::create_dir(&directory).map_err(LabError::io("making a directory for OVS"))?;
+        let ports = format!(
+            "add-port switch0 {UPLINK} -- add-port switch0 {PORT} -- set interface {PORT} type=dpdkvhostuser"
+        );
+        let run = (OVS_DPDK, SETTINGS);
+        let configure = ovs::run(&mut self.switch, &directory, run, &ports)?;
+        self.host.run(&format!("{configure} wait-until Interface {PORT} ofport>=1"))?;
+        let socket = self.file("vm");
+        std::os::unix::fs::symlink(directory.join(PORT), socket)
+            .map_err(LabError::io("naming the guest's socket"))
     }
 
     /// Sets the MTU of the way that memory takes, in bytes; the TAP follows its port.
@@ -100,4 +156,9 @@ impl Place {
         let hosts = self.switch.commands().iter().chain(self.host.commands());
         hosts.cloned().chain(told).collect()
     }
+}
+
+/// The physical switch's end of a host's wire past the switch.
+fn past_link(name: &str) -> String {
+    format!("{name}-past")
 }

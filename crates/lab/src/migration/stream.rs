@@ -57,7 +57,7 @@ impl Stream {
 
     /// Waits until all that was sent has come back, and goes on. An error where the connection has ended.
     pub(super) fn settle(&self, interrupt: &Interrupt) -> Result<Bytes, LabError> {
-        self.shared.pauses.store(true, Relaxed);
+        self.pause(true);
         // What is being written counts already.
         let all = || {
             if self.threads.iter().any(JoinHandle::is_finished) {
@@ -68,8 +68,13 @@ impl Stream {
         interrupt.pass(2 * EVERY)?;
         interrupt.wait_for(PATIENCE, all)?;
         let bytes = self.bytes();
-        self.shared.pauses.store(false, Relaxed);
+        self.pause(false);
         Ok(bytes)
+    }
+
+    /// Sends no more until it is told to go on.
+    pub(super) fn pause(&self, pauses: bool) {
+        self.shared.pauses.store(pauses, Relaxed);
     }
 
     fn bytes(&self) -> Bytes {

@@ -92,7 +92,8 @@ pub(super) fn doubt(found: &Comparison) -> String {
     if weak { format!(" (at {} %)", level(found.level)) } else { String::new() }
 }
 
-/// All questions, in the order of the tables. Against peers it is throughput alone; of the many loads of a sweep as well.
+/// All questions, in the order of the tables. Against peers it is throughput alone, if that is measured; of the many loads of a
+/// sweep as well.
 pub(super) fn rows(report: &Report) -> Vec<Row> {
     let sweeps = Points::of(&report.cases).is_some();
     let mut rows = Vec::new();
@@ -106,7 +107,8 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
         let throughput: Vec<&Measure> =
             report.measures.iter().filter(|measure| is_throughput(measure)).collect();
         let all = throughput_first(report.measures);
-        rows.extend(of_case(&load, case, if sweeps { &throughput } else { &all }, &throughput));
+        let of_peers = if throughput.is_empty() { &all } else { &throughput };
+        rows.extend(of_case(&load, case, if sweeps { &throughput } else { &all }, of_peers));
     }
     let trips: Vec<&Measure> = report.latency_measures.iter().collect();
     for case in &report.latency {

@@ -87,7 +87,7 @@ pub struct Case {
     /// Where each arm stands on the one before it: the comparisons of the second and all later ones, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<BTreeMap<String, Comparison>>,
-    /// The first arm against each arm beyond the question, by that arm's name: other switches.
+    /// The first arm, or the first that is no step, against each arm beyond the question, by that arm's name: other switches.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub peers: BTreeMap<String, BTreeMap<String, Comparison>>,
     /// Names of the arms, the baseline second, or steps from the ground up.
@@ -134,7 +134,7 @@ impl Setting {
         self.buffer_bytes.is_none()
     }
 
-    /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one.
+    /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one; without sender and receiver `under load`.
     pub fn words(&self) -> String {
         if self.is_round_trips() {
             let words = match self.beside {
@@ -143,10 +143,8 @@ impl Setting {
             };
             return words + self.receiver();
         }
-        let mut words = plural(self.connections, "connection");
-        if let Some(way) = self.way {
-            words = format!("{}, {words}", way.words());
-        }
+        let Some(way) = self.way else { return "under load".to_owned() };
+        let mut words = format!("{}, {}", way.words(), plural(self.connections, "connection"));
         if let Some(bytes) = self.buffer_bytes.filter(|bytes| *bytes != BUFFER_BYTES) {
             words += &format!(", {}", block(bytes));
         }
@@ -160,7 +158,8 @@ impl Setting {
 
     /// `4 connections`, with the way and the block where they are not the usual ones.
     pub(super) fn short(&self) -> String {
-        Setting { way: self.way.filter(|way| *way != Way::ToVnic), ..*self }.words()
+        let (words, usual) = (self.words(), format!("{}, ", Way::ToVnic.words()));
+        words.strip_prefix(&usual).unwrap_or(&words).to_owned()
     }
 }
 
@@ -225,7 +224,7 @@ impl Case {
         };
         // An arm beyond the question that never ran is none.
         let ran = |arm: &Arm| run.samples.iter().any(|sample| sample.arm == arm.name);
-        let asked = if experiment.steps { experiment.arms.len() } else { 2 };
+        let asked = asked(experiment.steps);
         let arms = experiment.arms.iter().enumerate();
         let arms: Vec<&Arm> =
             arms.filter(|(place, arm)| *place < asked || ran(arm)).map(|(_, arm)| arm).collect();
@@ -250,7 +249,7 @@ impl Case {
     /// Compares its arms, each question at a confidence of its own: by the places of the question and of the measure.
     fn answer(
         &mut self,
-        steps: bool,
+        steps: usize,
         measures: &[Measure],
         confidence: impl Fn([usize; 2]) -> f64,
     ) {
@@ -264,12 +263,13 @@ impl Case {
             found.collect::<BTreeMap<_, _>>()
         });
         self.comparisons = answers.next().unwrap_or_default();
-        let later: Vec<_> = answers.collect();
-        if steps {
-            self.steps = later;
-        } else {
-            self.peers = self.order.iter().skip(2).cloned().zip(later).collect();
-        }
+        self.steps = answers.by_ref().take(steps.min(self.order.len()).saturating_sub(1)).collect();
+        self.peers = self.order.iter().skip(asked(steps)).cloned().zip(answers).collect();
+    }
+
+    /// How many arms are steps, each on the one before.
+    pub(super) fn stepped(&self) -> usize {
+        if self.steps.is_empty() { 0 } else { self.steps.len() + 1 }
     }
 
     /// What people read of an arm.
@@ -305,7 +305,7 @@ impl Case {
         own.filter_map(|name| Some((name, self.arms.get(name)?)))
     }
 
-    /// The arms beyond the question, each with what the first arm is against it.
+    /// The arms beyond the question, each with what an own arm is against it.
     pub(super) fn peers_in_order(
         &self,
     ) -> impl Iterator<Item = (&ArmFigures, &BTreeMap<String, Comparison>)> {
@@ -332,6 +332,11 @@ impl Case {
     }
 }
 
+/// How many arms the question is about, of which so many are steps; with steps also the one that is held against others.
+fn asked(steps: usize) -> usize {
+    if steps > 0 { steps.saturating_add(1) } else { 2 }
+}
+
 /// A comparison among those of a report: its case, and in it the places of the question and of the measure.
 type Place = (usize, [usize; 2]);
 
@@ -339,7 +344,7 @@ type Place = (usize, [usize; 2]);
 pub(crate) fn hold_together(cases: &mut [(&mut Case, &[Measure])]) {
     let mut places: Vec<Place> = Vec::new();
     for (number, (case, measures)) in cases.iter().enumerate() {
-        for question in 0..questions(&case.order, !case.steps.is_empty()).len() {
+        for question in 0..questions(&case.order, case.stepped()).len() {
             let all = (0..measures.len()).map(|measure| (number, [question, measure]));
             // What was not measured, or with too few pairs for a claim, asks nothing of the others.
             let asks = |found: Comparison| found.level >= CONFIDENCE;
@@ -354,7 +359,7 @@ pub(crate) fn hold_together(cases: &mut [(&mut Case, &[Measure])]) {
     let known: BTreeMap<Place, f64> = places.into_iter().zip(confidences).collect();
     for (number, (case, measures)) in cases.iter_mut().enumerate() {
         let of = |place| known.get(&(number, place)).copied().unwrap_or(CONFIDENCE);
-        case.answer(!case.steps.is_empty(), measures, of);
+        case.answer(case.stepped(), measures, of);
     }
 }
 
@@ -364,6 +369,6 @@ fn ask(
     confidence: f64,
 ) -> Option<Comparison> {
     let (case, measures) = cases.get(number)?;
-    let arms = *questions(&case.order, !case.steps.is_empty()).get(question)?;
+    let arms = *questions(&case.order, case.stepped()).get(question)?;
     compare_arms(&case.samples, measures.get(measure)?, arms, confidence)
 }

@@ -104,13 +104,13 @@ fn comparison_row(
     [label, format!("{pairs} pairs")].into_iter().chain(cells).collect()
 }
 
-/// The guide's table: a row per arm and the change, then each peer and what the first arm is against it.
+/// The guide's table: a row per arm and the change, then each peer and what an own arm is against it.
 fn measured(title: &str, case: &Case, measures: &[Measure], words: Words) -> Table {
     let row = |arm: &ArmFigures| arm_row(arm.label.clone(), arm, measures);
     let mut rows: Vec<Vec<String>> = case.own_arms().map(|(_, arm)| row(arm)).collect();
     let name = if case.steps.is_empty() { "Change" } else { "All steps together" };
     rows.push(comparison_row(name.to_owned(), &case.comparisons, measures, words));
-    let first = case.arms_in_order().next().map_or("", |arm| arm.label.as_str());
+    let first = case.arms_in_order().nth(case.stepped()).map_or("", |arm| arm.label.as_str());
     for (peer, found) in case.peers_in_order() {
         rows.push(row(peer));
         rows.push(comparison_row(format!("{first}, against it"), found, measures, words));

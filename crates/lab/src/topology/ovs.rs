@@ -7,6 +7,7 @@ use crate::LabError;
 use crate::host::{Host, Request};
 use crate::placement::Placement;
 use ports::link::LinkOffload;
+use std::path::Path;
 
 /// The sender's and the receiver's links to it.
 pub(super) const LINK: &str = "ovs0";
@@ -16,9 +17,7 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 /// Starts it between the two hosts. The host that is returned has become the switch.
 pub(super) fn start(topology: &mut Topology) -> Result<Host, LabError> {
     let (program, mtu) = (topology.program.clone(), topology.mtu);
-    let place = topology.directory().display().to_string();
     let mut host = Host::start("ovs", &program, topology.directory())?;
-    host.run(&format!("ovsdb-tool create {place}/ovs.db {SCHEMA}"))?;
     if let Ok(Placement { switch, .. }) = &topology.placement {
         Placement::pin(&mut host, switch)?;
         Placement::steer(&mut host, switch)?;
@@ -31,6 +30,22 @@ pub(super) fn start(topology: &mut Topology) -> Result<Host, LabError> {
         end.set_offloads(LINK, &offloads(false, false))?;
         end.set_offloads(LINK, &[(LinkOffload::TxCsum, false)])?;
     }
+    let ports = "add-port switch0 in1 -- add-port switch0 out1";
+    let configure = run(&mut host, topology.directory(), ("ovs-vswitchd", ""), ports)?;
+    topology.bridge.run(&format!("{configure} wait-until Interface out1 ofport>=1"))?;
+    Ok(host)
+}
+
+/// Turns a host into a switch whose files are in this directory, by a program, with settings (as `ovs-vsctl set` takes them) and
+/// ports; how the command begins that asks it.
+pub(crate) fn run(
+    host: &mut Host,
+    directory: &Path,
+    (program, settings): (&str, &str),
+    ports: &str,
+) -> Result<String, LabError> {
+    let place = directory.display();
+    host.run(&format!("ovsdb-tool create {place}/ovs.db {SCHEMA}"))?;
     let server = [format!("{place}/ovs.db"), format!("--remote=punix:{place}/ovs.sock")];
     let line = format!("ovsdb-server {}", server.join(" "));
     let control = format!("--unixctl={place}/ovsdb.ctl");
@@ -38,15 +53,18 @@ pub(super) fn start(topology: &mut Topology) -> Result<Host, LabError> {
     host.order(&Request::Start { program: "ovsdb-server".into(), arguments }, &line)?;
     let configure = format!("ovs-vsctl --db=unix:{place}/ovs.sock --retry --timeout=10");
     host.run(&format!("{configure} --no-wait init"))?;
+    if !settings.is_empty() {
+        host.shell(&format!("{configure} --no-wait set Open_vSwitch . {settings}"))?;
+    }
     host.run(&format!(
-        "{configure} --no-wait add-br switch0 -- set bridge switch0 datapath_type=netdev -- add-port switch0 in1 \
-         -- add-port switch0 out1"
+        "{configure} --no-wait add-br switch0 -- set bridge switch0 datapath_type=netdev -- {ports}"
     ))?;
-    let run = ["ovs-vswitchd", &format!("unix:{place}/ovs.sock")].map(str::to_owned);
-    let line = format!("OVS_RUNDIR={place} {}", run.join(" "));
+    let run = [program, &format!("unix:{place}/ovs.sock")].map(str::to_owned);
+    // DPDK keeps its files in the second: two processes cannot share one.
+    let variables = ["OVS_RUNDIR", "RUNTIME_DIRECTORY"].map(|name| format!("{name}={place}"));
+    let line = format!("{} {}", variables.join(" "), run.join(" "));
     let control = [format!("--unixctl={place}/ovs.ctl"), "-vconsole:off".to_owned()];
-    let arguments = std::iter::once(format!("OVS_RUNDIR={place}")).chain(run).chain(control);
+    let arguments = variables.into_iter().chain(run).chain(control);
     host.order(&Request::Become { program: "env".into(), arguments: arguments.collect() }, &line)?;
-    topology.bridge.run(&format!("{configure} wait-until Interface out1 ofport>=1"))?;
-    Ok(host)
+    Ok(configure)
 }

@@ -88,13 +88,14 @@ pub(in crate::report) fn details(report: &Report) -> Vec<Group> {
     groups
 }
 
-/// A bar for each step. Where there are several loads, the title says which it is.
+/// A bar for each arm. Where there are several loads, the title says which it is.
 fn ladder(case: &Case, measure: &Measure, several: bool) -> Option<Figure> {
     let value =
         |arm: &ArmFigures| Some((arm.label.clone(), arm.median(measure.key)? * measure.scale));
     let values: Vec<_> = case.arms_in_order().filter_map(value).collect();
     let load = if several { case.setting.words() + ": " } else { String::new() };
-    let title = format!("{load}{} by step, {}", measure.label, arrow(measure.better));
+    let each = if case.peers.is_empty() { "step" } else { "arm" };
+    let title = format!("{load}{} by {each}, {}", measure.label, arrow(measure.better));
     rows(capital(&title), &values, measure.decimals)
 }
 

@@ -1,0 +1,216 @@
+//! Two hosts, the physical switch between them, and a guest that moves there and back under a stream and pings.
+
+use super::frames::{self, Answers};
+use super::place::{Kind, Place};
+use super::stream::Stream;
+use crate::LabError;
+use crate::experiment::Values;
+use crate::experiments::migration::Transport;
+use crate::guest::Files;
+use crate::host::Host;
+use crate::interrupt::Interrupt;
+use crate::machine::Machine;
+use crate::report::Command;
+use crate::usage::{Reading as _, Sides, used_s};
+use ports::link::LinkOffload;
+use serde_json::Value;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Of the guest and of the client.
+const GUEST: &str = "10.77.0.1";
+const CLIENT: &str = "10.77.0.2";
+/// Where the guest sends a stream back.
+const STREAM: u16 = 7000;
+/// Where QEMU listens for memory.
+const MEMORY: u16 = 4444;
+/// A guest that does not answer by then never will.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of a GiB.
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// What all courses are made from.
+pub(super) struct Kit {
+    pub(super) files: Files,
+    /// This binary.
+    pub(super) program: PathBuf,
+    pub(super) interrupt: Interrupt,
+}
+
+/// See the module. Fields end in this order: first what uses the hosts.
+pub(super) struct Course {
+    stream: Stream,
+    /// Where the guest runs.
+    guest: Machine,
+    /// The place of that among the places.
+    at: usize,
+    places: [Place; 2],
+    physical: Host,
+}
+
+impl Course {
+    /// Starts the hosts with switches of a kind, and boots the guest at the first. Their files are in the directory.
+    pub(super) fn start(kit: &Kit, kind: Kind, directory: &Path) -> Result<Course, LabError> {
+        std::fs::create_dir(directory).map_err(LabError::io("making a directory for hosts"))?;
+        let own = (&*kit.program, directory);
+        let [name, first, second] = match kind {
+            Kind::Millrace => ["physical", "host-a", "host-b"],
+            Kind::OpenVswitch => ["physical-ovs", "ovs-a", "ovs-b"],
+        };
+        let mut physical = Host::start(name, own.0, own.1)?;
+        physical.run("ip link add bridge0 type bridge forward_delay 0 stp_state 0")?;
+        physical.run("ip link set bridge0 mtu 9000 up")?;
+        physical.run(&format!("ip address add {CLIENT}/24 dev bridge0"))?;
+        if kind == Kind::OpenVswitch {
+            // It forwards unfinished checksums as they are.
+            physical.set_offloads("bridge0", &[(LinkOffload::TxCsum, false)])?;
+        }
+        let mut place = |which| Place::start(which, kind, &mut physical, own, &kit.interrupt);
+        let mut places = [place((first, 1))?, place((second, 2))?];
+        let line = format!(
+            "ip address add {GUEST}/24 dev eth0; ip link set eth0 up; \
+             while :; do nc -l -p {STREAM} -e cat; done >/dev/null 2>&1 &"
+        );
+        let guest = Machine::boot(&kit.files, places[0].for_machine(), &line, &kit.interrupt)?;
+        let stream = connect(&physical, &kit.interrupt)?;
+        let stream = Stream::start(stream).map_err(LabError::io("starting the stream"))?;
+        Ok(Course { stream, guest, at: 0, places, physical })
+    }
+
+    /// Sets the MTU of the way that memory takes, in bytes, and lets the stream flow.
+    pub(super) fn enter(&self, mtu: u16) -> Result<(), LabError> {
+        self.stream.pause(false);
+        self.places.iter().try_for_each(|place| place.set_mtu(mtu))
+    }
+
+    /// Sends no stream until it is entered again.
+    pub(super) fn leave(&self) {
+        self.stream.pause(true);
+    }
+
+    /// Lets time pass under the stream.
+    pub(super) fn pass(&mut self, time: Duration, interrupt: &Interrupt) -> Result<(), LabError> {
+        interrupt.pass(time)?;
+        self.places.iter_mut().try_for_each(|place| place.switch.check())
+    }
+
+    /// Every command so far.
+    pub(super) fn commands(&self) -> impl Iterator<Item = Command> {
+        let places = self.places.iter().flat_map(Place::commands);
+        self.physical.commands().iter().cloned().chain(places)
+    }
+
+    /// One migration under load, with so long of load before and after it.
+    pub(super) fn migrate(
+        &mut self,
+        kit: &Kit,
+        by: Transport,
+        around: Duration,
+    ) -> Result<Values, LabError> {
+        let interrupt = &kit.interrupt;
+        let [from, to] = [self.at, 1 - self.at];
+        let mut other = Machine::wait(&kit.files, self.places[to].for_machine(), interrupt)?;
+        let before = self.stream.settle(interrupt)?;
+        let captures = match by.past {
+            true => [None, None],
+            false => [Some(self.capture(kit, from)?), Some(self.capture(kit, to)?)],
+        };
+        let pings = frames::ping(&self.physical, GUEST)?;
+        self.pass(around, interrupt)?;
+        let (link, _) = self.places[from].memory(by.past);
+        let (wire, sides, begin) = (self.physical.read(&link)?, self.sides(&other), Instant::now());
+        let address = format!("{}:{MEMORY}", self.places[to].memory(by.past).1);
+        let (said, [stop, resume]) = self.guest.migrate(&mut other, &address, by, interrupt)?;
+        let used = self.sides(&other).since(&sides);
+        let (seconds, wire) = (begin.elapsed().as_secs_f64(), (wire, self.physical.read(&link)?));
+        self.at = to;
+        std::mem::replace(&mut self.guest, other).quit()?;
+        self.pass(around, interrupt)?;
+        let answers = Answers::of(pings)?;
+        let given = captures.map(|one| one.map(|(capture, file)| frames::given(capture, &file)));
+        let [left, came] = given.map(Option::transpose);
+        let after = self.stream.settle(interrupt)?;
+        let mut values = own_words(&said);
+        values.extend(costs(&used, seconds, values.get("sent_bytes").copied()));
+        let (frames, bytes) = wire.1.arrived_since(&wire.0);
+        let (left, came) = (left?.unwrap_or_default(), came?.unwrap_or_default());
+        let gap = left.last().zip(came.first()).map(|(last, first)| (first - last) * 1e3);
+        let stopped = (resume - stop) * 1e3;
+        let downtime = values.get("downtime_ms").copied().unwrap_or_default().max(1.0);
+        let figures = [
+            ("stopped_ms", Some(stopped)),
+            ("gap_ms", gap),
+            ("switch_ms", gap.map(|gap| gap - stopped)),
+            ("frame_bytes", Some(bytes as f64 / frames.max(1) as f64)),
+            ("ping_outage_ms", Some(answers.outage_ms)),
+            ("outage_ratio", Some(answers.outage_ms / downtime)),
+            ("pings_answered", Some(answers.count as f64)),
+            ("pings_twice", Some(answers.twice as f64)),
+            ("received_bytes", Some((after.back - before.back) as f64)),
+            ("wrong_bytes", Some((after.wrong - before.wrong) as f64)),
+            ("missing_bytes", Some(after.missing as f64)),
+        ];
+        let known = figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        values.extend(known);
+        Ok(values)
+    }
+
+    /// What our switch gives the guest from now on, and its file.
+    fn capture(&self, kit: &Kit, place: usize) -> Result<(frames::Running, PathBuf), LabError> {
+        let [socket, file] = ["api", "pcapng"].map(|what| self.places[place].file(what));
+        let capture = frames::capture(&kit.program, &socket, &file)?;
+        let runs = kit.interrupt.wait_for(PATIENCE, || Ok(file.exists().then_some(())))?;
+        let failed = || LabError::Switch(format!("it captures nothing at port {}", super::PORT));
+        runs.map(|()| (capture, file)).ok_or_else(failed)
+    }
+
+    /// What the source's QEMU, both switches and the destination's QEMU have used so far.
+    fn sides(&self, other: &Machine) -> Sides {
+        let switches = self.places.each_ref().map(|place| used_s(place.switch.process()));
+        let switches = switches.into_iter().sum::<Option<f64>>();
+        Sides::new([used_s(self.guest.process), switches, used_s(other.process)])
+    }
+}
+
+/// What QEMU says of a migration.
+fn own_words(said: &Value) -> Values {
+    let ram = &said["ram"];
+    let number = |value: &Value| value.as_f64().unwrap_or_default();
+    let (seconds, bytes) = (number(&said["total-time"]) / 1e3, number(&ram["transferred"]));
+    let figures = [
+        ("total_s", seconds),
+        ("sent_bytes", bytes),
+        ("migration_bps", bytes * 8.0 / seconds.max(1e-3)),
+        ("downtime_ms", number(&said["downtime"])),
+        ("rounds", number(&ram["dirty-sync-count"])),
+        ("multifd_bytes", number(&ram["multifd-bytes"])),
+    ];
+    figures.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// What was used, and what a GiB of memory cost: all sides with the kernel that is in no program's time, and the switches.
+fn costs(used: &Values, seconds: f64, sent: Option<f64>) -> Values {
+    let mut values = used.clone();
+    let Some(sent) = sent.filter(|sent| *sent > 0.0) else { return values };
+    let by_gib = |keys: &[&str]| {
+        let used: f64 = keys.iter().filter_map(|key| used.get(*key)).sum();
+        used * seconds / (sent / GIB)
+    };
+    let [sender, switch, receiver] = crate::usage::PROCESSES;
+    values.insert("switch_cpu_s_per_gib".into(), by_gib(&[switch]));
+    let all = [sender, switch, receiver, crate::usage::SOFTIRQ];
+    values.insert("cpu_s_per_gib".into(), by_gib(&all));
+    values
+}
+
+/// Connects the client to what sends a stream back.
+fn connect(physical: &Host, interrupt: &Interrupt) -> Result<TcpStream, LabError> {
+    let to: SocketAddr = format!("{GUEST}:{STREAM}")
+        .parse()
+        .map_err(|_| LabError::Machine(format!("{GUEST} is no address")))?;
+    let open = || TcpStream::connect_timeout(&to, Duration::from_secs(1));
+    let connected = interrupt.wait_for(PATIENCE, || Ok(physical.within(open).ok()))?;
+    let (from, to) = ("the client".to_owned(), format!("the guest at {to}"));
+    connected.ok_or(LabError::NoTraffic { from, to, waited: PATIENCE })
+}
