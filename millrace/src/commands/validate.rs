@@ -279,7 +279,7 @@ through the uplinks, in turn at MTU 1500 and 9000 and over 1 and 4 connections (
 The report compares QEMU's total time, rate and downtime, the processor time per GiB, the longest
 time without an answer to pings, and the switch's share of it. A stream to the guest and back runs
 throughout; the check fails if one of its bytes is wrong or missing, or a ping is answered twice.
-In two more arms memory goes past the switch, and the switches are Millrace or OVS-DPDK, if Debian's
+In two more arms memory bypasses the switch, and the switches are Millrace or OVS-DPDK, if Debian's
 openvswitch-switch-dpdk is installed: these two are compared.
 --guest is the directory that `scripts/guests qemu` prints: kernel, initramfs and QEMU. --seconds is
 how long the load runs before and after each migration. Needs namespaces, /dev/net/tun and `ping`.

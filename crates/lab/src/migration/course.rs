@@ -112,18 +112,22 @@ impl Course {
         let [from, to] = [self.at, 1 - self.at];
         let mut other = Machine::wait(&kit.files, self.places[to].for_machine(), interrupt)?;
         let before = self.stream.settle(interrupt)?;
-        let captures = match by.past {
+        let captures = match by.direct {
             true => [None, None],
             false => [Some(self.capture(kit, from)?), Some(self.capture(kit, to)?)],
         };
         let pings = frames::ping(&self.physical, GUEST)?;
         self.pass(around, interrupt)?;
-        let (link, _) = self.places[from].memory(by.past);
-        let (wire, sides, begin) = (self.physical.read(&link)?, self.sides(&other), Instant::now());
-        let address = format!("{}:{MEMORY}", self.places[to].memory(by.past).1);
+        let [(leaves, _), (arrives, address)] =
+            [from, to].map(|place| self.places[place].memory(by.direct));
+        let wires = [self.physical.read(&leaves)?, self.physical.read(&arrives)?];
+        let (sides, begin) = (self.sides(&other), Instant::now());
+        let address = format!("{address}:{MEMORY}");
         let (said, [stop, resume]) = self.guest.migrate(&mut other, &address, by, interrupt)?;
         let used = self.sides(&other).since(&sides);
-        let (seconds, wire) = (begin.elapsed().as_secs_f64(), (wire, self.physical.read(&link)?));
+        let seconds = begin.elapsed().as_secs_f64();
+        let (frames, bytes) = self.physical.read(&leaves)?.arrived_since(&wires[0]);
+        let crossed = self.physical.read(&arrives)?.sent_bytes.saturating_sub(wires[1].sent_bytes);
         self.at = to;
         std::mem::replace(&mut self.guest, other).quit()?;
         self.pass(around, interrupt)?;
@@ -133,7 +137,6 @@ impl Course {
         let after = self.stream.settle(interrupt)?;
         let mut values = own_words(&said);
         values.extend(costs(&used, seconds, values.get("sent_bytes").copied()));
-        let (frames, bytes) = wire.1.arrived_since(&wire.0);
         let (left, came) = (left?.unwrap_or_default(), came?.unwrap_or_default());
         let gap = left.last().zip(came.first()).map(|(last, first)| (first - last) * 1e3);
         let stopped = (resume - stop) * 1e3;
@@ -143,6 +146,7 @@ impl Course {
             ("gap_ms", gap),
             ("switch_ms", gap.map(|gap| gap - stopped)),
             ("frame_bytes", Some(bytes as f64 / frames.max(1) as f64)),
+            ("crossed_share", Some(crossed as f64 / bytes.max(1) as f64)),
             ("ping_outage_ms", Some(answers.outage_ms)),
             ("outage_ratio", Some(answers.outage_ms / downtime)),
             ("pings_answered", Some(answers.count as f64)),

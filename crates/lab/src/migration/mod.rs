@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The guest's port is a vhost-user port of the same switch through which its memory goes: from the host's own vNIC over the
-//! uplink, or past the switch, over a wire from the host to bridge0. Called by the campaign as a [`Site`] of its own; an interval is
+//! uplink, or over a direct wire from the host to bridge0. Called by the campaign as a [`Site`] of its own; an interval is
 //! a migration, and the next one goes back. From the first interval of its arm on, another guest moves between two such hosts whose
 //! switches are Open vSwitch with DPDK.
 
@@ -19,7 +19,7 @@ mod stream;
 use crate::LabError;
 use crate::campaign::Point;
 use crate::experiment::{Arm, Bench, Measured};
-use crate::experiments::migration::{PAST, PEER, TRANSPORTS, Transport};
+use crate::experiments::migration::{DIRECT, PEER, TRANSPORTS, Transport};
 use crate::guest::Files;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
@@ -78,7 +78,7 @@ impl Site {
 impl Bench for Site {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
         self.course().0.leave();
-        let known = TRANSPORTS.into_iter().chain(PAST).find(|one| one.name == arm.name);
+        let known = TRANSPORTS.into_iter().chain(DIRECT).find(|one| one.name == arm.name);
         self.transport = known.unwrap_or(TRANSPORTS[0]);
         if self.transport.name == PEER && self.open_vswitch.is_none() {
             let directory = self.directory.path().join("ovs");

@@ -15,8 +15,8 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The host's end of the wire past the switch, and its MTU in bytes.
-const PAST: &str = "past0";
+/// The host's end of the direct wire, and its MTU in bytes.
+const DIRECT: &str = "direct0";
 const MTU: u16 = 1500;
 /// MTU of the wire, in bytes: the ports decide which frames there are.
 const WIDE: u16 = 9000;
@@ -39,7 +39,7 @@ pub(super) struct Place {
     name: &'static str,
     /// Last byte of its addresses.
     station: u8,
-    /// QEMU's namespace, with the host's own vNIC and a wire past the switch.
+    /// QEMU's namespace, with the host's own vNIC and the direct wire.
     pub(super) host: Host,
     /// Becomes the daemon.
     pub(super) switch: Host,
@@ -60,16 +60,19 @@ impl Place {
     ) -> Result<Place, LabError> {
         let mut host = Host::start(&format!("{name} (QEMU)"), program, directory)?;
         let mut switch = Host::start(name, program, directory)?;
-        let past = past_link(name);
+        let direct = direct_link(name);
         wire(physical, name, UPLINK, switch.process(), WIDE)?;
-        wire(physical, &past, PAST, host.process(), MTU)?;
-        for link in [name, &past] {
+        wire(physical, &direct, DIRECT, host.process(), MTU)?;
+        for link in [name, &direct] {
             physical.run(&format!("ip link set {link} master bridge0"))?;
             physical.set_offloads(link, &offloads(false, false))?;
         }
-        host.set_offloads(PAST, &offloads(false, false))?;
-        host.run(&format!("ip address add 10.79.0.{station}/24 dev {PAST}"))?;
-        host.run(&format!("ip link set {PAST} up"))?;
+        host.set_offloads(DIRECT, &offloads(false, false))?;
+        // Both links of the host lead to bridge0. Linux would answer ARP at either for the address of the other, and memory would
+        // arrive by a link that the arm does not name.
+        host.shell("echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore")?;
+        host.run(&format!("ip address add 10.79.0.{station}/24 dev {DIRECT}"))?;
+        host.run(&format!("ip link set {DIRECT} up"))?;
         switch.run(&format!("ip link set {UPLINK} mtu {WIDE} up"))?;
         // Frames of MTU size leave, as over a wire.
         switch.set_offloads(UPLINK, &offloads(false, false))?;
@@ -82,11 +85,11 @@ impl Place {
         Ok(place)
     }
 
-    /// The physical switch's link that memory takes, through our switch or past it, and the address to which it is sent.
-    pub(super) fn memory(&self, past: bool) -> (String, String) {
+    /// The physical switch's link that memory takes, through our switch or by the direct wire, and the address to which it is sent.
+    pub(super) fn memory(&self, direct: bool) -> (String, String) {
         let station = self.station;
-        match past {
-            true => (past_link(self.name), format!("10.79.0.{station}")),
+        match direct {
+            true => (direct_link(self.name), format!("10.79.0.{station}")),
             false => (self.name.to_owned(), format!("10.78.0.{station}")),
         }
     }
@@ -158,7 +161,7 @@ impl Place {
     }
 }
 
-/// The physical switch's end of a host's wire past the switch.
-fn past_link(name: &str) -> String {
-    format!("{name}-past")
+/// The physical switch's end of a host's direct wire.
+fn direct_link(name: &str) -> String {
+    format!("{name}-direct")
 }
