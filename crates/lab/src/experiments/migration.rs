@@ -36,11 +36,17 @@ const fn through(name: &'static str, label: &'static str, mtu: u16, channels: u8
     Transport { name, label, mtu, channels, direct: false }
 }
 /// The arms of Millrace and of Open vSwitch with DPDK that differ in the switch alone.
-pub(crate) const DIRECT: [Transport; 2] = [
+const DIRECT: [Transport; 2] = [
     Transport { direct: true, ..through("millrace", "Millrace, memory by a direct wire", 1500, 1) },
     Transport { direct: true, ..through(PEER, "OVS-DPDK, memory by a direct wire", 1500, 1) },
 ];
 pub(crate) const PEER: &str = "ovs_dpdk";
+
+/// Of all arms, in their order.
+pub(crate) fn transports() -> impl Iterator<Item = Transport> {
+    TRANSPORTS.into_iter().chain(DIRECT)
+}
+
 /// Repetitions by default: enough for a verdict on all figures together.
 pub const REPETITIONS: usize = 13;
 /// Ethernet header of a frame, in bytes.
@@ -96,22 +102,19 @@ const FEATURE: &Feature = &Feature {
 
 /// `millrace validate migration`.
 pub fn campaign(options: &Options) -> Campaign {
-    let arms = TRANSPORTS.into_iter().chain(DIRECT);
-    let arms = arms.map(|one| Arm { name: one.name.into(), label: one.label.into() });
+    let arms = transports().map(|one| Arm { name: one.name.into(), label: one.label.into() });
     let plain = FEATURE.experiment(options.mtu, options.interval, options.stop());
     let plan = Experiment { arms: arms.collect(), steps: TRANSPORTS.len(), ..plain };
-    let points = vec![under(FEATURE, &plan, 1)];
-    Campaign { name: FEATURE.name, title: FEATURE.title, points }
+    Campaign { name: FEATURE.name, title: FEATURE.title, points: vec![under(FEATURE, &plan, 1)] }
 }
 
 /// That nothing was wrong, missing or twice of what crossed with the guest, and that memory was sent, and arrived, as each arm says.
 fn proof(case: &Case) -> Option<Check> {
-    let own = || TRANSPORTS.iter().chain(&DIRECT[..1]);
+    let own = || transports().filter(|one| one.name != PEER);
     let sum = |key: &str| -> f64 { own().filter_map(|one| case.total(one.name, key)).sum() };
     let [wrong, missing, twice] = ["wrong_bytes", "missing_bytes", "pings_twice"].map(sum);
-    let (mut told, mut migrations) = (Vec::new(), 0);
-    let mut as_labelled = true;
-    for Transport { name, label, mtu, channels, .. } in TRANSPORTS.into_iter().chain(DIRECT) {
+    let (mut told, mut migrations, mut as_labelled) = (Vec::new(), 0, true);
+    for Transport { name, label, mtu, channels, .. } in transports() {
         let Some(figures) = case.arms.get(name).filter(|arm| arm.intervals > 0) else { continue };
         migrations += if name == PEER { 0 } else { figures.intervals };
         let size = figures.median("frame_bytes")?;
@@ -152,8 +155,7 @@ mod tests {
         let mut plan = campaign(&options).points.remove(0).experiment;
         (plan.stop, plan.interval) = (stop, Duration::from_secs(1));
         case_of(&plan, 2, |_, place| {
-            let Transport { mtu, channels, .. } =
-                TRANSPORTS.into_iter().chain(DIRECT).nth(place).unwrap();
+            let Transport { mtu, channels, .. } = transports().nth(place).unwrap();
             let mut values = Values::from([
                 ("received_bytes".into(), 1e6),
                 ("wrong_bytes".into(), 0.0),

@@ -19,7 +19,7 @@ mod stream;
 use crate::LabError;
 use crate::campaign::Point;
 use crate::experiment::{Arm, Bench, Measured};
-use crate::experiments::migration::{DIRECT, PEER, TRANSPORTS, Transport};
+use crate::experiments::migration::{PEER, TRANSPORTS, Transport, transports};
 use crate::guest::Files;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
@@ -78,7 +78,7 @@ impl Site {
 impl Bench for Site {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
         self.course().0.leave();
-        let known = TRANSPORTS.into_iter().chain(DIRECT).find(|one| one.name == arm.name);
+        let known = transports().find(|one| one.name == arm.name);
         self.transport = known.unwrap_or(TRANSPORTS[0]);
         if self.transport.name == PEER && self.open_vswitch.is_none() {
             let directory = self.directory.path().join("ovs");
