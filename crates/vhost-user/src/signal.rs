@@ -9,8 +9,8 @@
 //! A signal that the kernel has no room for is owed, and sent by the session's thread; so are those that are too dear
 //! ([`Budget`]).
 //!
-//! User-mode Linux takes its interrupts from a pipe or a socket, of which every write can be made to wait (a reader holds a
-//! pipe's lock while it copies). There a thread of its own writes, and is all that waits.
+//! User-mode Linux takes its interrupts from a pipe or a socket. A write can be told not to wait for room in those, but still
+//! waits while another thread holds their lock and copies. There a thread of its own writes, and is all that waits.
 
 mod aio;
 mod budget;
@@ -166,9 +166,10 @@ pub(crate) mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
+    use rustix::io::{Errno, ReadWriteFlags, pwritev2};
     use rustix::pipe::pipe;
     use std::cell::RefCell;
-    use std::io::Read;
+    use std::io::{IoSlice, Read};
     use std::os::unix::net::UnixStream;
     use std::time::Instant;
 
@@ -273,13 +274,37 @@ pub(crate) mod tests {
         for _ in 0..100 {
             signal.raise();
         }
-        // The thread ends with the reader.
-        drop((signal, reader));
+        // The thread ends with the reader, or before, where a write to a pipe can be told not to wait.
+        let byte = [IoSlice::new(&[0])];
+        let seen = pwritev2(&theirs, &byte, u64::MAX, ReadWriteFlags::NOWAIT);
+        let reader = (seen != Err(Errno::OPNOTSUPP)).then_some(reader);
+        drop(signal);
+        expect_no_writer(&budget);
+        drop(reader);
+    }
+
+    fn expect_no_writer(budget: &Budget) {
         let end = Instant::now() + Duration::from_secs(10);
         while Arc::strong_count(&budget.writers) > 1 {
             assert!(Instant::now() < end, "the writer of a pipe has not ended");
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// The writer stayed for as long as the front end kept its end open.
+    #[test]
+    fn a_full_socket_does_not_hold_its_writer() {
+        let (theirs, ours) = UnixStream::pair().unwrap();
+        let (budget, shared) = (budget(), ours.try_clone().unwrap());
+        let signal = Signal::new(ours.into(), &budget, 1).unwrap();
+        // Full, and blocking again.
+        while rustix::io::write(&shared, &[0; 4096]).is_ok() {}
+        shared.set_nonblocking(false).unwrap();
+        signal.raise();
+        thread::sleep(Duration::from_millis(10));
+        drop(signal);
+        expect_no_writer(&budget);
+        drop(theirs);
     }
 
     /// What `os_pipe` of user-mode Linux makes.

@@ -1,9 +1,11 @@
-//! Signals by a pipe or a socket, of which every write can be made to wait: a thread of its own writes.
+//! Signals by a pipe or a socket, whose writers others can make wait: a thread of its own writes.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use rustix::net::{SendFlags, send};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -29,7 +31,7 @@ impl PipeWriter {
         pipe: impl AsFd + Send + Sync + 'static,
         counted: Arc<()>,
     ) -> io::Result<PipeWriter> {
-        // A full pipe is readable already. Where the front end clears this, only the writer waits.
+        // For kernels that refuse RWF_NOWAIT for pipes.
         fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
         let events = eventfd(0, EventfdFlags::CLOEXEC)?;
         let bell = Arc::new(Bell { events, ended: AtomicBool::new(false) });
@@ -39,7 +41,7 @@ impl PipeWriter {
         thread::Builder::new().name("vhost-pipe".into()).spawn(move || {
             // The pipe goes before the count: closing it may block for as long as the front end likes.
             let (_counted, pipe) = (counted, pipe);
-            write_each(&heard, &*pipe);
+            write_each(&heard, pipe.as_fd());
         })?;
         Ok(PipeWriter { bell, pipe: kept })
     }
@@ -64,13 +66,31 @@ impl Drop for PipeWriter {
     }
 }
 
-fn write_each(bell: &Bell, pipe: &dyn AsFd) {
+fn write_each(bell: &Bell, pipe: BorrowedFd<'_>) {
     loop {
         let _ = rustix::io::read(&bell.events, &mut [0; 8]);
         if bell.ended.load(Ordering::Acquire) {
             return;
         }
-        let _ = rustix::io::write(pipe.as_fd(), &1u64.to_ne_bytes());
+        let _ = write(pipe);
+    }
+}
+
+/// Writes a signal, except to what is full, which is readable already.
+///
+/// O_NONBLOCK belongs to the open file description, so whoever shares that can clear it: the front end, or this process, if
+/// the socket given for signals is the session's own. So each write asks not to wait. On kernels that refuse RWF_NOWAIT for
+/// pipes it still waits if the flag was cleared.
+fn write(pipe: BorrowedFd<'_>) -> rustix::io::Result<usize> {
+    const HERE: u64 = u64::MAX;
+    let bytes = 1u64.to_ne_bytes();
+    match send(pipe, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Err(Errno::NOTSOCK) => {}
+        sent => return sent,
+    }
+    match pwritev2(pipe, &[IoSlice::new(&bytes)], HERE, ReadWriteFlags::NOWAIT) {
+        Err(Errno::OPNOTSUPP) => rustix::io::write(pipe, &bytes),
+        written => written,
     }
 }
 
@@ -78,7 +98,6 @@ fn write_each(bell: &Bell, pipe: &dyn AsFd) {
 mod tests {
     use super::*;
     use rustix::pipe::pipe;
-    use std::os::fd::BorrowedFd;
     use std::sync::mpsc::{Sender, channel};
     use std::time::Duration;
 
