@@ -92,13 +92,13 @@ impl Agent {
 
     /// The program ends with this process, however that ends.
     fn start(&mut self, program: &str, arguments: &[String]) -> Reply {
+        // Those that have ended are zombies until then.
+        self.started.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", program]).args(arguments);
-        match command.stdin(Stdio::null()).stdout(Stdio::null()).spawn() {
-            Ok(child) => {
-                self.started.push(child);
-                Reply::done(())
-            }
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        match spawned.map(|child| self.started.push(child)) {
+            Ok(()) => Reply::done(()),
             Err(error) => failed("setpriv", &error),
         }
     }
@@ -136,6 +136,21 @@ fn failed(program: &str, error: &io::Error) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn programs_that_have_ended_are_forgotten_when_another_starts() {
+        let mut agent = Agent::default();
+        let end = Instant::now() + Duration::from_secs(10);
+        for started in 1.. {
+            assert_eq!(agent.start("true", &[]), Reply::done(()));
+            if agent.started.len() < started {
+                return;
+            }
+            assert!(Instant::now() < end, "all {started} are kept");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 
     #[test]
     fn a_program_that_is_missing_or_fails_is_told_apart() {
