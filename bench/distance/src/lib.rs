@@ -1,8 +1,8 @@
 //! How far apart the two cores are: the round trip of a cache line that both write.
 //!
 //! A hypervisor moves virtual processors. Between siblings of one physical core a line goes back and forth in a third of the
-//! time that it takes between two cores, and frames cross at up to three times the rate, with any switch. So each slice
-//! of a sample records its distance, and switches are compared at the same distance.
+//! time that it takes between two cores, and frames cross at up to three times the rate, with any switch. So a bench
+//! records the distance with each slice of a sample, and compares slices of the same distance.
 
 // One call of libc sets a priority.
 #![allow(unsafe_code)]
@@ -25,15 +25,15 @@ const BATCHES: u32 = 25;
 struct Line(AtomicU32);
 
 /// A thread on the switch's core that answers measurements. It ends with the process.
-pub(crate) struct Distance {
+pub struct Distance {
     line: Arc<Line>,
     echo: Thread,
 }
 
 impl Distance {
-    /// Starts the thread that answers on a core. It has priority over the switch there if the process may set that;
+    /// Starts the thread that answers on a core; an error if there is no such core. It has priority over the switch there if the process may set that;
     /// otherwise a measurement waits until the switch's time slice ends.
-    pub(crate) fn from(core: usize) -> Result<Distance> {
+    pub fn from(core: usize) -> Result<Distance> {
         let line = Arc::new(Line(AtomicU32::new(0)));
         let answered = line.clone();
         let (ready, pinned) = std::sync::mpsc::channel();
@@ -52,7 +52,7 @@ impl Distance {
     }
 
     /// The round trip between the calling thread's core and the other, in nanoseconds.
-    pub(crate) fn round_trip_ns(&self) -> f64 {
+    pub fn round_trip_ns(&self) -> f64 {
         let line = &self.line.0;
         let mut batches = [0.0; BATCHES as usize];
         let mut said = 0;
@@ -101,6 +101,7 @@ fn go_first() {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::Distance;
 

@@ -4,6 +4,7 @@
 //! and receives trains (at half the rate it reaches alone), and between two looks takes a short step of the attack. Victims are memory
 //! ports, since a victim's own driver is not what is measured; attackers are guests behind vhost-user, since rings are their weapon.
 //! Latency counts only while the kernel leaves both cores to the worker and the guests, so that other processes are not mistaken for an attacker.
+//! A repetition in which a hypervisor moves the cores nearer to each other or farther apart is left out: copies cost another time then.
 //! The steps of the attack delay the victims' looks too, so latency beside an attacker is overstated rather than understated.
 
 mod attack;
@@ -15,6 +16,7 @@ use bed::{Bed, Slice};
 use clap::Parser;
 use comfy_table::Table;
 use datapath::RateLimit;
+use distance::Distance;
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
@@ -22,16 +24,22 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// The cores have moved if a cache line takes this many times longer from one to the other and back than it did in the same repetition.
+const MOVED: f64 = 1.5;
+/// An attacker's row is given up if this many times the wanted repetitions are left out.
+const PATIENCE: usize = 4;
+
 /// Measures what victims lose beside attackers, prints a table, and fails if they lose too much.
 ///
 /// Example: noise --repetitions 5 --only flood
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Number of times each attacker is measured: undisturbed, disturbed, disturbed, undisturbed.
+    /// Number of times each attacker is measured: undisturbed, disturbed, disturbed, undisturbed, after
+    /// the bulk's rate alone.
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
-    /// Length of each of these four slices, in milliseconds.
+    /// Length of each of these slices, in milliseconds.
     #[arg(long, default_value_t = 250)]
     slice_ms: u64,
     /// Only attackers whose names contain this text.
@@ -62,6 +70,22 @@ struct Sample {
     undisturbed: f64,
     attacker_per_s: f64,
     attacker_drops_per_s: f64,
+    /// See [`Distance::round_trip_ns`]; the longest.
+    round_trip_ns: f64,
+}
+
+/// How far apart the cores are in one repetition.
+struct Apart<'d> {
+    distance: &'d Distance,
+    least: f64,
+    most: f64,
+}
+
+impl Apart<'_> {
+    fn look(&mut self) {
+        let now = self.distance.round_trip_ns();
+        (self.least, self.most) = (self.least.min(now), self.most.max(now));
+    }
 }
 
 /// A median and the smallest and largest of its samples.
@@ -77,6 +101,9 @@ struct Middle {
 struct Row {
     attacker: &'static str,
     samples: usize,
+    /// Repetitions that were left out because the cores moved.
+    left_out: usize,
+    round_trip_ns: Middle,
     requests_kept_percent: Middle,
     trains_kept_percent: Middle,
     trains_sent_percent: Middle,
@@ -109,10 +136,11 @@ fn measure(arguments: &Arguments) -> Result<bool> {
     let mut core = CpuSet::new();
     core.set(arguments.guest_core);
     sched_setaffinity(None, &core).with_context(|| format!("core {}", arguments.guest_core))?;
+    let distance = Distance::from(arguments.switch_core)?;
     let mut rows = Vec::new();
     for attack in attacks {
-        let row =
-            against(attack, arguments).with_context(|| format!("attacker {:?}", attack.name))?;
+        let row = against(attack, arguments, &distance)
+            .with_context(|| format!("attacker {:?}", attack.name))?;
         let _ = writeln!(std::io::stderr(), "{}: {}", row.attacker, verdict(&row));
         rows.push(row);
     }
@@ -125,28 +153,56 @@ fn measure(arguments: &Arguments) -> Result<bool> {
     Ok(rows.iter().all(|row| row.missed.is_empty()))
 }
 
-fn against(attack: &Attack, arguments: &Arguments) -> Result<Row> {
+fn against(attack: &Attack, arguments: &Arguments, distance: &Distance) -> Result<Row> {
     let limit = RateLimit { bits_per_second: 100_000_000, burst_bytes: 16_384 };
     let mut bed = Bed::new(arguments.switch_core, attack.limited.then_some(limit))?;
     let time = Duration::from_millis(arguments.slice_ms);
     // Caches and the processor's clock are cold at first, and half of too low a rate is easily kept.
     bed.most_trains(time);
-    let trains = bed.most_trains(time) / 2.0;
-    ensure!(trains > 0.0, "no train arrives even without an attack");
-    let samples: Result<Vec<Sample>> =
-        (0..arguments.repetitions).map(|_| sample(&mut bed, attack, time, trains)).collect();
-    Ok(row(attack, &samples?))
+    let (mut samples, mut left_out) = (Vec::new(), 0);
+    while samples.len() < arguments.repetitions {
+        match sample(&mut bed, attack, time, distance)? {
+            Some(sample) => samples.push(sample),
+            None => left_out += 1,
+        }
+        ensure!(
+            left_out <= PATIENCE * arguments.repetitions,
+            "the cores moved in {left_out} repetitions, and stayed in place in {}",
+            samples.len()
+        );
+    }
+    Ok(row(attack, &samples, left_out))
 }
 
-fn sample(bed: &mut Bed, attack: &Attack, time: Duration, trains: f64) -> Result<Sample> {
+/// One repetition. `None`: the cores moved.
+fn sample(
+    bed: &mut Bed,
+    attack: &Attack,
+    time: Duration,
+    distance: &Distance,
+) -> Result<Option<Sample>> {
+    let mut apart = Apart { distance, least: f64::MAX, most: 0.0 };
+    apart.look();
+    let trains = bed.most_trains(time) / 2.0;
+    ensure!(trains > 0.0, "no train arrives even without an attack");
+    apart.look();
     let first = bed.slice(time, trains, None)?;
+    apart.look();
     let mut step = (attack.start)(bed)?;
     bed.settle();
-    let noisy =
-        [bed.slice(time, trains, Some(&mut *step))?, bed.slice(time, trains, Some(&mut *step))?];
+    let mut beside = || {
+        let slice = bed.slice(time, trains, Some(&mut *step));
+        apart.look();
+        slice
+    };
+    let noisy = [beside()?, beside()?];
     drop(step);
     bed.settle();
     let calm = [first, bed.slice(time, trains, None)?];
+    apart.look();
+    if apart.most > MOVED * apart.least {
+        return Ok(None);
+    }
     let sum = |slices: &[Slice], of: fn(&Slice) -> u64| slices.iter().map(of).sum::<u64>() as f64;
     let rate = |slices: &[Slice], of| {
         sum(slices, of) / slices.iter().map(|slice| slice.seconds).sum::<f64>()
@@ -155,7 +211,7 @@ fn sample(bed: &mut Bed, attack: &Attack, time: Duration, trains: f64) -> Result
         let share = |slices: &[Slice]| sum(slices, of) / sum(slices, due).max(1.0);
         100.0 * share(&noisy) / share(&calm).max(f64::MIN_POSITIVE)
     };
-    Ok(Sample {
+    Ok(Some(Sample {
         requests_kept: kept(|slice| slice.answers, |slice| slice.requests).min(
             100.0 * rate(&noisy, |slice| slice.answers)
                 / rate(&calm, |slice| slice.answers).max(1.0),
@@ -169,7 +225,8 @@ fn sample(bed: &mut Bed, attack: &Attack, time: Duration, trains: f64) -> Result
             / sum(&noisy, |slice| slice.windows).max(1.0),
         attacker_per_s: rate(&noisy, |slice| slice.attacker_frames),
         attacker_drops_per_s: rate(&noisy, |slice| slice.attacker_drops),
-    })
+        round_trip_ns: apart.most,
+    }))
 }
 
 /// In µs; not a number if nothing was answered in an undisturbed window.
@@ -181,7 +238,7 @@ fn p99(slices: &[Slice]) -> Result<f64> {
     Ok(if all.is_empty() { f64::NAN } else { all.value_at_quantile(0.99) as f64 / 1000.0 })
 }
 
-fn row(attack: &Attack, samples: &[Sample]) -> Row {
+fn row(attack: &Attack, samples: &[Sample], left_out: usize) -> Row {
     let middle = |of: fn(&Sample) -> f64| {
         // Not a number: this repetition has none.
         let mut values: Vec<f64> = samples.iter().map(of).filter(|value| !value.is_nan()).collect();
@@ -196,6 +253,8 @@ fn row(attack: &Attack, samples: &[Sample]) -> Row {
     let mut row = Row {
         attacker: attack.name,
         samples: samples.len(),
+        left_out,
+        round_trip_ns: middle(|sample| sample.round_trip_ns),
         requests_kept_percent: middle(|sample| sample.requests_kept),
         trains_kept_percent: middle(|sample| sample.trains_kept),
         trains_sent_percent: middle(|sample| sample.trains_sent),
@@ -244,6 +303,8 @@ fn table(rows: &[Row]) -> Table {
         "p99 alone µs",
         "p99 beside it µs",
         "cores ours %",
+        "cores apart ns",
+        "left out",
         "attacker frames/s",
         "of them dropped/s",
         "verdict",
@@ -263,6 +324,8 @@ fn table(rows: &[Row]) -> Table {
             spread(row.calm_p99_us, 0),
             spread(row.noisy_p99_us, 0),
             spread(row.cores_ours_percent, 0),
+            spread(row.round_trip_ns, 0),
+            row.left_out.to_string(),
             spread(row.attacker_frames_per_s, 0),
             spread(row.attacker_drops_per_s, 0),
             verdict(row),

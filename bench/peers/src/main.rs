@@ -5,7 +5,6 @@
 //! table of ratios and a file ([`report`]). The case in which frames come by an [uplink] has arms and a table of its own.
 
 mod case;
-mod distance;
 mod hugepages;
 mod measure;
 mod memory;

@@ -1,13 +1,13 @@
 //! One sample: the switch learns the addresses, warms up, and is measured for an interval.
 
 use crate::case::{Case, Load, Unit};
-use crate::distance::Distance;
 use crate::peer::Running;
 use crate::stop::Stop;
 use crate::stream::{Side, Stream};
 use crate::vnic::Vnic;
 use crate::way::{Tally, Way};
 use anyhow::{Result, bail, ensure};
+use distance::Distance;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::{Duration, Instant};

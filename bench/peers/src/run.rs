@@ -1,13 +1,13 @@
 //! The run: every case, every round, every switch in turn (A B C C B A …), with a line of progress for each sample.
 
 use crate::case::Case;
-use crate::distance::Distance;
 use crate::measure::{Sample, Terms, measure};
 use crate::peer::{Peer, Running, Site};
 use crate::stop::Stop;
 use crate::uplink::Uplink;
 use crate::vnic::Vnic;
 use anyhow::{Context, Result};
+use distance::Distance;
 use lab::statistics::sequence;
 use serde::{Serialize, Serializer};
 use std::io::Write;

@@ -13,7 +13,6 @@ mod table;
 mod veth;
 
 use crate::case::{Case, Load, PLAIN, Unit};
-use crate::distance::Distance;
 use crate::note;
 use crate::peer::{Peer, Running};
 use crate::run::{Outcome, Plan, Started};
@@ -21,6 +20,7 @@ use crate::stop::Stop;
 use crate::stream::{SEGMENT, Side, Stream, TCP_HEADERS, TRAIN};
 use crate::way::Way;
 use anyhow::{Context, Result, ensure};
+use distance::Distance;
 use lab::statistics::{median, sequence};
 use receiver::Receiver;
 use rustix::process::Signal;
