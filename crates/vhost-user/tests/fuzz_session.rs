@@ -1,7 +1,8 @@
 //! Fuzz target: whatever a record of a session says, the session goes on or its front end is cut off, and the port serves the next one.
 //!
-//! The record is a true one with some of its numbers changed and its descriptors in another order, some twice, some left out: random
-//! numbers alone would end at the first. `cargo test` runs it for a moment, `fuzz/run` under libFuzzer for as long as it is told.
+//! The record is a true one with some of its numbers changed and its descriptors in another order, some twice, some left out, some a
+//! full socket: random numbers alone would end at the first. `cargo test` runs it for a moment, `fuzz/run` under libFuzzer for as long
+//! as it is told.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod support;
@@ -11,9 +12,10 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::options;
@@ -39,8 +41,8 @@ enum Change {
     Files(u8),
 }
 
-/// Numbers and descriptors, and the guest, which has not gone.
-struct Record(Vec<u64>, Vec<OwnedFd>, #[allow(dead_code, reason = "kept")] Guest);
+/// Numbers and descriptors, the guest, which has not gone, and a full socket, which a descriptor may be instead, with its other end.
+struct Record(Vec<u64>, Vec<OwnedFd>, #[allow(dead_code, reason = "kept")] Guest, [UnixStream; 2]);
 
 impl Record {
     /// Of a guest that runs.
@@ -65,7 +67,13 @@ impl Record {
                 files.extend(more);
             }
         }
-        Record(numbers.iter().map(|number| u64::from_le_bytes(*number)).collect(), files, guest)
+        let numbers = numbers.iter().map(|number| u64::from_le_bytes(*number)).collect();
+        Record(numbers, files, guest, full_socket())
+    }
+
+    /// Clears O_NONBLOCK of the full socket, also for the session, which may have set it: all who share the socket share the flag.
+    fn clear_nonblock(&self) {
+        self.3[0].set_nonblocking(false).unwrap();
     }
 
     fn carrier(&self, changes: &[Change]) -> OwnedFd {
@@ -82,7 +90,8 @@ impl Record {
                 Change::Without(_) if numbers.len() < self.0.len() => {}
                 Change::Without(at) => drop(numbers.remove(place(at, numbers.len()))),
                 Change::File(at, other) if !files.is_empty() => {
-                    let other = self.1[place(other, self.1.len())].as_fd();
+                    let other = place(other, self.1.len() + 1);
+                    let other = self.1.get(other).map_or(self.3[0].as_fd(), OwnedFd::as_fd);
                     let at = place(at, files.len());
                     files[at] = other;
                 }
@@ -103,6 +112,14 @@ impl Record {
         sendmsg(&write, &[IoSlice::new(&bytes)], &mut control, SendFlags::empty()).unwrap();
         read
     }
+}
+
+/// A socket without room, and its other end.
+fn full_socket() -> [UnixStream; 2] {
+    let (full, other) = UnixStream::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while (&full).write(&[0; 4096]).is_ok() {}
+    [full, other]
 }
 
 /// A worker's look at the rings.
@@ -141,12 +158,14 @@ fn fuzz_session() {
     // Whether the session goes on; none: on a busy machine that was not decided in the time for which a session is waited for.
     let try_one = |packed: bool, changes: &[Change]| {
         let before = threads();
-        let session = Some(records[usize::from(packed)].carrier(changes));
+        let record = &records[usize::from(packed)];
+        let session = Some(record.carrier(changes));
         let inherited = Inherited { listener: None, session };
         let wanted = Options { memory_limit: LIMIT, ..options(&socket, 1) };
         let began = Instant::now();
         let mut session = Session::open_with(wanted, inherited).unwrap();
         let is_decided = began.elapsed() < Duration::from_millis(100);
+        record.clear_nonblock();
         serve(&session);
         assert!(session.status().memory <= LIMIT);
         let goes_on = is_decided.then(|| session.status().state != State::Waiting);
