@@ -48,7 +48,10 @@ fn busy_time_of_queues_that_move_is_predicted_from_a_run_in_which_they_stay() {
         let moved = load.record("dynamic");
         assert_eq!(stayed.moves, 0, "static queues stay");
         let replay = "lab vmmq --sim --recorded /run/static.json --real /run/dynamic.json";
-        println!("{stayed:?}\n{moved:?}\n{}", String::from_utf8(cli(replay).stdout).unwrap());
+        let report = String::from_utf8(cli(replay).stdout).unwrap();
+        for line in format!("{stayed:?}\n{moved:?}\n{report}").lines() {
+            println!("measured: {line}");
+        }
         let found = cli(&format!("{replay} --json"));
         let found: Value = serde_json::from_slice(&found.stdout).unwrap();
         assert_eq!(found["as_placed"].as_array().unwrap().len(), 2, "{found}");

@@ -12,9 +12,8 @@ const OWN: u64 = 64;
 /// Descriptors of a guest, without its rings: 7 of the session, 509 memory regions, 32 regions of the next memory table, an
 /// inflight region and a dirty log, and 32 files of the message being read.
 const GUEST: u64 = 7 + 509 + 32 + 2 + 32;
-/// Descriptors of one of its rings: two of ours, kick, call and error; and two writers stuck on an earlier call and error, each
-/// with a pipe and its bell.
-const RING: u64 = 5 + 2 * 2;
+/// Descriptors of one of its rings: two of ours, kick, call and error.
+const RING: u64 = 5;
 /// Descriptors of a queue of another port: its device and its watcher.
 const QUEUE: u64 = 4;
 /// Descriptors of a ring that are kept for the next process: its socket once more, and its position.
@@ -79,12 +78,12 @@ mod tests {
         assert_eq!(shortage(&guests(1, 1), 1024), None);
         let problem = shortage(&guests(2, 1), 1024).unwrap();
         assert!(problem.seen.contains("1024"), "{problem}");
-        assert!(problem.wanted.starts_with("1282 "), "{problem}");
+        assert!(problem.wanted.starts_with("1258 "), "{problem}");
         let uplink = Config::from_toml("t", "[[port]]\nname='u'\npacket='e'\nqueues=2").unwrap();
         assert!(shortage(&uplink, OWN + 12).is_some() && shortage(&uplink, OWN + 13).is_none());
         let uplink = Config::from_toml("t", "[[port]]\nname='u'\nxdp='e'").unwrap();
         assert!(shortage(&uplink, OWN + 260).is_some() && shortage(&uplink, OWN + 261).is_none());
-        assert!(problem.remedy.contains("LimitNOFILE=1282"), "{problem}");
+        assert!(problem.remedy.contains("LimitNOFILE=1258"), "{problem}");
     }
 
     /// It had none, and systemd's is 1024; then one that ended at 22 pairs.
@@ -95,7 +94,7 @@ mod tests {
         let limit = limit.and_then(|limit| limit.parse().ok()).unwrap();
         let ports = datapath::Switch::PORTS;
         let is_enough = |count, pairs| shortage(&guests(count, pairs), limit).is_none();
-        assert!(is_enough(ports, 24) && !is_enough(ports, 25));
-        assert!(is_enough(601, 64) && !is_enough(602, 64));
+        assert!(is_enough(ports, 43) && !is_enough(ports, 44));
+        assert!(is_enough(854, 64) && !is_enough(855, 64));
     }
 }

@@ -287,7 +287,7 @@ mod tests {
         let budget = Arc::new(Budget::new().unwrap());
         let slot = RingSlot::new().unwrap();
         assert!(slot.replace_call(None).is_none());
-        slot.start(running(Arc::new(Signal::new(fd, &budget, 1).unwrap()))).unwrap();
+        slot.start(running(Arc::new(Signal::new(fd, &budget).unwrap()))).unwrap();
         drop(slot.replace_error(None).flatten().unwrap());
         let old = slot.replace_call(None).flatten().unwrap();
         assert_eq!(Arc::strong_count(&old), 1);

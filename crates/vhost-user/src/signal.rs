@@ -9,12 +9,12 @@
 //! A signal that the kernel has no room for is owed, and sent by the session's thread; so are those that are too dear
 //! ([`Budget`]).
 //!
-//! User-mode Linux takes its interrupts from a pipe or a socket. A write can be told not to wait for room in those, but still
-//! waits while another thread holds their lock and copies. There a thread of its own writes, and is all that waits.
+//! User-mode Linux takes its interrupts from a Unix stream socket (`os_pipe`). The session's thread sends those too, without waiting
+//! for room. No other descriptor is taken: a write to a pipe or a TCP socket sleeps, even SIGKILL does not wake it, while another
+//! process holds the lock and copies from a page that it does not give.
 
 mod aio;
 mod budget;
-mod pipe;
 
 pub(crate) use aio::prepare;
 pub(crate) use budget::Budget;
@@ -22,7 +22,9 @@ pub(crate) use budget::Budget;
 pub(crate) use budget::tests::{pay, spend};
 
 use crate::closer::close_aside;
-use pipe::PipeWriter;
+use crate::socket::is_unix_stream;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -30,8 +32,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Threads of a session that may write to pipes at a time, for each of its rings: one, and one that is about to end.
-const WRITERS_PER_RING: usize = 2;
 /// How long the session's thread waits before it tries a signal again.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -40,8 +40,6 @@ const RETRY: Duration = Duration::from_millis(1);
 pub(crate) enum SignalError {
     #[error("{seen:?} was given for signals; {wanted} is supported")]
     Kind { seen: String, wanted: &'static str },
-    #[error("{writers} threads already wait for pipes of this front end: read from them")]
-    Writers { writers: usize },
     #[error("a descriptor for signals: {0}")]
     Io(#[from] io::Error),
 }
@@ -60,81 +58,61 @@ pub(crate) fn expect_eventfd(fd: BorrowedFd<'_>) -> Result<(), SignalError> {
     if seen == EVENTFD { Ok(()) } else { Err(SignalError::Kind { seen, wanted: "an eventfd" }) }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Eventfd,
+    Socket,
+}
+
 /// A descriptor of the front end by which it is told of something.
 #[derive(Debug)]
-pub(crate) enum Signal {
-    Event(Event),
-    Pipe(PipeWriter),
-}
-
-impl Signal {
-    /// Takes an eventfd, a pipe or a socket; `budget` is that of the session, which has `rings` rings.
-    pub(crate) fn new(
-        fd: OwnedFd,
-        budget: &Arc<Budget>,
-        rings: usize,
-    ) -> Result<Signal, SignalError> {
-        let seen = name(fd.as_fd())?;
-        if seen == EVENTFD {
-            let (owed, budget) = (AtomicBool::new(false), budget.clone());
-            return Ok(Signal::Event(Event { fd, owed, budget }));
-        }
-        if !seen.starts_with("pipe:[") && !seen.starts_with("socket:[") {
-            close_aside(fd);
-            return Err(SignalError::Kind { seen, wanted: "an eventfd, a pipe or a socket" });
-        }
-        let writers = Arc::strong_count(&budget.writers) - 1;
-        if writers >= rings * WRITERS_PER_RING {
-            close_aside(fd);
-            return Err(SignalError::Writers { writers });
-        }
-        Ok(PipeWriter::start(fd, budget.writers.clone()).map(Signal::Pipe)?)
-    }
-
-    /// Signals. One that is pending already stays one.
-    #[inline]
-    pub(crate) fn raise(&self) {
-        match self {
-            Signal::Event(event) => event.raise(),
-            Signal::Pipe(writer) => writer.ring_bell(),
-        }
-    }
-
-    /// Another descriptor of the same, for the process that comes next.
-    pub(crate) fn try_clone_file(&self) -> io::Result<OwnedFd> {
-        match self {
-            Signal::Event(event) => event.fd.try_clone(),
-            Signal::Pipe(writer) => writer.try_clone_pipe(),
-        }
-    }
-
-    /// Sends what is owed. Called by the session's thread, which alone may wait for what the front end does.
-    pub(crate) fn settle(&self) {
-        if let Signal::Event(event) = self {
-            event.settle();
-        }
-    }
-}
-
-/// An eventfd.
-#[derive(Debug)]
-pub(crate) struct Event {
+pub(crate) struct Signal {
     fd: OwnedFd,
+    kind: Kind,
     /// The session's thread is to send a signal.
     owed: AtomicBool,
     budget: Arc<Budget>,
 }
 
-impl Event {
+impl Signal {
+    /// Takes an eventfd or a Unix stream socket; `budget` is that of the session.
+    pub(crate) fn new(fd: OwnedFd, budget: &Arc<Budget>) -> Result<Signal, SignalError> {
+        let seen = name(fd.as_fd())?;
+        let kind = if seen == EVENTFD {
+            Kind::Eventfd
+        } else if is_unix_stream(&fd).unwrap_or(false) {
+            Kind::Socket
+        } else {
+            close_aside(fd);
+            return Err(SignalError::Kind { seen, wanted: "an eventfd or a Unix stream socket" });
+        };
+        Ok(Signal { fd, kind, owed: AtomicBool::new(false), budget: budget.clone() })
+    }
+
+    /// Signals. One that is pending already stays one.
     #[inline]
-    fn raise(&self) {
-        if self.budget.is_spent() || !self.send() {
+    pub(crate) fn raise(&self) {
+        if self.kind == Kind::Socket || self.budget.is_spent() || !self.send() {
             self.owe();
         }
     }
 
+    /// Another descriptor of the same, for the process that comes next.
+    pub(crate) fn try_clone_file(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+
+    /// `false`: it is to be tried again.
     fn send(&self) -> bool {
-        self.budget.charge(|| aio::signal(self.fd.as_fd()))
+        match self.kind {
+            Kind::Eventfd => self.budget.charge(|| aio::signal(self.fd.as_fd())),
+            Kind::Socket => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                let sent = send(&self.fd, &1u64.to_ne_bytes(), flags);
+                // A full socket is readable already, and nobody reads from a closed one.
+                !matches!(sent, Err(Errno::NOMEM | Errno::NOBUFS))
+            }
+        }
     }
 
     #[cold]
@@ -145,7 +123,8 @@ impl Event {
         }
     }
 
-    fn settle(&self) {
+    /// Sends what is owed. Called by the session's thread, which alone may wait for what the front end does.
+    pub(crate) fn settle(&self) {
         if self.owed.swap(false, Ordering::AcqRel) && !self.send() {
             thread::sleep(RETRY);
             self.owe();
@@ -155,7 +134,7 @@ impl Event {
 
 /// Lets a test look at what its thread holds when an eventfd is closed.
 #[cfg(test)]
-impl Drop for Event {
+impl Drop for Signal {
     fn drop(&mut self) {
         tests::AT_CLOSE.with_borrow_mut(|look| look.iter_mut().for_each(|look| look()));
     }
@@ -165,13 +144,11 @@ impl Drop for Event {
 pub(crate) mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
-    use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
-    use rustix::io::{Errno, ReadWriteFlags, pwritev2};
-    use rustix::pipe::pipe;
+    use rustix::fs::{MemfdFlags, memfd_create};
     use std::cell::RefCell;
-    use std::io::{IoSlice, Read};
-    use std::os::unix::net::UnixStream;
-    use std::time::Instant;
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::os::unix::net::{UnixDatagram, UnixStream};
 
     thread_local! {
         /// Called before this thread closes an eventfd.
@@ -186,7 +163,7 @@ pub(crate) mod tests {
             rustix::io::write(&ours, &count.to_ne_bytes()).unwrap();
         }
         let theirs = ours.try_clone().unwrap();
-        (Signal::new(ours, &budget(), 2).unwrap(), theirs)
+        (Signal::new(ours, &budget()).unwrap(), theirs)
     }
 
     fn budget() -> Arc<Budget> {
@@ -202,10 +179,9 @@ pub(crate) mod tests {
     #[test]
     fn signals_are_counted_many_more_than_completions() {
         let (signal, theirs) = event(0);
-        let Signal::Event(event) = &signal else { return };
         let many = 10 * aio::COMPLETIONS as u64;
         let raise = |_| {
-            pay(&event.budget);
+            pay(&signal.budget);
             signal.raise();
         };
         thread::scope(|scope| {
@@ -224,24 +200,22 @@ pub(crate) mod tests {
     #[test]
     fn a_signal_that_was_not_sent_is_owed() {
         let (signal, theirs) = event(0);
-        let Signal::Event(event) = &signal else { return };
-        event.owe();
-        assert!(is_rung(&event.budget));
+        signal.owe();
+        assert!(is_rung(&signal.budget));
         signal.settle();
         signal.settle();
         assert_eq!(count(&theirs), 1);
-        assert!(!is_rung(&event.budget));
+        assert!(!is_rung(&signal.budget));
     }
 
     /// Whoever signals wakes all that wait for an eventfd, and a front end may have thousands of them.
     #[test]
     fn dear_signals_are_left_to_the_session() {
         let (signal, theirs) = event(0);
-        let Signal::Event(event) = &signal else { return };
-        spend(&event.budget);
+        spend(&signal.budget);
         signal.raise();
         signal.raise();
-        assert!(is_rung(&event.budget));
+        assert!(is_rung(&signal.budget));
         // The session's thread sends both as one.
         signal.settle();
         assert_eq!(count(&theirs), 1);
@@ -259,84 +233,57 @@ pub(crate) mod tests {
         assert_eq!(count(&theirs), 1);
     }
 
+    /// What `os_pipe` of user-mode Linux makes.
     #[test]
-    fn a_full_pipe_does_not_stop_the_one_that_signals() {
-        let (reader, writer) = pipe().unwrap();
-        let budget = budget();
-        let theirs = writer.try_clone().unwrap();
-        let signal = Signal::new(writer, &budget, 1).unwrap();
+    fn a_socket_is_signalled_by_the_sessions_thread() {
+        let (mut theirs, ours) = UnixStream::pair().unwrap();
+        let signal = Signal::new(ours.into(), &budget()).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        signal.raise();
         signal.raise();
         let mut bytes = [0; 8];
-        assert_eq!(rustix::io::read(&reader, &mut bytes), Ok(8));
-        // Full, and blocking again.
-        while rustix::io::write(&theirs, &[0; 4096]).is_ok() {}
-        fcntl_setfl(&theirs, OFlags::WRONLY).unwrap();
-        for _ in 0..100 {
-            signal.raise();
-        }
-        // The thread ends with the reader, or before, where a write to a pipe can be told not to wait.
-        let byte = [IoSlice::new(&[0])];
-        let seen = pwritev2(&theirs, &byte, u64::MAX, ReadWriteFlags::NOWAIT);
-        let reader = (seen != Err(Errno::OPNOTSUPP)).then_some(reader);
-        drop(signal);
-        expect_no_writer(&budget);
-        drop(reader);
+        assert!(theirs.read(&mut bytes).is_err(), "nothing that only others may wait for");
+        assert!(is_rung(&signal.budget));
+        signal.settle();
+        theirs.read_exact(&mut bytes).unwrap();
+        assert_eq!(u64::from_ne_bytes(bytes), 1);
+        assert!(theirs.read(&mut bytes).is_err(), "both are one");
     }
 
-    fn expect_no_writer(budget: &Budget) {
-        let end = Instant::now() + Duration::from_secs(10);
-        while Arc::strong_count(&budget.writers) > 1 {
-            assert!(Instant::now() < end, "the writer of a pipe has not ended");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// The writer stayed for as long as the front end kept its end open.
+    /// A plain write sleeps for ever here, and the test with it.
     #[test]
-    fn a_full_socket_does_not_hold_its_writer() {
+    fn a_full_blocking_socket_does_not_stop_the_sessions_thread() {
         let (theirs, ours) = UnixStream::pair().unwrap();
-        let (budget, shared) = (budget(), ours.try_clone().unwrap());
-        let signal = Signal::new(ours.into(), &budget, 1).unwrap();
-        // Full, and blocking again.
-        while rustix::io::write(&shared, &[0; 4096]).is_ok() {}
+        let mut shared = ours.try_clone().unwrap();
+        let signal = Signal::new(ours.into(), &budget()).unwrap();
+        shared.set_nonblocking(true).unwrap();
+        while shared.write(&[0; 4096]).is_ok() {}
         shared.set_nonblocking(false).unwrap();
         signal.raise();
-        thread::sleep(Duration::from_millis(10));
-        drop(signal);
-        expect_no_writer(&budget);
+        assert!(is_rung(&signal.budget));
+        signal.settle();
+        assert!(!is_rung(&signal.budget), "nothing is owed to one that is readable already");
         drop(theirs);
     }
 
-    /// What `os_pipe` of user-mode Linux makes.
-    #[test]
-    fn a_socket_is_signalled_too() {
-        let (mut theirs, ours) = UnixStream::pair().unwrap();
-        let signal = Signal::new(ours.into(), &budget(), 1).unwrap();
-        signal.raise();
-        let mut bytes = [0; 8];
-        theirs.read_exact(&mut bytes).unwrap();
-        assert_eq!(u64::from_ne_bytes(bytes), 1);
-    }
-
-    #[test]
-    fn writers_that_wait_are_limited() {
-        let budget = budget();
-        let signals: Vec<_> = (0..WRITERS_PER_RING)
-            .map(|_| Signal::new(pipe().unwrap().1, &budget, 1).unwrap())
-            .collect();
-        let error = Signal::new(pipe().unwrap().1, &budget, 1).unwrap_err().to_string();
-        assert!(error.starts_with("2 threads already wait"), "{error}");
-        drop(signals);
-    }
-
+    /// A write to a pipe or to a socket of another kind may sleep where nothing ends it.
     #[test]
     fn nothing_else_is_taken() {
         let file = memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
         assert!(expect_eventfd(file.as_fd()).is_err());
-        let error = Signal::new(file, &budget(), 2).unwrap_err().to_string();
-        assert!(
-            error.contains("memfd:x") && error.contains("an eventfd, a pipe or a socket"),
-            "{error}"
-        );
+        let writer = rustix::pipe::pipe().unwrap().1;
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let datagram = UnixDatagram::unbound().unwrap();
+        let others: [(&str, OwnedFd); 4] = [
+            ("memfd:x", file),
+            ("pipe:[", writer),
+            ("socket:[", tcp.into()),
+            ("socket:[", datagram.into()),
+        ];
+        for (seen, fd) in others {
+            let error = Signal::new(fd, &budget()).unwrap_err().to_string();
+            let wanted = "an eventfd or a Unix stream socket";
+            assert!(error.contains(seen) && error.contains(wanted), "{error}");
+        }
     }
 }

@@ -46,8 +46,7 @@ pub(super) fn map(
 impl Backend {
     /// A descriptor by which the front end is to be told of something.
     pub(super) fn signal(&self, file: Option<File>) -> Result<Option<Arc<Signal>>> {
-        let (budget, rings) = (&self.shared.signals, self.vrings.len());
-        let signal = file.map(|file| Signal::new(file.into(), budget, rings)).transpose();
+        let signal = file.map(|file| Signal::new(file.into(), &self.shared.signals)).transpose();
         Ok(signal.map_err(refused)?.map(Arc::new))
     }
 

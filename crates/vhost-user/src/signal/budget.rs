@@ -14,7 +14,6 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -38,15 +37,13 @@ pub(crate) struct Budget {
     suspected_until: AtomicU64,
     /// Readable when the session's thread is to send a signal.
     bell: OwnedFd,
-    /// Held by each thread that writes to a pipe of the front end.
-    pub(super) writers: Arc<()>,
 }
 
 impl Budget {
     pub(crate) fn new() -> io::Result<Budget> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (paid_at, suspected_until) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Budget { paid_at, suspected_until, bell, writers: Arc::default() })
+        Ok(Budget { paid_at, suspected_until, bell })
     }
 
     /// Whether the session's thread is to send the next signal.
