@@ -31,8 +31,11 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// Starts the thread that answers on a core; an error if there is no such core. It has priority over the switch there if the process may set that;
+    /// Starts the thread that answers on a core. It has priority over the switch there if the process may set that;
     /// otherwise a measurement waits until the switch's time slice ends.
+    ///
+    /// # Errors
+    /// There is no such core, or no thread can be started.
     pub fn from(core: usize) -> Result<Distance> {
         let line = Arc::new(Line(AtomicU32::new(0)));
         let answered = line.clone();
@@ -101,7 +104,6 @@ fn go_first() {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::Distance;
 
