@@ -132,7 +132,7 @@ impl Signal {
     }
 }
 
-/// Lets a test look at what its thread holds when an eventfd is closed.
+/// Lets a test look at what its thread holds when a signal's descriptor is closed.
 #[cfg(test)]
 impl Drop for Signal {
     fn drop(&mut self) {

@@ -41,8 +41,15 @@ enum Change {
     Files(u8),
 }
 
-/// Numbers and descriptors, the guest, which has not gone, and a full socket, which a descriptor may be instead, with its other end.
-struct Record(Vec<u64>, Vec<OwnedFd>, #[allow(dead_code, reason = "kept")] Guest, [UnixStream; 2]);
+/// A true record, and what keeps it true.
+struct Record {
+    numbers: Vec<u64>,
+    files: Vec<OwnedFd>,
+    /// A full socket, which a descriptor may be instead.
+    full: UnixStream,
+    /// The full socket's other end, and the guest, which has not gone.
+    _kept: (UnixStream, Guest),
+}
 
 impl Record {
     /// Of a guest that runs.
@@ -68,37 +75,38 @@ impl Record {
             }
         }
         let numbers = numbers.iter().map(|number| u64::from_le_bytes(*number)).collect();
-        Record(numbers, files, guest, full_socket())
+        let [full, other] = full_socket();
+        Record { numbers, files, full, _kept: (other, guest) }
     }
 
     /// Clears O_NONBLOCK of the full socket, also for the session, which may have set it: all who share the socket share the flag.
     fn clear_nonblock(&self) {
-        self.3[0].set_nonblocking(false).unwrap();
+        self.full.set_nonblocking(false).unwrap();
     }
 
     fn carrier(&self, changes: &[Change]) -> OwnedFd {
-        let mut numbers = self.0.clone();
-        let mut files: Vec<BorrowedFd<'_>> = self.1.iter().map(OwnedFd::as_fd).collect();
+        let mut numbers = self.numbers.clone();
+        let mut files: Vec<BorrowedFd<'_>> = self.files.iter().map(OwnedFd::as_fd).collect();
         for change in changes {
             let place = |number: &u8, all: usize| usize::from(*number) % all.max(1);
             match change {
-                Change::Number(at, number) => numbers[place(at, self.0.len())] = *number,
+                Change::Number(at, number) => numbers[place(at, self.numbers.len())] = *number,
                 Change::More(at, more) => {
-                    let number = &mut numbers[place(at, self.0.len())];
+                    let number = &mut numbers[place(at, self.numbers.len())];
                     *number = number.wrapping_add((*more).into());
                 }
-                Change::Without(_) if numbers.len() < self.0.len() => {}
+                Change::Without(_) if numbers.len() < self.numbers.len() => {}
                 Change::Without(at) => drop(numbers.remove(place(at, numbers.len()))),
                 Change::File(at, other) if !files.is_empty() => {
-                    let other = place(other, self.1.len() + 1);
-                    let other = self.1.get(other).map_or(self.3[0].as_fd(), OwnedFd::as_fd);
+                    let other = place(other, self.files.len() + 1);
+                    let other = self.files.get(other).map_or(self.full.as_fd(), OwnedFd::as_fd);
                     let at = place(at, files.len());
                     files[at] = other;
                 }
                 Change::File(..) => {}
                 Change::Files(count) => files.truncate((*count).into()),
             }
-            numbers.resize(self.0.len().max(numbers.len()), 0);
+            numbers.resize(self.numbers.len().max(numbers.len()), 0);
         }
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         let flags = SocketFlags::CLOEXEC;
