@@ -26,7 +26,7 @@ fresh: ## Run `make demo` and `make test` in a bare root, with nothing of this h
 flaky: ## Run each story TIMES=20 times on a busy machine, and name those that failed once
 	@scripts/setup test && scripts/flaky $(TIMES)
 
-lint: ## Check format, spelling, licences, lints and documents; count the data path's lines
+lint: ## Check format, spelling, licences, lints and documents
 	@scripts/setup lint && scripts/test lint
 
 audit: ## Check the dependencies for known vulnerabilities; fetches a database

@@ -1,7 +1,7 @@
 //! The command line as people and scripts meet it: help, messages, exit codes.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-#[path = "../../crates/control/tests/daemon/mod.rs"]
+#[path = "../../control/daemon/tests/daemon/mod.rs"]
 mod daemon;
 
 use daemon::Daemon;

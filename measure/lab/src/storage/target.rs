@@ -1,0 +1,48 @@
+//! The target: tgtd in a namespace, with a portal at the end of each member's wire and a LUN out of a file.
+
+use crate::LabError;
+use crate::guest::start;
+use crate::host::Host;
+use std::path::Path;
+
+/// The target's name.
+pub(super) const TARGET: &str = "iqn.2026-01.org.millrace:lun";
+/// The portals, one at each wire.
+pub(super) const PORTALS: [&str; 2] = ["10.70.0.2", "10.71.0.2"];
+/// Bytes of the LUN's file that the guest copies to the place behind them: see millrace/tests/stories/guest/storage.
+const COPIED: u64 = 8 << 20;
+
+/// Starts tgtd in a host that has the addresses of its portals. It and `tgtadm` are each the beginning of a line.
+pub(super) fn serve(
+    host: &mut Host,
+    [daemon, admin]: &[String; 2],
+    [first, second]: [&str; 2],
+    lun: &Path,
+) -> Result<(), LabError> {
+    let lun = lun.display();
+    // A tgtd that cannot start never answers, so there is an end to asking.
+    let socket = format!("env TGT_IPC_SOCKET={lun}.tgtd");
+    start(host, &format!("{socket} {daemon} --foreground --iscsi portal={first}:3260"))?;
+    host.shell(&format!(
+        "truncate --size=64M {lun}; admin='{socket} {admin} --lld iscsi --op'; \
+         for try in $(seq 80); do $admin new --mode portal --param portal={second}:3260 && break; sleep 0.1; done; \
+         $admin new --mode target --tid 1 --targetname {TARGET} && \
+         $admin new --mode logicalunit --tid 1 --lun 1 --backing-store {lun} && \
+         $admin bind --mode target --tid 1 --initiator-address ALL"
+    ))
+}
+
+/// Fills what the guest copies with bytes that were never there before.
+pub(super) fn fill(host: &mut Host, lun: &Path) -> Result<(), LabError> {
+    let to = format!("of={} bs={COPIED} count=1 iflag=fullblock conv=notrunc", lun.display());
+    host.run(&format!("dd if=/dev/urandom {to}")).map(drop)
+}
+
+/// 1 where the copy has another byte than the original, otherwise 0.
+pub(super) fn wrong(host: &mut Host, lun: &Path) -> Result<f64, LabError> {
+    let lun = lun.display();
+    match host.run(&format!("cmp --bytes={COPIED} --ignore-initial=0:{COPIED} {lun} {lun}")) {
+        Err(LabError::Command { .. }) => Ok(1.0),
+        same => same.map(|_| 0.0),
+    }
+}
